@@ -263,8 +263,8 @@ impl Host {
     /// that is being rolled back.
     pub fn unfinished_change(&self) -> Result<Option<Unfinished>> {
         let record = self.record()?;
-        let is_taken_back = Journal::read(&self.root)?.is_some_and(|journal| journal.is_taken_back());
-        if record.config_hash.is_empty() || !record.has_begun_change() || is_taken_back {
+        let is_rolling_back = Journal::read(&self.root)?.is_some_and(|journal| journal.is_rolling_back());
+        if record.config_hash.is_empty() || !record.has_begun_change() || is_rolling_back {
             return Ok(None);
         }
         let kept = kept(&self.root, BEGUN_PATH)?;
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_read_back_with_certificates_and_without_keys_and_secrets() {
+    fn the_stored_state_has_certificates_and_no_keys_and_secrets() {
         let folder = tempfile::tempdir().unwrap();
         let host = Host::scratch(folder.path()).unwrap();
         let applied = applied();
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn every_state_that_is_kept_tells_of_files_whatever_the_record_says() {
+    fn kept_states_name_their_files_whatever_the_record_says() {
         let folder = tempfile::tempdir().unwrap();
         let host = Host::scratch(folder.path()).unwrap();
         converged_to(&host, "hash");
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_known_again_by_a_release_that_writes_resources_in_another_way() {
+    fn a_release_that_serializes_resources_differently_reads_the_state() {
         let folder = tempfile::tempdir().unwrap();
         let host = Host::scratch(folder.path()).unwrap();
         let applied = applied();
@@ -455,14 +455,14 @@ mod tests {
     }
 
     #[test]
-    fn evidence_that_is_not_known_hides_no_state() {
+    fn unknown_evidence_of_a_release_does_not_hide_the_state() {
         let mut kept = serde_json::to_value(applied()).unwrap();
         kept["writtenBy"] = serde_json::json!({"release": "1.50", "version": null, "evidence": "unheard of"});
         assert_eq!(serde_json::from_value::<Applied>(kept).unwrap(), applied());
     }
 
     #[test]
-    fn what_a_newer_release_kept_is_not_guessed_at() {
+    fn an_unreadable_state_is_ignored() {
         let folder = tempfile::tempdir().unwrap();
         let host = Host::scratch(folder.path()).unwrap();
         converged_to(&host, "hash");

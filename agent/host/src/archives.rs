@@ -11,7 +11,7 @@ use crate::root::Root;
 use crate::staged::write_file;
 
 impl Host {
-    /// Path below the root.
+    /// Path of the lists, below the root.
     pub const ARCHIVES: &'static str = "/var/lib/kops-agent/archives.json";
 
     /// Records the files of verified archives.

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::root::{Dir, Entry, Metadata, Root};
 use crate::staged::in_parallel;
 
-/// In bytes.
+/// Size of one read, in bytes.
 const BUFFER: usize = 64 * 1024;
 
 /// How a change of a large file is detected.

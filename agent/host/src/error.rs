@@ -155,7 +155,7 @@ fn reasons<'a>(all: impl Iterator<Item = &'a str>) -> String {
     reasons.join("; ")
 }
 
-fn is_a_pods_need(unit: &str) -> bool {
+fn is_needed_by_pods(unit: &str) -> bool {
     [CONTAINER_RUNTIME, KUBELET].contains(&unit)
 }
 
@@ -187,10 +187,10 @@ impl Error {
     /// nor kubelet failed.
     pub fn leaves_a_working_node(&self) -> bool {
         match self {
-            Error::Units(failed) => !failed.iter().any(|failed| is_a_pods_need(&failed.unit)),
+            Error::Units(failed) => !failed.iter().any(|failed| is_needed_by_pods(&failed.unit)),
             Error::Resources(failed) => !failed
                 .iter()
-                .any(|failed| failed.resource.kind == Kind::Unit && is_a_pods_need(&failed.resource.name)),
+                .any(|failed| failed.resource.kind == Kind::Unit && is_needed_by_pods(&failed.resource.name)),
             _ => false,
         }
     }

@@ -238,26 +238,26 @@ mod tests {
     }
 
     #[test]
-    fn name_servers_are_in_order_and_comments_are_none() {
+    fn name_servers_are_in_order_without_comments() {
         let text = "# nameserver 1.1.1.1\nsearch ec2.internal\nnameserver 127.0.0.53\n  nameserver\tfd00::2 \nnameserver\n";
         assert_eq!(parse_nameservers(text), ["127.0.0.53", "fd00::2"]);
     }
 
     #[test]
-    fn selinux_is_told_from_its_absence() {
+    fn the_mode_of_selinux_is_read() {
         assert_eq!(parse_selinux("1"), Some(Selinux::Enforcing));
         assert_eq!(parse_selinux("0\n"), Some(Selinux::Permissive));
         assert_eq!(parse_selinux(""), None);
     }
 
     #[test]
-    fn the_loopback_address_is_no_machines_name() {
+    fn loopback_addresses_of_the_host_name_are_left_out() {
         let hosts = "127.0.1.1 vm # itself\n10.0.0.5 vm.local vm\n10.0.0.6 other\n";
         assert_eq!(parse_hosts(hosts, "vm"), ["10.0.0.5"]);
     }
 
     #[test]
-    fn the_bpf_file_system_is_told_from_others_in_its_place() {
+    fn only_a_bpf_file_system_at_its_path_counts_as_mounted() {
         assert!(is_bpf_mounted("sysfs /sys sysfs rw 0 0\nbpf /sys/fs/bpf bpf rw,nosuid,mode=700 0 0\n"));
         assert!(!is_bpf_mounted("tmpfs /sys/fs/bpf tmpfs rw 0 0\nbpf /other bpf rw 0 0\nbroken\n"));
     }

@@ -8,7 +8,7 @@ use crate::record::{Failure, Record};
 use crate::root::Root;
 use crate::staged::{remove_file, write_file};
 
-/// Read only if there is no record.
+/// Path of the note, below the root. It is read only if there is no record.
 const PATH: &str = "/var/lib/kops-agent/first-failure.json";
 
 impl Host {
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_before_any_record_is_told_until_there_is_one() {
+    fn a_failure_before_any_record_is_shown_until_a_record_exists() {
         let folder = tempfile::tempdir().unwrap();
         let host = Host::scratch(folder.path()).unwrap();
         host.note_first_failure("the store answers 403").unwrap();

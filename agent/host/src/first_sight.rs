@@ -21,7 +21,7 @@ impl Host {
     pub(crate) fn baseline(&self, desired: &DesiredState, observed: &mut ObservedState) -> Result<()> {
         if self.record()?.is_first_sight() {
             let times = self.times(desired, observed)?;
-            tell(&take_as_started(desired, observed, &times));
+            log_findings(&take_as_started(desired, observed, &times));
         }
         Ok(())
     }
@@ -107,7 +107,7 @@ fn is_unknown_pod(id: &ResourceId, found: &Observed) -> bool {
     health::is_manifest(&id.name) && matches!(found, Observed::File(file) if file.pod_mounted.is_none())
 }
 
-fn tell(sight: &FirstSight) {
+fn log_findings(sight: &FirstSight) {
     for (id, unread) in &sight.outdated {
         log::warn!("{id} was started before {unread} was changed, and needs a restart");
     }

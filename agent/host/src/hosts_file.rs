@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_not_there_begins_with_the_block() {
+    fn a_new_file_begins_with_the_block() {
         let text = with_entries("", &[&entry("a", &["10.0.0.1"])]);
         assert_eq!(find(&text, "a"), Some(entry("a", &["10.0.0.1"])));
     }

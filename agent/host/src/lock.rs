@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_run_is_told_which_process_is_at_work() {
+    fn a_second_run_learns_which_process_holds_the_lock() {
         let temp = tempfile::tempdir().unwrap();
         let root = Root::open(temp.path()).unwrap();
         let (mine, theirs) = (Locks::default(), Locks::default());
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_left_in_the_file_is_not_taken_for_the_process_at_work() {
+    fn a_stale_pid_in_the_file_is_not_reported() {
         let temp = tempfile::tempdir().unwrap();
         let root = Root::open(temp.path()).unwrap();
         let lock = Locks::default().take(&root).unwrap();

@@ -239,13 +239,13 @@ impl<'a> Observer<'a> {
         // Nothing that needs credentials can start without them, so the run that makes them must fail before it writes.
         let is_first = self.record.left_sha256(&file.path).is_none();
         let is_missing = is_first && contents::lacks_environment(file, self.secrets);
-        let taken_for_there = || match is_missing {
+        let assumed_present = || match is_missing {
             true => None,
-            false => unknown.clone().map(|why| self.taken_for_there(file, why)),
+            false => unknown.clone().map(|why| self.assumed_present(file, why)),
         };
-        let Some((dir, name)) = self.host.root.parent(&file.path)? else { return Ok(taken_for_there()) };
+        let Some((dir, name)) = self.host.root.parent(&file.path)? else { return Ok(assumed_present()) };
         let metadata = match dir.entry(&name)? {
-            None => return Ok(taken_for_there()),
+            None => return Ok(assumed_present()),
             Some(Entry::File(metadata)) => metadata,
             Some(other) => return Ok(Some(Observed::Other(other.describe()))),
         };
@@ -265,7 +265,7 @@ impl<'a> Observer<'a> {
         };
         let commands_ran_for = match file.on_change.as_slice() {
             [] => None,
-            // Running the commands again repairs this.
+            // `None` makes the run repeat the commands, which repairs their effect.
             commands if self.host.commands.is_undone(commands, &file.path)? => None,
             // On the first sight, the program that wrote the file has run its commands, as nodeup does.
             _ => Stamp::Commands
@@ -300,7 +300,7 @@ impl<'a> Observer<'a> {
 
     /// The state of a missing file that cannot be made now, as if the agent had left it. Nothing else may change
     /// because of it.
-    fn taken_for_there(&self, file: &File, why: String) -> Observed {
+    fn assumed_present(&self, file: &File, why: String) -> Observed {
         let sha256 = self.record.left_sha256(&file.path).unwrap_or_default().to_owned();
         let why = format!("it is missing and cannot be written now: {why}");
         Observed::File(ObservedFile {

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_operator_has_in_etc_is_no_place_for_ours() {
+    fn an_operators_unit_in_etc_is_not_overwritten() {
         let (temp, root) = root_of("ID=debian\n");
         let etc = temp.path().join("etc/systemd/system");
         std::fs::create_dir_all(&etc).unwrap();

@@ -12,7 +12,7 @@ use crate::reader::Reader;
 use crate::record::Record;
 use crate::root::{Entry, Metadata};
 
-/// In bytes. No file with a secret is longer.
+/// Largest file that is read, in bytes. No file with a secret is longer.
 const LONGEST: u64 = 1 << 20;
 const FOLDERS: [&str; 3] = ["/etc/kubernetes", "/srv/kubernetes", "/etc/containerd"];
 const FILES: [&str; 4] = [
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_found_by_the_record_and_by_their_places() {
+    fn private_files_are_found_by_the_record_and_by_their_folders() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
         let reader = Reader::open(root).unwrap();

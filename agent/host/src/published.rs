@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_whole_for_all_to_read_and_nothing_else_of_the_folder_changes() {
+    fn a_published_file_is_world_readable_and_the_folder_stays_unchanged() {
         let (_root, host, folder) = machine();
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o751)).unwrap();
         let other = folder.join("other");
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_planted_under_its_names_is_replaced_and_neither_followed_nor_written() {
+    fn planted_entries_are_replaced_and_neither_followed_nor_written() {
         let (root, host, folder) = machine();
         let victim = root.path().join("victim");
         let plant = |name: &str, hard: bool| {
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_a_link_or_is_not_there_gets_nothing() {
+    fn nothing_is_published_into_a_missing_or_linked_folder() {
         let (root, host, folder) = machine();
         fs::remove_dir(&folder).unwrap();
         let error = host.publish(FILE, b"metrics").unwrap_err().to_string();

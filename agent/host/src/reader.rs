@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_lead_nowhere_else_and_nothing_that_waits_is_read() {
+    fn no_link_leaves_the_root_and_only_regular_files_are_read() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("outside"), "of the host").unwrap();
         let root = folder.path().join("root");

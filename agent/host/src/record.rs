@@ -73,13 +73,13 @@ pub struct Record {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// In RFC 3339.
+    /// When the run failed, in RFC 3339.
     pub at: String,
     /// The cause and the remedy.
     pub problem: String,
 }
 
-/// In characters. The text of a store or mirror has no bound.
+/// Longest problem that is stored, in characters. The text of a store or mirror has no bound.
 const LONGEST_PROBLEM: usize = 16 * 1024;
 
 impl Failure {
@@ -126,7 +126,7 @@ impl Record {
         }
     }
 
-    /// Path below the root.
+    /// Path of the record, below the root.
     pub const PATH: &'static str = "/var/lib/kops-agent/record.json";
 
     /// Drops the `begun` mark of these resources. A resource that no run settled loses its whole claim.

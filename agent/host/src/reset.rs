@@ -132,7 +132,7 @@ impl Host {
         }
         let own: Vec<ResourceId> = units.iter().map(|unit| ResourceId::new(Kind::Unit, unit)).collect();
         let mut of_node = record.units();
-        of_node.sort_by_key(|unit| (rank(unit), (*unit).to_owned()));
+        of_node.sort_by_key(|unit| (stop_order(unit), (*unit).to_owned()));
         // These units come first. They would make the machine a node again, immediately or at the next boot.
         let starting = would_start(&*self.systemd, of_packages, &of_node)?;
         units.splice(0..0, starting);
@@ -241,7 +241,7 @@ impl Host {
             remove_entries(&self.root, &hosts)?;
         }
         for id in reset.removed.iter().chain(&reset.kept) {
-            remove_beginning(&self.root, id)?;
+            remove_temporary(&self.root, id)?;
         }
         let (directories, files): (Vec<_>, Vec<_>) =
             reset.removed.iter().filter(|id| !is_host(id)).partition(|id| id.kind == Kind::Directory);
@@ -367,7 +367,7 @@ fn remove_resource(root: &Root, id: &ResourceId) -> Result<()> {
 }
 
 /// Overwrites and removes the temporary file that a killed run left for a resource. It may hold a key.
-fn remove_beginning(root: &Root, id: &ResourceId) -> Result<()> {
+fn remove_temporary(root: &Root, id: &ResourceId) -> Result<()> {
     let Some(path) = written_file(root, id) else { return Ok(()) };
     match root.parent(&path)? {
         Some((dir, name)) => dir.shred(&temporary_name(&name)),
@@ -407,7 +407,7 @@ fn kept_and_removed(record: &Record) -> (Vec<ResourceId>, Vec<ResourceId>) {
 }
 
 /// Order of stopping: kubelet before its dependencies, the container runtime last.
-fn rank(unit: &str) -> u8 {
+fn stop_order(unit: &str) -> u8 {
     match unit {
         KUBELET => 0,
         CONTAINER_RUNTIME => 2,

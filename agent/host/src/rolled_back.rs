@@ -7,7 +7,7 @@ use crate::attempt::{Attempt, RENEWAL};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RolledBack {
-    /// In RFC 3339.
+    /// When the change was rolled back, in RFC 3339.
     pub at: String,
     /// `NodeupConfigHash` of the rejected configuration.
     pub config_hash: String,

@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn one_failure_among_many_is_told() {
+    fn one_failure_among_many_is_returned() {
         let items: Vec<usize> = (0..50).collect();
         let act = |item: &usize| match item {
             37 => Err(Error::Path { doing: "write", path: "37".into(), reason: String::new() }),
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_finished_was_never_there() {
+    fn an_unfinished_file_is_removed() {
         let temp = tempfile::tempdir().unwrap();
         let root = Root::open(temp.path()).unwrap();
         let mut staged = Staged::new(&root, "/a", 0o600, None).unwrap();
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_run_left_is_taken_over_or_swept() {
+    fn temporary_files_of_a_killed_run_are_replaced_or_removed() {
         let temp = tempfile::tempdir().unwrap();
         let root = Root::open(temp.path()).unwrap();
         std::fs::write(temp.path().join(".a.kops-agent"), "left behind").unwrap();
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_in_the_last_place_is_replaced_and_not_followed() {
+    fn a_link_at_the_target_is_replaced_and_not_followed() {
         let temp = tempfile::tempdir().unwrap();
         let root = Root::open(temp.path()).unwrap();
         std::fs::write(temp.path().join("other"), "untouched").unwrap();

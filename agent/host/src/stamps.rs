@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn notes_of_different_paths_are_kept_apart() {
+    fn stamps_of_different_paths_are_separate() {
         let temp = tempfile::tempdir().unwrap();
         let root = Root::open(temp.path()).unwrap();
         for (number, path) in ["/a/b", "/a-b", "/a%2db", "/a/b.c"].iter().enumerate() {

@@ -190,7 +190,7 @@ mod tests {
     use crate::system::systemd::Rest;
 
     #[test]
-    fn a_unit_that_is_restarted_again_and_again_does_not_run() {
+    fn a_unit_in_a_restart_loop_does_not_run() {
         let state = |restarting| UnitState {
             is_known: true,
             enablement: Enablement::Enabled,
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_unit_that_is_not_to_run_is_not_missed() {
+    fn a_unit_that_must_not_run_is_no_problem() {
         let folder = tempfile::tempdir().unwrap();
         let host = Host::scratch(folder.path()).unwrap();
         let mut desired = DesiredState::default();
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_was_begun_is_not_converged_to() {
+    fn an_unfinished_change_is_not_converged() {
         let folder = tempfile::tempdir().unwrap();
         let host = Host::scratch(folder.path()).unwrap();
         let mut desired = DesiredState::default();

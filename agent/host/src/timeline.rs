@@ -54,7 +54,7 @@ mod tests {
     use crate::stopwatch::Stopwatch;
 
     #[test]
-    fn steps_are_kept_for_root_alone() {
+    fn only_root_can_read_the_stored_steps() {
         let folder = tempfile::tempdir().unwrap();
         let watch = Stopwatch::default();
         let host = Host::scratch(folder.path()).unwrap().timed_by(watch.clone());

@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_those_that_systemd_demands() {
+    fn names_of_units_are_those_of_systemd_escape() {
         // Output of `systemd-escape --path --suffix=mount`.
         for (path, name) in [
             ("/data", "data.mount"),
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_is_mounted_before_what_writes_to_it() {
+    fn a_volume_is_mounted_before_kubelet_and_the_runtime_start() {
         let mut mount = Mount {
             device: "/dev/disk/by-label/50%".into(),
             path: "/data".into(),

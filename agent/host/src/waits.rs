@@ -7,17 +7,17 @@ use crate::system::systemd::Act;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waits {
-    /// For a unit that pods wait for. Most units have shorter timeouts of their own. A oneshot unit has none, and may
-    /// format a disk or build a driver.
+    /// Timeout of a unit that pods wait for. Most units have shorter timeouts of their own. A oneshot unit has none, and
+    /// may format a disk or build a driver.
     pub awaited: Duration,
-    /// For all other units together, after everything else is done. The run reports early failures. systemd and the
-    /// next run report later ones.
+    /// Timeout of all other units together, after everything else is done. The run reports failures within this time.
+    /// systemd and the next run report later ones.
     pub others: Duration,
-    /// For the pull or load of an image. It equals the time for which upstream retries a task (`RunTasksOptions` in
-    /// upup/pkg/fi/executor.go). After one image that kubelet waits for used it up, the other ones get `others`.
+    /// Timeout of the pull or load of an image. Upstream retries a task for the same time (`RunTasksOptions` in
+    /// upup/pkg/fi/executor.go). If an image that kubelet waits for used it up, each later image gets only `others`.
     pub image: Duration,
-    /// For the API server of a machine that is no node yet, before pods are started that exit without it
-    /// ([`kops_agent_plan::late_pods`]). Zero starts them with all other pods.
+    /// Timeout of the API server of a machine that is no node yet. Pods that exit without an API server start only after
+    /// it answers ([`kops_agent_plan::late_pods`]). Zero starts them with all other pods.
     pub api_server: Duration,
 }
 

@@ -84,7 +84,7 @@ impl Run<'_> {
     }
 
     /// Takes the journal if this error requires a rollback.
-    pub(super) fn taken_back_by(&self, error: &Error) -> Option<Journal> {
+    pub(super) fn journal_to_roll_back(&self, error: &Error) -> Option<Journal> {
         let Error::Unhealthy { resource, .. } = error else { return None };
         // This unit did not run before, so a rollback does not help, and the change is not to blame.
         if resource.kind == Kind::Unit && is_merely_started(self.plan, resource) {

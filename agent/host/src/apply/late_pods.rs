@@ -1,7 +1,7 @@
 //! Static pods that are delayed on a new machine until its API server answers ([`kops_agent_plan::late_pods`] decides
 //! which). Meanwhile their images are pulled.
 //!
-//! Everything else is done by then. If a run ends during this wait, the next run continues from there.
+//! The run does everything else before this wait. If the run ends during the wait, the next run continues from there.
 
 use std::collections::BTreeSet;
 use std::future::pending;

@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_end_of_a_package_manager_is_waited_for_whatever_fails() {
+    async fn a_run_waits_for_the_package_manager_whatever_fails() {
         // The package manager ends only after its message was received.
         let (outcome, told, has_ended) = beside(false, Ok(1)).await;
         assert_eq!((outcome.unwrap(), has_ended), (1, true));
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_fails_beside_packages_is_not_told_before_it_has_come_to_its_end() {
+    async fn failed_packages_do_not_end_the_work_beside_them() {
         let (slow, end) = Slow::new(true);
         let scene = Scene::new(slow);
         let told = Told { lines: Mutex::default(), end };
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_fails_before_packages_are_allowed_leaves_them_out() {
+    async fn a_failure_before_packages_are_allowed_prevents_their_installation() {
         let (slow, end) = Slow::new(false);
         let scene = Scene::new(slow.clone());
         let told = Told { lines: Mutex::default(), end };
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_is_given_up_waits_for_the_end_of_a_package_manager() {
+    fn a_dropped_run_waits_for_the_package_manager() {
         let (slow, end) = Slow::new(false);
         let scene = Scene::new(slow.clone());
         let installing = scene.begin();

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_part_that_is_sent_is_read_from_its_header() {
+    fn content_range_gives_the_part_of_the_file() {
         for (value, part) in [
             ("bytes 5-9/10", Some((5, Some(10)))),
             ("bytes 5-9/*", Some((5, None))),
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_strong_tag_stands_for_the_very_same_bytes() {
+    fn only_a_strong_tag_identifies_a_version() {
         assert_eq!(strong_validator(&headers(ETAG, "\"v1\"")).as_deref(), Some("\"v1\""));
         assert_eq!(strong_validator(&headers(ETAG, "W/\"v1\"")), None);
         let mut none = headers(ETAG, "\"v1\"");

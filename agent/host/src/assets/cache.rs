@@ -192,7 +192,7 @@ mod tests {
     const HASH: &str = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
 
     #[test]
-    fn a_part_is_gone_on_with_and_becomes_a_whole() {
+    fn a_part_is_resumed_and_completed() {
         let temp = tempfile::tempdir().unwrap();
         let cache = Cache::open(&Root::open(temp.path()).unwrap(), None).unwrap();
         let url = "https://example.com/dir/file?x=1";
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_plain_whatever_the_url() {
+    fn file_names_are_plain_whatever_the_url() {
         assert_eq!(name("ab", "https://x/a%2Fb/../c:d/"), "ab_c_d");
         assert_eq!(name("ab", ""), "ab_");
         assert_eq!(hash_in(&format!("{HASH}_x.part")), Some(HASH));
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_run_does_not_share_it() {
+    fn two_runs_cannot_share_a_cache() {
         let temp = tempfile::tempdir().unwrap();
         let root = Root::open(temp.path()).unwrap();
         assert!(Cache::open_existing(&root, None).unwrap().is_none());

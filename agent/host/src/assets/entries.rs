@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_gnu_and_posix_archivers_write_is_read() {
+    fn archives_of_gnu_and_posix_archivers_are_read() {
         let long = "d/".repeat(80) + "file";
         let mut built = tar::Builder::new(Vec::new());
         built.append_pax_extensions([("comment", b"of the next".as_slice())]).unwrap();
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_describes_a_file_is_never_read_into_memory_at_any_size() {
+    fn the_description_of_a_file_has_a_maximum_size() {
         for kind in EXTENSIONS {
             let size = 1536 << 20;
             let read = Cell::new(0_u64);
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_hides_entries_from_one_of_two_readers_is_refused() {
+    fn archives_that_two_readers_read_differently_are_refused() {
         let hidden = entry(b'0', "hidden", b"");
         let sized = entry(b'x', "x", record("size", "0").as_bytes());
         let reason = files([sized, entry(b'0', "f", &hidden)].concat().as_slice()).unwrap_err();

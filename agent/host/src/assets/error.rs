@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lets_one_in_is_not_told() {
+    fn errors_hide_the_credentials_of_urls() {
         const URL: &str = "https://user:token@mirror.example.com:8443/a/kubelet?sig=abc#x";
         const SHOWN: &str = "https://mirror.example.com:8443/a/kubelet";
         let failure = || MirrorFailure { url: URL.into(), reason: "refused".into() };

@@ -36,8 +36,8 @@ pub struct DownloadTimeouts {
     /// The minimum number of bytes in `stalled_after`.
     pub least: u64,
     /// An answer is slow if fewer than `least_unless_slow` bytes come while the agent waits this long. The next mirror
-    /// then replaces the slow one, if a mirror is left that has not failed. So a slow mirror cannot delay a download
-    /// for days.
+    /// that has not failed then replaces the slow one, if there is such a mirror. So a slow mirror cannot delay a
+    /// download for days.
     pub slow_after: Duration,
     /// The minimum number of bytes in `slow_after`.
     pub least_unless_slow: u64,

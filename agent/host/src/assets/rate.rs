@@ -47,7 +47,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn a_drip_does_not_renew_the_timeout_and_a_flow_does() {
+    fn only_enough_bytes_renew_the_timeout() {
         let mut rate = Rate::new(30 * SECOND, 1000);
         for _ in 0..20 {
             rate.note(1, SECOND);

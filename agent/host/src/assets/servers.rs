@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use parking_lot::Mutex;
 use reqwest::Url;
 
-/// A server with so many failures in a row is skipped.
+/// A server is skipped after this many failures in a row.
 const STRIKES: u32 = 3;
 
 /// The failures in a row of each server of a run.
@@ -54,7 +54,7 @@ mod tests {
     const URLS: [&str; 3] = ["https://a/x", "https://b/x", "http://a/x"];
 
     #[test]
-    fn a_dead_server_is_left_out_until_it_delivers() {
+    fn a_dead_server_is_skipped_until_it_delivers() {
         let servers = Servers::default();
         servers.dead("https://a:443/other");
         assert_eq!(servers.to_try(&URLS), ["https://b/x", "http://a/x"]);
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn one_failure_is_forgiven_and_three_in_a_row_are_not() {
+    fn a_server_is_skipped_after_three_failures_in_a_row() {
         let servers = Servers::default();
         for round in 0..3 {
             assert_eq!(servers.to_try(&URLS).len(), 3, "{round}");
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn where_all_are_dead_all_are_tried() {
+    fn if_all_servers_are_dead_all_are_tried() {
         let servers = Servers::default();
         URLS.iter().for_each(|url| servers.dead(url));
         assert_eq!(servers.to_try(&URLS), URLS);

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_needed_adds_up_by_file_system() {
+    fn needed_space_adds_up_by_file_system() {
         let temp = tempfile::tempdir().unwrap();
         let root = Root::open(temp.path()).unwrap();
         let dir = root.make_dirs("/var/cache").unwrap();

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_is_synced_and_the_first_failure_is_told() {
+    fn everything_is_synced_and_the_first_failure_is_returned() {
         let (syncer, syncing) = Syncer::start().unwrap();
         for _ in 0..3 * WAITING {
             let mut file = tempfile::tempfile().unwrap();

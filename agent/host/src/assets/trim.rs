@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn this_generation_and_the_one_before_stay() {
+    fn the_current_and_the_previous_generation_stay() {
         let scene = Scene::with(&[
             ('a', "x", 1),
             ('b', "x", 1),
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_much_goes_the_older_and_the_larger_first() {
+    fn above_the_limit_older_and_larger_files_go_first() {
         let scene = Scene::with(&[('a', "x", 10), ('b', "x", 10), ('c', "x", 30), ('d', "x", 20)]);
         scene.trim(&['a', 'b'], UNLIMITED);
         let scene = Scene::with(&[('a', "x", 10), ('b', "x", 10), ('c', "x", 30), ('d', "x", 20)]);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_the_caches_stays() {
+    fn files_of_other_programs_stay() {
         let scene = Scene::with(&[]);
         let cache = scene.temp.path().join("var/cache/nodeup");
         std::fs::create_dir(cache.join("extracted")).unwrap();

@@ -106,7 +106,7 @@ fn verifies(certificate: &str, ca: &str) -> bool {
 }
 
 #[test]
-fn in_any_order_of_restarts_all_verify_each_other() {
+fn all_sides_verify_each_other_in_any_order_of_restarts() {
     let phases = phases();
     for (at, pair) in phases.windows(2).enumerate() {
         // Each side may still have the old files or already the new ones.
@@ -125,7 +125,7 @@ fn in_any_order_of_restarts_all_verify_each_other() {
 }
 
 #[test]
-fn a_chain_ends_with_the_one_that_has_signed() {
+fn a_chain_ends_with_the_signing_authority() {
     for phase in phases() {
         let chain = chain(&phase.certificate);
         assert_eq!(chain.len(), 2);

@@ -101,7 +101,7 @@ fn error(item: PemPair) -> String {
 }
 
 #[test]
-fn what_a_clock_that_is_set_or_another_run_mends_is_no_wrong_configuration() {
+fn a_wrong_clock_and_a_temporary_error_are_no_configuration_errors() {
     let days = Duration::days;
     let key = || KeyPair::generate().unwrap();
     for (from, to) in [(NOW + days(1), NOW + days(9)), (NOW - days(9), NOW - days(1))] {
@@ -117,7 +117,7 @@ fn what_a_clock_that_is_set_or_another_run_mends_is_no_wrong_configuration() {
 }
 
 #[test]
-fn every_field_of_an_issued_certificate_is_what_it_should_be() {
+fn every_field_of_an_issued_certificate_is_as_wanted() {
     for (kind, client, server, encipherment) in [
         (CertificateType::Client, true, false, false),
         (CertificateType::Server, false, true, true),
@@ -321,7 +321,7 @@ impl Secrets for NoKeys {
 }
 
 #[test]
-fn a_node_that_may_read_the_key_signs_for_itself_and_another_is_told_why_not() {
+fn a_node_signs_for_itself_only_if_it_may_read_the_key() {
     let temp = tempfile::tempdir().unwrap();
     let root = Root::open(temp.path()).unwrap();
     let state = state(bootstrapped());
@@ -338,7 +338,7 @@ fn a_node_that_may_read_the_key_signs_for_itself_and_another_is_told_why_not() {
 }
 
 #[test]
-fn what_kops_controller_issues_has_the_names_that_it_gives() {
+fn a_certificate_from_kops_controller_may_have_any_names() {
     let temp = tempfile::tempdir().unwrap();
     let root = Root::open(temp.path()).unwrap();
     let store = Store(vec![good_ca()]);
@@ -369,7 +369,7 @@ fn what_kops_controller_issues_has_the_names_that_it_gives() {
 /// Two CAs are trusted, and the signing CA changes. The node asks for a new certificate if it can get one, and
 /// otherwise keeps its certificate.
 #[test]
-fn what_another_authority_has_signed_is_replaced_while_that_is_trusted() {
+fn a_certificate_of_an_old_trusted_authority_is_replaced() {
     let temp = tempfile::tempdir().unwrap();
     let root = Root::open(temp.path()).unwrap();
     let (old, new) = (good_ca(), good_ca());
@@ -396,7 +396,7 @@ fn what_another_authority_has_signed_is_replaced_while_that_is_trusted() {
 }
 
 #[test]
-fn a_key_is_shown_to_kops_controller_as_upstream_shows_it() {
+fn a_public_key_is_sent_in_upstreams_form() {
     let key = NodeKey::generate("kubelet").unwrap();
     let lines: Vec<String> = key.public_pem().lines().map(str::to_owned).collect();
     assert_eq!(lines[0], "-----BEGIN RSA PUBLIC KEY-----");

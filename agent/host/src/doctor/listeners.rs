@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sockets_that_listen_are_told_from_connections() {
+    fn connections_are_no_listening_sockets() {
         let text = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n\
                     0: 00000000:280A 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4711 1 0 100 0 0 10 0\n\
                     1: 0100007F:280A 0100007F:1234 01 00000000:00000000 00:00000000 00000000     0        0 4712 1 0 20 4 30 10 -1\n\

@@ -1,4 +1,4 @@
-//! Inspects a machine for `kops-agent doctor` and changes nothing. What cannot be read is reported with the reason.
+//! Inspects a machine for `kops-agent doctor` and changes nothing. An unreadable file is reported with the reason.
 //!
 //! All paths, also `/proc` and `/sys`, are below the machine's root, so that another root stands for another machine.
 

@@ -15,7 +15,7 @@ const TCP: &str = "  sl  local_address\n   0: 00000000:280A 00000000:0000 0A 0:0
                    1: 00000000:280A 00000000:0000 0A 0:0 0:0 0 0 0 78 1\n";
 
 #[test]
-fn of_an_empty_root_nothing_is_known() {
+fn an_empty_root_shows_nothing() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
     assert!(runs_systemd(root).is_err() && listeners(root).is_err() && processes(root).is_err());
@@ -26,7 +26,7 @@ fn of_an_empty_root_nothing_is_known() {
 }
 
 #[test]
-fn a_port_is_told_with_its_process_where_that_can_be_seen() {
+fn a_port_has_its_process_if_that_is_visible() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
     write(root, "proc/net/tcp", TCP);
@@ -39,7 +39,7 @@ fn a_port_is_told_with_its_process_where_that_can_be_seen() {
 }
 
 #[test]
-fn the_name_of_a_process_steers_no_terminal() {
+fn the_name_of_a_process_has_no_terminal_control_characters() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
     write(root, "proc/net/tcp", TCP);
@@ -52,14 +52,14 @@ fn the_name_of_a_process_steers_no_terminal() {
 }
 
 #[test]
-fn sizes_that_servers_make_up_add_up_to_no_small_one() {
+fn the_sum_of_sizes_does_not_overflow() {
     let root = tempfile::tempdir().unwrap();
     let folders = [("/a".to_owned(), u64::MAX), ("/b".to_owned(), 2)];
     assert_eq!(disks(root.path(), &folders).unwrap()[0].needed, u64::MAX);
 }
 
 #[test]
-fn a_process_is_told_with_its_unit() {
+fn a_process_has_its_unit() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
     write(root, "proc/7/comm", "kubelet\n");

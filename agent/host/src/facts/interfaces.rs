@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answers_about_an_interface_are_gathered_and_its_addresses_sorted() {
+    fn the_entries_of_an_interface_are_merged_and_its_addresses_sorted() {
         let answers = [
             answer("lo", Some([0; 6]), None),
             answer("eth0", Some([2, 0, 0, 0, 0, 0xab]), None),
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_network_plugin_makes_later_does_not_come_before_the_machines_own() {
+    fn interfaces_of_network_plugins_come_after_the_machines_own() {
         let answers = ["lo", "ens5", "cali0", "br-pods"].map(|name| answer(name, None, None));
         let names =
             collect_interfaces(answers.into_iter(), |_| false).into_iter().map(|interface| interface.name);

@@ -12,7 +12,7 @@ use crate::recognition;
 use crate::root::{Dir, Metadata};
 use crate::stamps::Stamp;
 
-/// In bytes. Larger texts are compared by their hash, and no diff of them is shown.
+/// Largest text that is compared as text, in bytes. A larger text is compared by its hash, and no diff of it is shown.
 const LARGEST_TEXT: u64 = 1024 * 1024;
 
 impl Observer<'_> {

@@ -13,7 +13,7 @@ use crate::root::Metadata;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Claim {
-    /// Whether it existed before the agent first wrote it.
+    /// Whether the resource existed before the agent first wrote it.
     pub(super) was_there: bool,
     /// State after the last settled run; `None` if a run was interrupted before it settled the resource.
     pub(super) left: Option<Left>,

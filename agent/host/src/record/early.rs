@@ -9,7 +9,7 @@ use crate::staged::remove_file;
 
 use super::Record;
 
-/// Read only if there is no record.
+/// Path of the claims, below the root. The file is read only if there is no record.
 const PATH: &str = "/var/lib/kops-agent/early-units.json";
 
 impl Record {

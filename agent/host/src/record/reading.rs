@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_newer_agent_recorded_is_kept_and_the_rest_is_known() {
+    fn data_of_a_newer_agent_is_kept_and_the_rest_is_read() {
         let (_folder, root) = machine(OF_A_NEWER_AGENT);
         let record = Record::read(&root).unwrap();
         assert_eq!(record.config_hash, "hash");
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_this_version_claims_wins_over_what_another_recorded_of_the_same() {
+    fn a_claim_of_this_version_wins_over_a_claim_of_another() {
         let (_folder, root) = machine(OF_A_NEWER_AGENT);
         let mut record = Record::read(&root).unwrap();
         let own = Claim { was_there: true, left: None, begun: None };
@@ -180,14 +180,14 @@ mod tests {
     }
 
     #[test]
-    fn what_an_agent_recorded_before_there_were_versions_is_read() {
+    fn a_record_without_a_version_is_read() {
         let (_folder, root) = machine(r#"{"configHash": "hash", "resources": {}}"#);
         let record = Record::read(&root).unwrap();
         assert_eq!((record.config_hash.as_str(), record.was_lost), ("hash", false));
     }
 
     #[test]
-    fn a_record_that_cannot_be_read_is_told_and_kept_aside() {
+    fn an_unreadable_record_is_reported_and_backed_up() {
         for spoilt in ["{\"configHash\": \"ha", "", r#"{"version": 9, "configHash": ["hash"]}"#] {
             let (_folder, root) = machine(spoilt);
             let mut record = Record::read(&root).unwrap();

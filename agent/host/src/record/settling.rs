@@ -26,7 +26,7 @@ impl Record {
     ) -> Result<()> {
         for step in &plan.steps {
             let resource = desired.get(&step.resource);
-            let is_recorded = has_record(step.resource.kind) && !resource.is_some_and(is_brought);
+            let is_recorded = has_record(step.resource.kind) && !resource.is_some_and(is_shipped);
             if is_recorded && step.action != Action::Remove {
                 // systemd may know the unit from a package's file elsewhere, or from a file that the agent backs up
                 // before it writes.
@@ -72,7 +72,7 @@ impl Record {
             kept.iter().any(|kept| kept.resource == *id && kept.keeping == Keeping::Unmended)
         };
         let mut settled = BTreeMap::new();
-        let recorded = desired.iter().filter(|(id, resource)| has_record(id.kind) && !is_brought(resource));
+        let recorded = desired.iter().filter(|(id, resource)| has_record(id.kind) && !is_shipped(resource));
         for (id, resource) in recorded {
             let before = self.resources.get(id);
             if let Some(claim) = before.filter(|claim| claim.left.is_some() && is_unmended(id)) {
@@ -126,7 +126,7 @@ impl Record {
                     None => false,
                 },
             };
-            if is_there && !is_own && !is_brought(resource) {
+            if is_there && !is_own && !is_shipped(resource) {
                 adoptable.push(id.clone());
             }
         }
@@ -194,7 +194,7 @@ fn has_record(kind: Kind) -> bool {
 }
 
 /// Whether it is a unit whose file the distribution ships. The agent does not own that file.
-fn is_brought(resource: &Resource) -> bool {
+fn is_shipped(resource: &Resource) -> bool {
     matches!(resource, Resource::Unit(Unit { text: None, .. }))
 }
 

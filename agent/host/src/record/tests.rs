@@ -52,7 +52,7 @@ impl Machine {
 }
 
 #[test]
-fn what_was_left_is_known_again_after_it_was_written_down() {
+fn a_written_record_recognizes_what_the_agent_left() {
     let machine = Machine::settled();
     machine.record.write(&machine.root).unwrap();
     assert_eq!(Record::read(&machine.root).unwrap(), machine.record);
@@ -65,7 +65,7 @@ fn what_was_left_is_known_again_after_it_was_written_down() {
 }
 
 #[test]
-fn what_others_do_is_told() {
+fn changes_by_others_are_reported() {
     let machine = Machine::settled();
     std::fs::write(machine.file(), "another text").unwrap();
     std::fs::set_permissions(machine.file(), std::fs::Permissions::from_mode(0o600)).unwrap();
@@ -81,7 +81,7 @@ fn what_others_do_is_told() {
 }
 
 #[test]
-fn a_file_that_is_written_with_the_same_bytes_is_as_it_was_left() {
+fn a_rewrite_with_the_same_bytes_is_no_change() {
     let machine = Machine::settled();
     std::fs::remove_file(machine.file()).unwrap();
     std::fs::write(machine.file(), "text").unwrap();
@@ -90,7 +90,7 @@ fn a_file_that_is_written_with_the_same_bytes_is_as_it_was_left() {
 }
 
 #[test]
-fn what_was_there_before_is_never_the_agents_own() {
+fn an_earlier_resource_never_becomes_the_agents_own() {
     let mut machine = Machine::settled();
     let mut record = Record::default();
     let file = File::text("/etc/d/file", "text").into();
@@ -106,7 +106,7 @@ fn what_was_there_before_is_never_the_agents_own() {
 }
 
 #[test]
-fn a_unit_that_is_written_over_a_packages_is_the_agents_own() {
+fn a_unit_written_over_a_packages_unit_is_the_agents_own() {
     let mut machine = Machine::settled();
     let unit: Resource = Unit::new("a.service", "[Service]\n").into();
     machine.desired.add(unit.clone());
@@ -124,7 +124,7 @@ fn a_unit_that_is_written_over_a_packages_is_the_agents_own() {
 }
 
 #[test]
-fn what_an_interrupted_run_wrote_is_as_it_was_left() {
+fn the_files_of_an_interrupted_run_are_as_left() {
     let mut machine = Machine::settled();
     let mut desired = DesiredState::default();
     desired.add(File::text("/etc/d/file", "another"));
@@ -149,7 +149,7 @@ fn what_an_interrupted_run_wrote_is_as_it_was_left() {
 }
 
 #[test]
-fn what_is_no_longer_desired_is_forgotten() {
+fn resources_that_are_no_longer_desired_are_forgotten() {
     let mut machine = Machine::settled();
     machine.record.settle(&machine.root, &DesiredState::default(), &BTreeMap::new()).unwrap();
     assert_eq!(machine.record.claims().count(), 0);

@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_belongs_to_others_too_is_told_from_what_is_kubelets_alone() {
+    fn shared_folders_are_distinguished_from_kubelets_own() {
         for shared in [
             "",
             "/",

@@ -52,7 +52,7 @@ impl Systemd for Unit {
 }
 
 #[test]
-fn what_does_not_end_in_time_is_killed_and_what_does_is_not() {
+fn only_a_unit_that_does_not_stop_in_time_is_killed() {
     let unit = Unit::default();
     stop_or_kill(&unit, PODS, Duration::from_secs(600)).unwrap();
     assert_eq!(*unit.asked.lock(), ["stop"]);
@@ -150,7 +150,7 @@ fn node() -> tempfile::TempDir {
 }
 
 #[test]
-fn what_systemd_does_not_know_any_more_holds_no_reset_up() {
+fn a_unit_that_systemd_does_not_know_does_not_block_a_reset() {
     let folder = node();
     // An operator removed kubelet's unit, and an earlier reset removed ours.service.
     let systemd =
@@ -167,7 +167,7 @@ fn what_systemd_does_not_know_any_more_holds_no_reset_up() {
 }
 
 #[test]
-fn what_would_make_it_a_node_again_is_stopped_first_and_keeps_its_file() {
+fn units_that_start_the_agent_are_stopped_first_and_keep_their_files() {
     let folder = node();
     let of_packages = ["agent.timer", "agent.service", "absent.service"];
     let timer = folder.path().join("usr/lib/systemd/system/agent.timer");

@@ -131,7 +131,7 @@ impl Journal {
     }
 
     /// Whether the change is being rolled back.
-    pub(crate) fn is_taken_back(&self) -> bool {
+    pub(crate) fn is_rolling_back(&self) -> bool {
         self.taken_back.is_some()
     }
 

@@ -37,7 +37,7 @@ impl Host {
     pub async fn finish_rollback(&self, progress: &dyn Progress) -> Result<Option<RolledBack>> {
         let _lock = self.lock()?;
         match Journal::read(&self.root)? {
-            Some(journal) if journal.is_taken_back() => {
+            Some(journal) if journal.is_rolling_back() => {
                 self.roll_back(journal, None, progress).await.map(Some)
             }
             _ => Ok(None),

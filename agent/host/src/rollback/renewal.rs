@@ -42,7 +42,7 @@ impl Host {
             return put_off("this machine has not converged yet");
         }
         let interrupted = match Journal::read(&self.root)? {
-            Some(journal) if journal.is_taken_back() => {
+            Some(journal) if journal.is_rolling_back() => {
                 return put_off("a rollback was interrupted; the next `kops-agent converge` finishes it");
             }
             Some(journal) if journal.attempt().is_renewal() => Interrupted::Yes,

@@ -34,7 +34,7 @@ impl Root {
         Ok(self.policy.get().and_then(Option::as_ref))
     }
 
-    /// The policy's label for `name` in `dir`; `None` if there is no policy or it gives none.
+    /// The policy's label for `name` in `dir`; `None` if there is no policy, or if it gives no label.
     pub(crate) fn label(&self, dir: &Dir, name: &str, kind: FileKind) -> Result<Option<String>> {
         let Some(policy) = self.policy()? else { return Ok(None) };
         let real = |fd: BorrowedFd<'_>| {

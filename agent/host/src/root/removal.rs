@@ -25,7 +25,7 @@ const LIFTED: &str = ".kops-agent-removing-";
 /// Maximum length of a path in a message, in characters.
 const LONGEST_SHOWN: usize = 400;
 
-/// In bytes. A larger file is no key, and is removed without being overwritten.
+/// Largest file that is overwritten, in bytes. A larger file is no key, and is only removed.
 const LARGEST_SECRET: u64 = 1 << 20;
 
 impl Root {
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deep_tree_goes_with_few_descriptors() {
+    fn a_deep_tree_is_removed_with_few_descriptors() {
         if let Some(folder) = std::env::var_os(CHILD) {
             return Root::open(folder.as_ref()).unwrap().remove_tree("/top").unwrap();
         }
@@ -214,7 +214,7 @@ mod tests {
         // Left by an interrupted run.
         fs::create_dir_all(top.join(format!("{LIFTED}1/left"))).unwrap();
         fs::write(top.join(format!("{LIFTED}2")), "").unwrap();
-        let name = format!("{}::a_deep_tree_goes_with_few_descriptors", module_path!());
+        let name = format!("{}::a_deep_tree_is_removed_with_few_descriptors", module_path!());
         let name = name.split_once("::").unwrap().1;
         let limited = "ulimit -n 100 && exec \"$0\" --exact \"$1\" --nocapture";
         let this = std::env::current_exe().unwrap();
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_removed_is_told_in_a_line_of_some_length() {
+    fn the_error_of_a_removal_has_bounded_length() {
         let machine = Root::open("/".as_ref()).unwrap().dir("/").unwrap().unwrap();
         let deep = Dir { fd: machine.fd, shown: format!("/\u{1b}[2J{}", "n".repeat(9000)) };
         let error = deep.clear_one(c"proc", &deep, 0, &mut 0).unwrap_err().to_string();
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn without_openat2_a_directory_is_opened_and_another_mounts_and_a_link_are_not() {
+    fn without_openat2_mounts_and_links_are_not_opened() {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("directory")).unwrap();
         std::os::unix::fs::symlink("directory", folder.path().join("link")).unwrap();

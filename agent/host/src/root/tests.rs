@@ -2,7 +2,7 @@ use super::way::{Blocked, Links};
 use super::*;
 
 #[test]
-fn links_lead_nowhere_but_into_the_root() {
+fn links_stay_within_the_root() {
     let outside = tempfile::tempdir().unwrap();
     std::fs::write(outside.path().join("secret"), "x").unwrap();
     let inside = tempfile::tempdir().unwrap();
@@ -24,7 +24,7 @@ fn links_lead_nowhere_but_into_the_root() {
 }
 
 #[test]
-fn without_openat2_links_lead_where_they_do_with_it() {
+fn links_resolve_in_the_same_way_without_openat2() {
     let temp = tempfile::tempdir().unwrap();
     let link = |target: &str, name: &str| std::os::unix::fs::symlink(target, temp.path().join(name)).unwrap();
     std::fs::create_dir_all(temp.path().join("real/below")).unwrap();
@@ -49,7 +49,7 @@ fn without_openat2_links_lead_where_they_do_with_it() {
 }
 
 #[test]
-fn another_users_link_is_followed_nowhere() {
+fn a_link_of_another_user_is_never_followed() {
     let temp = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(temp.path().join("etc/kept")).unwrap();
     std::fs::write(temp.path().join("etc/kept/file"), "kept").unwrap();
@@ -77,7 +77,7 @@ fn another_users_link_is_followed_nowhere() {
 }
 
 #[test]
-fn a_link_is_another_users_where_it_or_its_folder_is() {
+fn a_link_in_another_users_folder_belongs_to_that_user() {
     use std::os::unix::fs::{chown, lchown, symlink};
     if !geteuid().is_root() {
         // Only root can change owners.

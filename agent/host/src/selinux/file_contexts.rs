@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_rule_that_fits_counts_and_a_single_path_before_all() {
+    fn the_last_match_wins_and_a_single_path_wins_over_patterns() {
         use FileKind::{Directory, File, Symlink};
         has("/x", File, Some("default_t"));
         has("/etc/x", File, Some("etc_t"));
@@ -259,13 +259,13 @@ mod tests {
     }
 
     #[test]
-    fn what_the_policy_leaves_alone_gets_no_label() {
+    fn a_path_without_a_rule_gets_no_label() {
         has("/run/x", FileKind::File, None);
         assert_eq!(FileContexts::default().label("/x", FileKind::File), None);
     }
 
     #[test]
-    fn a_path_may_stand_for_another() {
+    fn aliases_of_paths_are_substituted() {
         has("/usr/local/bin/kubelet", FileKind::File, Some("kubelet_exec_t"));
         has("/usr/localized", FileKind::File, Some("default_t"));
         has("/var/run/x", FileKind::File, None);
@@ -280,14 +280,14 @@ mod tests {
     }
 
     #[test]
-    fn rules_of_the_machine_come_after_the_policy_s() {
+    fn local_rules_come_after_the_policys_rules() {
         let contexts =
             FileContexts::parse(&[RULES, "", "/etc/kubernetes/own(/.*)?  u:object_r:own_t:s0"], "", "");
         assert_eq!(contexts.label("/etc/kubernetes/own/x", FileKind::File), Some("u:object_r:own_t:s0"));
     }
 
     #[test]
-    fn what_cannot_be_read_is_passed_over() {
+    fn unreadable_rules_are_skipped() {
         let contexts = FileContexts::parse(
             &["/a(?=b).* x:x:lookahead_t:s0\n/a.* -? x:x:x_t:s0\n/a\n/a.*b x:x:a_t:s0"],
             "/x",
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_rule_s_paths_begin_with_is_found() {
+    fn the_literal_beginning_of_a_rule_is_found() {
         for (text, beginning) in [
             ("/a/b.*", "/a/b"),
             ("/a/bc?", "/a/b"),

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_start_is_told_by_the_clock_of_now_however_it_was_set_since() {
+    fn the_time_of_a_start_follows_the_current_clock() {
         let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
         let clock = Clock {
             wall: at(1_800_000_000),

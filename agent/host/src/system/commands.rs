@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_command_says_what_it_said() {
+    fn the_error_of_a_failed_command_has_its_output() {
         let error = run(&["sh", "-c", "echo out; echo no such thing >&2; exit 3"]).unwrap_err().to_string();
         assert!(error.contains("exit status: 3") && error.ends_with("no such thing"), "{error}");
         let error = run(&["/no/such/program"]).unwrap_err().to_string();

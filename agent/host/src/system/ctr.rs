@@ -63,12 +63,13 @@ impl Container {
 /// The running containers of a static pod. `None` if `ctr` is not installed.
 pub(crate) fn running(pod: &StaticPod, socket: &str) -> Result<Option<Vec<Container>>, String> {
     let Some(listed) = ask(socket, &list_of(pod)) else { return Ok(None) };
-    let listed = told(listed)?;
+    let listed = output_or_error(listed)?;
     let running = running_tasks(socket)?;
     let mut containers = Vec::new();
     for id in listed.lines().filter(|id| running.contains(*id)) {
         // `ctr` no longer knows a container that has ended meanwhile.
-        let Some(info) = ask(socket, &["containers", "info", id]).and_then(|info| told(info).ok()) else {
+        let Some(info) = ask(socket, &["containers", "info", id]).and_then(|info| output_or_error(info).ok())
+        else {
             continue;
         };
         containers.extend(serde_json::from_str::<Container>(&info).ok().filter(|found| found.is_of(pod)));
@@ -78,13 +79,13 @@ pub(crate) fn running(pod: &StaticPod, socket: &str) -> Result<Option<Vec<Contai
 
 /// The IDs of the containers that have a running process.
 pub(crate) fn running_tasks(socket: &str) -> Result<BTreeSet<String>, String> {
-    let tasks = told(ask(socket, &["tasks", "list"]).ok_or("ctr cannot be started")?)?;
+    let tasks = output_or_error(ask(socket, &["tasks", "list"]).ok_or("ctr cannot be started")?)?;
     Ok(running_of(&tasks))
 }
 
 /// The first process of each running container, by container ID.
 pub(crate) fn processes(socket: &str) -> Result<BTreeMap<String, u32>, String> {
-    let tasks = told(ask(socket, &["tasks", "list"]).ok_or("ctr cannot be started")?)?;
+    let tasks = output_or_error(ask(socket, &["tasks", "list"]).ok_or("ctr cannot be started")?)?;
     Ok(processes_of(&tasks))
 }
 
@@ -97,7 +98,7 @@ pub(crate) fn ask(socket: &str, arguments: &[impl AsRef<str>]) -> Option<Outcome
 }
 
 /// The output of `ctr`, or its error message if it failed.
-pub(crate) fn told(outcome: Outcome) -> Result<String, String> {
+pub(crate) fn output_or_error(outcome: Outcome) -> Result<String, String> {
     if outcome.status.success() { Ok(outcome.stdout) } else { Err(format!("ctr: {}", outcome.stderr.trim())) }
 }
 
@@ -141,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_is_its_static_pods_and_no_others() {
+    fn a_container_belongs_to_one_static_pod() {
         let pod = StaticPod {
             namespace: "kube-system".into(),
             name: "kube-apiserver".into(),

@@ -86,7 +86,7 @@ mod tests {
     const AMPLE: Duration = Duration::from_secs(60);
 
     #[test]
-    fn any_end_is_an_answer_and_a_missing_program_is_told_from_one_that_fails() {
+    fn a_failure_is_an_outcome_and_a_missing_program_is_none() {
         let outcome = ask_within(&["sh", "-c", "cat; echo no >&2; exit 3"], b"fed", AMPLE).unwrap().unwrap();
         assert_eq!((outcome.status.code(), &*outcome.stdout, &*outcome.stderr), (Some(3), "fed", "no\n"));
         assert!(ask_within(&["no-such-program-anywhere"], b"", AMPLE).unwrap().is_none());
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_a_pipe_holds_goes_in_and_out() {
+    fn input_and_output_may_exceed_the_buffer_of_a_pipe() {
         let much = vec![b'x'; 1 << 20];
         let outcome = ask_within(&["cat"], &much, AMPLE).unwrap().unwrap();
         assert_eq!(outcome.stdout.len(), much.len());
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_hangs_is_killed_with_its_children() {
+    fn a_program_that_hangs_is_killed_with_its_children() {
         let began = Instant::now();
         let short = Duration::from_millis(200);
         // The second script ends immediately and leaves a child that holds its output open.

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_is_not_blank_is_formatted() {
+    fn only_a_blank_device_is_formatted() {
         // The protective MBR of a GPT: one partition of type 0xee.
         let mut gpt = [0; 512];
         gpt[446..462].copy_from_slice(&[0, 0, 2, 0, 0xee, 0xff, 0xff, 0xff, 1, 0, 0, 0, 0xff, 0x7f, 0, 0]);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_is_awaited_and_those_that_are_there_are_named() {
+    fn the_error_of_a_missing_device_names_the_present_ones() {
         let folder = tempfile::tempdir().unwrap();
         for name in ["nvme1n1", "nvme0n1", "loop0"] {
             std::fs::create_dir(folder.path().join(name)).unwrap();

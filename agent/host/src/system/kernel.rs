@@ -50,7 +50,7 @@ impl Kernel for Machine {
     }
 
     fn forbidden(&self, module: &str) -> Result<Option<String>> {
-        modprobe::against(&self.0, module)
+        modprobe::forbidding_line(&self.0, module)
     }
 
     fn load(&self, module: &str) -> Result<()> {

@@ -12,7 +12,7 @@ const FOLDERS: [&str; 5] = [
 ];
 
 /// The line that prevents loading a module, with its file. `None` if no line does.
-pub(super) fn against(root: &Root, module: &str) -> Result<Option<String>> {
+pub(super) fn forbidding_line(root: &Root, module: &str) -> Result<Option<String>> {
     for folder in FOLDERS {
         let Some(dir) = root.dir(folder)? else { continue };
         for name in dir.names()?.into_iter().filter(|name| name.ends_with(".conf")) {
@@ -57,7 +57,7 @@ mod tests {
             ("nf_tables", None),
             ("ip_vs", None),
         ] {
-            assert_eq!(against(&root, module).unwrap().as_deref(), line, "{module}");
+            assert_eq!(forbidding_line(&root, module).unwrap().as_deref(), line, "{module}");
         }
     }
 }

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_below_a_folder_is_unmounted_from_within() {
+    fn mounts_below_a_folder_come_innermost_first() {
         let lines = lines(&[
             "1 0 8:1 / / rw - ext4 /dev/sda1 rw",
             "2 1 0:9 / /var/lib/kubelet rw - tmpfs none rw",
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_no_utf_8_hides_no_other_mount() {
+    fn a_line_with_invalid_utf_8_hides_no_other_mount() {
         let text = b"1 0 8:1 / / rw - ext4 /dev/sda1 rw\n2 1 8:1 /a\xffb /var/lib/kubelet/pods/x rw - ext4 /dev/sda1 rw\n\
             3 1 0:9 / /var/lib/kubelet/pods/\xff rw - tmpfs none rw\n";
         let found = within(&parse_all(text), &["/var/lib/kubelet".into()]);
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_later_mount_hides_is_not_within() {
+    fn hidden_mounts_are_left_out() {
         let lines = lines(&[
             "1 0 8:1 / / rw - ext4 /dev/sda1 rw",
             "2 1 0:9 / /var/lib/kubelet/pods/hidden rw - tmpfs none rw",
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_known_at_its_second_place() {
+    fn a_directory_is_recognized_behind_a_link() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name).display().to_string();
         for name in ["one", "other"] {

@@ -179,8 +179,8 @@ impl PackageManager for Machine {
     fn install(&self, packages: &[&str], progress: &dyn Progress) -> Result<()> {
         let manager = self.manager()?;
         match manager {
-            Manager::Apt => apt::install(packages, Waiting::told_to(progress))?,
-            Manager::Rpm(installer) => dnf::install(installer, packages, Waiting::told_to(progress))?,
+            Manager::Apt => apt::install(packages, Waiting::reporting_to(progress))?,
+            Manager::Rpm(installer) => dnf::install(installer, packages, Waiting::reporting_to(progress))?,
         }
         self.note(manager, packages)
     }
@@ -199,10 +199,10 @@ impl PackageManager for Machine {
     fn install_fetched(&self, packages: &[&str], progress: &dyn Progress) -> Result<()> {
         match self.manager()? {
             manager @ Manager::Apt => {
-                apt::install_fetched(packages, Waiting::told_to(progress))?;
+                apt::install_fetched(packages, Waiting::reporting_to(progress))?;
                 self.note(manager, packages)
             }
-            // dnf reads its repositories again once its cache is old, and not before.
+            // dnf reads its repositories again only once its cache is old, so it installs what was just fetched.
             Manager::Rpm(_) => self.install(packages, progress),
         }
     }
@@ -219,7 +219,7 @@ impl PackageManager for Machine {
             });
         }
         let written = sources::write(&self.0, source, key, Some((0, 0)))?;
-        let read = apt::update_from(&written.list, Waiting::told_to(progress));
+        let read = apt::update_from(&written.list, Waiting::reporting_to(progress));
         if read.is_err() {
             // A bad repository would block every later installation. The files before it may be an operator's, so they
             // are restored.
@@ -258,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_distribution_says_which_manager_is_its_own() {
+    fn the_distribution_determines_the_package_manager() {
         let amazon = "NAME=\"Amazon Linux\"\nID=\"amzn\"\nID_LIKE=\"fedora\"\n";
         let oracle = "ID=ol\nID_LIKE='rhel fedora'\n";
         let ubuntu = "ID=ubuntu\nID_LIKE=debian\n";
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_list_tells_is_noted_once_it_is_installed() {
+    fn packages_that_no_list_names_are_noted_after_installation() {
         let folder = tempfile::tempdir().unwrap();
         let machine = Machine(Root::open(folder.path()).unwrap());
         let wanted = ["vim", "curl/bookworm-backports", "linux-headers-*", "git"];

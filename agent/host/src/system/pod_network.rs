@@ -61,7 +61,7 @@ pub struct Machine {
 }
 
 impl Default for Machine {
-    /// Ten thousand rules take seconds.
+    /// Timeouts for machines with ten thousand rules, which take seconds.
     fn default() -> Machine {
         Machine { program_within: Duration::from_secs(30), lock_within: Duration::from_secs(10) }
     }
@@ -341,7 +341,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn interfaces_of_pods_are_told_from_others() {
+    fn only_interfaces_of_pods_are_found() {
         let shown = "1: lo: <LOOPBACK,UP> mtu 65536\n2: eth0: <UP>\n3: cni0: <UP>\n4: cali12ab@if3: <UP>\n\
                      5: flannel.1: <UP>\n6: cilium_host@cilium_net: <UP>\n7: lxcbr0: <UP>\n8: docker0: <UP>\n\
                      9: kube-ipvs0: <NOARP>\n10: nodelocaldns: <UP>\n11: weave-mine: <UP>\n12: cni0-mine: <UP>\n";
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_and_sets_are_told_by_their_names() {
+    fn tables_and_sets_of_pods_are_found_by_name() {
         let shown = "table inet filter\ntable ip kube-proxy\ntable ip6 kube-proxy\ntable ip kube-proxy-mine\n\
                      table arp calico-arp\ntable inet kindnet-ipmasq\n";
         assert_eq!(

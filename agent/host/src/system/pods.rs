@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn when_a_process_was_started_is_read_as_the_kernel_writes_it() {
+    fn the_start_time_of_a_process_is_parsed() {
         let fields = "S 1 12 12 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 9 0 12345 1000 10";
         let started = started_after_boot(&format!("12 (a) b) {fields}")).unwrap();
         assert_eq!(started, Duration::from_millis(123_460));

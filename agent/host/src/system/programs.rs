@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_of_the_callers_environment_is_passed_on() {
+    fn only_the_absolute_part_of_path_is_passed_on() {
         let mut names: Vec<String> = ask(&["env"], Duration::from_secs(60))
             .unwrap()
             .stdout

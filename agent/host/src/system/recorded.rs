@@ -444,7 +444,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_are_noted_and_taken_for_done_by_the_next_run() {
+    fn requests_are_recorded_and_count_as_done_in_the_next_run() {
         let temp = tempfile::tempdir().unwrap();
         let open = || Recorder::open(Root::open(temp.path()).unwrap()).unwrap();
         let recorder = open();

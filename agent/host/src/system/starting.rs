@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_loader_or_the_kernel_refuses_is_told() {
+    fn a_program_that_the_loader_or_the_kernel_refuses_is_reported() {
         let needs = |of| refusal(&of).unwrap();
         let library = needs(altered("libc.so.6\0", "libq.so.6\0"));
         let why = "it needs the library libq.so.6, which this machine does not have".to_owned();
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_starts_is_not_refused_however_it_ends() {
+    fn a_program_that_starts_is_not_refused_however_it_ends() {
         for script in ["#!/bin/sh\nexit 0\n", "#!/bin/sh\necho 'unknown flag --version' >&2\nexit 2\n"] {
             assert_eq!(refusal(&program(script.as_bytes())), None, "{script}");
         }

@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn only_our_own_are_set_and_no_others_fail_us() {
+    fn only_the_agents_parameters_are_set() {
         let machine = Machine::with(
             &[
                 (OURS, "# text\n; text\nvm.max_map_count = 1048576\nnet.ipv4.tcp_wmem = 4096 87380\n"),
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_otherwise_is_seen_and_what_the_kernel_made_of_it_is_not() {
+    fn a_changed_value_is_drift_and_a_value_that_the_kernel_rounded_is_not() {
         let machine = Machine::with(
             &[
                 (OURS, "vm.a = 1\nvm.b = 1\nvm.gone = 1\n-vm.rounded = none\nnet.*.c = 1\n"),
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn a_star_stands_for_interfaces_that_are_there() {
+    fn a_star_matches_existing_interfaces() {
         let machine = Machine::with(
             &[(
                 OURS,
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_lacks_is_named_and_what_it_refuses_ends_the_run() {
+    fn a_missing_parameter_is_a_warning_and_a_refused_value_is_an_error() {
         let machine =
             Machine::with(&[(OURS, "net.bridge.bridge-nf-call-iptables = 1\nvm.a = 1\n")], &[("vm/a", "0")]);
         let (ended, said) = machine.set();

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_is_fed_what_it_reads() {
+    fn a_program_gets_its_input() {
         let temp = tempfile::tempdir().unwrap();
         let path = temp.path().join("out").display().to_string();
         let (tether, _leash) = Tether::new(Duration::from_secs(60));
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_hangs_is_ended_at_the_deadline_with_what_it_started() {
+    fn a_program_that_hangs_is_killed_at_the_deadline_with_its_children() {
         let (tether, _leash) = Tether::new(Duration::from_millis(200));
         // The program reads nothing, and the input is larger than a pipe's buffer.
         let mut endless = std::io::repeat(0);

@@ -74,7 +74,7 @@ pub(crate) fn with(mut state: DesiredState, file: File) -> DesiredState {
 }
 
 #[tokio::test]
-async fn a_node_is_made_and_a_second_run_does_nothing() {
+async fn a_node_converges_and_a_second_run_does_nothing() {
     let machine = Machine::new();
     std::fs::create_dir(machine.path("/etc")).unwrap();
     std::fs::write(machine.path("/etc/hosts"), "127.0.0.1 localhost\n").unwrap();
@@ -141,7 +141,7 @@ async fn a_node_is_made_and_a_second_run_does_nothing() {
 }
 
 #[tokio::test]
-async fn a_change_touches_what_it_must_and_nothing_else() {
+async fn a_change_writes_only_the_changed_resources() {
     let machine = Machine::new();
     machine.converge(&node()).await.unwrap();
     let before = machine.requests().len();
@@ -168,7 +168,7 @@ Plan: 1 file changes. Restarts: kubelet.service.
 }
 
 #[tokio::test]
-async fn drift_is_healed_and_what_is_created_once_is_left_alone() {
+async fn drift_is_repaired_and_create_only_files_stay() {
     let machine = Machine::new();
     machine.converge(&node()).await.unwrap();
     std::fs::write(machine.path("/etc/token"), "tampered").unwrap();
@@ -198,7 +198,7 @@ async fn drift_is_healed_and_what_is_created_once_is_left_alone() {
 }
 
 #[tokio::test]
-async fn files_of_a_certificate_are_made_from_the_one_that_is_kept() {
+async fn missing_files_of_a_certificate_are_written_from_the_existing_one() {
     let machine = Machine::new();
     machine.converge(&node()).await.unwrap();
     let (certificate, key) = (machine.read("/pki/kubelet.crt"), machine.read("/pki/kubelet.key"));
@@ -236,7 +236,7 @@ impl Commands for Refusing {
 }
 
 #[tokio::test]
-async fn a_command_that_failed_is_run_again_by_the_next_run() {
+async fn the_next_run_repeats_a_failed_command() {
     let machine = Machine::new();
     let commands = Arc::new(Refusing(AtomicUsize::new(0)));
     let desired = state([
@@ -265,7 +265,7 @@ impl Commands for Altered {
 }
 
 #[tokio::test]
-async fn a_parameter_that_was_set_otherwise_is_set_again() {
+async fn a_changed_kernel_parameter_is_set_again() {
     let machine = Machine::new();
     let kernel = Arc::new(Altered(AtomicUsize::new(0)));
     let host = || machine.host().with_commands(kernel.clone());
@@ -308,7 +308,7 @@ async fn a_module_that_the_kernel_lacks_is_looked_for_in_its_package_once() {
 }
 
 #[tokio::test]
-async fn what_a_killed_run_left_is_gone_after_the_next() {
+async fn the_next_run_removes_the_leftovers_of_a_killed_run() {
     let machine = Machine::new();
     machine.converge(&node()).await.unwrap();
     for path in [
@@ -323,7 +323,7 @@ async fn what_a_killed_run_left_is_gone_after_the_next() {
 }
 
 #[tokio::test]
-async fn two_runs_at_once_are_one_too_many() {
+async fn two_runs_at_the_same_time_are_refused() {
     let machine = Machine::new();
     let (one, two) = (machine.host(), machine.host());
     let lock = one.lock().unwrap();
@@ -335,7 +335,7 @@ async fn two_runs_at_once_are_one_too_many() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_done_is_refused_before_anything_is_touched() {
+async fn an_impossible_plan_is_refused_before_anything_changes() {
     let machine = Machine::new();
     let unreadable = File::new("/etc/x", Content::SecretText(vec![SecretPiece::Secret("no-such".into())]));
     let bad = File::new("/etc/x", Content::Base64("*".into()));

@@ -106,7 +106,7 @@ async fn a_cached_download_is_used_again_and_a_tampered_one_is_not() {
 }
 
 #[tokio::test]
-async fn the_cache_keeps_what_is_wanted_now_and_what_was_wanted_before() {
+async fn the_cache_keeps_the_current_and_the_previous_downloads() {
     let (machine, mirror) = (Machine::new(), mirror());
     let version = |number: u8| {
         let bytes = vec![number; 1000];
@@ -136,7 +136,7 @@ async fn the_cache_keeps_what_is_wanted_now_and_what_was_wanted_before() {
 }
 
 #[tokio::test]
-async fn a_broken_off_download_is_gone_on_with_where_it_broke_off() {
+async fn an_interrupted_download_resumes_where_it_ended() {
     let (machine, mirror) = (Machine::new().downloading(downloads(STEADY)), mirror());
     let bytes = body(100_000);
     let url = mirror.put("/a", &bytes);
@@ -194,7 +194,7 @@ async fn a_file_that_changes_in_between_is_not_mixed() {
 }
 
 #[tokio::test]
-async fn what_a_run_leaves_the_next_goes_on_with_by_the_same_version() {
+async fn the_next_run_resumes_a_download_of_the_same_version() {
     let (mut machine, mirror) = (Machine::new(), mirror());
     let bytes = body(50_000);
     let url = mirror.put("/a", &bytes);
@@ -225,7 +225,7 @@ async fn what_a_run_leaves_the_next_goes_on_with_by_the_same_version() {
 }
 
 #[tokio::test]
-async fn a_part_that_was_wrong_from_the_start_is_thrown_away() {
+async fn a_part_with_wrong_bytes_is_discarded() {
     let (machine, mirror) = (Machine::new(), mirror());
     let bytes = body(5000);
     let hash = sha256_hex(&bytes);
@@ -265,7 +265,7 @@ async fn nothing_is_installed_unverified() {
 }
 
 #[tokio::test]
-async fn archives_that_lack_a_member_or_are_none_are_refused() {
+async fn broken_archives_and_archives_without_the_member_are_refused() {
     let (machine, mirror) = (Machine::new(), mirror());
     let archive = tar_gz(&[("bin/a", b"a"), ("bin/b", b"b")]);
     let url = mirror.put("/a.tgz", &archive);

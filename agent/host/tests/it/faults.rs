@@ -156,7 +156,7 @@ fn named(failed: &[FailedResource]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn an_image_that_cannot_be_loaded_is_told_and_kubelet_is_started() {
+async fn an_image_that_cannot_be_loaded_is_reported_and_kubelet_starts() {
     let it = Node::new();
     let desired = node([it.archive("failing.tar"), it.archive("good.tar"), pulled("failing:1")]);
     let error = it.converge(&desired).await.unwrap_err();
@@ -178,7 +178,7 @@ async fn an_image_that_cannot_be_loaded_is_told_and_kubelet_is_started() {
 }
 
 #[tokio::test]
-async fn an_image_that_hangs_has_its_time_and_kubelet_is_started() {
+async fn an_image_that_hangs_times_out_and_kubelet_starts() {
     let it = Node::new();
     let desired = node([it.archive("hanging.tar"), it.archive("z.tar"), pulled("hanging:1")]);
     let failed = it.failures(&desired).await;
@@ -212,7 +212,7 @@ async fn a_run_that_is_asked_to_stop_ends_the_program_that_hangs() {
 }
 
 #[tokio::test]
-async fn an_archive_that_cannot_be_had_is_told_and_kubelet_is_started() {
+async fn an_archive_that_cannot_be_downloaded_is_reported_and_kubelet_starts() {
     let it = Node::new();
     let gone = Image {
         name: "gone.tar".into(),
@@ -239,7 +239,7 @@ fn control_plane(version: &str, images: impl IntoIterator<Item = Resource>) -> D
 }
 
 #[tokio::test]
-async fn a_node_that_works_is_not_changed_for_images_that_are_missing() {
+async fn a_working_node_stays_unchanged_if_images_are_missing() {
     let it = Node::new();
     it.converge(&control_plane("one", [])).await.unwrap();
     let (before, requests) = (it.machine.read(MANIFEST), it.machine.requests());
@@ -276,7 +276,7 @@ fn volume(device: &str, path: &str, options: &[&str]) -> Resource {
 }
 
 #[tokio::test]
-async fn without_a_volume_a_machine_gets_everything_but_what_would_write_to_its_place() {
+async fn without_a_volume_only_programs_that_would_write_there_do_not_start() {
     let it = Node::new();
     it.volumes.missing.lock().insert("/dev/xvdd".into());
     let mut desired = node([volume("/dev/xvdd", "/data", &[]), it.archive("a.tar")]);
@@ -310,7 +310,7 @@ async fn without_a_volume_a_machine_gets_everything_but_what_would_write_to_its_
 }
 
 #[tokio::test]
-async fn a_volume_with_nofail_is_told_and_missed_by_nothing() {
+async fn a_missing_volume_with_nofail_is_reported_and_blocks_nothing() {
     let it = Node::new();
     it.volumes.missing.lock().insert("/dev/xvdd".into());
     let desired = node([volume("/dev/xvdd", "/data", &["noatime,nofail"])]);
@@ -333,7 +333,7 @@ async fn a_run_that_waits_for_a_device_can_be_asked_to_stop() {
 }
 
 #[tokio::test]
-async fn another_device_is_refused_before_a_node_that_works_is_touched() {
+async fn another_device_is_refused_before_a_working_node_changes() {
     let it = Node::new();
     let with = |device: &str, text: &str| {
         let mut desired = node([volume(device, "/data", &[])]);
@@ -352,7 +352,7 @@ async fn another_device_is_refused_before_a_node_that_works_is_touched() {
 }
 
 #[tokio::test]
-async fn a_command_that_fails_is_told_and_kubelet_is_started() {
+async fn a_command_that_fails_is_reported_and_kubelet_starts() {
     let it = Node::new();
     let mut desired = node([]);
     desired.add(File::text("/etc/sysctl.d/99-x.conf", "a").on_change(&["sysctl", "--system"]));

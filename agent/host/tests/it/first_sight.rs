@@ -106,14 +106,14 @@ impl Scene {
 const RESTART: [&str; 2] = ["systemd: daemon-reload", "systemd: restart kubelet.service"];
 
 #[tokio::test]
-async fn what_was_started_after_its_files_were_written_stays() {
+async fn a_component_that_started_after_its_files_keeps_running() {
     let scene = Scene::new();
     assert_eq!(scene.planned(), [""; 0]);
     assert_eq!(scene.asked().await, [""; 0]);
 }
 
 #[tokio::test]
-async fn what_runs_since_before_a_file_was_written_is_restarted() {
+async fn a_component_that_is_older_than_its_files_is_restarted() {
     for path in [CONFIG, KUBELET_UNIT] {
         let scene = Scene::new();
         scene.was_written(path, 11);
@@ -127,7 +127,7 @@ async fn what_runs_since_before_a_file_was_written_is_restarted() {
 }
 
 #[tokio::test]
-async fn what_systemd_has_not_read_yet_is_read_and_its_processes_are_started_with_it() {
+async fn units_that_systemd_has_not_read_are_read_and_restarted() {
     let scene = Scene::new().having(10, r#", "unread": true"#);
     // A slice has no processes of its own. The file of chrony's unit is not the agent's.
     assert_eq!(scene.planned(), ["kubelet.service"]);
@@ -141,7 +141,7 @@ async fn what_systemd_has_not_read_yet_is_read_and_its_processes_are_started_wit
 }
 
 #[tokio::test]
-async fn the_same_holds_where_the_record_was_lost() {
+async fn an_outdated_component_is_restarted_after_the_record_was_lost() {
     for is_spoilt in [true, false] {
         let scene = Scene::new();
         assert_eq!(scene.asked().await, [""; 0]);
@@ -160,7 +160,7 @@ async fn the_same_holds_where_the_record_was_lost() {
 }
 
 #[tokio::test]
-async fn times_that_tell_nothing_restart_nothing() {
+async fn meaningless_times_restart_nothing() {
     // The clock was ahead when the files were written.
     let scene = Scene::new();
     for path in [CONFIG, KUBELET_UNIT, KEY] {
@@ -174,7 +174,7 @@ async fn times_that_tell_nothing_restart_nothing() {
 }
 
 #[tokio::test]
-async fn a_run_that_is_interrupted_leaves_what_is_outdated_to_be_restarted() {
+async fn after_an_interrupted_run_outdated_components_are_still_restarted() {
     let scene = Scene::new();
     scene.was_written(CONFIG, 11);
     let state = "/var/lib/kops-agent/recorded/state.json";

@@ -154,7 +154,7 @@ fn node(hook: Unit) -> DesiredState {
 }
 
 #[tokio::test]
-async fn a_hook_runs_once_in_a_boot_and_before_what_it_says() {
+async fn a_hook_runs_once_in_a_boot_and_before_its_units() {
     let mut machine = Node::new();
     let desired = node(hook("ExecStart=/a\n"));
     assert_eq!(
@@ -184,7 +184,7 @@ async fn a_hook_runs_once_in_a_boot_and_before_what_it_says() {
 }
 
 #[tokio::test]
-async fn a_hook_that_is_switched_off_is_not_stopped_again_and_again() {
+async fn a_disabled_hook_is_stopped_once() {
     let machine = Node::new();
     machine.converge(&node(hook(""))).await;
     let off = Unit { enabled: false, running: false, ..Unit::existing("disk-hook.service") };
@@ -194,7 +194,7 @@ async fn a_hook_that_is_switched_off_is_not_stopped_again_and_again() {
 }
 
 #[tokio::test]
-async fn a_hook_that_was_taken_out_and_comes_back_runs_again() {
+async fn a_hook_that_is_removed_and_added_again_runs_again() {
     let machine = Node::new();
     machine.converge(&node(hook(""))).await;
     let without = node(Unit::new("other.service", "[Service]\n"));
@@ -214,7 +214,7 @@ fn with_drop_in(text: &str) -> DesiredState {
 }
 
 #[tokio::test]
-async fn a_drop_in_has_its_unit_started_anew_when_it_comes_and_when_it_goes() {
+async fn adding_and_removing_a_drop_in_restarts_its_unit() {
     let machine = Node::new();
     let without = state(["containerd.service", "kubelet.service"].map(|unit| Unit::new(unit, "[Service]\n")));
     machine.converge(&without).await;
@@ -238,7 +238,7 @@ async fn a_drop_in_has_its_unit_started_anew_when_it_comes_and_when_it_goes() {
 }
 
 #[tokio::test]
-async fn a_drop_in_without_which_its_unit_does_not_start_is_put_back() {
+async fn a_removed_drop_in_that_its_unit_needs_is_restored() {
     let machine = Node::new();
     machine.converge(&with_drop_in("[Service]\n")).await;
     *machine.systemd.needs.lock() = Some(machine.machine.path(DROP_IN));
@@ -250,7 +250,7 @@ async fn a_drop_in_without_which_its_unit_does_not_start_is_put_back() {
 }
 
 #[tokio::test]
-async fn a_drop_in_of_another_programs_unit_is_read() {
+async fn systemd_reads_a_drop_in_of_another_programs_unit() {
     let machine = Node::new();
     let drop_in = File::text("/etc/systemd/system/sshd.service.d/x.conf", "[Service]\n");
     let asset = File::text("/etc/motd", "hello\n");
@@ -259,7 +259,7 @@ async fn a_drop_in_of_another_programs_unit_is_read() {
 }
 
 #[tokio::test]
-async fn a_containerd_of_the_distributions_is_restarted_once_for_all_that_it_reads() {
+async fn the_distributions_containerd_is_restarted_once_for_all_its_files() {
     let machine = Node::new();
     let drop_in = "/etc/systemd/system/containerd.service.d/10-kops.conf";
     let with = |config: &str, text: &str| {

@@ -9,7 +9,7 @@ use kops_agent_host::health::HealthTimings;
 use kops_agent_plan::resource::*;
 
 #[tokio::test]
-async fn wherever_a_run_is_interrupted_the_next_one_finishes_it() {
+async fn the_next_run_completes_a_run_interrupted_anywhere() {
     let changed = with(node(), File::text("/etc/sysconfig/kubelet", "DAEMON_ARGS=\"--v=4\"\n"));
     // The requests to systemd: one reload, 3 to enable and to start a unit, and 2 for the change.
     for after in 0..9 {

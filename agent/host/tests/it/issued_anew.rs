@@ -174,7 +174,7 @@ fn goes_on(plan: &Plan) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn what_was_issued_anew_is_recorded_and_read_before_what_was_loaded_ends() {
+async fn reissued_certificates_are_recorded_and_read_before_the_loaded_ones_expire() {
     let mut scene = Scene::new();
     scene.converge(&node(&["a.example.com"])).await.unwrap();
     let before = scene.requests();
@@ -201,7 +201,7 @@ async fn what_was_issued_anew_is_recorded_and_read_before_what_was_loaded_ends()
 }
 
 #[tokio::test]
-async fn with_the_next_real_change_what_was_issued_anew_is_read() {
+async fn the_next_real_change_also_reads_the_reissued_certificates() {
     let mut scene = Scene::new();
     scene.converge(&node(&["a.example.com"])).await.unwrap();
     scene.after = days(100);
@@ -261,7 +261,7 @@ async fn a_second_authority_restarts_nothing_until_it_signs() {
 }
 
 #[tokio::test]
-async fn on_the_first_sight_of_a_machine_its_oldest_text_tells_the_age_of_what_was_loaded() {
+async fn on_the_first_sight_the_oldest_file_gives_the_age_of_the_loaded_certificates() {
     // nodeup first ran `first_ran` days before noon. Everything started at noon. nodeup runs again on day 100.
     for (first_ran, is_restarted) in [(0, false), (150, false), (250, true)] {
         let mut scene = Scene::new();

@@ -142,7 +142,7 @@ const WITHOUT_CLIENTS: [&str; 2] = ["kube-apiserver", "kube-proxy"];
 const ALL: [&str; 4] = ["kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler"];
 
 #[tokio::test]
-async fn clients_of_the_api_server_are_started_once_it_answers_with_images_that_were_pulled_meanwhile() {
+async fn clients_of_the_api_server_start_once_it_answers() {
     let it = Scene::new();
     tokio::join!(it.converge(FOR_EVER), async {
         it.until(|| it.is_waiting()).await;
@@ -159,7 +159,7 @@ async fn clients_of_the_api_server_are_started_once_it_answers_with_images_that_
 }
 
 #[tokio::test]
-async fn an_api_server_whose_image_has_another_name_here_is_believed_when_it_answers() {
+async fn an_api_server_with_another_image_name_counts_if_it_answers() {
     let it = Scene::new();
     it.api_server.answers.store(true, Ordering::SeqCst);
     it.converge(FOR_EVER).await;
@@ -167,7 +167,7 @@ async fn an_api_server_whose_image_has_another_name_here_is_believed_when_it_ans
 }
 
 #[tokio::test]
-async fn an_api_server_that_never_answers_is_waited_for_in_vain_and_not_for_ever() {
+async fn the_wait_for_an_api_server_that_never_answers_times_out() {
     let it = Scene::new();
     it.converge(Duration::from_millis(50)).await;
     assert!(it.is_waiting() && it.has_settled());
@@ -175,7 +175,7 @@ async fn an_api_server_that_never_answers_is_waited_for_in_vain_and_not_for_ever
 }
 
 #[tokio::test]
-async fn an_image_that_does_not_come_keeps_no_pod_from_starting_once_the_api_server_answers() {
+async fn a_missing_image_delays_no_pod_once_the_api_server_answers() {
     let it = Scene::with(Runtime::default().hanging("kube-controller-manager"));
     it.kubelet_pulls_the_api_server();
     tokio::join!(it.converge(FOR_EVER), async {
@@ -187,7 +187,7 @@ async fn an_image_that_does_not_come_keeps_no_pod_from_starting_once_the_api_ser
 }
 
 #[tokio::test]
-async fn nothing_is_waited_for_where_no_pod_can_run() {
+async fn if_no_pod_can_run_the_run_does_not_wait() {
     let it = Scene::new();
     let host = it.host(FOR_EVER).with_systemd(Arc::new(Manager::refusing(&["start containerd.service"])));
     let error = it.machine.converge_with(&host, &it.desired).await.unwrap_err();
@@ -197,7 +197,7 @@ async fn nothing_is_waited_for_where_no_pod_can_run() {
 }
 
 #[tokio::test]
-async fn a_run_that_ends_while_it_waits_is_taken_up_by_the_next_without_anything_to_take_back() {
+async fn the_next_run_continues_a_run_that_ended_during_the_wait() {
     let it = Scene::new();
     let host = it.host(FOR_EVER);
     ended_once(it.machine.converge_with(&host, &it.desired), || it.is_waiting()).await;
@@ -211,7 +211,7 @@ async fn a_run_that_ends_while_it_waits_is_taken_up_by_the_next_without_anything
 }
 
 #[tokio::test]
-async fn a_typed_run_and_a_node_that_works_wait_for_nothing() {
+async fn a_manual_run_and_a_working_node_do_not_wait() {
     let it = Scene::new();
     it.converge(Duration::ZERO).await;
     assert_eq!(it.pods(), ALL);

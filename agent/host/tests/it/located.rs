@@ -59,7 +59,7 @@ fn machine_of(server: &TestServer, content: &str) -> (Machine, DesiredState) {
 }
 
 #[tokio::test]
-async fn a_token_goes_to_its_own_server_and_to_no_place_that_one_names() {
+async fn a_token_is_not_sent_to_the_target_of_a_redirect() {
     let (elsewhere, shown_elsewhere) = server(200, None, "hello").await;
     for status in [301, 302, 307, 308] {
         let (own, shown) = server(status, Some(format!("{}/a", elsewhere.url)), "").await;
@@ -75,7 +75,7 @@ async fn a_token_goes_to_its_own_server_and_to_no_place_that_one_names() {
 }
 
 #[tokio::test]
-async fn what_the_server_has_itself_is_downloaded_with_the_token() {
+async fn a_file_of_the_server_itself_is_downloaded_with_the_token() {
     let (own, shown) = server(200, None, "hello").await;
     let (machine, desired) = machine_of(&own, "hello");
     machine.converge(&desired).await.unwrap();
@@ -84,7 +84,7 @@ async fn what_the_server_has_itself_is_downloaded_with_the_token() {
 }
 
 #[tokio::test]
-async fn what_needs_no_token_follows_redirects_as_ever() {
+async fn a_download_without_a_token_follows_redirects() {
     let content = body(1000);
     let mirror = crate::support::mirror();
     let (own, _) = server(302, Some(mirror.put("/b", &content)), "").await;

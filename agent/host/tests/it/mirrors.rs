@@ -82,26 +82,26 @@ async fn wrong_bytes_in_an_archive_are_never_placed_though_they_can_be_unpacked(
 }
 
 #[tokio::test]
-async fn a_wrong_length_is_found_out() {
+async fn a_wrong_length_is_detected() {
     for (fault, said) in [(Fault::Truncated, "25000 bytes"), (Fault::TooLong, "50008 bytes")] {
         Scene::with(fault).refuses(&["expected SHA-256", said]).await;
     }
 }
 
 #[tokio::test]
-async fn what_always_stops_after_nothing_is_given_up() {
+async fn a_mirror_that_never_sends_a_byte_ends_the_retries() {
     Scene::with(Fault::StopsAfter(0)).refuses(&["cannot download"]).await;
 }
 
 #[tokio::test]
-async fn what_always_starts_over_and_stops_half_way_is_given_up() {
+async fn a_mirror_that_always_stops_half_way_ends_the_retries() {
     Scene::with(Fault::StopsHalfway)
         .refuses(&["24.4 KiB of it are downloaded and kept", "the next run"])
         .await;
 }
 
 #[tokio::test]
-async fn a_page_for_people_is_recognised() {
+async fn a_web_page_is_recognized() {
     Scene::with(Fault::HtmlPage).refuses(&["a proxy or mirror answered with an HTML page"]).await;
 }
 
@@ -114,7 +114,7 @@ async fn a_body_that_does_not_end_is_cut_off() {
 }
 
 #[tokio::test]
-async fn a_length_that_there_is_no_room_for_is_refused_before_the_first_byte() {
+async fn a_length_without_disk_space_is_refused_before_the_first_byte() {
     let scene = Scene::with(Fault::Claims(1 << 60));
     let machine = scene.machine.downloading(downloads(SHORT).largest(u64::MAX));
     let scene = Scene { machine, ..scene };
@@ -129,7 +129,7 @@ async fn a_length_that_there_is_no_room_for_is_refused_before_the_first_byte() {
 }
 
 #[tokio::test]
-async fn a_first_mirror_that_lies_about_sizes_keeps_no_other_from_being_asked() {
+async fn if_the_first_mirror_states_a_wrong_size_the_others_are_asked() {
     for lie in [Fault::Claims(1 << 60), Fault::Endless] {
         let (first, second, bytes) = (mirror(), mirror(), body(SIZE));
         let urls = [first.put("/a", &bytes), second.put("/a", &bytes)];
@@ -143,7 +143,7 @@ async fn a_first_mirror_that_lies_about_sizes_keeps_no_other_from_being_asked() 
 }
 
 #[tokio::test]
-async fn a_user_who_locks_the_folder_of_downloads_keeps_no_run_away() {
+async fn a_user_cannot_block_runs_by_a_lock_on_the_cache_folder() {
     let scene = Scene::with(Fault::Status(404));
     scene.mirror.mend_path("/a");
     let cache = scene.machine.path("/var/cache/nodeup");
@@ -154,7 +154,7 @@ async fn a_user_who_locks_the_folder_of_downloads_keeps_no_run_away() {
 }
 
 #[tokio::test]
-async fn what_claims_to_be_larger_than_any_download_is_not_begun() {
+async fn a_download_above_the_size_limit_is_not_started() {
     let scene = Scene::with(Fault::Claims(1 << 33));
     let machine = scene.machine.downloading(downloads(SHORT).largest(1 << 30));
     let scene = Scene { machine, ..scene };
@@ -171,7 +171,7 @@ async fn a_server_without_head_is_asked_for_the_file_itself() {
 }
 
 #[tokio::test]
-async fn a_drip_is_told_from_a_flow() {
+async fn a_download_with_too_few_bytes_has_stalled() {
     let started = Instant::now();
     let scene = Scene::with(Fault::Drips);
     scene.refuses(&["the server sent no more than", "bytes in 3s"]).await;
@@ -184,7 +184,7 @@ const BRISK: DownloadTimeouts =
     DownloadTimeouts { slow_after: Duration::from_secs(2), least_unless_slow: u64::MAX, ..CALM };
 
 #[tokio::test]
-async fn a_slow_mirror_is_left_for_one_that_has_not_failed() {
+async fn a_slow_mirror_is_replaced_by_one_that_has_not_failed() {
     let (first, second, bytes) = (mirror(), mirror(), body(SIZE));
     let urls = [first.put("/a", &bytes), second.put("/a", &bytes)];
     first.break_path("/a", Fault::Drips);
@@ -196,7 +196,7 @@ async fn a_slow_mirror_is_left_for_one_that_has_not_failed() {
 }
 
 #[tokio::test]
-async fn where_all_mirrors_are_slow_each_may_be() {
+async fn if_all_mirrors_are_slow_each_may_be_slow() {
     let (first, second, bytes) = (mirror(), mirror(), body(SIZE));
     let urls = [first.put("/a", &bytes), second.put("/a", &bytes)];
     // The client leaves the second mirror only if it stalls.
@@ -211,13 +211,13 @@ async fn where_all_mirrors_are_slow_each_may_be() {
 }
 
 #[tokio::test]
-async fn silence_is_given_up_whenever_it_begins() {
+async fn a_silent_mirror_ends_the_retries_whenever_the_silence_begins() {
     Scene::with(Fault::Silent).refuses(&["the server did not answer for 3s"]).await;
     Scene::with(Fault::StallsHalfway).refuses(&["the server", "3s"]).await;
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_not_asked_for_again() {
+async fn a_missing_file_is_not_requested_again() {
     let scene = Scene::with(Fault::Status(404));
     let error = scene.machine.error(&state([scene.file()])).await;
     assert_eq!(error, format!("cannot download {}: the server answered 404 Not Found", scene.url));
@@ -251,7 +251,7 @@ async fn redirects_are_followed_but_not_in_circles() {
 }
 
 #[tokio::test]
-async fn no_download_is_led_from_https_to_http() {
+async fn no_redirect_from_https_to_http_is_followed() {
     let (plain, bytes, identity) = (mirror(), body(SIZE), Identity::new().unwrap());
     let there = plain.put("/there", &bytes);
     let safe = Mirror::start_tls(BTreeMap::from([("/a".to_owned(), bytes.clone())]), &identity).unwrap();
@@ -268,7 +268,7 @@ async fn no_download_is_led_from_https_to_http() {
 }
 
 #[tokio::test]
-async fn a_server_that_no_authority_vouches_for_is_not_believed() {
+async fn a_server_with_an_untrusted_certificate_is_refused() {
     let (bytes, identity) = (body(SIZE), Identity::new().unwrap());
     let mirror = Mirror::start_tls(BTreeMap::from([("/a".to_owned(), bytes.clone())]), &identity).unwrap();
     let machine = Machine::new().downloading(downloads(SHORT));
@@ -278,7 +278,7 @@ async fn a_server_that_no_authority_vouches_for_is_not_believed() {
 }
 
 #[tokio::test]
-async fn mirrors_are_tried_in_turn_and_go_on_for_each_other() {
+async fn mirrors_are_tried_in_turn_and_resume_each_other() {
     let (first, second, machine, bytes) = (mirror(), mirror(), Machine::new(), body(SIZE));
     let urls = [first.put("/a", &bytes), second.put("/a", &bytes)];
     // The first mirror breaks off, and fails every request after that.
@@ -290,7 +290,7 @@ async fn mirrors_are_tried_in_turn_and_go_on_for_each_other() {
 }
 
 #[tokio::test]
-async fn a_mirror_that_lies_is_made_good_by_the_next() {
+async fn the_next_mirror_replaces_one_with_wrong_bytes() {
     for fault in [
         Fault::OtherBytes,
         Fault::HtmlPage,
@@ -310,7 +310,7 @@ async fn a_mirror_that_lies_is_made_good_by_the_next() {
 }
 
 #[tokio::test]
-async fn a_half_of_a_liar_does_not_spoil_the_honest_ones_rest() {
+async fn wrong_bytes_of_one_mirror_do_not_spoil_the_next_ones() {
     let (liar, honest, machine, bytes) = (mirror(), mirror(), Machine::new(), body(SIZE));
     let urls = [liar.put("/a", &bytes), honest.put("/a", &bytes)];
     liar.break_path("/a", Fault::StopsHalfwayOfAnother);
@@ -319,7 +319,7 @@ async fn a_half_of_a_liar_does_not_spoil_the_honest_ones_rest() {
 }
 
 #[tokio::test]
-async fn a_dead_mirror_is_not_waited_for_twice() {
+async fn the_run_waits_only_once_for_a_dead_mirror() {
     let (silent, honest) = (mirror(), mirror());
     let mut files = Vec::new();
     for number in 0..12 {
@@ -337,7 +337,7 @@ async fn a_dead_mirror_is_not_waited_for_twice() {
 }
 
 #[tokio::test]
-async fn where_all_are_dead_each_is_named_and_one_that_comes_back_is_used() {
+async fn if_all_mirrors_are_dead_each_is_named_and_a_recovered_one_is_used() {
     let (machine, mirror, bytes) = (Machine::new().downloading(downloads(SHORT)), mirror(), body(SIZE));
     let url = mirror.put("/a", &bytes);
     mirror.break_path("/a", Fault::Status(503));
@@ -353,7 +353,7 @@ async fn where_all_are_dead_each_is_named_and_one_that_comes_back_is_used() {
 }
 
 #[tokio::test]
-async fn what_says_that_it_unpacks_to_any_size_is_not_unpacked() {
+async fn an_archive_that_claims_a_huge_size_is_not_unpacked() {
     // A few hundred bytes with the header of a 4 GiB file.
     let mut header = tar::Header::new_gnu();
     header.set_path("bin/a").unwrap();

@@ -41,7 +41,7 @@ fn reboot(machine: &Machine) {
 }
 
 #[tokio::test]
-async fn a_volume_is_mounted_again_before_its_users_whenever_the_machine_boots() {
+async fn a_volume_is_mounted_at_every_boot_before_its_users_start() {
     let machine = Machine::new();
     let node = state([volume("/dev/xvdd", "/data")]);
     machine.converge(&node).await.unwrap();
@@ -65,7 +65,7 @@ async fn a_volume_is_mounted_again_before_its_users_whenever_the_machine_boots()
 }
 
 #[tokio::test]
-async fn a_volume_that_its_operator_has_mounted_at_boot_is_left_to_that() {
+async fn a_volume_that_an_operator_mounts_at_boot_gets_no_unit() {
     for (path, text) in [
         ("/etc/fstab", "# /dev/x /data\nLABEL=data /data/ ext4 defaults 0 2\n"),
         (UNIT, "[Mount]\nWhat=LABEL=data\nWhere=/data\n"),
@@ -94,7 +94,7 @@ fn news(machine: &Machine, before: usize) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn what_was_mounted_and_is_no_longer_wanted_is_unmounted() {
+async fn mounts_that_are_no_longer_wanted_are_unmounted() {
     let machine = Machine::new();
     let wanted =
         state([volume("/dev/xvdd", "/data"), bind("/mnt/opt", "/opt"), bind("/mnt/bin", "/opt/bin")]);
@@ -127,7 +127,7 @@ async fn mount_before_us(machine: &Machine, theirs: &DesiredState) {
 }
 
 #[tokio::test]
-async fn what_was_mounted_before_stays() {
+async fn earlier_mounts_stay() {
     let machine = Machine::new();
     let theirs = state([volume("/dev/xvdd", "/data")]);
     mount_before_us(&machine, &theirs).await;
@@ -144,7 +144,7 @@ impl Resetting for Deaf {
 }
 
 #[tokio::test]
-async fn a_reset_unmounts_what_was_mounted_and_nothing_else() {
+async fn a_reset_unmounts_only_the_agents_mounts() {
     let machine = Machine::new();
     let theirs = volume("/dev/xvde", "/theirs");
     mount_before_us(&machine, &state([theirs.clone()])).await;

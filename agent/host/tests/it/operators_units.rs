@@ -60,7 +60,7 @@ fn reset(machine: &Machine) {
 }
 
 #[tokio::test]
-async fn a_mask_is_left_and_told() {
+async fn a_mask_stays_and_is_reported() {
     for distribution in ["debian", "flatcar"] {
         let machine = machine(distribution);
         mask(&machine, "chrony.service");
@@ -84,7 +84,7 @@ async fn a_mask_is_left_and_told() {
 }
 
 #[tokio::test]
-async fn a_unit_that_is_masked_later_goes_with_a_reset_and_the_mask_stays() {
+async fn a_reset_removes_a_masked_unit_and_keeps_the_mask() {
     let machine = machine("debian");
     machine.converge(&node()).await.unwrap();
     mask(&machine, "hook.service");
@@ -97,7 +97,7 @@ async fn a_unit_that_is_masked_later_goes_with_a_reset_and_the_mask_stays() {
 }
 
 #[tokio::test]
-async fn a_node_without_its_kubelet_is_told_what_to_do() {
+async fn a_masked_kubelet_is_an_error_with_a_remedy() {
     let machine = machine("debian");
     mask(&machine, "kubelet.service");
     assert!(told(&machine, &node()).contains("unit kubelet.service CANNOT BE REPAIRED: it is masked"));
@@ -114,7 +114,7 @@ async fn a_node_without_its_kubelet_is_told_what_to_do() {
 }
 
 #[tokio::test]
-async fn another_unit_of_an_operators_stays_where_it_wins_and_is_told() {
+async fn an_operators_overriding_unit_stays_and_is_reported() {
     let machine = machine("debian");
     write(&machine, ETC, THEIRS);
     write(&machine, "/opt/hook.service", THEIRS);
@@ -135,7 +135,7 @@ async fn another_unit_of_an_operators_stays_where_it_wins_and_is_told() {
 }
 
 #[tokio::test]
-async fn one_that_an_operator_makes_of_ours_stays_too() {
+async fn an_operators_copy_of_a_unit_of_ours_stays() {
     // `systemctl edit --full` writes such a file.
     let machine = machine("debian");
     machine.converge(&node()).await.unwrap();
@@ -153,7 +153,7 @@ async fn one_that_an_operator_makes_of_ours_stays_too() {
 }
 
 #[tokio::test]
-async fn where_there_is_no_other_place_it_is_kept_and_given_back() {
+async fn without_another_folder_the_operators_unit_is_backed_up_and_restored() {
     let machine = machine("flatcar");
     write(&machine, ETC, THEIRS);
     machine.converge(&node()).await.unwrap();

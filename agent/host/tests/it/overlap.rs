@@ -122,7 +122,7 @@ async fn apply(
 }
 
 #[tokio::test]
-async fn a_machine_that_is_no_node_gets_packages_while_it_downloads() {
+async fn a_new_machine_installs_packages_during_downloads() {
     let (machine, mirror) = (Machine::new(), mirror());
     let (packages, doing) = Packages::new();
     let stopwatch = Stopwatch::default();
@@ -209,7 +209,7 @@ async fn a_first_run_whose_program_does_not_start_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_node_that_works_gets_no_package_before_everything_is_verified() {
+async fn a_working_node_installs_packages_after_everything_is_verified() {
     let (machine, mirror) = (Machine::new(), mirror());
     let (packages, _doing) = Packages::new();
     let host = machine.host().with_packages(packages.clone());

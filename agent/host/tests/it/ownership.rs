@@ -38,7 +38,7 @@ fn everything() -> DesiredState {
 }
 
 #[tokio::test]
-async fn what_is_no_longer_wanted_goes() {
+async fn resources_that_are_no_longer_wanted_are_removed() {
     let machine = Machine::new();
     fs::create_dir_all(machine.path("/etc")).unwrap();
     fs::write(machine.path("/etc/theirs"), "before the agent").unwrap();
@@ -83,7 +83,7 @@ async fn what_is_no_longer_wanted_goes() {
 }
 
 #[tokio::test]
-async fn what_a_killed_run_began_goes_though_it_is_not_desired_any_more() {
+async fn temporary_files_of_a_killed_run_are_removed_with_unwanted_resources() {
     let machine = Machine::new();
     machine.converge(&everything()).await.unwrap();
     for path in BEGUN {
@@ -105,7 +105,7 @@ async fn a_run_without_anything_to_do_writes_nothing() {
 }
 
 #[tokio::test]
-async fn a_file_that_nothing_has_touched_is_read_only_when_asked() {
+async fn an_untouched_file_is_read_only_on_request() {
     let machine = Machine::new();
     machine.converge(&everything()).await.unwrap();
     let id = ResourceId::new(Kind::File, "/etc/ours/a");
@@ -117,7 +117,7 @@ async fn a_file_that_nothing_has_touched_is_read_only_when_asked() {
 }
 
 #[tokio::test]
-async fn what_others_could_write_is_put_right() {
+async fn modes_that_let_others_write_are_corrected() {
     let mut desired = everything();
     desired.add(KernelModule { name: "br_netfilter".into(), package: None });
     let machine = Machine::new();
@@ -150,7 +150,7 @@ async fn a_failure_is_recorded_until_a_run_succeeds() {
 }
 
 #[tokio::test]
-async fn the_record_is_left_to_the_run_that_is_at_work() {
+async fn only_the_run_that_holds_the_lock_writes_the_record() {
     let machine = Machine::new();
     machine.converge(&everything()).await.unwrap();
     let at_work = machine.host();
@@ -169,7 +169,7 @@ impl kops_agent_host::Resetting for Deaf {
 }
 
 #[tokio::test]
-async fn a_reset_leaves_what_was_there_before_and_nothing_else() {
+async fn a_reset_keeps_only_earlier_resources() {
     let machine = Machine::new();
     fs::create_dir_all(machine.path("/etc")).unwrap();
     fs::write(machine.path("/etc/theirs"), "before the agent").unwrap();
@@ -210,7 +210,7 @@ async fn a_reset_leaves_what_was_there_before_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn the_status_tells_what_changed_and_what_failed() {
+async fn the_status_shows_drift_and_failures() {
     let machine = Machine::new();
     let status = || machine.host().status().unwrap();
     assert!(!status().converged, "before it ever converged");
@@ -235,7 +235,7 @@ async fn the_status_tells_what_changed_and_what_failed() {
 }
 
 #[tokio::test]
-async fn a_log_that_was_only_to_be_made_does_not_drift() {
+async fn a_create_only_log_does_not_drift() {
     let machine = Machine::new();
     let mut state = everything();
     state.add(File { create_only: true, ..File::text("/var/log/kube-proxy.log", "") });
@@ -251,7 +251,7 @@ async fn a_log_that_was_only_to_be_made_does_not_drift() {
 }
 
 #[tokio::test]
-async fn a_repository_goes_with_its_key_and_one_that_was_there_stays() {
+async fn a_repository_is_removed_with_its_key_and_an_earlier_one_stays() {
     const KEY: &[u8] =
         b"-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nmQINBF\n-----END PGP PUBLIC KEY BLOCK-----\n";
     let keys = Mirror::start_with(BTreeMap::from([("/a.asc".to_owned(), KEY.to_vec())])).unwrap();
@@ -280,7 +280,7 @@ async fn a_repository_goes_with_its_key_and_one_that_was_there_stays() {
 }
 
 #[tokio::test]
-async fn a_record_that_was_spoilt_does_not_make_a_node_a_new_machine() {
+async fn an_unreadable_record_does_not_turn_a_node_into_a_new_machine() {
     let machine = Machine::new();
     let node = state([File::text("/etc/one", "1"), File::text("/etc/two", "2")]);
     machine.converge(&node).await.unwrap();
@@ -331,7 +331,7 @@ fn linked() -> Machine {
 }
 
 #[tokio::test]
-async fn through_a_link_of_a_users_nothing_is_written_given_away_or_removed() {
+async fn nothing_is_written_chowned_or_removed_through_a_users_link() {
     if !nix::unistd::geteuid().is_root() {
         // Only root can change owners; agent/host/src/root/tests.rs covers the rest.
         return;
@@ -374,7 +374,7 @@ async fn through_a_link_of_a_users_nothing_is_written_given_away_or_removed() {
 }
 
 #[tokio::test]
-async fn a_folder_that_becomes_a_users_link_later_leads_nowhere() {
+async fn a_folder_that_a_user_replaces_by_a_link_is_not_followed() {
     if !nix::unistd::geteuid().is_root() {
         return;
     }
@@ -400,7 +400,7 @@ async fn a_folder_that_becomes_a_users_link_later_leads_nowhere() {
 }
 
 #[tokio::test]
-async fn a_link_of_roots_is_followed_as_a_folder() {
+async fn a_link_of_root_counts_as_a_folder() {
     let machine = Machine::new();
     fs::create_dir_all(machine.path("/data/home")).unwrap();
     symlink("data/home", machine.path("/home")).unwrap();

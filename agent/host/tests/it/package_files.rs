@@ -70,7 +70,7 @@ fn reset(machine: &Machine) {
 }
 
 #[tokio::test]
-async fn what_a_package_has_brought_is_not_adopted() {
+async fn files_of_packages_are_not_adopted() {
     let machine = made_by_nodeup();
     install(&machine);
     assert_eq!(adopt(&machine).await, [OTHER]);
@@ -79,7 +79,7 @@ async fn what_a_package_has_brought_is_not_adopted() {
 }
 
 #[tokio::test]
-async fn what_an_earlier_version_adopted_of_a_package_is_not_removed() {
+async fn a_package_file_that_an_earlier_version_adopted_stays() {
     for is_reset in [false, true] {
         let machine = made_by_nodeup();
         assert_eq!(adopt(&machine).await.len(), 3);
@@ -94,7 +94,7 @@ async fn what_an_earlier_version_adopted_of_a_package_is_not_removed() {
 }
 
 #[tokio::test]
-async fn what_is_put_back_is_what_the_package_has_by_now() {
+async fn the_current_text_of_the_package_is_restored() {
     // The package was upgraded while the agent's unit was there.
     let machine = debian();
     install(&machine);

@@ -46,7 +46,7 @@ impl Remote for Counting {
 }
 
 #[tokio::test]
-async fn a_discovery_service_that_is_down_does_not_keep_a_node_from_being_made() {
+async fn a_discovery_service_that_is_down_does_not_block_a_new_node() {
     let machine = Machine::new();
     let remote = Arc::new(Counting {
         assigned: AtomicUsize::new(0),

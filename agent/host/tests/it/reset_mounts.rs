@@ -174,7 +174,7 @@ fn kubelet_is_elsewhere() {
 }
 
 #[test]
-fn a_users_folder_survives_in_a_pod_wherever_kubelet_is() {
+fn a_users_folder_in_a_pod_survives_wherever_kubelets_folder_is() {
     for is_elsewhere in [false, true] {
         in_a_root_of_its_own(move || {
             if is_elsewhere {
@@ -194,7 +194,7 @@ fn a_users_folder_survives_in_a_pod_wherever_kubelet_is() {
 }
 
 #[test]
-fn a_mount_that_is_busy_or_hidden_behind_a_link_ends_the_reset_before_it_is_removed() {
+fn a_busy_or_hidden_mount_ends_the_reset_before_its_removal() {
     in_a_root_of_its_own(|| {
         users_folder();
         let host = node();
@@ -223,7 +223,7 @@ fn a_mount_that_is_busy_or_hidden_behind_a_link_ends_the_reset_before_it_is_remo
 }
 
 #[test]
-fn what_is_on_a_file_system_of_kubelets_own_goes_and_the_operators_mount_stays() {
+fn a_file_system_of_kubelet_is_emptied_and_the_operators_mount_stays() {
     for is_elsewhere in [false, true] {
         in_a_root_of_its_own(move || {
             if is_elsewhere {
@@ -260,7 +260,7 @@ fn what_is_on_a_file_system_of_kubelets_own_goes_and_the_operators_mount_stays()
 }
 
 #[test]
-fn what_a_pod_links_its_logs_to_stays_with_what_is_mounted_there() {
+fn the_target_of_a_pods_log_link_stays_with_its_mounts() {
     in_a_root_of_its_own(|| {
         users_folder();
         fs::create_dir_all("/srv/users/inner").unwrap();
@@ -305,7 +305,7 @@ impl Mounts for Blind {
 }
 
 #[test]
-fn what_is_mounted_after_all_is_not_entered() {
+fn a_mount_that_the_search_missed_is_not_entered() {
     for what in ["theirs", "subpath-file"] {
         in_a_root_of_its_own(move || {
             users_folder();
@@ -322,7 +322,7 @@ fn what_is_mounted_after_all_is_not_entered() {
 }
 
 #[test]
-fn interfaces_of_pods_go_and_an_operators_stay() {
+fn interfaces_of_pods_are_removed_and_an_operators_stay() {
     in_a_root_of_its_own(|| {
         let ip = |arguments: &str| {
             let output = std::process::Command::new("ip").args(arguments.split(' ')).output().unwrap();

@@ -119,7 +119,7 @@ fn node() -> DesiredState {
 }
 
 #[tokio::test]
-async fn everything_that_is_made_has_its_label() {
+async fn every_new_resource_has_its_label() {
     let Some(machine) = machine() else { return };
     converge(&machine, &node()).await;
     have(
@@ -151,7 +151,7 @@ async fn everything_that_is_made_has_its_label() {
 }
 
 #[tokio::test]
-async fn what_is_downloaded_has_the_label_of_its_place_and_not_of_the_cache() {
+async fn a_download_has_the_label_of_its_path_and_not_of_the_cache() {
     let Some(machine) = machine() else { return };
     let mirror = mirror();
     let (program, archive) = (body(100_000), tar_gz(&[("bin/runc", &body(50_000))]));
@@ -165,7 +165,7 @@ async fn what_is_downloaded_has_the_label_of_its_place_and_not_of_the_cache() {
 }
 
 #[tokio::test]
-async fn a_wrong_label_is_drift_and_is_mended() {
+async fn a_wrong_label_is_drift_and_is_corrected() {
     let Some(machine) = machine() else { return };
     let desired = node();
     converge(&machine, &desired).await;
@@ -203,7 +203,7 @@ async fn a_wrong_label_is_drift_and_is_mended() {
 }
 
 #[tokio::test]
-async fn a_label_that_is_gone_is_drift_too_and_others_files_are_theirs() {
+async fn a_missing_label_is_drift_and_other_programs_files_stay() {
     let Some(machine) = machine() else { return };
     let desired = support::state([File::text("/etc/kubernetes/ours", "x")]);
     converge(&machine, &desired).await;

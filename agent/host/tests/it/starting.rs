@@ -32,7 +32,7 @@ impl Commands for Old {
 }
 
 #[tokio::test]
-async fn a_program_that_does_not_start_is_refused_before_anything_is_changed() {
+async fn a_program_that_does_not_start_is_refused_before_anything_changes() {
     let (machine, mirror) = (Machine::new(), mirror());
     let archive = tar_gz(&[("bin/containerd", b"new"), ("bin/containerd-stress", b"stress")]);
     let (url, hash) = (mirror.put("/containerd.tar.gz", &archive), sha256_hex(&archive));

@@ -87,7 +87,7 @@ fn requests(machine: &Machine) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn what_means_the_same_stays_and_nothing_is_restarted() {
+async fn equivalent_files_stay_and_nothing_is_restarted() {
     let machine = made_by_nodeup();
     let before: BTreeMap<String, String> =
         machine.tree().into_iter().map(|path| (path.clone(), machine.read(&path))).collect();
@@ -118,7 +118,7 @@ async fn what_means_the_same_stays_and_nothing_is_restarted() {
 }
 
 #[tokio::test]
-async fn a_run_that_fails_first_leaves_the_machine_to_be_seen_for_the_first_time() {
+async fn after_a_failed_first_run_the_next_run_still_sees_nodeups_machine() {
     let machine = made_by_nodeup();
     machine.host().note_failure("no network").unwrap();
     assert!(machine.plan(&machine.host(), &node("1")).is_empty());
@@ -163,7 +163,7 @@ impl Health for Picky {
 }
 
 #[tokio::test]
-async fn the_first_run_over_a_node_that_works_is_taken_back_if_kubelet_does_not_come_back() {
+async fn the_first_run_on_a_working_node_is_rolled_back_if_kubelet_is_unhealthy() {
     let machine = made_by_nodeup();
     let timings = HealthTimings {
         timeout: Duration::from_millis(60),
@@ -186,7 +186,7 @@ async fn the_first_run_over_a_node_that_works_is_taken_back_if_kubelet_does_not_
 }
 
 #[tokio::test]
-async fn a_unit_of_an_earlier_version_is_moved_to_where_upstream_writes_it() {
+async fn a_unit_of_an_earlier_version_moves_to_upstreams_path() {
     // An earlier version wrote the unit into /etc on every distribution.
     let machine = debian("");
     fs::remove_file(machine.path("/etc/os-release")).unwrap();
@@ -218,7 +218,7 @@ async fn a_unit_of_an_earlier_version_is_moved_to_where_upstream_writes_it() {
 }
 
 #[tokio::test]
-async fn a_unit_in_etc_that_is_an_operators_stays_where_it_wins() {
+async fn an_operators_unit_in_etc_stays() {
     let machine = debian("");
     write(&machine, ETC, "an operator's");
     machine.converge(&node("1")).await.unwrap();
@@ -234,7 +234,7 @@ impl Resetting for Deaf {
 }
 
 #[tokio::test]
-async fn a_reset_puts_a_packages_unit_back() {
+async fn a_reset_restores_the_unit_of_a_package() {
     let machine = debian("");
     write(&machine, LIB, "a package's");
     write(&machine, "/lib/systemd/system/chrony.service", "the package's");
@@ -248,7 +248,7 @@ async fn a_reset_puts_a_packages_unit_back() {
 }
 
 #[tokio::test]
-async fn what_matches_is_adopted_when_asked_and_goes_with_a_reset() {
+async fn matching_resources_are_adopted_on_request_and_removed_by_a_reset() {
     let machine = made_by_nodeup();
     let adopting = || machine.host().adopting(true);
     machine.converge(&node("1")).await.unwrap();
@@ -288,7 +288,7 @@ async fn what_matches_is_adopted_when_asked_and_goes_with_a_reset() {
 }
 
 #[tokio::test]
-async fn a_program_is_known_by_its_archive_wherever_that_is() {
+async fn a_program_is_recognized_by_its_archive_wherever_that_is() {
     let archive = tar_gz(&[("bin/ctr", b"#!/bin/sh\n")]);
     let sha256 = kops_agent_spec::digest::sha256_hex(&archive);
     let mirror = Mirror::start_with(BTreeMap::from([("/a.tar.gz".to_owned(), archive.clone())])).unwrap();

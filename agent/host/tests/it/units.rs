@@ -226,7 +226,7 @@ fn node(others: impl IntoIterator<Item = Unit>) -> DesiredState {
 }
 
 #[tokio::test]
-async fn a_hook_that_fails_is_named_and_keeps_nothing_down() {
+async fn a_failing_hook_is_reported_and_blocks_nothing() {
     let it = Node::refusing(&["start a-hook.service"]);
     let desired = node([unit("a-hook.service", ""), unit("b-hook.service", "")]);
     let error = it.converge(&desired).await.unwrap_err();
@@ -251,7 +251,7 @@ async fn a_hook_that_fails_is_named_and_keeps_nothing_down() {
 }
 
 #[tokio::test]
-async fn every_unit_that_fails_is_named() {
+async fn every_failed_unit_is_reported() {
     let it = Node::refusing(&["enable chrony.service", "start chrony.service", "start a-hook.service"]);
     let failed = it.failures(&node([unit("a-hook.service", "")])).await;
     assert_eq!(failed, ["chrony.service", "a-hook.service"], "one that is masked, and one that fails");
@@ -279,7 +279,7 @@ async fn a_runtime_that_does_not_start_leaves_kubelet_started_and_enabled() {
 }
 
 #[tokio::test]
-async fn units_start_at_boot_before_any_of_them_is_waited_for() {
+async fn units_are_enabled_before_the_run_waits_for_any_of_them() {
     let it = Node::blocking("containerd.service", "nothing");
     let desired = node([]);
     let waiting = it.host().with_waits(Waits::default());
@@ -294,7 +294,7 @@ async fn units_start_at_boot_before_any_of_them_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_hook_that_waits_for_kubelet_gets_it() {
+async fn a_hook_that_waits_for_kubelet_does_not_block_kubelet() {
     let it = Node::blocking("a-hook.service", KUBELET);
     let desired = node([unit("a-hook.service", "")]);
     let report = it.converge(&desired).await.unwrap();
@@ -304,7 +304,7 @@ async fn a_hook_that_waits_for_kubelet_gets_it() {
 }
 
 #[tokio::test]
-async fn a_hook_that_waits_for_what_waits_for_this_run_is_left_to_systemd() {
+async fn a_hook_that_waits_indirectly_for_this_run_is_left_to_systemd() {
     let it = Node::blocking("a-hook.service", "cloud-final.service");
     let desired = node([unit("a-hook.service", "After=cloud-final.service")]);
     let report = it.converge(&desired).await.unwrap();
@@ -320,7 +320,7 @@ async fn a_hook_that_waits_for_what_waits_for_this_run_is_left_to_systemd() {
 }
 
 #[tokio::test]
-async fn what_pods_wait_for_is_given_up_after_its_time_and_kubelet_is_started() {
+async fn a_unit_that_pods_wait_for_times_out_and_kubelet_starts() {
     let it = Node::blocking("disk.service", "nothing");
     let desired = node([unit("disk.service", "Before=containerd.service")]);
     let failed = it.failures(&desired).await;
@@ -329,7 +329,7 @@ async fn what_pods_wait_for_is_given_up_after_its_time_and_kubelet_is_started() 
 }
 
 #[tokio::test]
-async fn a_slow_start_that_pods_wait_for_is_joined_by_the_next_run_and_never_begun_anew() {
+async fn the_next_run_joins_a_slow_start_that_pods_wait_for() {
     let disk = unit("disk.service", "Before=containerd.service").restarted_by_files(["/etc/disk"]);
     let mut desired = node([disk]);
     desired.add(File::text("/etc/disk", "one"));
@@ -383,7 +383,7 @@ async fn a_rollback_waits_for_no_hook_that_waits_for_kubelet() {
 }
 
 #[tokio::test]
-async fn on_a_node_that_works_no_process_is_left_older_than_its_file() {
+async fn no_process_of_a_working_node_stays_older_than_its_file() {
     let with = |text: &str| {
         let config = File::text("/etc/config", text);
         let units = ["a-hook.service", "z-hook.service"]
@@ -452,7 +452,7 @@ async fn a_hook_before_kubelet_that_waits_for_this_run_is_left_to_systemd_with_k
 }
 
 #[tokio::test]
-async fn a_slow_start_is_joined_by_the_next_run_though_this_one_is_ended() {
+async fn the_next_run_joins_a_slow_start_after_this_run_was_ended() {
     let disk = unit("disk.service", "Before=containerd.service").restarted_by_files(["/etc/disk"]);
     let mut desired = node([disk]);
     desired.add(File::text("/etc/disk", "one"));
@@ -470,7 +470,7 @@ async fn a_slow_start_is_joined_by_the_next_run_though_this_one_is_ended() {
 }
 
 #[tokio::test]
-async fn a_new_hook_that_fails_does_not_take_back_the_change_of_a_node_that_works() {
+async fn a_failing_new_hook_does_not_roll_back_a_working_node() {
     let with = |text: &str, hooks: Vec<Unit>| {
         let kubelet = unit(KUBELET, "After=containerd.service").restarted_by_files(["/etc/config"]);
         let mut desired = state([unit("containerd.service", ""), kubelet].into_iter().chain(hooks));

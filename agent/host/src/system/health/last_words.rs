@@ -42,14 +42,14 @@ impl Entry {
     }
 }
 
-/// The last words of a unit's processes.
+/// The last log lines of a unit's processes.
 pub(super) fn of_unit(unit: &str) -> Vec<String> {
     let (of_processes, of_systemd) = (format!("_SYSTEMD_UNIT={unit}"), format!("UNIT={unit}"));
     let entries = [&*of_processes, "+", "_PID=1", &of_systemd];
     // Without `--all`, JSON has null in the place of a long message.
     let how = ["--all", "--lines", LAST_ENTRIES, "--output=json", "--no-pager", "--quiet"];
     let command = [&["journalctl"][..], &entries, &how].concat();
-    ask(&command).map_or(vec![], |outcome| telling(&of_failed_start(&outcome.stdout)))
+    ask(&command).map_or(vec![], |outcome| lines_with_reasons(&of_failed_start(&outcome.stdout)))
 }
 
 /// The lines of the start that failed, if it is the last start or the one before. Without a failure, the lines of the
@@ -72,7 +72,7 @@ fn of_failed_start(journal: &str) -> Vec<String> {
 }
 
 /// The last lines that say why a program failed, without duplicates. Without such lines, simply the last lines.
-fn telling(lines: &[String]) -> Vec<String> {
+fn lines_with_reasons(lines: &[String]) -> Vec<String> {
     let is_reason = |line: &&String| {
         let lower = line.to_lowercase();
         // Lines of a stack trace are indented.
@@ -97,8 +97,8 @@ fn telling(lines: &[String]) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn telling(text: &str) -> Vec<String> {
-        super::telling(&text.lines().map(str::to_owned).collect::<Vec<_>>())
+    fn lines_with_reasons(text: &str) -> Vec<String> {
+        super::lines_with_reasons(&text.lines().map(str::to_owned).collect::<Vec<_>>())
     }
 
     /// An entry of a unit's process.
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_before_the_last_two_starts_is_over() {
+    fn a_failure_before_the_last_two_starts_is_not_quoted() {
         let journal = [says("a", "E1 old"), fails("a"), says("b", "good"), says("c", "hangs")].concat();
         assert_eq!(of_failed_start(&journal), ["hangs"]);
     }
@@ -141,12 +141,12 @@ mod tests {
     }
 
     #[test]
-    fn the_last_words_are_those_that_say_why() {
+    fn lines_with_a_reason_are_preferred() {
         let go = "I1 starting\nE1 \"command failed\" err=\"unrecognized feature gate: X\"\npanic: no\n\ngoroutine 1:\n\tmain.go: fail\n";
         assert_eq!(
-            telling(&go.repeat(3)),
+            lines_with_reasons(&go.repeat(3)),
             ["E1 \"command failed\" err=\"unrecognized feature gate: X\"", "panic: no"]
         );
-        assert_eq!(telling("a\nb\nc\nd\n"), ["b", "c", "d"]);
+        assert_eq!(lines_with_reasons("a\nb\nc\nd\n"), ["b", "c", "d"]);
     }
 }

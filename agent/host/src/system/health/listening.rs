@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn another_process_is_told_from_those_of_the_unit() {
+    fn a_listener_outside_the_unit_is_found() {
         let told = |local: &str, number: u32, cgroup: &str| {
             other_listener(machine(local, number, cgroup).path(), URL, KUBELET, kubelet)
         };

@@ -15,7 +15,7 @@ use super::listening::{Processes, other_listener};
 use super::{Health, last_words};
 use crate::system::ctr::{self, Container};
 
-/// kubelet's own probes use the same timeout for the API server's pod.
+/// Timeout of an answer. kubelet's own probes use the same timeout for the API server's pod.
 const ANSWER_WITHIN: Duration = Duration::from_secs(15);
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 /// Maximum length of a quoted answer, in characters.
@@ -87,7 +87,7 @@ async fn runtime(socket: &str) -> Result<(), String> {
     }
     // Without `ctr`, a runtime that accepts connections counts as healthy.
     let Some(plugins) = ctr::ask(socket, &["plugins", "list"]) else { return Ok(()) };
-    cri_is_loaded(&ctr::told(plugins)?)
+    cri_is_loaded(&ctr::output_or_error(plugins)?)
 }
 
 /// Checks that containerd's CRI plugin works. Without the plugin, containerd still runs.
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_static_pod_runs_once_all_of_its_containers_do() {
+    fn a_static_pod_runs_if_all_of_its_containers_run() {
         let complete = |running: &[Container]| super::complete(&pod(), running);
         let one = [Container::stand_in("aaa", "kube-apiserver")];
         let error = complete(&one).unwrap_err();
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_does_not_answer_is_told_with_the_reason() {
+    async fn errors_of_checks_give_the_reason() {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn only_wholly_installed_packages_count_and_held_ones_do() {
+    fn only_completely_installed_packages_count_held_ones_included() {
         assert_eq!(are_installed(&["chrony", "held"]), [true, true]);
         assert_eq!(
             are_installed(&["logrotate", "socat", "broken", "damaged", "old", "nothing", "tar"]),
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wanted_version_or_architecture_is_held_to() {
+    fn a_wanted_version_or_architecture_must_match() {
         assert_eq!(are_installed(&["held=1:2.0-1", "held=1:2.*", "held=*", "libc6:i386"]), [true; 4]);
         assert_eq!(are_installed(&["held=2.0-1", "held=1:2.0", "held=1:3*", "libc6:amd64"]), [false; 4]);
     }
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_package_provides_is_read_without_its_version() {
+    fn provided_names_are_read_without_versions() {
         assert_eq!(parse(LISTED)[0].provides, ["ntp", "time-daemon"]);
     }
 }

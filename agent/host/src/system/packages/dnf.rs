@@ -6,7 +6,7 @@ use super::locks::{LockFile, Waiting, held};
 use crate::error::{Error, Result};
 use crate::system::commands::{ask, run};
 
-/// The locks of dnf and yum. Both wait for a lock by themselves, but do not say which process holds it.
+/// The locks of dnf and yum. Both wait for these locks by themselves, but do not say which process holds one.
 const LOCKS: [LockFile<'static>; 3] = [
     LockFile::Numbered("/var/cache/dnf/metadata_lock.pid"),
     LockFile::Numbered("/var/lib/dnf/rpmdb_lock.pid"),

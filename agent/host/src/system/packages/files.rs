@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_rpm_does_not_disown_is_a_packages() {
+    fn files_that_rpm_does_not_disown_belong_to_packages() {
         let stdout = "containerd-1.7.27-1.amzn2023.x86_64\nfile /etc/a is not owned by any package\n";
         let stderr = "error: file /etc/b: No such file or directory\n";
         let owned = owned_of(&["/etc/containerd/config.toml", "/etc/a", "/etc/b"], stdout, stderr);

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_that_came_is_told_from_one_that_did_not() {
+    fn only_a_downloaded_release_file_counts_as_an_answer() {
         use std::os::unix::process::ExitStatusExt as _;
         let outcome = Outcome {
             status: std::process::ExitStatus::from_raw(100 << 8),

@@ -33,8 +33,8 @@ pub(super) struct Waiting<'a> {
 }
 
 impl<'a> Waiting<'a> {
-    /// Waits up to 600 s, as long as an upgrade of a whole machine takes.
-    pub(super) fn told_to(progress: &'a dyn Progress) -> Waiting<'a> {
+    /// Waits up to 600 s for a lock. The upgrade of a whole machine takes that long.
+    pub(super) fn reporting_to(progress: &'a dyn Progress) -> Waiting<'a> {
         Waiting { timeout: Duration::from_secs(600), pause: Duration::from_secs(1), progress }
     }
 
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn the_process_that_holds_a_lock_is_waited_for_and_told() {
+    fn the_run_waits_for_the_holder_of_a_lock_and_names_it() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lock-frontend");
         let child = holding(&path);
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_never_lets_go_is_named() {
+    fn the_error_names_a_process_that_keeps_the_lock() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lock");
         let mut child = holding(&path);
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_counts_as_long_as_its_process_runs() {
+    fn a_pid_counts_while_its_process_runs() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("yum.pid");
         let shown = path.to_str().unwrap();

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_good_for_its_own_repository_only() {
+    fn a_key_is_valid_for_its_own_repository_only() {
         let (folder, root) = root();
         assert_eq!(find(&root, &gvisor()).unwrap(), None);
         write(&root, &gvisor(), ARMORED, None).unwrap();
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_is_refused_and_what_was_written_can_be_taken_back() {
+    fn an_invalid_key_is_refused_and_a_written_repository_can_be_reverted() {
         let (folder, root) = root();
         let error = write(&root, &gvisor(), b"<html>Not found</html>", None).err().unwrap().to_string();
         assert!(error.contains("archive.key serves no OpenPGP key"), "{error}");
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_there_before_is_there_again_after_it_was_taken_back() {
+    fn reverting_restores_the_earlier_files() {
         let (folder, root) = root();
         let (list, key) = (list_path("gvisor"), key_path("gvisor", "gpg"));
         write_file(&root, &list, 0o640, None, b"deb https://operators.example.com ./\n").unwrap();

@@ -100,7 +100,7 @@ COMMIT
 "#;
 
     #[test]
-    fn chains_of_pods_go_and_no_rule_of_the_operators() {
+    fn chains_of_pods_are_removed_and_rules_of_operators_stay() {
         let removal = removal(SAVED).unwrap();
         let expected = r#"*filter
 :KUBE-FORWARD - [0:0]

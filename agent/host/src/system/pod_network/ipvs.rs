@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn services_are_kube_proxys_where_their_address_or_their_node_port_is() {
+    fn a_service_is_kube_proxys_by_its_address_or_its_node_port() {
         let shown = "7: kube-ipvs0    inet 100.64.0.1/32 scope global kube-ipvs0\\       valid_lft forever\n\
                      7: kube-ipvs0    inet6 fd00::1/128 scope global\n";
         let sets = "create KUBE-NODE-PORT-TCP bitmap:port range 0-65535\nadd KUBE-NODE-PORT-TCP 30080\n\

@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn when_a_process_was_started_is_told_whatever_the_clock_was_set_to_since() {
+    fn the_start_time_of_a_process_survives_changes_of_the_clock() {
         let started = |monotonic: &str, noted: &str| {
             let shown = format!(
                 "ActiveState=active\nNeedDaemonReload=yes\nExecMainStartTimestampMonotonic={monotonic}\n\
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_unit_that_fails_again_and_again_is_not_taken_for_one_that_starts() {
+    fn a_unit_that_fails_repeatedly_is_not_starting() {
         let restarting = |sub: &str| {
             parse(&format!("LoadState=loaded\nActiveState=activating\nSubState={sub}"), &clock())[0]
                 .restarting

@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn the_unit_of_a_process_is_read_of_its_cgroup() {
+    fn the_unit_of_a_process_is_read_from_its_cgroup() {
         for (cgroup, unit) in [
             ("0::/system.slice/cloud-final.service\n", Some("cloud-final.service")),
             ("12:pids:/x.service\n1:name=systemd:/system.slice/a.service/sub\n0::/\n", Some("a.service")),
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_waits_for_what_is_queued_and_leads_to_this_run() {
+    fn a_start_waits_for_this_run_through_queued_units() {
         let after = |unit: &str| {
             Ok(set(match unit {
                 "hook.service" => &["cloud-init.target", "sysinit.target"],

@@ -19,7 +19,7 @@ use scene::{
 };
 
 #[test]
-fn what_pods_left_goes_and_an_operators_rules_stay_byte_for_byte() {
+fn remains_of_pods_are_removed_and_an_operators_rules_stay_byte_for_byte() {
     in_a_network_of_its_own(|| {
         ipsets();
         operators_rules();
@@ -82,7 +82,7 @@ fn pretty_assertions(now: &str, before: &str) {
 }
 
 #[test]
-fn a_chain_of_the_administrators_own_rules_stays_with_them() {
+fn the_chain_of_the_administrators_own_rules_stays() {
     in_a_network_of_its_own(|| {
         feed(
             "iptables-nft-restore",
@@ -103,7 +103,7 @@ fn a_chain_of_the_administrators_own_rules_stays_with_them() {
 /// An operator's own nftables chains in a table that iptables also has. A rule there that iptables cannot read makes
 /// `iptables-save` fail for that table.
 #[test]
-fn chains_of_nftables_in_a_table_of_iptables_stay_and_keep_no_other_table_from_going() {
+fn nftables_chains_in_a_table_of_iptables_stay_and_block_no_other_table() {
     for (rule, is_readable) in
         [("tcp dport { 22, 443 } counter accept", true), ("meta mark set 0x1 accept", false)]
     {
@@ -129,7 +129,7 @@ END
 }
 
 #[test]
-fn a_set_that_an_operators_rule_asks_for_stays_and_is_named() {
+fn a_set_in_an_operators_rule_stays_and_is_reported() {
     in_a_network_of_its_own(|| {
         sh("ipset create cali40all-hosts-net hash:net; ipset create KUBE-CLUSTER-IP hash:ip,port
             iptables-nft -A INPUT -m set --match-set cali40all-hosts-net src -j ACCEPT");
@@ -145,7 +145,7 @@ fn a_set_that_an_operators_rule_asks_for_stays_and_is_named() {
 }
 
 #[test]
-fn a_locked_iptables_is_waited_for_and_then_named() {
+fn a_locked_iptables_times_out_and_is_reported() {
     in_a_network_of_its_own(|| {
         sh("iptables-legacy -N KUBE-FORWARD; iptables-legacy -A FORWARD -j KUBE-FORWARD");
         let lock = fs::File::create("/run/xtables.lock").unwrap();
@@ -163,7 +163,7 @@ fn a_locked_iptables_is_waited_for_and_then_named() {
 }
 
 #[test]
-fn a_program_that_hangs_has_a_deadline_and_keeps_nothing_else_from_going() {
+fn a_program_that_hangs_times_out_and_blocks_nothing_else() {
     in_a_network_of_its_own(|| {
         sh(
             "iptables-nft -N KUBE-FORWARD; ip6tables-legacy -N KUBE-FORWARD; nft add table ip kube-proxy; ip link add cni0 type bridge",
@@ -201,7 +201,7 @@ fn a_program_that_hangs_has_a_deadline_and_keeps_nothing_else_from_going() {
 }
 
 #[test]
-fn a_missing_program_is_named_where_there_may_be_something_for_it() {
+fn a_missing_program_is_reported_if_it_may_be_needed() {
     in_a_network_of_its_own(|| {
         sh("iptables-legacy -N KUBE-FORWARD; iptables-nft -N KUBE-SERVICES; ipset create KUBE-CLUSTER-IP hash:ip,port
             iptables-nft -A KUBE-SERVICES -m set --match-set KUBE-CLUSTER-IP dst,dst -j ACCEPT; ip link add kube-ipvs0 type bridge");
@@ -230,7 +230,7 @@ fn a_missing_program_is_named_where_there_may_be_something_for_it() {
 }
 
 #[test]
-fn a_machine_without_any_firewall_program_and_without_rules_has_only_what_cannot_be_known() {
+fn without_firewall_programs_and_rules_only_nftables_is_unknown() {
     in_a_network_of_its_own(|| {
         only_programs(&["ip"]);
         let left = Machine::default().left().unwrap();
@@ -251,7 +251,7 @@ case $1 in
 esac"#;
 
 #[test]
-fn services_of_kube_proxy_and_kube_router_go_and_an_operators_stay() {
+fn services_of_kube_proxy_and_kube_router_are_removed_and_an_operators_stay() {
     in_a_network_of_its_own(|| {
         let has_ipvs =
             Command::new("ipvsadm").arg("--save").output().is_ok_and(|output| output.status.success());

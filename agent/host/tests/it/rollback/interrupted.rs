@@ -9,7 +9,7 @@ use super::scene::{Node, Scene, node, with_keys, with_pods};
 use crate::support::Machine;
 
 #[tokio::test]
-async fn a_pod_that_an_interrupted_run_did_not_get_to_is_started_anew_by_the_next() {
+async fn the_next_run_restarts_a_pod_that_an_interrupted_run_did_not_reach() {
     let scene = Scene::converged(&with_keys(["1", "1", "1"])).await;
     scene.interrupt(&with_keys(["2", "2", "bad"]), "end etcd-main").await;
     scene.node.news();
@@ -21,7 +21,7 @@ async fn a_pod_that_an_interrupted_run_did_not_get_to_is_started_anew_by_the_nex
 }
 
 #[tokio::test]
-async fn what_was_interrupted_while_it_waited_goes_on() {
+async fn a_change_that_was_interrupted_during_a_wait_continues() {
     for (then, is_good) in [("bad", false), ("22", true)] {
         let scene = Scene::converged(&node("1")).await;
         let before = scene.files();
@@ -41,7 +41,7 @@ async fn what_was_interrupted_while_it_waited_goes_on() {
 }
 
 #[tokio::test]
-async fn pods_that_an_interrupted_run_has_changed_are_waited_for_by_the_next() {
+async fn the_next_run_waits_for_the_pods_of_an_interrupted_run() {
     let scene = Scene::converged(&with_pods(node("1"), ["1", "1", "1"])).await;
     let before = scene.files();
     let bad = with_pods(node("1"), ["bad", "1", "1"]);
@@ -60,7 +60,7 @@ impl Resetting for Quiet {
 }
 
 #[tokio::test]
-async fn a_reset_after_an_interrupted_change_takes_what_was_kept_and_spares_what_is_not_the_agents() {
+async fn a_reset_after_an_interrupted_change_removes_backups_and_keeps_other_files() {
     let with_motd = |version: &str, mode: Mode| {
         let mut state = node(version);
         state.add(File::text("/etc/motd", "hello").mode(mode));

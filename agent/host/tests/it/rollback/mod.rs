@@ -22,7 +22,7 @@ use kops_agent_plan::resource::*;
 use scene::{KUBELET_CONFIG, Node, Scene, TIMINGS, node, with_keys, with_pods};
 
 #[tokio::test]
-async fn what_another_process_answers_takes_nothing_back_and_lets_nothing_pass() {
+async fn the_answer_of_another_process_neither_rolls_back_nor_passes() {
     let scene = Scene::converged(&node("1")).await;
     *scene.node.other_listener.lock() = Some("evil (process 8)".into());
     // The other process answers first that kubelet is unhealthy, and then that it is healthy.
@@ -48,7 +48,7 @@ async fn what_another_process_answers_takes_nothing_back_and_lets_nothing_pass()
 }
 
 #[tokio::test]
-async fn everything_is_put_back_if_kubelet_does_not_come_back() {
+async fn everything_is_rolled_back_if_kubelet_is_unhealthy() {
     let scene = Scene::converged(&node("1")).await;
     let before = scene.files();
     let error = scene.converge(&node("bad")).await.unwrap_err();
@@ -96,7 +96,7 @@ async fn everything_is_put_back_if_kubelet_does_not_come_back() {
 }
 
 #[tokio::test]
-async fn a_volume_that_is_taken_back_is_not_mounted_at_the_next_boot() {
+async fn a_rolled_back_volume_is_not_mounted_at_the_next_boot() {
     let scene = Scene::converged(&node("1")).await;
     let mut bad = node("bad");
     bad.add(Mount {
@@ -119,7 +119,7 @@ async fn a_volume_that_is_taken_back_is_not_mounted_at_the_next_boot() {
 }
 
 #[tokio::test]
-async fn a_unit_whose_job_fails_is_a_component_that_does_not_come_back() {
+async fn a_unit_whose_job_fails_is_rolled_back() {
     let scene = Scene::converged(&node("1")).await;
     let before = scene.files();
     let error = scene.converge(&node("refused")).await.unwrap_err();
@@ -143,7 +143,7 @@ impl Commands for Spoilt {
 }
 
 #[tokio::test]
-async fn what_fails_while_everything_is_put_back_does_not_keep_the_rest_from_it() {
+async fn a_failure_during_the_rollback_does_not_stop_the_rest() {
     let with_command = |version: &str| {
         let mut state = node(version);
         state.add(File::text("/etc/rules", version).on_change(&["load-rules"]));
@@ -167,7 +167,7 @@ async fn what_fails_while_everything_is_put_back_does_not_keep_the_rest_from_it(
 }
 
 #[tokio::test]
-async fn units_that_did_not_run_or_start_at_boot_before_do_neither_again() {
+async fn a_rollback_restores_stopped_and_disabled_units() {
     let scene = Scene::converged(&node("1")).await;
     // An operator disabled and stopped a unit of ours that the next configuration wants to run.
     scene.node.disable("containerd.service").unwrap();
@@ -190,7 +190,7 @@ async fn units_that_did_not_run_or_start_at_boot_before_do_neither_again() {
 }
 
 #[tokio::test]
-async fn back_at_the_configuration_of_before_nothing_is_left_to_do() {
+async fn after_a_rollback_the_previous_configuration_needs_no_change() {
     let scene = Scene::converged(&node("1")).await;
     scene.converge(&node("bad")).await.unwrap_err();
     scene.node.news();
@@ -214,7 +214,7 @@ async fn static_pods_change_one_after_another_before_kubelet() {
 }
 
 #[tokio::test]
-async fn a_pod_that_does_not_come_back_takes_back_those_before_it() {
+async fn an_unhealthy_pod_rolls_back_the_pods_before_it() {
     let before = with_pods(node("1"), ["1", "1", "1"]);
     let scene = Scene::converged(&before).await;
     let files = scene.files();
@@ -233,7 +233,7 @@ async fn a_pod_that_does_not_come_back_takes_back_those_before_it() {
 }
 
 #[tokio::test]
-async fn pods_whose_keys_change_are_started_anew_one_after_another() {
+async fn pods_whose_keys_change_are_restarted_one_after_another() {
     let scene = Scene::converged(&with_keys(["1", "1", "1"])).await;
     assert!(scene.machine.plan(&scene.host(), &with_keys(["1", "1", "1"])).is_empty());
     scene.converge(&with_keys(["1", "2", "2"])).await.unwrap();
@@ -248,7 +248,7 @@ async fn pods_whose_keys_change_are_started_anew_one_after_another() {
 }
 
 #[tokio::test]
-async fn a_pod_that_does_not_come_back_with_a_new_key_gets_the_old_one_again() {
+async fn a_pod_that_is_unhealthy_with_a_new_key_gets_the_old_one_again() {
     let before = with_keys(["1", "1", "1"]);
     let scene = Scene::converged(&before).await;
     let files = scene.files();
@@ -265,7 +265,7 @@ async fn a_pod_that_does_not_come_back_with_a_new_key_gets_the_old_one_again() {
 }
 
 #[tokio::test]
-async fn a_pod_that_was_not_healthy_before_is_not_waited_for() {
+async fn the_run_does_not_wait_for_a_pod_that_was_unhealthy_before() {
     let scene = Scene::converged(&with_keys(["bad", "1", "1"])).await;
     scene.converge(&with_keys(["bad 2", "2", "1"])).await.unwrap();
     assert!(scene.node.news().contains(&"end kube-scheduler".to_owned()));
@@ -278,7 +278,7 @@ async fn a_pod_that_was_not_healthy_before_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn what_repairs_is_not_rolled_back() {
+async fn a_repair_is_not_rolled_back() {
     let scene = Scene::converged(&node("1")).await;
     std::fs::write(scene.machine.path("/etc/systemd/system/kubelet.service"), "broken by hand").unwrap();
     let good = scene.machine.read(KUBELET_CONFIG);
@@ -311,7 +311,7 @@ impl Health for Stubborn {
 }
 
 #[tokio::test]
-async fn what_stays_unwell_is_told_and_the_rest_is_put_back() {
+async fn an_unhealthy_component_is_reported_and_the_rest_is_rolled_back() {
     let scene = Scene::converged(&node("1")).await;
     let before = scene.files();
     let host = scene.host().with_health(Arc::new(Stubborn(scene.node.clone())));
@@ -323,7 +323,7 @@ async fn what_stays_unwell_is_told_and_the_rest_is_put_back() {
 }
 
 #[tokio::test]
-async fn nothing_is_waited_for_where_nothing_worked_before_or_the_timeout_is_zero() {
+async fn a_new_machine_and_a_zero_timeout_wait_for_nothing() {
     let machine = Machine::new();
     let scene = Scene { node: Node::of(&machine), machine };
     scene.converge(&node("bad")).await.unwrap();
@@ -343,7 +343,7 @@ async fn nothing_is_waited_for_where_nothing_worked_before_or_the_timeout_is_zer
 }
 
 #[tokio::test]
-async fn what_is_kept_may_be_on_another_file_system() {
+async fn backups_may_be_on_another_file_system() {
     use nix::mount::{MsFlags, mount, umount};
     let scene = Scene::converged(&node("1")).await;
     let disk = scene.machine.path("/var/lib/kops-agent/rollback");
@@ -362,7 +362,7 @@ async fn what_is_kept_may_be_on_another_file_system() {
 }
 
 #[tokio::test]
-async fn a_scratch_root_can_be_told_that_a_unit_does_not_start() {
+async fn a_scratch_root_can_simulate_a_unit_that_does_not_start() {
     let machine = Machine::new();
     machine.converge(&node("1")).await.unwrap();
     let path = machine.path("/var/lib/kops-agent/recorded/state.json");

@@ -31,7 +31,7 @@ async fn renew(scene: &Scene, host: &Host, state: &DesiredState) -> Result<Repor
 }
 
 #[tokio::test]
-async fn what_does_not_come_back_gets_the_old_one_again_and_is_left_for_a_day() {
+async fn an_unhealthy_component_gets_its_old_certificate_and_is_retried_after_a_day() {
     let scene = Scene::converged(&node("1")).await;
     std::fs::write(scene.machine.path(TOKEN), "edited").unwrap();
     let files = scene.files();
@@ -66,7 +66,7 @@ async fn what_does_not_come_back_gets_the_old_one_again_and_is_left_for_a_day() 
 }
 
 #[tokio::test]
-async fn a_change_that_was_interrupted_is_not_ended_by_a_renewal() {
+async fn a_renewal_does_not_end_an_interrupted_change() {
     let scene = Scene::converged(&node("1")).await;
     scene.interrupt(&node("bad"), "restart kubelet.service").await;
     assert!(matches!(scene.host().renewing().unwrap(), Renewing::PutOff(why) if why.contains("interrupted")));
