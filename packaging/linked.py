@@ -19,7 +19,7 @@ def said_by(*command):
     try:
         ended = subprocess.run([str(part) for part in command], cwd=CHECKOUT, capture_output=True, text=True)
     except FileNotFoundError:
-        fail(f"{command[0]} is not in PATH, by which it is known what is linked: where packaging/build has installed Rust is ${{KOPS_AGENT_CACHE:-~/.cache/kops-agent}}/rust")
+        fail(f"{command[0]} is not in PATH, and lists what is linked: packaging/build installs Rust into ${{KOPS_AGENT_CACHE:-~/.cache/kops-agent}}/rust")
     if ended.returncode != 0:
         fail(f"{' '.join(map(str, command))}: {ended.stderr.strip()}")
     return ended.stdout.strip()

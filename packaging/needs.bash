@@ -104,7 +104,7 @@ is_exact() {
     for program in cargo rustc; do
         said=$("$program" --version 2>&1) || true
         [[ $said == "$program $1 "* ]] ||
-            needs_fail "$(command -v "$program" || echo "$program") says that it is \"$said\", and the commit names Rust $1: take it out of PATH, or put the folder of rustup's programs before it"
+            needs_fail "$(command -v "$program" || echo "$program") says that it is \"$said\", and the commit names Rust $1: remove it from PATH, or put the folder of rustup's programs before it"
     done
 }
 
@@ -131,7 +131,7 @@ get_rustup() {
         needs_fail "$url could not be downloaded; curl's reason is above. Any cargo of Rust $(oldest_rust) or newer in PATH will do"
     if [[ -z $from && $(sha256sum <"$init") != "${RUSTUP_SHA256[$machine]:-none}  -" ]]; then
         rm -f "$init"
-        needs_fail "$url does not have the sum that is known of it, so it was not run. Any cargo of Rust $(oldest_rust) or newer in PATH will do"
+        needs_fail "$url does not have the known sum, so it was not run. Any cargo of Rust $(oldest_rust) or newer in PATH will do"
     fi
     chmod +x "$init"
     "$init" --quiet -y --no-modify-path --profile minimal --default-toolchain "$channel" --component rustfmt,clippy >/dev/null ||

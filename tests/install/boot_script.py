@@ -50,7 +50,7 @@ def a_machine_that_has_its_program_does_not_look_elsewhere():
             mirror.asked.clear()
 
 
-def what_cannot_be_kept_is_told():
+def a_failure_to_keep_a_variable_is_reported():
     """If a file system is full or read-only, the script ends, and the console shows why."""
     with scene() as folder:
         mirror = Mirror(folder / "release")
@@ -92,7 +92,7 @@ def a_program_that_may_not_be_run_is_run_and_a_folder_is_refused():
                 assert os.listdir(machine.folder / "opt/kops" / name) == []
 
 
-def a_mirror_that_is_dead_or_lies_is_passed_over():
+def a_mirror_that_is_dead_or_lies_is_skipped():
     with scene() as folder:
         dead = Mirror(folder / "release")
         dead.server_close()
@@ -107,7 +107,7 @@ def a_mirror_that_is_dead_or_lies_is_passed_over():
         assert (machine.folder / "opt/kops/bin/kops-agent").read_text() == PROGRAM
 
 
-def nothing_that_is_wrong_is_run():
+def a_wrong_program_is_never_run():
     """The script would retry for ever. It ends here because its `sleep` fails."""
     with scene() as folder:
         wrong = b"#!/bin/sh\ntouch /opt/called\n"
@@ -120,7 +120,7 @@ def nothing_that_is_wrong_is_run():
         assert machine.called == "" and os.listdir(machine.folder / "opt/kops/bin") == []
 
 
-def a_mirror_that_is_silent_slow_or_endless_is_passed_over():
+def a_mirror_that_is_silent_slow_or_endless_is_skipped():
     with scene() as folder:
         honest = Mirror(folder / "release")
         for missing in [(), ("curl",)]:
@@ -140,7 +140,7 @@ def a_mirror_that_is_silent_slow_or_endless_is_passed_over():
                 assert os.listdir(machine.folder / "opt/kops/bin") == ["kops-agent"]
 
 
-def nothing_is_unpacked_whose_sum_is_not_known():
+def a_file_with_an_unknown_sum_is_not_unpacked():
     with scene() as folder:
         programs = programs_without(folder / "programs", "xz")
         stand_in(programs, "xz", '#!/bin/sh\ntouch /opt/unpacked\nexec /usr/bin/xz "$@"\n')
@@ -154,7 +154,7 @@ def nothing_is_unpacked_whose_sum_is_not_known():
         assert "--install-systemd-unit" in honest.called and (honest.folder / "opt/unpacked").exists()
 
 
-def what_has_been_published_will_do():
+def a_published_release_works_as_a_mirror():
     """A published release does not have the layout of a mirror. The same is true of a release of --kops-version none."""
     with scene() as folder:
         published = folder / "published"
@@ -175,7 +175,7 @@ def what_has_been_published_will_do():
         assert sums[""] in user_data("--conf", folder / "kube_env.yaml", "--mirror", mirror.url, "--release", published)
 
 
-def a_machine_with_wget_only_or_without_xz_will_do():
+def a_machine_with_wget_only_or_without_xz_works():
     with scene() as folder:
         for missing in [("curl",), ("xz",), ("curl", "xz")]:
             mirror = Mirror(folder / "release")
@@ -187,7 +187,7 @@ def a_machine_with_wget_only_or_without_xz_will_do():
             assert mirror.asked == [f"/binaries/kops/{KOPS}/linux/amd64/nodeup{suffix}"], mirror.asked
 
 
-def downloads_go_by_the_proxy():
+def downloads_use_the_proxy():
     """The mirror's name has no address, so only the proxy can reach it."""
     with scene() as folder:
         name = "mirror.example.com"
@@ -241,7 +241,7 @@ def pauses_grow_to_a_minute():
             shutil.rmtree(folder / "late")
 
 
-def what_is_written_gets_its_labels():
+def written_files_get_their_labels():
     """With SELinux, restorecon runs before the agent, and labels the agent, too. If restorecon fails, the machine still becomes a
     node."""
     with scene() as folder:
@@ -318,18 +318,18 @@ def proxies_of_the_image_reach_units_without_their_quotes():
 TESTS = [
     a_machine_becomes_a_node_and_downloads_once,
     a_machine_that_has_its_program_does_not_look_elsewhere,
-    what_cannot_be_kept_is_told,
+    a_failure_to_keep_a_variable_is_reported,
     a_program_that_may_not_be_run_is_run_and_a_folder_is_refused,
-    a_mirror_that_is_dead_or_lies_is_passed_over,
-    a_mirror_that_is_silent_slow_or_endless_is_passed_over,
-    nothing_that_is_wrong_is_run,
-    nothing_is_unpacked_whose_sum_is_not_known,
-    what_has_been_published_will_do,
-    a_machine_with_wget_only_or_without_xz_will_do,
-    downloads_go_by_the_proxy,
+    a_mirror_that_is_dead_or_lies_is_skipped,
+    a_mirror_that_is_silent_slow_or_endless_is_skipped,
+    a_wrong_program_is_never_run,
+    a_file_with_an_unknown_sum_is_not_unpacked,
+    a_published_release_works_as_a_mirror,
+    a_machine_with_wget_only_or_without_xz_works,
+    downloads_use_the_proxy,
     a_mirror_may_redirect,
     pauses_grow_to_a_minute,
-    what_is_written_gets_its_labels,
+    written_files_get_their_labels,
     proxies_are_kept_for_later_boots,
     proxies_of_the_image_reach_units_without_their_quotes,
 ]

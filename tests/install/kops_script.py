@@ -64,7 +64,7 @@ def boots_of(folder, name, script, mirrors):
     return "".join(told)
 
 
-def kops_own_script_makes_a_node_of_what_a_mirror_has(corpus):
+def kops_own_script_installs_the_program_of_a_mirror(corpus):
     with scene() as folder:
         lay_out(folder / "release", NOTES)
         mirror = Mirror(folder / "release")
@@ -99,7 +99,7 @@ def the_script_of_tests_does_what_kops_own_does(corpus):
             assert both[0] == both[1], "\n".join(difflib.unified_diff(*(told.splitlines() for told in both), "kOps' own", os.path.basename(OURS), lineterm=""))
 
 
-def kops_own_script_is_taken_for_a_boot_config(corpus):
+def kops_own_script_is_accepted_as_a_boot_config(corpus):
     """packaging/cloud-init makes the same from the script as from the script's boot config and variables."""
     with scene() as folder:
         for script, conf, exported in scripts_of(corpus):
@@ -111,7 +111,7 @@ def kops_own_script_is_taken_for_a_boot_config(corpus):
 
 
 TESTS_OF_CORPUS = [
-    kops_own_script_makes_a_node_of_what_a_mirror_has,
+    kops_own_script_installs_the_program_of_a_mirror,
     the_script_of_tests_does_what_kops_own_does,
-    kops_own_script_is_taken_for_a_boot_config,
+    kops_own_script_is_accepted_as_a_boot_config,
 ]

@@ -44,7 +44,7 @@ def a_release_is_built_by_the_rust_that_is_named():
             return ended.returncode, ended.stdout + ended.stderr
 
         code, said = got("get_rustup 1.2.3")
-        assert code == 3 and "does not have the sum that is known of it" in said, said
+        assert code == 3 and "does not have the known sum" in said, said
         assert "/rustup/archive/" in (folder / "asked").read_text() and not (folder / "run").exists()
         assert sorted((folder / "cache/rust").iterdir()) == []
         code, said = got("get_rust")
@@ -67,7 +67,7 @@ def a_release_is_built_by_the_rust_that_is_named():
             assert code == 3 and f"{programs}/{name} says that it is" in said and f"names Rust {channel}" in said, said
 
 
-def a_release_is_built_of_nothing_but_its_commit():
+def a_release_is_built_only_from_its_commit():
     """Files that git does not track are rejected before anything is built, also if git ignores them and cargo reads them."""
     with tempfile.TemporaryDirectory(prefix="kops-agent-install-") as folder:
         checkout = pathlib.Path(folder) / "above/checkout"
@@ -130,7 +130,7 @@ def a_release_is_built_of_nothing_but_its_commit():
         assert "is within the checkout" in ran(*release, checkout / "docs/out", fails=1, env=environment)
 
 
-def a_program_is_built_by_no_wrapper():
+def no_wrapper_reaches_a_build():
     """No wrapper, flag or profile of the environment reaches the build. Variables for folders and the network do."""
     with tempfile.TemporaryDirectory(prefix="kops-agent-install-") as folder:
         folder = pathlib.Path(folder)
@@ -161,7 +161,7 @@ def a_program_is_built_by_no_wrapper():
         assert ours <= set(seen) and f"CFLAGS_{host}" not in seen, seen
 
 
-def packages_say_which_go_they_take():
+def packages_name_the_go_that_they_need():
     with tempfile.TemporaryDirectory(prefix="kops-agent-install-") as folder:
         folder = pathlib.Path(folder)
         programs = programs_without(folder / "programs", "go")
@@ -253,7 +253,7 @@ def a_release_knows_what_machines_of_each_kops_download():
             made = subprocess.run([*release, version, "--out", one], capture_output=True, text=True, check=True)
             assert made.stderr == "", made.stderr
             copied = subprocess.run([RELEASE, "copy", one, folder / f"{version}-served"], capture_output=True, text=True, check=True).stderr
-            named = re.findall(r"machines of kOps (\S+) download (.+) too, which this has not", copied)
+            named = re.findall(r"machines of kOps (\S+) also download (.+), which this release does not have", copied)
             assert named == ([(version.removeprefix("v"), beside)] if beside else []), copied
         for version in ["1.33.1", "1.09.0", "v0.37.0"]:
             assert "kops-agent makes no machine of kOps before 1.34 a node" in ran(*release, version, "--out", folder / "x", fails=1)
@@ -282,7 +282,7 @@ def a_program_that_nodes_may_not_run_is_refused():
         ran(RELEASE, *arguments, "--for-tests")
 
 
-def no_half_of_the_packages_is_left():
+def a_failure_leaves_no_packages():
     """nfpm fails at the third package. Then none of the packages is there."""
     with tempfile.TemporaryDirectory(prefix="kops-agent-install-") as folder:
         folder = pathlib.Path(folder)
@@ -307,7 +307,7 @@ def no_half_of_the_packages_is_left():
         assert list((folder / "out").iterdir()) == []
 
 
-def a_program_is_packed_with_what_its_own_commit_has(agent):
+def a_program_is_packed_with_the_files_of_its_commit(agent):
     """Packages have units, scripts and documents of the checkout. A program of another commit is only accepted if --commit names
     it."""
     version = ran(agent, "--version").removeprefix("kops-agent ").strip()
@@ -339,7 +339,7 @@ def a_program_is_packed_with_what_its_own_commit_has(agent):
         ran("cp", "-a", CHECKOUT / "packaging", CHECKOUT / "Cargo.toml", folder)
         arguments = ["--out", folder / "x", "--kops-version", "none", "--program", f"{OTHER}={programs['other']}", "--packages"]
         said = ran(folder / "packaging/release", *arguments, fails=1, env=os.environ | {"GIT_CEILING_DIRECTORIES": str(folder.parent)})
-        assert "--commit names the programs'" in said, said
+        assert "name the programs' commit with --commit" in said, said
         # A release without packages has nothing of the checkout, so its program may be of any commit.
         ran(RELEASE, "--out", folder / "laid-out", "--kops-version", KOPS, "--program", f"{OTHER}={programs['other']}")
         unpacked = ["--out", folder / "x", "--kops-version", KOPS, "--program", f"{OTHER}={programs['other']}", "--commit", other]
@@ -437,12 +437,12 @@ def a_pod_with_the_image_has_its_program(files):
 
 TESTS = [
     a_release_is_built_by_the_rust_that_is_named,
-    a_release_is_built_of_nothing_but_its_commit,
-    a_program_is_built_by_no_wrapper,
-    packages_say_which_go_they_take,
+    a_release_is_built_only_from_its_commit,
+    no_wrapper_reaches_a_build,
+    packages_name_the_go_that_they_need,
     a_release_knows_what_machines_of_each_kops_download,
     a_program_that_nodes_may_not_run_is_refused,
-    no_half_of_the_packages_is_left,
+    a_failure_leaves_no_packages,
 ]
 # Tests that take the program.
-TESTS_OF_PROGRAM = [a_release_is_read_back_by_kops_rules, a_program_is_packed_with_what_its_own_commit_has, an_image_is_what_its_digests_say]
+TESTS_OF_PROGRAM = [a_release_is_read_back_by_kops_rules, a_program_is_packed_with_the_files_of_its_commit, an_image_is_what_its_digests_say]

@@ -119,7 +119,7 @@ def of_kops(begins=KOPS_BEGINS, parts=(), compressed=False):
     return f"{message}--MIMEBOUNDARY--\r\n"
 
 
-def what_kops_user_data_exports_is_taken_over():
+def exports_of_kops_user_data_are_kept():
     with scene() as folder:
         mirror = Mirror(folder / "release")
         plain = of(folder, mirror.url, more=[word for name, value in KOPS_EXPORTS.items() for word in ("--env", f"{name}={value}")])
@@ -147,20 +147,20 @@ def what_kops_user_data_exports_is_taken_over():
         assert set(machine.read("etc/environment").splitlines()) == proxies
 
 
-def what_of_kops_user_data_would_be_lost_is_refused():
+def parts_of_kops_user_data_that_would_be_lost_are_refused():
     with scene() as folder:
         # This script names the boot config, but does not write it.
         script = ("my script.sh", "text/x-shellscript", "#!/bin/sh\nexport A=b\ncat /opt/kops/conf/kube_env.yaml\n")
         config = ("config", "text/cloud-config", "#cloud-config\n{}\n")
         for given, message in [
-            (of_kops(parts=[script, config]), "would be lost: my script.sh (text/x-shellscript), config (text/cloud-config). Leave"),
-            (of_kops(parts=[script], compressed=True), "would be lost: my script.sh (text/x-shellscript). Leave"),
-            (of_kops(begins='#!/bin/bash\nexport S3_REGION=$(SECRET)'), "exports S3_REGION with a value that only a shell can tell"),
-            (of_kops(begins='#!/bin/bash\nexport S3_REGION="$SECRET"'), "say it with --env S3_REGION=VALUE"),
-            (of_kops(begins="#!/bin/bash\nexport S3_REGION=a'SECRET'"), "say it with --env S3_REGION=VALUE"),
-            (of_kops(begins="#!/bin/bash\nexport S3_REGION"), "begins with export and is none of kOps'"),
+            (of_kops(parts=[script, config]), "would be lost: my script.sh (text/x-shellscript), config (text/cloud-config). Remove"),
+            (of_kops(parts=[script], compressed=True), "would be lost: my script.sh (text/x-shellscript). Remove"),
+            (of_kops(begins='#!/bin/bash\nexport S3_REGION=$(SECRET)'), "exports S3_REGION with a value that only a shell can expand"),
+            (of_kops(begins='#!/bin/bash\nexport S3_REGION="$SECRET"'), "set it with --env S3_REGION=VALUE"),
+            (of_kops(begins="#!/bin/bash\nexport S3_REGION=a'SECRET'"), "set it with --env S3_REGION=VALUE"),
+            (of_kops(begins="#!/bin/bash\nexport S3_REGION"), "begins with export and that kOps does not write"),
             (of_kops().split("__EOF_KUBE_ENV\n")[0], "breaks off before its boot config ends"),
-            (of_kops().replace("conf/kube_env.yaml <<", "other.yaml <<"), "otherwise than kOps does"),
+            (of_kops().replace("conf/kube_env.yaml <<", "other.yaml <<"), "does not write conf/kube_env.yaml as kOps does"),
         ]:
             (folder / "kube_env.yaml").write_text(given)
             said = of_fails(folder)
@@ -169,7 +169,7 @@ def what_of_kops_user_data_would_be_lost_is_refused():
         assert "export S3_REGION='x'\n" in of(folder, "https://m", more=["--env", "S3_REGION=x"])
 
 
-def what_is_no_boot_config_is_refused():
+def a_file_that_is_no_boot_config_is_refused():
     with scene() as folder:
         packed = base64.b64encode(gzip.compress(b"hello: [")).decode()
         for given, message in [
@@ -195,7 +195,7 @@ def of_fails(folder):
     return user_data("--conf", folder / "kube_env.yaml", "--release", folder / "release", "--mirror", "https://m", fails=1)
 
 
-def what_is_written_meanwhile_is_for_its_owner_only():
+def temporary_files_are_private():
     """All temporary files are in one folder, which only the owner can read and which is gone at the end, also after a failure."""
     with scene() as folder:
         temporary = folder / "tmp"
@@ -217,7 +217,7 @@ def what_is_written_meanwhile_is_for_its_owner_only():
         assert ended.returncode == 1 and os.listdir(temporary) == [], os.listdir(temporary)
 
 
-def what_is_larger_than_ec2_takes_is_refused():
+def user_data_above_the_limit_of_ec2_is_refused():
     """The limit is exact: 16384 bytes are printed whole. For one more byte, only the advice is printed."""
     largest = 16384
     with scene() as folder:
@@ -260,7 +260,7 @@ def what_is_larger_than_ec2_takes_is_refused():
             refused(ended(dense, *form), None, advice)
 
 
-def what_is_wrong_is_refused():
+def wrong_arguments_are_refused():
     with scene() as folder:
         mirror, conf, sums = ["--mirror", "http://m"], ["--conf", folder / "kube_env.yaml"], ["--sha256-amd64", "0" * 64]
         (folder / "ends").write_text(f"{CONF}\n@END_OF_CONF@\nrm -rf /\n")
@@ -279,7 +279,7 @@ def what_is_wrong_is_refused():
             (2, [*conf, *mirror, *sums, "--xz-sha256-arm64", "0" * 64], "takes --sha256-arm64"),
             (1, [*conf, *mirror, *sums, "--xz-sha256-amd64", "0"], "64 hexadecimal digits"),
             (1, [*mirror, *sums, "--conf", folder / "empty"], "is empty"),
-            (1, [*conf, *sums, "--mirror", "https://m/x?sig=a"], "no ? and no #"),
+            (1, [*conf, *sums, "--mirror", "https://m/x?sig=a"], "must not contain ? or #"),
             (2, [*mirror, *sums], "--conf is missing"),
             (2, [*conf, *sums], "--mirror is missing"),
             (2, [*conf, *mirror], "is missing"),
@@ -294,11 +294,11 @@ def what_is_wrong_is_refused():
             (1, [*conf, *mirror, *sums, "--env", "a b=SECRET"], "NAME=VALUE"),
             (1, [*conf, *mirror, *sums, "--env", "SECRET"], "NAME=VALUE"),
             (1, [*conf, *mirror, *sums, "--env", "OS_PASSWORD=SECRET\nSECRET"], "--env OS_PASSWORD: NAME=VALUE on one line"),
-            (1, [*conf, *mirror, *sums, "--env", "HTTP_PROXY=http://SECRET@p"], "Say --env http_proxy=VALUE"),
-            (1, [*conf, *mirror, *sums, "--env", "https_proxy=http://p", "--env", "HTTPS_PROXY=http://p", "--env", "NO_PROXY=a"], "Say --env no_proxy=VALUE"),
+            (1, [*conf, *mirror, *sums, "--env", "HTTP_PROXY=http://SECRET@p"], "Give --env http_proxy=VALUE"),
+            (1, [*conf, *mirror, *sums, "--env", "https_proxy=http://p", "--env", "HTTPS_PROXY=http://p", "--env", "NO_PROXY=a"], "Give --env no_proxy=VALUE"),
             (1, [*conf, *mirror, "--release", folder], "no folder of packaging/release"),
             (1, ["--conf", folder / "none", *mirror, *sums], "cannot be read"),
-            (1, ["--conf", folder / "ends", *mirror, *sums], "which ends it in the script"),
+            (1, ["--conf", folder / "ends", *mirror, *sums], "which would end the boot config"),
             (2, [*conf, *mirror, *sums, "--format", "ignition", "--gzip"], "leave --gzip out"),
         ]:
             said = user_data(*arguments, fails=code)
@@ -312,10 +312,10 @@ def what_is_wrong_is_refused():
 TESTS = [
     every_format_is_the_same_script,
     a_boot_config_is_taken_in_each_form_of_kops,
-    what_kops_user_data_exports_is_taken_over,
-    what_of_kops_user_data_would_be_lost_is_refused,
-    what_is_no_boot_config_is_refused,
-    what_is_written_meanwhile_is_for_its_owner_only,
-    what_is_larger_than_ec2_takes_is_refused,
-    what_is_wrong_is_refused,
+    exports_of_kops_user_data_are_kept,
+    parts_of_kops_user_data_that_would_be_lost_are_refused,
+    a_file_that_is_no_boot_config_is_refused,
+    temporary_files_are_private,
+    user_data_above_the_limit_of_ec2_is_refused,
+    wrong_arguments_are_refused,
 ]

@@ -74,5 +74,5 @@ fails_with() {
 }
 
 done_well() {
-    echo "$name: what is read and listed of it is what is in a folder, and what is not there is told apart"
+    echo "$name: machines read and list the same as from a folder, and missing objects are reported"
 }

@@ -1,5 +1,5 @@
-//! Asks the systemd of the machine on which it runs for what its arguments say, by the agent's own code, and prints
-//! what came of each.
+//! Sends the requests in its arguments to this machine's systemd, with the agent's own code, and prints the outcome of
+//! each.
 //!
 //! `systemd-driver VERB UNIT [VERB UNIT]...`
 
@@ -30,7 +30,7 @@ fn run() -> anyhow::Result<()> {
             "start" => systemd.start(unit),
             "stop" => systemd.stop(unit),
             "restart" => systemd.restart(unit),
-            // Of both systemd knows once it has read its files again, as every caller has it do.
+            // systemd notices `enable` and `disable` only after a reload, which every caller requests.
             "enable" => systemd.enable(unit).and_then(|()| systemd.reload()),
             "disable" => systemd.disable(unit).and_then(|()| systemd.reload()),
             "kill" => systemd.kill(unit),

@@ -75,7 +75,7 @@ pub fn a_killed_run_is_started_again(machine: &Machine) {
 }
 
 /// If the store denies secrets, a working control plane stays unchanged.
-pub fn what_is_denied_stays(cluster: &Cluster) {
+pub fn a_store_that_denies_secrets_changes_nothing(cluster: &Cluster) {
     const TOKENS: &str = "/srv/kubernetes/kube-apiserver/known_tokens.csv";
     let machine = &cluster.control_plane;
     let before = (machine.read(TOKENS), running_since(machine), containers(machine));
@@ -91,7 +91,7 @@ pub fn what_is_denied_stays(cluster: &Cluster) {
 }
 
 /// Between `kops update cluster` and the rolling update, the agent keeps a node at its last applied configuration.
-pub fn a_superseded_node_is_put_right(cluster: &Cluster, node: &Machine) {
+pub fn a_superseded_node_is_repaired(cluster: &Cluster, node: &Machine) {
     let file = cluster.store.cluster_folder().join(format!("igconfig/node/{NODES}/nodeupconfig.yaml"));
     let applied = fs::read(&file).unwrap();
     let config = cluster.derive(node, NODES);

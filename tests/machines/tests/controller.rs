@@ -26,7 +26,7 @@ const MOST_EXPOSED: f32 = 2.0;
 /// The instance id of a machine that is not a node yet.
 const NEW: &str = "i-0d3a0c0ffee000003";
 /// Checks that a run at boot installs, enables and starts the service, which then leads.
-pub fn is_set_up_by_what_converges_at_boot(cluster: &Cluster) {
+pub fn is_set_up_by_a_run_at_boot(cluster: &Cluster) {
     let machine = &cluster.control_plane;
     let rbac = fs::read_to_string(kops_agent_machines::path_of("../packaging/kubernetes/rbac.yaml")).unwrap();
     machine.write("/root/rbac.yaml", &rbac);
@@ -47,7 +47,7 @@ pub fn is_set_up_by_what_converges_at_boot(cluster: &Cluster) {
 }
 
 /// When the start of the service has ended, the ports for machines (3988) and probes (3985) already accept connections.
-pub fn has_started_once_it_serves(machine: &Machine) {
+pub fn has_started_when_it_serves(machine: &Machine) {
     let connect = format!(
         "systemctl restart {UNIT} && exec python3 -c 'import socket\nfor port in (3988, 3985): socket.create_connection((\"127.0.0.1\", port)).close()'"
     );
@@ -188,7 +188,7 @@ pub fn is_started_again(cluster: &Cluster) {
 }
 
 /// If node mode issues a new certificate, the running process starts to show it without a restart.
-pub fn takes_up_a_new_certificate(cluster: &Cluster) {
+pub fn uses_a_new_certificate(cluster: &Cluster) {
     let machine = &cluster.control_plane;
     let before = (refuses_strangers(cluster), machine.show(UNIT, "InvocationID"));
     let files =
@@ -201,7 +201,7 @@ pub fn takes_up_a_new_certificate(cluster: &Cluster) {
 
 /// If the configuration becomes invalid, a running controller keeps the one that it has read. A controller that starts with
 /// an invalid configuration reports the error and fails, and systemd does not restart it. Node mode repairs the file.
-pub fn says_what_is_wrong_with_its_configuration(cluster: &Cluster) {
+pub fn reports_an_invalid_configuration(cluster: &Cluster) {
     let machine = &cluster.control_plane;
     let (right, runs) = (machine.read(CONFIG), machine.show(UNIT, "InvocationID"));
     machine.write(CONFIG, "{\"clusterName\": \"c\", \"cloud\": \"moon\"}");

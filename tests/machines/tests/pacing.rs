@@ -38,7 +38,7 @@ fn holder(cluster: &Cluster) -> Option<String> {
 
 /// A run with a changed kubelet setting changes nothing while another node has the slot. When the slot is free, the run
 /// drains the node and restarts kubelet.
-pub fn a_node_is_changed_in_its_turn_and_drained(cluster: &Cluster) {
+pub fn a_node_is_drained_and_changed_when_it_has_the_slot(cluster: &Cluster) {
     let (control_plane, node): (&Machine, &Machine) = (&cluster.control_plane, &cluster.node);
     let hosts = node.read(HOSTS);
     node.write(HOSTS, &format!("{hosts}{CONTROL_PLANE_ADDRESS} kops-controller.internal.{CLUSTER}\n"));
@@ -66,7 +66,7 @@ pub fn a_node_is_changed_in_its_turn_and_drained(cluster: &Cluster) {
 
     control_plane.write("/root/lease.yaml", &lease("\"\""));
     control_plane.until("the slot is free", || cluster.kubectl(&["apply", "--filename", "/root/lease.yaml"]));
-    what_does_not_leave_keeps_a_node_as_it_is(cluster);
+    a_blocked_drain_leaves_a_node_unchanged(cluster);
     assert_eq!(running_since(node), before, "something was restarted though pods are left");
     let ended = cluster.agent(node, "converge", &["--max-unavailable", "1", "--drain"]);
     assert_eq!(ended.code, Some(0), "{}", node.explain(&ended));
@@ -87,7 +87,7 @@ pub fn a_node_is_changed_in_its_turn_and_drained(cluster: &Cluster) {
 
 /// A PodDisruptionBudget blocks the drain. The run fails after its drain timeout. A run that is stopped or killed during the
 /// drain ends immediately. In each case, the node is uncordoned and unchanged.
-fn what_does_not_leave_keeps_a_node_as_it_is(cluster: &Cluster) {
+fn a_blocked_drain_leaves_a_node_unchanged(cluster: &Cluster) {
     let (control_plane, node) = (&cluster.control_plane, &cluster.node);
     let kubectl = |arguments: &[&str]| cluster.kubectl(arguments);
     control_plane.write("/root/budget.yaml", BUDGET);

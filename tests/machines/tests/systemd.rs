@@ -1,4 +1,4 @@
-//! A real systemd, asked by the agent's own code.
+//! Sends requests to a real systemd with the agent's own code.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -36,11 +36,11 @@ const UNITS: [(&str, &str); 12] = [
     ("broken@.service", "[Service]\nType=simple\n"),
 ];
 
-/// What is done to each of them, one after another. What a killed unit becomes, it becomes later.
+/// The requests for each unit, in this order. `kill` is not among them, because a killed unit changes its state later.
 const VERBS: [&str; 9] =
     ["state", "start", "start", "restart", "enable", "start", "disable", "stop", "state"];
 
-/// Units of every other type, as every machine has them.
+/// Units of all other types, which every machine has.
 const OTHERS: [&str; 10] = [
     "-.mount",
     "-.slice",
@@ -60,7 +60,7 @@ const EXPECTED: [&str; 19] = [
     "enable works@.service: ok, known, Enabled, running",
     "stop works@.service: ok, known, Disabled, not running",
     "start notifies@.service: ok, known, Static, running",
-    // systemd forgets what has run to its end unless something wants it, as enabling it does.
+    // systemd forgets a finished unit, unless another unit wants it. Enabling it makes a target want it.
     "start once@.service: ok, known, Disabled, not running",
     "start once@.service: ok, known, Enabled, running",
     "stop stays@.service: ok, known, Static, not running",
@@ -78,7 +78,7 @@ const EXPECTED: [&str; 19] = [
     "state -.mount: ok, known, Disabled, running",
 ];
 
-/// Ends only when it is let go, and writes down each time that it ran.
+/// A unit that records each start, and ends only when the test lets it.
 const SLOW: &str = "[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=sh -c 'echo >>/root/began; until test -e /root/go; do sleep 0.05; done'\n";
 
 fn boot(suite: &str) -> (Machine, Network) {
@@ -109,7 +109,7 @@ fn requests() -> Vec<String> {
     own.chain(others).flat_map(|(verb, unit)| [verb.to_owned(), unit]).collect()
 }
 
-fn units_of_every_kind_are_driven(machine: &Machine) {
+fn requests_for_units_of_every_kind_work(machine: &Machine) {
     let requests = requests();
     let mut command = vec![DRIVER];
     command.extend(requests.iter().map(String::as_str));
@@ -132,14 +132,14 @@ fn units_of_every_kind_are_driven(machine: &Machine) {
 
 fn a_killed_unit_has_ended(machine: &Machine) {
     let unit = "works@killed.service";
-    // Nothing is left to kill of a missing unit: that is a success.
+    // A missing unit has no processes to kill, which counts as success.
     let ended = machine.try_run(&[DRIVER, "start", unit, "kill", unit, "kill", "unknown.service"]);
     assert_eq!(ended.code, Some(0), "{}", machine.explain(&ended));
     assert!(ended.stdout.contains("kill unknown.service: ok"), "{}", ended.stdout);
     machine.until("the unit has been killed", || (machine.show(unit, "Result") == "signal").then_some(()));
 }
 
-/// A second request while it runs is none, and what has ended leaves no unit.
+/// A second request has no effect while the program runs. When the program has ended, its unit is gone.
 fn a_program_runs_apart_once(machine: &Machine) {
     let unit = "apart.service";
     let ended = machine.try_run(&[DRIVER, "run-apart", unit, "run-apart", unit]);
@@ -155,7 +155,7 @@ fn a_program_runs_apart_once(machine: &Machine) {
 }
 
 /// A unit is restarted once, although the system bus is killed and systemd executes itself again during the restart.
-fn the_bus_and_systemd_may_go(machine: &Machine) {
+fn a_restart_survives_the_end_of_the_bus_and_of_systemd(machine: &Machine) {
     let driving = thread::scope(|scope| {
         let driving =
             scope.spawn(|| machine.try_run(&[DRIVER, "restart", "slow.service", "state", "dbus.service"]));
@@ -174,10 +174,10 @@ fn the_bus_and_systemd_may_go(machine: &Machine) {
 
 fn systemd_is_asked(suite: &str) {
     let (machine, _network) = boot(suite);
-    units_of_every_kind_are_driven(&machine);
+    requests_for_units_of_every_kind_work(&machine);
     a_killed_unit_has_ended(&machine);
     a_program_runs_apart_once(&machine);
-    the_bus_and_systemd_may_go(&machine);
+    a_restart_survives_the_end_of_the_bus_and_of_systemd(&machine);
 }
 
 #[test]

@@ -162,7 +162,7 @@ fn hooks_that_fail_wait_for_kubelet_and_for_the_stage_that_waits_for_us(machine:
     });
 }
 
-fn a_wait_ends_at_once_when_the_agent_is_asked_to_stop(machine: &Machine) {
+fn a_stop_signal_ends_a_wait(machine: &Machine) {
     machine.run(&["systemd-run", "--quiet", "--unit=driver", "--collect", DRIVER, "/root/endless"]);
     machine.until("the unit without end is being started", || {
         (machine.show("disk.service", "ActiveState") == "activating").then_some(())
@@ -216,7 +216,7 @@ fn no_unit_keeps_kubelet_down(suite: &str) {
     let (machine, _network) = boot(suite, &[]);
     a_runtime_whose_start_times_out(&machine);
     hooks_that_fail_wait_for_kubelet_and_for_the_stage_that_waits_for_us(&machine);
-    a_wait_ends_at_once_when_the_agent_is_asked_to_stop(&machine);
+    a_stop_signal_ends_a_wait(&machine);
 }
 
 /// When a unit last became active, in microseconds since the boot.

@@ -32,7 +32,7 @@ fn has(text: &str, parts: &[&str]) {
 }
 
 /// A setting that kubelet rejects is rolled back and not tried again. A later good setting is applied.
-pub fn what_kubelet_refuses_is_rolled_back(cluster: &Cluster, node: &Machine) {
+pub fn a_setting_that_kubelet_refuses_is_rolled_back(cluster: &Cluster, node: &Machine) {
     // The agent cannot reject this in advance: only the machine knows that it has less memory.
     const BAD: &str = "\n  kubelet:\n    kubeReserved:\n      memory: 100000Gi\n";
     const ITS_WORDS: &str = "invalid Node Allocatable configuration";
@@ -76,7 +76,7 @@ pub fn what_kubelet_refuses_is_rolled_back(cluster: &Cluster, node: &Machine) {
 }
 
 /// If containerd does not start with a setting, the rollback starts it with the old one. The containers keep running.
-pub fn what_containerd_refuses_is_rolled_back(cluster: &Cluster, node: &Machine) {
+pub fn a_setting_that_containerd_refuses_is_rolled_back(cluster: &Cluster, node: &Machine) {
     const BAD: &str = "    logLevel: debug\n    root: /proc/containerd\n    runc:";
     const GOOD: &str = "    logLevel: debug\n    runc:";
     let (units, pods) = (running_since(node), containers(node));
