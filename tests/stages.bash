@@ -163,7 +163,7 @@ keep_failed_case() {
 }
 
 # case_of_machines COMMAND...: runs a case that boots machines. Other stages share the cores with it, so a case that fails is
-# kept for `once_more`, and the stage goes on.
+# kept for `once_more`, and the stage continues.
 case_of_machines() {
     local log status=0
     log=$(mktemp -p "$logs")

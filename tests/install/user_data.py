@@ -244,7 +244,7 @@ def user_data_above_the_limit_of_ec2_is_refused():
         assert (fits.returncode, len(fits.stdout), fits.stderr) == (0, largest, b""), (fits.returncode, len(fits.stdout), fits.stderr)
         assert f"\n{full}\n@END_OF_CONF@\n" in fits.stdout.decode()
         refused(ended(over), largest + 1, "use --gzip, or --format cloud-config")
-        # The advice works.
+        # The advised --gzip makes the output small enough.
         packed = ended(over, "--gzip")
         assert packed.returncode == 0 and gzip.decompress(packed.stdout) == fits.stdout.replace(full.encode(), over.encode())
         (written,) = yaml.safe_load(ended(over, "--format", "cloud-config").stdout)["write_files"]

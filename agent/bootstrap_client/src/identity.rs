@@ -47,7 +47,7 @@ pub(super) enum NoProof {
 /// Which machine left the files below a root, by the record of earlier runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LeftBy {
-    /// No record tells.
+    /// There is no record, so it is unknown.
     #[default]
     Unknown,
     ThisMachine,

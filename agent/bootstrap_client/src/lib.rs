@@ -60,7 +60,7 @@ pub enum BootstrapError {
     AlreadyRegistered {
         /// The server that gave this answer.
         server: String,
-        /// What this machine needed; begins with punctuation.
+        /// The data that this machine needed. The text begins with punctuation.
         missing: String,
     },
     /// No server gives the current configuration to a node that is ready.
@@ -119,7 +119,6 @@ pub struct Current {
     pub config: ServedNodeConfig,
 }
 
-/// The configuration in an answer.
 fn configuration_of(answer: BootstrapResponse) -> Result<ServedNodeConfig, String> {
     match answer.node_config {
         Some(config) if !config.nodeup_config.is_empty() => Ok(config),

@@ -147,7 +147,7 @@ async fn an_answered_call_back_that_failed_changes_the_form_of_the_proof() {
     };
     let servers = Server::all(&[server.url()], "").unwrap();
     let accept = |answer: BootstrapResponse| Ok(answer.node_config);
-    // What kops-controller finds at the machine's address for the last request.
+    // The proof that kops-controller gets from the machine's address for the last request.
     let proof = async || {
         let last = server.asked().pop().unwrap();
         let challenge = BootstrapRequest::parse(last.body.as_bytes()).unwrap().challenge.unwrap();

@@ -42,7 +42,7 @@ impl HashSource {
         HashSource { remembered, asks_publishers: false }
     }
 
-    /// Requests from publishers the hashes that are neither known nor remembered.
+    /// Requests missing hashes from publishers.
     pub fn publishers(remembered: BTreeMap<String, String>) -> HashSource {
         HashSource { remembered, asks_publishers: true }
     }
@@ -149,18 +149,18 @@ pub async fn learn_missing(
 /// A hash and its origin.
 struct Answer {
     sha256: String,
-    /// Whether nobody on the way from the server can have changed the hash.
+    /// Whether the hash was protected on its way: by TLS, or because the server is this machine.
     is_proven: bool,
     is_of_mirror: bool,
 }
 
 struct List {
     text: String,
-    /// Whether nobody on the way from the server can have changed the list.
+    /// Whether the list was protected on its way: by TLS, or because the server is this machine.
     is_proven: bool,
 }
 
-/// Whether nobody can change the response from this URL on its way: TLS proves the server's name, or the server is this
+/// Whether a response from this URL is protected on its way: TLS proves the server's name, or the server is this
 /// machine. `url` is the URL of an HTTP request, and not the URL of a bucket.
 fn may_vouch(url: &Url) -> bool {
     url.scheme() != "http" || is_loopback_server(url)
@@ -177,7 +177,7 @@ struct Unanswered(anyhow::Error);
 
 impl Unanswered {
     /// For how long the request is retried. A name may resolve later in a boot, and a busy server may answer later. Other failures
-    /// end the run at once: an operator may plan without a network.
+    /// end the run immediately: an operator may plan without a network.
     fn retried_for(&self, busy_for: Duration) -> Duration {
         match self.name() {
             Some(_) => Duration::MAX,

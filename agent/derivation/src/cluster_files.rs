@@ -117,7 +117,7 @@ pub async fn read(store: &Store, base: &str, group_name: &str) -> Result<Cluster
 /// The version of kOps that wrote the store. `None` if its file is missing, or this machine may not read it.
 ///
 /// # Errors
-/// The errors of the store, except for missing and forbidden files.
+/// If a request to the store fails. A missing or forbidden file is no error.
 pub async fn kops_version(store: &Store, base: &str) -> Result<Option<String>> {
     Ok(match store.look(&format!("{base}/{KOPS_VERSION}")).await? {
         Found::There(text) => Some(String::from_utf8_lossy(&text).trim().to_owned()),
@@ -154,7 +154,7 @@ async fn cluster_and_group(
 /// The file of the completed cluster, under the first name of [`COMPLETED`] that exists.
 ///
 /// # Errors
-/// The errors of the store. If the file exists under neither name.
+/// If a request to the store fails, or the file exists under neither name.
 pub async fn cluster_file(store: &Store, base: &str) -> Result<StoreFile> {
     let [url, former_url] = COMPLETED.map(|name| format!("{base}/{name}"));
     match store.read(&url).await {
@@ -171,7 +171,7 @@ pub async fn cluster_file(store: &Store, base: &str) -> Result<StoreFile> {
 /// Whether the store has no completed cluster.
 ///
 /// # Errors
-/// The errors of the store, except for missing and forbidden files.
+/// If a request to the store fails. A missing or forbidden file is no error.
 pub async fn is_absent(store: &Store, base: &str) -> Result<bool> {
     for name in COMPLETED {
         match store.look(&format!("{base}/{name}")).await? {
@@ -185,7 +185,7 @@ pub async fn is_absent(store: &Store, base: &str) -> Result<bool> {
 /// The file of the cluster as its user wrote it. `None` if it is missing, or this machine may not read it.
 ///
 /// # Errors
-/// The errors of the store, except for missing and forbidden files.
+/// If a request to the store fails. A missing or forbidden file is no error.
 pub async fn user_file(store: &Store, base: &str) -> Result<Option<StoreFile>> {
     let url = format!("{base}/config");
     Ok(match store.look(&url).await? {
@@ -197,7 +197,7 @@ pub async fn user_file(store: &Store, base: &str) -> Result<Option<StoreFile>> {
 /// The file of a group.
 ///
 /// # Errors
-/// The errors of the store. If the cluster has no such group, the error names the groups that it has.
+/// If a request to the store fails. If the cluster has no such group, the error names its groups.
 pub async fn group_file(store: &Store, base: &str, name: &str) -> Result<StoreFile> {
     let url = format!("{base}/instancegroup/{name}");
     match store.read(&url).await {

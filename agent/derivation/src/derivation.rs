@@ -34,7 +34,7 @@ pub struct Derivation {
 pub struct Derived {
     /// The configuration, as far as it can be derived in spite of the problems.
     pub config: NodeupConfig,
-    /// What is wrong with the cluster spec.
+    /// The errors of the cluster spec.
     pub problems: Problems,
 }
 
@@ -74,7 +74,7 @@ impl Derivation {
         }
     }
 
-    /// Derives like the kOps release that wrote this configuration of the group, with the addresses in that configuration.
+    /// Derives as the kOps release that wrote this configuration would. Uses the addresses in that configuration.
     pub fn as_wrote(self, pinned: &NodeupConfig) -> Derivation {
         let told = self.files.kops_version.clone().map(Told::by_version_file);
         let written_by = WrittenBy::find(told.as_ref(), pinned);
@@ -131,7 +131,7 @@ impl Derivation {
     /// Derives from another cluster and group instead of those in the store.
     ///
     /// # Errors
-    /// What is wrong with the cluster or the group.
+    /// If the cluster or the group is invalid.
     pub fn of_changed(
         &self,
         cluster: &Cluster,
@@ -178,7 +178,7 @@ impl Derivation {
     }
 }
 
-/// Why a derived configuration is not the one that kOps writes.
+/// Why a derived configuration differs from the one that kOps writes.
 #[derive(Debug, Error)]
 pub enum Incomplete {
     #[error("the cluster spec is wrong")]

@@ -249,8 +249,8 @@ impl Host {
         Ok(None)
     }
 
-    /// All stored states, whatever the record says: the last applied one, a begun one, or an older leftover. Callers
-    /// use them only to find files that may be secret.
+    /// All stored states, even those that the record does not name: the last applied one, a begun one, or an older
+    /// leftover. Callers use them only to find files that may be secret.
     pub fn kept_states(&self) -> Result<Vec<Applied>> {
         let mut states = Vec::new();
         for path in [PATH, BEGUN_PATH] {
@@ -259,8 +259,8 @@ impl Host {
         Ok(states)
     }
 
-    /// The unfinished change of a node, if there is one. A repair of the last state does not count, nor does a change
-    /// that is being rolled back.
+    /// The unfinished change of a node, if there is one. A repair of the last state does not count. A change that is
+    /// being rolled back does not count either.
     pub fn unfinished_change(&self) -> Result<Option<Unfinished>> {
         let record = self.record()?;
         let is_rolling_back = Journal::read(&self.root)?.is_some_and(|journal| journal.is_rolling_back());

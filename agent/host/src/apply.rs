@@ -41,8 +41,8 @@ impl Host {
     ///
     /// # Errors
     /// The first step that fails. Completed steps stay, and the next run continues from there. If a component of a
-    /// working node does not come back, the run rolls everything back ([`Error::RolledBack`]). Later runs refuse that
-    /// change ([`Error::FailedBefore`]). Other failed units are reported at the end ([`Error::Units`]).
+    /// working node does not become healthy, the run rolls everything back ([`Error::RolledBack`]). Later runs refuse
+    /// that change ([`Error::FailedBefore`]). Other failed units are reported at the end ([`Error::Units`]).
     pub async fn apply(
         &self,
         plan: &Plan,

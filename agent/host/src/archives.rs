@@ -1,5 +1,5 @@
 //! Records which files are in the archives that this machine downloaded. Decisions use these lists. Before an archive
-//! was downloaded, they assume the files of the release.
+//! is downloaded, decisions assume the files of the release.
 
 use std::collections::BTreeSet;
 

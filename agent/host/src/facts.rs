@@ -1,6 +1,6 @@
 //! Observes the facts of this machine that decisions depend on: system, processor, memory, network, SELinux.
 //!
-//! Each file has a parser function of its own, so that a test needs no such machine.
+//! Each file has its own parser function, so that a test needs no such machine.
 
 mod interfaces;
 mod login_users;

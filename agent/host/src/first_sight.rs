@@ -27,7 +27,7 @@ impl Host {
     }
 
     /// Records everything that [`Host::baseline`] assumed, before anything changes. A run after an interruption then
-    /// knows it too. Returns whether systemd has yet to read a unit's file.
+    /// knows it too. Returns whether systemd has not read a unit's file yet.
     pub(crate) fn note_baseline(
         &self,
         record: &Record,

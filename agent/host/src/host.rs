@@ -125,7 +125,6 @@ impl Host {
         })
     }
 
-    /// Replaces the clock.
     pub fn with_clock(self, clock: impl Fn() -> SystemTime + Send + Sync + 'static) -> Host {
         Host { clock: Box::new(clock), ..self }
     }
@@ -140,52 +139,42 @@ impl Host {
         Host { stopwatch, ..self }
     }
 
-    /// Replaces the package manager.
     pub fn with_packages(self, packages: Arc<dyn PackageManager>) -> Host {
         Host { packages, ..self }
     }
 
-    /// Replaces systemd.
     pub fn with_systemd(self, systemd: Arc<dyn Systemd>) -> Host {
         Host { systemd, ..self }
     }
 
-    /// Replaces how commands run.
     pub fn with_commands(self, commands: Arc<dyn Commands>) -> Host {
         Host { commands, ..self }
     }
 
-    /// Replaces the health checks.
     pub fn with_health(self, health: Arc<dyn Health>) -> Host {
         Host { health, ..self }
     }
 
-    /// Replaces the runtime of static pods.
     pub fn with_pods(self, pods: Arc<dyn Pods>) -> Host {
         Host { pods, ..self }
     }
 
-    /// Replaces the mounts.
     pub fn with_mounts(self, mounts: Arc<dyn Mounts>) -> Host {
         Host { mounts, ..self }
     }
 
-    /// Replaces the image store.
     pub fn with_images(self, images: Arc<dyn Images>) -> Host {
         Host { images, ..self }
     }
 
-    /// Replaces the pod network.
     pub fn with_pod_network(self, pod_network: Arc<dyn PodNetwork>) -> Host {
         Host { pod_network, ..self }
     }
 
-    /// Replaces the timings of health checks.
     pub fn with_health_timings(self, timings: HealthTimings) -> Host {
         Host { health_timings: timings, ..self }
     }
 
-    /// Replaces the timeouts of systemd jobs.
     pub fn with_waits(self, waits: Waits) -> Host {
         Host { waits, ..self }
     }
@@ -200,12 +189,10 @@ impl Host {
         Host { adopts, ..self }
     }
 
-    /// Replaces the remote services.
     pub fn with_remote(self, remote: Arc<dyn Remote>) -> Host {
         Host { remote, ..self }
     }
 
-    /// Replaces the kernel.
     pub fn with_kernel(self, kernel: Arc<dyn Kernel>) -> Host {
         Host { kernel, ..self }
     }

@@ -236,7 +236,7 @@ impl<'a> Observer<'a> {
 
     fn file(&self, file: &File) -> Result<Option<Observed>> {
         let unknown = contents::why_unknown(file, self.certificates, self.secrets)?;
-        // Nothing that needs credentials can start without them, so the run that makes them must fail before it writes.
+        // Programs cannot start without these credentials, so a run that would create the file must fail before it writes.
         let is_first = self.record.left_sha256(&file.path).is_none();
         let is_missing = is_first && contents::lacks_environment(file, self.secrets);
         let assumed_present = || match is_missing {
@@ -298,8 +298,8 @@ impl<'a> Observer<'a> {
         Ok(noted.map(|noted| Reading::noted(&noted, self.host.now())))
     }
 
-    /// The state of a missing file that cannot be made now, as if the agent had left it. Nothing else may change
-    /// because of it.
+    /// The state of a missing file that cannot be written now, as if the agent had left it. So the missing file
+    /// causes no other change.
     fn assumed_present(&self, file: &File, why: String) -> Observed {
         let sha256 = self.record.left_sha256(&file.path).unwrap_or_default().to_owned();
         let why = format!("it is missing and cannot be written now: {why}");

@@ -42,7 +42,8 @@ pub(crate) fn upstreams_unit_path(root: &Root, name: &str) -> String {
     format!("{folder}/{name}")
 }
 
-/// Whether a step writes a unit's file where another program's file may be, which is then backed up.
+/// Whether a step writes a unit's file at a path where another program's file may be. That file is backed up
+/// first.
 pub(crate) fn is_kept_when_written(root: &Root, step: &Step) -> bool {
     step.writes() && is_kept(root, &step.resource.name, &unit_path(root, &step.resource.name))
 }

@@ -38,7 +38,7 @@ pub struct Record {
     pub failure: Option<Failure>,
     /// The last change that was rolled back, if no later run succeeded.
     pub rolled_back: Option<RolledBack>,
-    /// The newer configuration that new machines get instead of this machine's, if there is one.
+    /// The newer configuration that new machines get, if it differs from this machine's.
     pub superseded: Option<Superseded>,
     /// Digest of the last settled state; `None` if an earlier version of the agent settled it.
     pub(crate) settled_state: Option<String>,
@@ -49,7 +49,8 @@ pub struct Record {
     /// SHA-256 hashes of downloads that the agent looked up, by URL.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub known_hashes: BTreeMap<String, String>,
-    /// Parts of the state store that are in this machine's files; `None` if the last agent did not record them.
+    /// Parts of the state store that are in this machine's files; `None` if an earlier version of the agent did
+    /// not record them.
     pub decided: Option<Decided>,
     /// Units that must not run, such as kubelet on a machine in a warm pool.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]

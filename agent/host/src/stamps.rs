@@ -18,9 +18,9 @@ pub(crate) const STATE: &str = "/var/lib/kops-agent";
 pub(crate) enum Stamp {
     /// A unit: digest of the files that it had read at its last start.
     Unit,
-    /// A run-once unit: ID of the boot in which it last ran to its end.
+    /// A run-once unit: ID of the boot in which it last completed.
     Run,
-    /// A file: digest for which its commands last ran to their end.
+    /// A file: digest of the content for which its commands last succeeded.
     Commands,
     /// A file of kernel parameters: those whose value in the kernel differed from the file right after they were set.
     Parameters,

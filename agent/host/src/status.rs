@@ -42,7 +42,7 @@ pub struct Status {
     pub unfinished: bool,
     /// The last change that was rolled back, if no later run succeeded.
     pub rolled_back: Option<RolledBack>,
-    /// The newer configuration that new machines get instead of this machine's, if there is one.
+    /// The newer configuration that new machines get, if it differs from this machine's.
     pub superseded: Option<Superseded>,
     pub changed: Vec<Drift>,
     /// The agent's units that must run.
@@ -93,7 +93,7 @@ impl Host {
         let changed = drift(&self.owned_of(&record)?);
         let units = self.unit_statuses(&record)?;
         let certificates = self.certificate_statuses(&record)?;
-        // A run writes no journal before the first convergence, nor if it waits for no component.
+        // A run writes no journal before the first convergence, or if it waits for no component.
         let unfinished = record.is_begun() || Journal::read(&self.root)?.is_some();
         let never_converged = record.config_hash.is_empty();
         let is_as_left = record.converged_since.is_some() && !unfinished && changed.is_empty();
@@ -119,7 +119,7 @@ impl Host {
         })
     }
 
-    /// What others changed since the agent left it.
+    /// The changes of other programs since the last run.
     pub fn drift(&self) -> Result<Vec<Drift>> {
         Ok(drift(&self.owned()?))
     }

@@ -1,5 +1,5 @@
-//! Tries downloaded programs before the machine is changed. A component that restarts with a program that does not start
-//! would not come back, and a new machine would not become a node.
+//! Tries downloaded programs before the machine is changed. With a program that does not start, a restarted component
+//! would fail, and a new machine would not become a node.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -27,8 +27,9 @@ const TRIED: [(&str, &str, &str); 5] = [
     ("runc", "--version", RUNC_ADVICE),
 ];
 
-/// Refuses downloaded programs, by their path on this machine, that do not start here. If the run `brings_packages`, one
-/// of them may bring a missing library: the programs that need one are returned instead, to be tried again.
+/// Refuses downloaded programs, by their path on this machine, that do not start here. If the run installs packages
+/// (`brings_packages`), a package may bring a missing library. Programs that need such a library are then returned, to
+/// be tried again.
 ///
 /// # Errors
 /// The first program that does not start: the cause and the remedy.

@@ -1,6 +1,6 @@
-//! Finds what an operator put in the place of a unit. systemd uses it instead of the file of the agent or of a package
-//! (systemd.unit(5), "Unit File Load Path"). It is a mask (systemctl(1), `mask`), or another unit (`edit --full`,
-//! `link`). The agent neither overwrites nor removes it.
+//! Finds an operator's override of a unit: a mask (systemctl(1), `mask`), or another unit file (`edit --full`,
+//! `link`). systemd uses the override instead of the file of the agent or of a package (systemd.unit(5), "Unit File
+//! Load Path"). The agent does not overwrite or remove it.
 
 use kops_agent_plan::diff::Override;
 use kops_agent_plan::unit_files::is_of_systemd;

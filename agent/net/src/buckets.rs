@@ -101,7 +101,7 @@ impl LocationClient {
 /// Why an object cannot be requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotLocated {
-    /// What is wrong, and what to do. The text does not contain the URL.
+    /// The cause and the remedy. The text does not contain the URL.
     pub reason: String,
     /// Whether a retry may help.
     pub may_pass: bool,

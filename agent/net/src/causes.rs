@@ -11,7 +11,7 @@ use crate::dns::NameError;
 const LONGEST: usize = 2000;
 
 /// An error and its causes in one line, without repetition. If a cause is a `NameError`, its text is the
-/// whole line, because it tells everything.
+/// whole line, because it is complete.
 pub fn in_one_line(error: &dyn Error) -> String {
     one_line(&all_of(error), LONGEST)
 }

@@ -216,7 +216,7 @@ pub async fn beginning(mut answer: Response, longest: usize, is_enough: impl Fn(
     bytes
 }
 
-/// Whether bytes begin like a web page. If the request was for something else, a proxy, a mirror or a captive portal answered instead of
+/// Whether bytes begin like a web page. If the request was not for a web page, a proxy, a mirror or a captive portal answered instead of
 /// the server.
 pub fn is_page(beginning: &[u8]) -> bool {
     let text = String::from_utf8_lossy(&beginning[..beginning.len().min(1024)]);

@@ -12,7 +12,7 @@ pub enum CertificateError {
     BadAuthority {
         keyset: String,
         id: String,
-        /// What is wrong, and what to do.
+        /// The cause and the remedy.
         what: String,
     },
     /// By this machine's clock, the signer is not valid yet or has expired. The clock may be wrong.
@@ -20,7 +20,7 @@ pub enum CertificateError {
     NotValidNow {
         keyset: String,
         id: String,
-        /// When the signer is valid, and what to do.
+        /// When the signer is valid, and the remedy.
         what: String,
     },
     /// Only kops-controller can issue this certificate to this node, and the node has not requested it.

@@ -112,7 +112,7 @@ pub(crate) fn names(sans: &[String]) -> Result<Vec<SanType>, String> {
     sans.iter().map(|san| san.trim()).filter(|san| !san.is_empty()).map(name).collect()
 }
 
-/// What the key may be used for (pkg/pki/issue.go, `wellKnownCertificateTypes`).
+/// The allowed uses of the key (pkg/pki/issue.go, `wellKnownCertificateTypes`).
 fn usages(kind: CertificateType) -> (Vec<KeyUsagePurpose>, Vec<ExtendedKeyUsagePurpose>) {
     use ExtendedKeyUsagePurpose::{ClientAuth, ServerAuth};
     use KeyUsagePurpose::{DigitalSignature, KeyEncipherment};

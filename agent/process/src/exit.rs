@@ -11,7 +11,7 @@ pub const CONFIGURATION: u8 = 3;
 /// A check found drift or another problem.
 pub const DIFFERENT: u8 = 4;
 
-/// What each code means, for `--help` and the pages.
+/// The meaning of each code, for `--help` and the pages.
 pub const MEANINGS: [(u8, &str); 5] = [
     (CONVERGED, "done: nothing is left to do, and nothing was found that is not as it should be"),
     (FAILED, "failed: another run may succeed"),

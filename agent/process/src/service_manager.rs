@@ -18,7 +18,7 @@ use sd_notify::NotifyState;
 use crate::output::one_line;
 use crate::program::with_path_in_commands;
 
-/// The longest time of a step without a report. Everything that a run waits for has a shorter timeout of its own.
+/// The longest time of a step without a report. Each wait of a run has a shorter timeout.
 pub const TIMEOUT: Duration = Duration::from_secs(15 * 60);
 /// The interval of reports that a run is alive, unless systemd's watchdog needs a shorter interval.
 const BEAT: Duration = Duration::from_secs(20);

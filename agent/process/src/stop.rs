@@ -15,8 +15,8 @@ use tokio::sync::oneshot;
 use crate::service_manager;
 
 /// Returns a future that waits for SIGTERM or SIGINT, and returns the name of the signal. After this call, these
-/// signals do not end the process by themselves. A separate thread reports the stop to systemd at once, even if the
-/// run is busy.
+/// signals do not end the process by themselves. A separate thread reports the stop to systemd immediately, even if
+/// the run is busy.
 ///
 /// # Errors
 /// If the signals cannot be caught, or the thread cannot start.

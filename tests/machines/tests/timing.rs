@@ -139,8 +139,8 @@ subprocess.run(sys.argv[1:], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
 print(time.monotonic() - start)
 "#;
 
-/// From the timeline of the last run: the started units in the order of their starts, and the seconds for packages and for
-/// downloads.
+/// Reads the timeline of the last run: the started units in the order of their starts, and the seconds for packages and
+/// for downloads.
 fn timeline(machine: &Machine) -> (Vec<String>, f64, f64) {
     let timelines = json(machine, &[AGENT, "status", "--timeline", "--output", "json"]);
     let steps = timelines["runs"][0]["steps"].as_array().unwrap().clone();

@@ -58,7 +58,7 @@ impl Run<'_> {
     }
 
     /// If another user's link is in the way, the run continues and fails at its end. So no user can block the node's
-    /// other changes by a link in a folder of its own.
+    /// other changes by a link in the user's own folder.
     fn unless_refused<T>(&self, step: &Step, outcome: Result<T>) -> Result<Option<T>> {
         match outcome {
             Err(error @ Error::ForeignLink { .. }) => {

@@ -91,8 +91,8 @@ impl Host {
         }
     }
 
-    /// Does what `note_started` does, for a job that has not ended, unless an old process may still run. While a
-    /// restart is only queued, the old process runs on, so the restart stays due.
+    /// Like `note_started`, for a job that has not ended. Records nothing if an old process may still run: while
+    /// a restart is only queued, the old process continues, so the restart stays due.
     pub(crate) fn note_begun_start(&self, act: Act, unit: &str, digest: Option<&str>) -> Result<()> {
         if act == Act::Stop {
             return Ok(());

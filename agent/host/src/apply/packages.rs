@@ -77,7 +77,7 @@ impl<'a> Installing<'a> {
         let packages = Arc::clone(&host.packages);
         let stopwatch = host.stopwatch.clone();
         let work = move || {
-            // When the thread ends, it drops the sender, which tells the run.
+            // When the thread ends, it drops the sender, and so the run learns of the end.
             let passing = Passing(tell);
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
             let step = stopwatch.begin(Work::Packages, "packages are fetched");

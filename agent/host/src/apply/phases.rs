@@ -206,7 +206,7 @@ impl<'a> Begun<'a> {
         let Change { host, plan, progress, .. } = self.change;
         let mut report = Report { summary: plan.summary(), kept: plan.kept.clone(), ..Report::default() };
         if let Err(error) = self.run.all(&mut report).await {
-            return Err(match self.run.taken_back_by(&error) {
+            return Err(match self.run.journal_to_roll_back(&error) {
                 Some(journal) => {
                     let rolled_back = host.roll_back(journal, Some(error.to_string()), progress).await?;
                     Error::RolledBack(Box::new(rolled_back))

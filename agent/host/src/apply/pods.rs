@@ -42,7 +42,7 @@ impl Run<'_> {
         }
     }
 
-    /// The digest of what a static pod reads if it starts now, in the recorded form.
+    /// The digest of the files that a static pod would read if it started now, in the form of its stamp.
     fn reading_of(&self, manifest: &File) -> Result<Option<String>> {
         let mounted = mounted(manifest, self.desired).into_iter().map(|(_, resource)| resource);
         let found = self.found(mounted)?;

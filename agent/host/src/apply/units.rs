@@ -162,7 +162,7 @@ impl Run<'_> {
         })
     }
 
-    /// The digest of what a unit reads if it starts now, in the recorded form.
+    /// The digest of the files that a unit would read if it started now, in the form of its stamp.
     fn digest_of(&self, unit: &Unit) -> Result<Option<String>> {
         let own = ResourceId::new(Kind::Unit, &unit.name);
         let read = unit.restarted_by.iter().chain([&own]).filter_map(|id| self.desired.get(id));

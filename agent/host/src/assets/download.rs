@@ -1,4 +1,5 @@
-//! All downloads of a run: learns their sizes, checks the free space, and then downloads several at once.
+//! All downloads of a run: learns their sizes, checks the free space, and then downloads several at the same
+//! time.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

@@ -160,13 +160,13 @@ impl<'a> Fetching<'a> {
         self.run.servers.to_try(&urls).into_iter().map(str::to_owned).collect()
     }
 
-    /// Whether another server may still be asked that has not failed at this download.
+    /// Whether there is another server to ask that has not failed at this download.
     fn has_untried_besides(&self, url: &str) -> bool {
         let has_failed = |other: &String| self.failures.iter().any(|failure| failure.url == *other);
         self.to_try().iter().any(|other| other != url && !has_failed(other))
     }
 
-    /// Whether another server may still be asked.
+    /// Whether there is another server to ask.
     fn has_others(&self, url: &str) -> bool {
         self.to_try().iter().any(|other| other != url)
     }

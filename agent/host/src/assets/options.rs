@@ -57,7 +57,7 @@ impl Default for DownloadTimeouts {
 }
 
 impl Downloads {
-    /// Downloads with this client, four files at once, into `/var/cache/nodeup` below the root.
+    /// Downloads with this client, four files at the same time, into `/var/cache/nodeup` below the root.
     pub fn new(client: LocationClient) -> Downloads {
         Downloads {
             client,

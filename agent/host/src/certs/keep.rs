@@ -78,7 +78,7 @@ fn why_signed_anew(
     })
 }
 
-/// Why a certificate does not fit its purpose, or otherwise the CA that signed it.
+/// Why a certificate does not fit its purpose. If it fits, returns the CA that signed it.
 fn why_unfit<'a>(
     certificate: &X509Certificate<'_>,
     present: &PemPair,

@@ -46,7 +46,7 @@ struct Entry<'a> {
     is_due: bool,
     /// Why no certificate can be issued now, if that may change later.
     unissuable: Option<String>,
-    /// What is wrong with a certificate that is kept because no other one can be issued.
+    /// The problem of a certificate that is kept because no other one can be issued.
     stuck: Option<String>,
 }
 
@@ -285,7 +285,7 @@ fn no_authority(wanted: &Certificate) -> CertificateError {
     }
 }
 
-/// What the files of a root contain of a certificate.
+/// The parts of a certificate that the files of a root contain.
 struct Found {
     pairs: Vec<PemPair>,
     /// Whether the certificate or the key is missing, but not both.

@@ -91,8 +91,8 @@ impl Observer<'_> {
         !self.is_edited(file, sha256) && recognition::is_as_good(file, found, wanted)
     }
 
-    /// Whether someone changed the file since the agent recorded it. Such a file is rewritten, whatever the change is.
-    /// Files of certificates do not count, because another program may have reissued the certificate.
+    /// Whether someone changed the file since the agent recorded it. Such a file is rewritten, even if the change has
+    /// no effect. Files of certificates do not count, because another program may have reissued the certificate.
     fn is_edited(&self, file: &File, sha256: &str) -> bool {
         let is_of_certificate = matches!(
             file.content,

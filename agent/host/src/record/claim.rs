@@ -17,7 +17,7 @@ pub(super) struct Claim {
     pub(super) was_there: bool,
     /// State after the last settled run; `None` if a run was interrupted before it settled the resource.
     pub(super) left: Option<Left>,
-    /// What a running or interrupted run writes.
+    /// The content that a running or interrupted run writes.
     pub(super) begun: Option<Begun>,
 }
 

@@ -54,7 +54,7 @@ pub(super) struct Kept {
     pub(super) restarts_pod: bool,
 }
 
-/// What was at the path of a resource before the change.
+/// The previous content of the path of a resource.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub(super) enum Was {

@@ -1,5 +1,5 @@
-//! Restarts the units that a change restarted or stopped. Every wait has a timeout, and kubelet restarts whatever
-//! happens to the others. So a unit that is slow or waits for kubelet does not keep the node down.
+//! Restarts the units that a change restarted or stopped. Every wait has a timeout, and kubelet restarts even if
+//! other units fail. So a unit that is slow or waits for kubelet does not keep the node down.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -211,7 +211,7 @@ mod tests {
         fs::create_dir_all(top.join("emptydir")).unwrap();
         dig(&top.join("emptydir"), "a");
         dig(&top, &"n".repeat(255));
-        // Left by an interrupted run.
+        // An interrupted run left this folder.
         fs::create_dir_all(top.join(format!("{LIFTED}1/left"))).unwrap();
         fs::write(top.join(format!("{LIFTED}2")), "").unwrap();
         let name = format!("{}::a_deep_tree_is_removed_with_few_descriptors", module_path!());

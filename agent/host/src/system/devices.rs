@@ -22,7 +22,6 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// The kernel's list of block devices.
 const BLOCK: &str = "/sys/class/block";
 
-/// Waits until a device exists.
 pub(super) fn wait_for(device: &str) -> Result<()> {
     wait(device, APPEARS_WITHIN, Path::new(BLOCK))
 }

@@ -189,7 +189,7 @@ struct Line {
 }
 
 fn mountinfo() -> Result<Vec<Line>> {
-    // A thread may be in a mount namespace of its own.
+    // A thread may have its own mount namespace.
     const PATH: &str = "/proc/thread-self/mountinfo";
     let text = std::fs::read(PATH).map_err(|error| Error::path("read", PATH, error))?;
     Ok(parse_all(&text))

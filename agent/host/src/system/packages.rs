@@ -221,8 +221,8 @@ impl PackageManager for Machine {
         let written = sources::write(&self.0, source, key, Some((0, 0)))?;
         let read = apt::update_from(&written.list, Waiting::reporting_to(progress));
         if read.is_err() {
-            // A bad repository would block every later installation. The files before it may be an operator's, so they
-            // are restored.
+            // A bad repository would block every later installation. The previous files at its paths may be an
+            // operator's, so they are restored.
             written.take_back(&self.0)?;
         }
         read

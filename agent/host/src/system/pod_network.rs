@@ -38,7 +38,7 @@ pub struct PodNetworkLeft {
     pub interfaces: Vec<String>,
     /// The rules and sets, each in a few words for people.
     pub rules: Vec<String>,
-    /// What could not be checked, each with the reason. More of the pod network may be left there.
+    /// The parts that could not be checked, each with the reason. More of the pod network may be left there.
     pub unknown: Vec<String>,
 }
 
@@ -204,7 +204,7 @@ impl Machine {
         }
     }
 
-    /// The rules of an iptables program. What cannot be read goes to `unknown`. `None` if the program is not
+    /// The rules of an iptables program. Unreadable parts go to `unknown`. `None` if the program is not
     /// installed.
     fn saved(&self, program: &str, unknown: &mut Vec<String>) -> Option<String> {
         let save = format!("{program}-save");

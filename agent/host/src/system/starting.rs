@@ -35,8 +35,8 @@ impl NotStarting {
     }
 }
 
-/// Why a program does not start. `None` if it starts, or if that cannot be told. A program that exits with an error
-/// has started. A file system or a security policy may forbid running programs in this folder only.
+/// Why a program does not start. `None` if it starts, or if that is unknown: a file system or a security policy may
+/// forbid programs in this folder only. A program that exits with an error has started.
 pub(super) fn why_it_does_not_start(program: &Path, flag: &str) -> Option<NotStarting> {
     let path = program.to_str()?;
     let command = [path, flag];

@@ -12,10 +12,8 @@ pub trait Users: Send + Sync {
 
     fn group(&self, name: &str) -> Result<Option<Group>>;
 
-    /// The name of the user with this UID.
     fn user_of_id(&self, uid: u32) -> Result<Option<String>>;
 
-    /// The name of the group with this GID.
     fn group_of_id(&self, gid: u32) -> Result<Option<String>>;
 
     /// Creates or changes a user. A missing group of the same name is created, too.

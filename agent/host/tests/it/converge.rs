@@ -379,7 +379,7 @@ async fn a_full_disk_leaves_nothing_half_written() {
     let disk = tempfile::tempdir().unwrap();
     let size = Some("size=600k");
     if mount(Some("tmpfs"), disk.path(), Some("tmpfs"), MsFlags::empty(), size).is_err() {
-        // Without the right to mount, the test cannot fill a disk of its own.
+        // Without the right to mount, the test cannot make a small disk to fill.
         return;
     }
     let machine = Machine { root: tempfile::tempdir_in(disk.path()).unwrap(), ..Machine::new() };

@@ -53,7 +53,7 @@ fn control_plane() -> DesiredState {
     ])
 }
 
-/// An API server that answers once it is told to.
+/// An API server that answers when the test sets `answers`.
 #[derive(Default)]
 struct ApiServer {
     answers: AtomicBool,

@@ -1,5 +1,5 @@
-//! A reset of a machine with mounts. What is mounted into pods is unmounted and never removed, wherever kubelet's
-//! folder really is.
+//! A reset of a machine with mounts. Folders that are mounted into pods are unmounted and never removed, wherever
+//! kubelet's folder really is.
 //!
 //! Each test has its own root and mounts, with the programs of the machine that runs it. It needs the right to mount.
 #![allow(clippy::unwrap_used)]

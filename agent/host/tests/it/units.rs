@@ -1,4 +1,4 @@
-//! Units that fail or block. They keep neither kubelet nor the rest of the node down.
+//! Units that fail or block. kubelet and the rest of the node run in spite of them.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,7 +35,7 @@ struct Units {
     refused: BTreeSet<String>,
     /// Units whose job ends only when the other unit runs. A unit with an unknown blocker never runs.
     blocked_by: BTreeMap<String, String>,
-    /// Units that have a running start process.
+    /// Units whose start process is running.
     starting: BTreeSet<String>,
     /// Units ordered after the unit that runs the agent, each with the unit that follows it.
     after_this_run: BTreeMap<String, Option<String>>,

@@ -27,8 +27,8 @@ impl Answers {
         Answers(Mutex::new(BTreeMap::new()))
     }
 
-    /// The addresses of a name: of the query that is in flight (singleflight), of the cache, or of a new query. A failure goes to all
-    /// callers of the query in flight, and is not cached.
+    /// The addresses of a name: from the query in flight (singleflight), from the cache, or from a new query. A failed query fails
+    /// for all its callers, and is not cached.
     pub(super) async fn get<F: Future<Output = Looked>>(
         &self,
         name: &str,

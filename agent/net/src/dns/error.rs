@@ -4,7 +4,7 @@ use hickory_resolver::net::{DnsError, NetError};
 use hickory_resolver::proto::op::ResponseCode;
 use thiserror::Error;
 
-/// A name cannot be resolved. The error has no source, because its text tells everything.
+/// A name cannot be resolved. The error has no source, because its text is complete.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("the name {name} cannot be resolved: {reason}")]
 pub struct NameError {

@@ -24,7 +24,7 @@ pub(super) struct Blob {
 /// Parses the page of an answer.
 ///
 /// # Errors
-/// What is wrong with the answer.
+/// If the answer is not a valid page.
 pub(super) fn parse(answer: &[u8]) -> Result<Page, String> {
     let text = std::str::from_utf8(answer).map_err(|_| "it is not text")?;
     // To the parser, a truncated answer looks like a list with fewer blobs.

@@ -40,7 +40,7 @@ use failure::S3Failure;
 use kops_agent_net::causes::in_one_line;
 use kops_agent_net::retry::Retries;
 
-/// Read by `s3://` and by all schemes of `s3_like`.
+/// The variables of `s3://` and of all schemes of `s3_like`.
 pub(super) const VARIABLES: &[&[&str]] = &[&settings::VARIABLES];
 
 /// Deadline for credentials. A new role of an instance takes a few seconds to appear. A longer wait does not help a

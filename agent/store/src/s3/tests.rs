@@ -303,7 +303,7 @@ async fn a_silent_server_ends_the_retries() {
     assert!(error.contains("no answer within"), "{error}");
 }
 
-/// Answers like S3 for a bucket in eu-west-1, whatever region a request is signed for.
+/// Answers like S3 for a bucket in eu-west-1, even if a request is signed for another region.
 fn only_in_eu_west_1(request: &Request<Incoming>, says_where: bool) -> Option<Answer> {
     let signature = request.headers().get("authorization").unwrap().to_str().unwrap();
     if signature.contains("/eu-west-1/s3/") {

@@ -42,7 +42,7 @@ impl Processes {
 }
 
 /// Finds a process outside the unit that listens at the unit's URL, and describes it. `None` if a process of the unit
-/// listens there, if nothing listens, or if that cannot be told. Only root and its own user may inspect a process.
+/// listens there, if nothing listens, or if this is unknown. Only root and its own user may inspect a process.
 pub(super) fn other_listener(
     root: &Path,
     url: &str,

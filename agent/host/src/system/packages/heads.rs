@@ -36,8 +36,8 @@ pub(super) fn of_apt(options: &[&str]) -> Seen<Repositories> {
     let no_indexes = INDEXES.map(|index| format!("Acquire::IndexTargets::{index}::DefaultEnabled=false"));
     let heads: Vec<&str> = no_indexes.iter().map(String::as_str).chain(options.iter().copied()).collect();
     let answers = ask(&heads)?;
-    // apt reads the index of a trusted repository even if its release file is missing, for whatever reason. So the
-    // second check includes the indexes.
+    // apt reads the index of a trusted repository even if its release file is missing. So the second check
+    // includes the indexes.
     match answers.of_repositories.values().any(|answer| *answer == Answer::NoHead) {
         true => Ok(ask(options)?.into()),
         false => Ok(answers.into()),

@@ -12,10 +12,11 @@ pub trait Systemd: Send + Sync {
     /// Makes systemd read all unit files again.
     fn reload(&self) -> Result<()>;
 
-    /// Enables a unit at boot. systemd notices only after [`Systemd::reload`], so that many units need one reload.
+    /// Enables a unit at boot. systemd notices the change only after [`Systemd::reload`], so many units need only
+    /// one reload.
     fn enable(&self, unit: &str) -> Result<()>;
 
-    /// Disables a unit at boot. systemd notices only after a reload, as for [`Systemd::enable`].
+    /// Disables a unit at boot. systemd notices the change only after [`Systemd::reload`].
     fn disable(&self, unit: &str) -> Result<()>;
 
     /// Starts a unit and waits until it runs.
@@ -58,8 +59,8 @@ pub trait Systemd: Send + Sync {
         }))
     }
 
-    /// Whether a process of a unit is starting it. A unit whose job is only queued is not starting, nor is a failed
-    /// unit that waits for its restart.
+    /// Whether a process of a unit is starting it. A unit whose job is only queued is not starting. A failed unit
+    /// that waits for its restart is not starting either.
     fn is_starting(&self, unit: &str) -> Result<bool> {
         let _ = unit;
         Ok(false)

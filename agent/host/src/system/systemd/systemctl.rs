@@ -19,7 +19,8 @@ use crate::system::child::{POLL, Runner};
 use crate::system::clock::Clock;
 use crate::system::commands::{Outcome, ask_prepared, not_run, prepare, refused};
 
-/// How long `systemctl` waits for an answer. Reading all unit files again takes longest. Its default is 25 s.
+/// How long `systemctl` waits for an answer, instead of its default of 25 s. Reading all unit files again
+/// takes longest.
 const ANSWER_TIMEOUT: &str = "180s";
 /// The maximum number of attempts at a request. The connection breaks if systemd executes itself again, for example after its upgrade.
 const ATTEMPTS: u32 = 10;
@@ -188,7 +189,8 @@ fn act(act: Act, unit: &str) -> Result<()> {
     conclude(act, unit, ask_once(&["systemctl", act.name(), "--", unit])?)
 }
 
-/// Judges the end of a job's `systemctl`. If its connection broke, the job goes on: another `systemctl` waits for it.
+/// Judges the end of a job's `systemctl`. If its connection broke, the job continues, and another `systemctl` waits
+/// for it.
 fn conclude(act: Act, unit: &str, outcome: Outcome) -> Result<()> {
     let mut verb = act.name();
     let outcome = until_answered(outcome, |lost| {

@@ -13,7 +13,7 @@ use nix::sched::{CloneFlags, unshare};
 /// Runs `test` on a machine whose root belongs to this thread and vanishes with it.
 pub(crate) fn on_a_machine(test: impl FnOnce() + Send) {
     let lower = std::env::var("KOPS_AGENT_PACKAGES_ROOT").expect("tests/packages/run sets it");
-    // Not on tmpfs, as /tmp may be, nor on overlayfs: neither can hold the upper folder.
+    // The upper folder cannot be on tmpfs, as /tmp may be, or on overlayfs.
     let folder = tempfile::Builder::new().prefix("kops-agent-packages-").tempdir_in("/var/tmp").unwrap();
     let ended = std::thread::scope(|scope| {
         scope

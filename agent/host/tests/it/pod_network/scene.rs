@@ -128,7 +128,8 @@ END
         ip link add mine0 type bridge; ip link add veth-mine type veth peer name cni0-mine");
 }
 
-/// What the pod network leaves in iptables, for one address family. Source: agent/host/src/system/pod_network/names.rs.
+/// The remains of the pod network in iptables, for one address family. Source:
+/// agent/host/src/system/pod_network/names.rs.
 pub(super) fn left_in_iptables(program: &str, pods: &str, service: &str, set_prefix: &str) {
     let rules = format!(
         r#"*mangle
@@ -243,7 +244,7 @@ COMMIT
     feed(program, &rules);
 }
 
-/// What kube-proxy and network plugins leave in nftables, links and ipsets.
+/// The remains of kube-proxy and network plugins in nftables, links and ipsets.
 pub(super) fn left_elsewhere() {
     sh("nft -f - <<'END'
 table ip kube-proxy { chain services { }; chain nat-prerouting { type nat hook prerouting priority dstnat; policy accept; jump services; }; }

@@ -1,4 +1,4 @@
-//! What an interrupted change leaves, and which run resumes it.
+//! The state after an interrupted change, and the run that resumes the change.
 
 use std::os::unix::fs::MetadataExt as _;
 

@@ -1,4 +1,4 @@
-//! Changes of a working node. The run waits for each component in turn. If one does not come back, everything is rolled
+//! Changes of a working node. The run waits for each component in turn. If one stays unhealthy, everything is rolled
 //! back.
 #![allow(clippy::unwrap_used)]
 
