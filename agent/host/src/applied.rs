@@ -400,7 +400,7 @@ mod tests {
         let applied = applied();
         let file = folder.path().join(PATH.trim_start_matches('/'));
         host.keep_applied(&applied).unwrap();
-        assert!(!file.exists(), "nothing was converged to yet");
+        assert!(!file.exists(), "no state is stored before the first convergence");
         converged_to(&host, "hash");
         host.keep_applied(&applied).unwrap();
         assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
@@ -416,7 +416,7 @@ mod tests {
         assert_eq!(applied.trusted_certificates("ca"), Some("all of ca"));
 
         converged_to(&host, "other");
-        assert_eq!(host.applied().unwrap(), None, "the record is of another configuration");
+        assert_eq!(host.applied().unwrap(), None, "the record names another configuration");
     }
 
     #[test]
@@ -451,7 +451,7 @@ mod tests {
 
         record.settled_state = Some("another".into());
         record.write(&host.root).unwrap();
-        assert_eq!(host.applied().unwrap(), None, "that was never settled");
+        assert_eq!(host.applied().unwrap(), None, "the record does not name this state as settled");
     }
 
     #[test]

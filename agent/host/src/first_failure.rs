@@ -57,6 +57,6 @@ mod tests {
         Record::default().write(&host.root).unwrap();
         assert_eq!(host.status().unwrap().failure, None);
         std::fs::remove_file(folder.path().join("var/lib/kops-agent/record.json")).unwrap();
-        assert_eq!(host.status().unwrap().failure, None, "an old note outlived the record");
+        assert_eq!(host.status().unwrap().failure, None, "the record did not replace the old note");
     }
 }

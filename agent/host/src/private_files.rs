@@ -152,6 +152,6 @@ mod tests {
         assert_eq!(found.files.iter().map(|file| file.path.as_str()).collect::<Vec<_>>(), expected);
 
         fs::write(&record, "{").unwrap();
-        assert!(reader.private_files().unwrap().has_claims, "what is claimed is not known");
+        assert!(reader.private_files().unwrap().has_claims, "a lost record counts as claims");
     }
 }

@@ -100,7 +100,7 @@ mod tests {
         }
         assert_eq!(mode(&folder.join("metrics.prom")), 0o644);
         assert_eq!((mode(&folder), mode(&other)), (0o751, 0o4755));
-        assert_eq!(fs::read_dir(&folder).unwrap().count(), 2, "nothing is left beside it");
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 2, "no temporary file is left");
     }
 
     #[test]

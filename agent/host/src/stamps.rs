@@ -124,7 +124,11 @@ mod tests {
         assert_eq!(Stamp::Member.read(&root, "/a/b").unwrap().as_deref(), Some("new"));
         assert_eq!(Stamp::Member.read(&root, "/c").unwrap().as_deref(), Some("other"));
         std::fs::write(temp.path().join("var/lib/kops-agent/members/c"), "oth").unwrap();
-        assert_eq!(Stamp::Member.read(&root, "/c").unwrap(), None, "a part of a note is none");
+        assert_eq!(
+            Stamp::Member.read(&root, "/c").unwrap(),
+            None,
+            "a partly written stamp counts as missing"
+        );
         Stamp::Unit.write(&root, "iptables-setup.service", "x").unwrap();
         assert!(temp.path().join("var/lib/kops-agent/units/iptables-setup.service").exists());
     }

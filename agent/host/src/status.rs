@@ -217,7 +217,7 @@ mod tests {
         record.converged_since = Some("2026-11-21T12:00:00Z".into());
         record.settle(&host.root, &desired, &BTreeMap::new()).unwrap();
         record.write(&host.root).unwrap();
-        assert!(!host.status().unwrap().converged, "what an earlier agent has recorded is taken to run");
+        assert!(!host.status().unwrap().converged, "by a record of an earlier agent, all units must run");
 
         record.note_settled(&desired, None);
         record.write(&host.root).unwrap();

@@ -189,7 +189,7 @@ mod tests {
         }
         assert!(
             pauses[10..].windows(2).any(|two| two[0] != two[1]),
-            "all nodes of a group would come together"
+            "all nodes of a group would retry at the same time"
         );
     }
 

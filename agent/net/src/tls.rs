@@ -313,7 +313,7 @@ mod tests {
             || known.bundle(|| load_certs_from_paths(Some(&file), None)).map(|bundle| bundle.roots.len());
         assert!(trusted().is_err());
         std::fs::write(&file, authority()).unwrap();
-        assert!(trusted().is_err(), "it is read for every client");
+        assert!(trusted().is_err(), "the bundle is cached, and not read for each client");
         known.forget();
         assert_eq!(trusted(), Ok(1));
         std::fs::write(&file, authority() + &authority()).unwrap();

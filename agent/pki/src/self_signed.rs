@@ -101,7 +101,10 @@ mod tests {
             Some(("metrics-server.addons.k8s.io".to_owned(), true))
         );
         let pair = PemPair { certificate, private_key };
-        assert!(crate::Authority::load("a", "1", pair, now).is_ok(), "its key is its own, and it may sign");
+        assert!(
+            crate::Authority::load("a", "1", pair, now).is_ok(),
+            "the authority has its key, and may sign"
+        );
     }
 
     #[test]

@@ -81,7 +81,7 @@ mod tests {
         let exe = fs::read_link(format!("/proc/{}/exe", running.id())).unwrap();
         drop(running.stdin.take());
         running.wait().unwrap();
-        assert_ne!(exe, program, "the kernel says that it was replaced");
+        assert_ne!(exe, program, "the kernel marks the replaced file");
         assert_eq!(of_process(&exe), program);
         assert_eq!(of_process(&program), program);
     }

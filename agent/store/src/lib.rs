@@ -226,7 +226,7 @@ mod tests {
         }
         let opened = SCHEMES.iter().zip(&store.backends).filter(|(_, backend)| backend.initialized());
         let opened: Vec<&str> = opened.map(|(scheme, _)| scheme.name).collect();
-        assert_eq!(opened, ["file"], "nothing of S3 is set up for a folder");
+        assert_eq!(opened, ["file"], "a folder needs no S3 client");
     }
 
     #[tokio::test]

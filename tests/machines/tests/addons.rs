@@ -22,7 +22,7 @@ pub fn are_applied_by_a_service_in_the_pods_place(cluster: &Cluster) {
     let machine = &cluster.control_plane;
     let is_there = |path: &str| machine.try_run(&["test", "-e", path]).code == Some(0);
     put(cluster, "1");
-    assert!(is_there(POD), "nothing is in the pod's place unless it is asked for");
+    assert!(is_there(POD), "without the setting, the pod stays");
 
     converge(cluster, "true");
     assert!(!is_there(POD) && is_there(SETTINGS) && is_there(MIRROR));

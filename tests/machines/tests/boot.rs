@@ -31,7 +31,10 @@ pub fn the_boot_scripts_call_returns_at_once(cluster: &Cluster, machine: &Machin
             let waits = machine.try_run(&["grep", "-q", "waiting for another run", "/root/said"]);
             (waits.code == Some(0)).then_some(())
         });
-        assert!(!is_there("/etc/systemd/system/kops-configuration.service"), "it did not wait for the lock");
+        assert!(
+            !is_there("/etc/systemd/system/kops-configuration.service"),
+            "the call did not wait for the lock"
+        );
         machine.run(&["systemctl", "stop", "holds-lock.service"]);
         starting.join().unwrap()
     });

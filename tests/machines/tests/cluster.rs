@@ -271,7 +271,7 @@ fn adapt(store: &ExampleStore, written: &Written, registry: &str) {
     // kubelet must not evict pods because this host's disk is full.
     let text = fs::read_to_string(&spec).unwrap();
     let disk = ",nodefs.available<10%,nodefs.inodesFree<5%,imagefs.available<10%,imagefs.inodesFree<5%";
-    assert_eq!(text.matches(disk).count(), 2, "the example's kubelets no longer watch their disks so");
+    assert_eq!(text.matches(disk).count(), 2, "the example's spec has no such eviction setting any more");
     fs::write(&spec, text.replace(disk, "")).unwrap();
     let containerd = format!(
         "  containerd:\n    configAdditions:\n{}    registryMirrors:\n      registry.k8s.io:\n      - {registry}\n",
@@ -285,7 +285,7 @@ fn adapt(store: &ExampleStore, written: &Written, registry: &str) {
     assert_eq!(
         text.matches("leaderElect: true").count(),
         3,
-        "the example's components are no longer elected so"
+        "the example's spec has no such setting for leader election any more"
     );
     fs::write(&spec, text.replace("leaderElect: true", "leaderElect: false")).unwrap();
     edit(&folder.join("instancegroup/nodes"), "m7g.large", "m6i.large").unwrap();

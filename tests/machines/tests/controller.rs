@@ -158,7 +158,7 @@ pub fn stops(cluster: &Cluster) {
     assert!(taken < 25.0, "stopping took {taken} s");
     assert_eq!(machine.show(UNIT, "Result"), "success");
     assert_eq!(machine.show(UNIT, "ExecMainStatus"), "0");
-    assert_eq!(holder(cluster), "", "the Lease was not let go");
+    assert_eq!(holder(cluster), "", "the Lease was not released");
     machine.run(&["systemctl", "start", UNIT]);
     leads(cluster);
 }
@@ -208,7 +208,7 @@ pub fn reports_an_invalid_configuration(cluster: &Cluster) {
     said(machine, "has changed, but cannot be used; the version read at the start stays in use");
     assert_eq!(machine.show(UNIT, "InvocationID"), runs);
     assert_ne!(machine.try_run(&["systemctl", "restart", UNIT]).code, Some(0));
-    assert_eq!(machine.show(UNIT, "ActiveState"), "failed", "it would be tried again and again");
+    assert_eq!(machine.show(UNIT, "ActiveState"), "failed", "systemd would restart it repeatedly");
     assert_eq!(machine.show(UNIT, "ExecMainStatus"), "3");
     said(machine, "moon");
     converge(cluster);

@@ -178,7 +178,7 @@ fn restarted_by_converging(cluster: &Cluster, machine: &Machine) -> Vec<&'static
     assert_eq!(
         kops_agent_machines::containers::containers(machine),
         containers,
-        "pods do not outlive the restart of what runs them"
+        "containers ended during the restart"
     );
     restarted(&before, &running_since(machine))
 }
@@ -224,7 +224,7 @@ fn damage_is_found_and_repaired(cluster: &Cluster, machine: &Machine) {
     }
     assert_eq!(restarted_by_converging(cluster, machine), ["kubelet.service", "chrony.service"]);
     assert_eq!(machine.read(unit), right);
-    assert_eq!(machine.show("kubelet.service", "Restart"), "always", "systemd does not know the unit's text");
+    assert_eq!(machine.show("kubelet.service", "Restart"), "always", "systemd has not read the unit's file");
     assert_eq!(machine.show("chrony.service", "UnitFileState"), "enabled");
     machine.run(&["runc", "--version"]);
 }
@@ -244,7 +244,11 @@ fn becomes_a_cluster(suite: &str) {
         scope.spawn(|| {
             disturb_apt(node);
             service::converges(&cluster, node);
-            assert_eq!(node.show("apt-locks.service", "ActiveState"), "inactive", "no run met the locks");
+            assert_eq!(
+                node.show("apt-locks.service", "ActiveState"),
+                "inactive",
+                "no run has waited for apt's locks"
+            );
         });
         boot::the_boot_scripts_call_returns_at_once(&cluster, control_plane);
     });

@@ -61,13 +61,13 @@ pub fn a_node_is_drained_and_changed_when_it_has_the_slot(cluster: &Cluster) {
     let ended = cluster.agent(node, "verify", &[&short[..], &["--repair"]].concat());
     assert_eq!(ended.code, Some(4), "{}", node.explain(&ended));
     has(&ended.stderr, &["the differences stay until the next run"]);
-    assert_eq!(running_since(node), before, "something was restarted without a slot");
+    assert_eq!(running_since(node), before, "a unit was restarted without a slot");
     assert_eq!(holder(cluster).as_deref(), Some("i-another"));
 
     control_plane.write("/root/lease.yaml", &lease("\"\""));
     control_plane.until("the slot is free", || cluster.kubectl(&["apply", "--filename", "/root/lease.yaml"]));
     a_blocked_drain_leaves_a_node_unchanged(cluster);
-    assert_eq!(running_since(node), before, "something was restarted though pods are left");
+    assert_eq!(running_since(node), before, "a unit was restarted before the pods had left");
     let ended = cluster.agent(node, "converge", &["--max-unavailable", "1", "--drain"]);
     assert_eq!(ended.code, Some(0), "{}", node.explain(&ended));
     let cordoned = format!("the Node {NODE_NAME} is cordoned");

@@ -56,7 +56,11 @@ pub fn converges(cluster: &Cluster, machine: &Machine) {
         machine.show(UNIT, "StatusText").contains("waiting for python3").then_some(())
     });
     assert_eq!(machine.show(UNIT, "ActiveState"), "activating");
-    assert_eq!(machine.show("after-kops-agent.service", "ActiveState"), "inactive", "it did not wait");
+    assert_eq!(
+        machine.show("after-kops-agent.service", "ActiveState"),
+        "inactive",
+        "the unit did not wait for the node"
+    );
     machine.run(&["touch", "/root/apt-may-go-on"]);
     let state = machine.until("the service has started or failed", || {
         Some(machine.show(UNIT, "ActiveState")).filter(|state| state != "activating")

@@ -228,7 +228,7 @@ fn just_booted() -> (Cluster, Vec<String>) {
 /// units of a boot, on both machines, slow down the agent, apt and curl alike.
 fn apt_and_curl_alone(packages: &[String], urls: &[String]) -> (f64, (f64, u64)) {
     let (cluster, its) = just_booted();
-    assert_eq!(its, packages, "the same control plane is to get the same packages");
+    assert_eq!(its, packages, "both control planes must get the same packages");
     let apt = apt_alone(&cluster.control_plane, packages);
     let urls: Vec<String> = urls.iter().map(|path| format!("{}{path}", cluster.downloads.url())).collect();
     (apt, curl_alone(&cluster.control_plane, &urls))

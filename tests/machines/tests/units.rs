@@ -154,7 +154,7 @@ fn hooks_that_fail_wait_for_kubelet_and_for_the_stage_that_waits_for_us(machine:
     for unsaid in ["containerd.service:", "cannot start waits-hook", "masked.service"] {
         assert!(!journal.contains(unsaid), "{unsaid:?} in {journal}");
     }
-    assert_eq!(machine.show("masked.service", "LoadState"), "masked", "it stays as the operator wants it");
+    assert_eq!(machine.show("masked.service", "LoadState"), "masked", "the operator's mask stays");
     joins(machine);
     assert_eq!(machine.show("waits-hook.service", "ActiveState"), "active");
     machine.until("the hook after cloud-final has run", || {

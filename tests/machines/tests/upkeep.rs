@@ -65,7 +65,7 @@ pub fn a_setting_that_kubelet_refuses_is_rolled_back(cluster: &Cluster, node: &M
     let again = cluster.agent(node, "converge", &[]);
     assert_eq!(again.code, Some(1), "{}", node.explain(&again));
     has(&again.stderr, &["is not tried again", ITS_WORDS]);
-    assert_eq!(running_since(node), after, "what failed was tried again");
+    assert_eq!(running_since(node), after, "the rejected change was tried again");
 
     cluster.edit_spec(BAD, GOOD);
     converge(cluster, node);
@@ -123,7 +123,7 @@ pub fn drift_is_verified_and_repaired(cluster: &Cluster, machine: &Machine) {
     let before = running_since(machine);
     let repaired = verify(&["--repair"]);
     assert_eq!(repaired.code, Some(0), "{}", machine.explain(&repaired));
-    assert_eq!(running_since(machine), before, "nothing reads these while it runs");
+    assert_eq!(running_since(machine), before, "no running component reads these files");
     let clean = verify(&["--deep"]);
     assert_eq!(clean.code, Some(0), "{}", machine.explain(&clean));
 }
@@ -162,7 +162,7 @@ pub fn a_static_pod_reads_its_new_kubeconfig(cluster: &Cluster) {
     let others = |pods: &[(String, String, f64)]| -> Vec<(String, String, f64)> {
         pods.iter().filter(|(pod, ..)| *pod != scheduler).cloned().collect()
     };
-    assert_eq!(others(&before), others(&after), "only the scheduler has another kubeconfig");
+    assert_eq!(others(&before), others(&after), "only the scheduler got another kubeconfig");
     assert_eq!(before.len(), after.len(), "before: {before:#?}\nafter: {after:#?}");
     assert!(before.iter().all(|pod| pod.0 != scheduler || !after.contains(pod)), "{after:#?}");
     let again = cluster.agent(machine, "plan", &["--exit-code"]);

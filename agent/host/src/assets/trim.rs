@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(scene.left(), ["a_x", "b_x", "b_x.part"]);
         scene.trim(&['a'], UNLIMITED);
         scene.trim(&['a'], UNLIMITED);
-        assert_eq!(scene.left(), ["a_x", "b_x"], "the same again is no new generation");
+        assert_eq!(scene.left(), ["a_x", "b_x"], "the same downloads make no new generation");
         scene.trim(&['a', 'd'], UNLIMITED);
         assert_eq!(scene.left(), ["a_x"]);
     }

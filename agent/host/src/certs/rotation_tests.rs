@@ -129,6 +129,9 @@ fn a_chain_ends_with_the_signing_authority() {
     for phase in phases() {
         let chain = chain(&phase.certificate);
         assert_eq!(chain.len(), 2);
-        assert!(verifies(&phase.certificate, &first_pem(&phase.ca)), "the signer comes first of the trusted");
+        assert!(
+            verifies(&phase.certificate, &first_pem(&phase.ca)),
+            "the signing CA is not the first trusted CA"
+        );
     }
 }

@@ -392,7 +392,11 @@ fn a_certificate_of_an_old_trusted_authority_is_replaced() {
     let signs_no_more = "it is signed by an old kubernetes-ca that is still trusted but no longer signs";
     assert_eq!(why(id_of(&new), false), (Some(signs_no_more.to_owned()), true));
     assert_eq!(why(id_of(&new), true), (None, false));
-    assert_eq!(why("7".to_owned(), false), (None, false), "no certificate says whose id that is");
+    assert_eq!(
+        why("7".to_owned(), false),
+        (None, false),
+        "no trusted certificate has this ID as its serial number"
+    );
 }
 
 #[test]

@@ -99,10 +99,7 @@ fn an_earlier_resource_never_becomes_the_agents_own() {
     record.settle(&machine.root, &machine.desired, &BTreeMap::new()).unwrap();
     machine.record = record;
     let owned = machine.record.owned(&machine.root, None).unwrap();
-    assert!(
-        owned.values().all(|owned| owned.was_there),
-        "changed, or right before the agent came: {owned:#?}"
-    );
+    assert!(owned.values().all(|owned| owned.was_there), "resources that others changed or made: {owned:#?}");
 }
 
 #[test]

@@ -155,7 +155,7 @@ mod tests {
             serde_json::from_str::<Container>(&json).unwrap().is_of(&pod)
         };
         assert!(is_of("kube-apiserver-i-01", "aaa"));
-        assert!(!is_of("kube-apiserver-i-01", "a-a"), "that is one of the API server's");
+        assert!(!is_of("kube-apiserver-i-01", "a-a"), "the UID is that of a pod from the API server");
         assert!(!is_of("kube-apiserverx-1", "aaa"));
         assert!(!is_of("x", "aaa"));
     }

@@ -90,7 +90,10 @@ mod tests {
         let outcome = ask_within(&["sh", "-c", "cat; echo no >&2; exit 3"], b"fed", AMPLE).unwrap().unwrap();
         assert_eq!((outcome.status.code(), &*outcome.stdout, &*outcome.stderr), (Some(3), "fed", "no\n"));
         assert!(ask_within(&["no-such-program-anywhere"], b"", AMPLE).unwrap().is_none());
-        assert!(ask_within(&["/dev/null"], b"", AMPLE).is_err(), "there, and no program");
+        assert!(
+            ask_within(&["/dev/null"], b"", AMPLE).is_err(),
+            "an existing file that is no program is an error"
+        );
     }
 
     #[test]
@@ -98,7 +101,10 @@ mod tests {
         let much = vec![b'x'; 1 << 20];
         let outcome = ask_within(&["cat"], &much, AMPLE).unwrap().unwrap();
         assert_eq!(outcome.stdout.len(), much.len());
-        assert!(ask_within(&["true"], &much, AMPLE).unwrap().unwrap().status.success(), "it need not read");
+        assert!(
+            ask_within(&["true"], &much, AMPLE).unwrap().unwrap().status.success(),
+            "a program may leave its input unread"
+        );
     }
 
     #[test]

@@ -131,7 +131,7 @@ mod tests {
         let formatted = std::fs::read(&path).unwrap();
         assert_eq!(formatted[0x438..0x43a], [0x53, 0xef], "ext4's magic number");
         ext4(&path).unwrap();
-        assert!(std::fs::read(&path).unwrap() == formatted, "what is formatted is left alone");
+        assert!(std::fs::read(&path).unwrap() == formatted, "a formatted device stays unchanged");
 
         let error = format_if_blank(&path, "xfs", &[]).unwrap_err().to_string();
         assert!(error.contains("it holds ext4, not xfs"), "{error}");

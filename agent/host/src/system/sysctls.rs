@@ -360,7 +360,7 @@ mod tests {
         std::os::unix::fs::symlink("/proc/self/oom_score_adj", &rounded).unwrap();
         let root = Root::open(machine.0.path()).unwrap();
         let differs = || differ(&root, OURS, &machine.0.path().join("proc/sys")).unwrap();
-        assert!(differs(), "nothing is set yet");
+        assert!(differs(), "before the first set, every value is drift");
         machine.set().0.unwrap();
         assert!(!differs());
         let write = |path: &str, value: &str| {
@@ -368,7 +368,7 @@ mod tests {
         };
         write("vm/b", "3");
         write("net/x/c", "3");
-        assert!(!differs(), "what is left to others, and what comes and goes");
+        assert!(!differs(), "parameters of other files and patterns are no drift");
         write("vm/a", "3\n");
         assert!(differs());
         machine.set().0.unwrap();
@@ -376,7 +376,7 @@ mod tests {
         assert!(!differs());
         std::fs::remove_file(&rounded).unwrap();
         write("vm/rounded", "7");
-        assert!(differs(), "it is neither as desired nor as it was left");
+        assert!(differs(), "the value differs from the file and from the value after the last set");
     }
 
     #[test]

@@ -96,7 +96,7 @@ async fn a_cached_download_is_used_again_and_a_tampered_one_is_not() {
     }
     machine.converge(&desired).await.unwrap();
     assert_eq!(machine.read("/b"), "program b");
-    assert_eq!(mirror.requests().len(), 4, "nothing is asked for that the cache has");
+    assert_eq!(mirror.requests().len(), 4, "cached files are not requested");
 
     std::fs::remove_file(machine.path("/a")).unwrap();
     std::fs::write(machine.path(&format!("/var/cache/nodeup/{hash}_a")), "tampered").unwrap();
@@ -219,7 +219,7 @@ async fn the_next_run_resumes_a_download_of_the_same_version() {
             before + 1,
             "one request for the rest, whichever version it is of"
         );
-        assert_ne!(mirror.gets("/a")[before], "", "it went on from where it was");
+        assert_ne!(mirror.gets("/a")[before], "", "the download did not resume");
         assert_eq!(std::fs::read(machine.path("/a")).unwrap(), bytes);
     }
 }

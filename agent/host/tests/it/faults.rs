@@ -248,15 +248,15 @@ async fn a_working_node_stays_unchanged_if_images_are_missing() {
         !error.leaves_a_working_node() && error.to_string().contains("load the image failing.tar"),
         "{error}"
     );
-    assert_eq!(it.machine.read(MANIFEST), before, "its pods could not run");
-    assert_eq!(it.machine.requests(), requests, "it was refused before anything was touched");
+    assert_eq!(it.machine.read(MANIFEST), before, "the node changed although an image is missing");
+    assert_eq!(it.machine.requests(), requests, "the change was refused before anything changed");
     assert!(!it.host().status().unwrap().unfinished);
 
     let sources = vec![format!("{}/gone.tar", it.mirror.url())];
     let gone = Image { name: "gone.tar".into(), sources, sha256: "0".repeat(64) };
     let error = it.converge(&control_plane("two", [gone.into()])).await.unwrap_err();
     assert!(matches!(error, Error::Download(_)), "{error:?}");
-    assert_eq!(it.machine.requests(), requests, "it was refused before anything was touched");
+    assert_eq!(it.machine.requests(), requests, "the change was refused before anything changed");
 
     it.runtime.mend();
     it.converge(&control_plane("two", [it.archive("failing.tar")])).await.unwrap();
@@ -297,7 +297,7 @@ async fn without_a_volume_only_programs_that_would_write_there_do_not_start() {
     for unit in ["kubelet.service", "containerd.service"] {
         assert!(!asked("enable", unit) && !asked("start", unit), "{requests:?}");
     }
-    assert!(asked("enable", "data.mount"), "nothing starts over its empty place at the next boot");
+    assert!(asked("enable", "data.mount"), "at the next boot, units wait for the volume");
     assert!(it.machine.read("/etc/config") == "a" && !it.machine.path("/data/etcd").exists());
     assert!(it.machine.tree().iter().any(|path| path.ends_with("/kubelet.service")));
     assert_eq!(it.asked(), [""; 0]);
@@ -362,7 +362,7 @@ async fn a_command_that_fails_is_reported_and_kubelet_starts() {
         other => panic!("{other:?}"),
     }
     it.joins();
-    assert_eq!(it.left(&desired), ["file /etc/sysctl.d/99-x.conf"], "it is tried again");
+    assert_eq!(it.left(&desired), ["file /etc/sysctl.d/99-x.conf"], "the next run tries the command again");
     it.converge(&desired).await.unwrap();
     assert!(it.left(&desired).is_empty());
 }

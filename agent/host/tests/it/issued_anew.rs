@@ -187,7 +187,7 @@ async fn reissued_certificates_are_recorded_and_read_before_the_loaded_ones_expi
     assert!(!scene.host().drift().unwrap().is_empty());
     scene.converge(&node(&["a.example.com"])).await.unwrap();
     assert_eq!(scene.requests(), before);
-    assert_eq!(scene.host().drift().unwrap(), [], "what is there by now is recorded");
+    assert_eq!(scene.host().drift().unwrap(), [], "the reissued files are recorded");
 
     // The loaded certificates have a third of their life left. Those in the files have more.
     scene.after = days(350);

@@ -67,7 +67,7 @@ async fn wrong_bytes_are_not_kept_and_both_hashes_are_named() {
     let scene = Scene::with(Fault::OtherBytes);
     let (right, wrong) = (scene.hash(), sha256_hex(&[b'?'; SIZE]));
     let mirror = scene.refuses(&[&right, &wrong, "50000 bytes"]).await;
-    assert_eq!(mirror.gets("/a"), ["", ""], "what lies is not asked again");
+    assert_eq!(mirror.gets("/a"), ["", ""], "a mirror with wrong bytes is not asked again");
 }
 
 #[tokio::test]
@@ -192,7 +192,7 @@ async fn a_slow_mirror_is_replaced_by_one_that_has_not_failed() {
     machine.converge(&state([mirrored("/a", &[&urls[0], &urls[1]], &sha256_hex(&bytes))])).await.unwrap();
     assert_eq!(std::fs::read(machine.path("/a")).unwrap(), bytes);
     assert_eq!((first.gets("/a").len(), second.gets("/a").len()), (1, 1));
-    assert!(second.gets("/a")[0].starts_with("bytes="), "what the first had brought is kept");
+    assert!(second.gets("/a")[0].starts_with("bytes="), "the bytes of the first mirror are kept");
 }
 
 #[tokio::test]
@@ -247,7 +247,7 @@ async fn redirects_are_followed_but_not_in_circles() {
     scene.mirror.break_path("/a", Fault::RedirectsTo("/b".into()));
     scene.mirror.break_path("/b", Fault::RedirectsTo("/a".into()));
     let mirror = scene.refuses(&["it redirects in a circle, by http://127.0.0.1"]).await;
-    assert_eq!(mirror.gets("/b").len(), 1, "once is enough");
+    assert_eq!(mirror.gets("/b").len(), 1, "a circular redirect is requested once");
 }
 
 #[tokio::test]

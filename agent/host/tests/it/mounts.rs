@@ -158,10 +158,10 @@ async fn a_reset_unmounts_only_the_agents_mounts() {
     assert_eq!(reset.mounts, ["/opt/bin", "/data"]);
     host.reset(&reset, &Deaf).unwrap();
     let units = std::fs::read_dir(machine.path("/etc/systemd/system")).unwrap();
-    assert_eq!(units.count(), 0, "nothing is mounted at the next boot");
+    assert_eq!(units.count(), 0, "no mount unit is left for the next boot");
     let plan = machine.plan(&host, &node);
     let gone = plan.stage(Stage::Mounts).filter(|step| step.action == Action::Create);
     let mounts = gone.map(|step| step.resource.name.clone());
-    assert_eq!(mounts.collect::<Vec<_>>(), ["/data", "/opt/bin"], "of all, these are not mounted any more");
+    assert_eq!(mounts.collect::<Vec<_>>(), ["/data", "/opt/bin"], "a reset unmounts only the agent's mounts");
     assert!(!machine.path("/data/ours").exists() && machine.path("/data/theirs").exists());
 }

@@ -107,7 +107,7 @@ async fn a_masked_kubelet_is_an_error_with_a_remedy() {
         "{error}"
     );
     assert!(is_masked(&machine, "kubelet.service"));
-    assert_eq!(machine.read("/etc/a"), "a", "everything else is as it should be");
+    assert_eq!(machine.read("/etc/a"), "a", "the run did everything else");
     fs::remove_file(machine.path(ETC)).unwrap();
     machine.converge(&node()).await.unwrap();
     assert_eq!(machine.read(LIB), UNIT);
@@ -125,7 +125,7 @@ async fn an_operators_overriding_unit_stays_and_is_reported() {
     let theirs = || assert_eq!(machine.read(ETC), THEIRS);
     machine.converge(&node()).await.unwrap();
     theirs();
-    assert_eq!(machine.read(LIB), UNIT, "as upstream writes it too");
+    assert_eq!(machine.read(LIB), UNIT, "the agent writes the unit where upstream does");
     assert!(machine.plan(&machine.host(), &node()).is_empty());
     machine.converge(&node()).await.unwrap();
     theirs();

@@ -91,7 +91,10 @@ async fn temporary_files_of_a_killed_run_are_removed_with_unwanted_resources() {
     }
     machine.converge(&DesiredState::default()).await.unwrap();
     assert_eq!(machine.leftovers(), [""; 0]);
-    assert!(!machine.path("/etc/ours").exists(), "it was not empty when it was to go");
+    assert!(
+        !machine.path("/etc/ours").exists(),
+        "the directory still exists, perhaps because it was not empty"
+    );
 }
 
 #[tokio::test]
@@ -196,7 +199,7 @@ async fn a_reset_keeps_only_earlier_resources() {
     );
     assert_eq!(reset.kept, [ResourceId::new(Kind::File, "/etc/theirs")]);
     let told = fs::read_to_string(machine.path("/etc/ours/a")).unwrap();
-    assert_eq!(told, "a", "planning changed something");
+    assert_eq!(told, "a", "planning changed a file");
     host.reset(&reset, &Deaf).unwrap();
     assert_eq!(machine.tree(), ["/etc/hosts", "/etc/theirs"]);
     assert_eq!(machine.leftovers(), [""; 0]);
@@ -213,7 +216,7 @@ async fn a_reset_keeps_only_earlier_resources() {
 async fn the_status_shows_drift_and_failures() {
     let machine = Machine::new();
     let status = || machine.host().status().unwrap();
-    assert!(!status().converged, "before it ever converged");
+    assert!(!status().converged, "the machine has not converged yet");
     machine.converge(&everything()).await.unwrap();
     assert!(status().converged);
     assert_eq!(status().units[0].name, "old.service");
@@ -246,7 +249,7 @@ async fn a_create_only_log_does_not_drift() {
     assert!(machine.plan(&machine.host(), &state).is_empty());
     assert_eq!(machine.host().drift().unwrap(), []);
     fs::remove_file(&log).unwrap();
-    assert_eq!(machine.host().drift().unwrap().len(), 1, "it is made anew");
+    assert_eq!(machine.host().drift().unwrap().len(), 1, "the removed log is drift");
     assert!(!machine.plan(&machine.host(), &state).is_empty());
 }
 
@@ -302,7 +305,7 @@ async fn an_unreadable_record_does_not_turn_a_node_into_a_new_machine() {
     assert!(error.contains("no run has finished since"), "{error}");
 
     machine.converge(&state([File::text("/etc/one", "1")])).await.unwrap();
-    assert_eq!(machine.read("/etc/two"), "2", "it is not known whose it is");
+    assert_eq!(machine.read("/etc/two"), "2", "a file of unknown origin stays");
     assert_eq!(machine.read("/var/lib/kops-agent/record.unreadable-1"), "{\"configHash\": \"h");
     assert!(machine.host().status().unwrap().converged);
 }
@@ -354,7 +357,7 @@ async fn nothing_is_written_chowned_or_removed_through_a_users_link() {
     // The run does everything else, and the next run reports the same error.
     for _ in 0..2 {
         let error = machine.error(&with_kubeconfig()).await;
-        assert!(error.contains("everything else is as it should be"), "{error}");
+        assert!(error.contains("the run did everything else"), "{error}");
         assert!(error.contains("/home/admin/.kube is a link to /etc that a user other than root"), "{error}");
         is_untouched(&["ours"]);
     }

@@ -149,10 +149,7 @@ fn apt_installs_from_a_repository_by_its_own_key() {
         assert!(error.contains("NO_PUBKEY") || error.contains("not signed"), "{error}");
         let left =
             ["sources.list.d/local.list", "keyrings/local.asc"].map(|path| Path::new("/etc/apt").join(path));
-        assert!(
-            left.iter().all(|path| !path.exists()),
-            "a repository that cannot be read is left in apt's way"
-        );
+        assert!(left.iter().all(|path| !path.exists()), "the unreadable repository was not removed");
 
         converge(&desired("key"), &Said::default()).unwrap();
         assert_eq!(sh("dpkg-query --show --showformat='${Version}' tiny"), "2.0-1");
@@ -186,7 +183,7 @@ fn what_dpkg_was_interrupted_at_is_finished() {
         trust_local_debs();
         let error = converge(&wanted(&["picky"]), &Said::default()).unwrap_err().to_string();
         assert!(error.contains("picky"), "{error}");
-        assert!(!has("picky"), "half-configured counts as installed");
+        assert!(!has("picky"), "a half-configured package counts as installed");
         fs::write("/root/ready", "").unwrap();
         // The state after a power cut.
         fs::write("/var/lib/dpkg/updates/0001", "").unwrap();

@@ -74,5 +74,9 @@ async fn a_discovery_service_that_is_down_does_not_block_a_new_node() {
     machine.converge_with(&host(), &desired).await.unwrap();
     let registered = remote.registered.lock();
     assert_eq!(registered.len(), 3);
-    assert_eq!(registered[0].certificate.matches("BEGIN CERTIFICATE").count(), 2, "its authority follows it");
+    assert_eq!(
+        registered[0].certificate.matches("BEGIN CERTIFICATE").count(),
+        2,
+        "the CA's certificate follows the client's"
+    );
 }

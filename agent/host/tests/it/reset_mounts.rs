@@ -188,7 +188,7 @@ fn a_users_folder_in_a_pod_survives_wherever_kubelets_folder_is() {
             host.reset(&reset, &Deaf).unwrap();
             users_folder_is_as_it_was();
             assert!(!Path::new(VOLUMES).exists());
-            assert_eq!(Path::new("/data/kubelet").exists(), is_elsewhere, "it is the operator's");
+            assert_eq!(Path::new("/data/kubelet").exists(), is_elsewhere, "the operator's folder stays");
         });
     }
 }
@@ -250,7 +250,7 @@ fn a_file_system_of_kubelet_is_emptied_and_the_operators_mount_stays() {
                 assert_eq!(
                     fs::read_dir("/disk").unwrap().count(),
                     0,
-                    "it is mounted there at the next boot, too"
+                    "the file system is mounted again at the next boot, so it must be empty"
                 );
                 let mounts = fs::read_to_string("/proc/thread-self/mountinfo").unwrap();
                 assert_eq!(mounts.matches(&format!("{at} ")).count(), 1, "{mounts}");

@@ -65,7 +65,7 @@ fn type_of(path: &Path) -> String {
         Err(rustix::io::Errno::NODATA) => return String::new(),
         Err(error) => panic!("{}: {error}", path.display()),
     };
-    let label = label.strip_suffix('\0').expect("a label ends as libselinux has it end");
+    let label = label.strip_suffix('\0').expect("a label ends with a NUL byte");
     assert!(label.starts_with("system_u:object_r:") && label.ends_with(":s0"), "{label}");
     label.split(':').nth(2).unwrap().to_owned()
 }
@@ -196,10 +196,10 @@ async fn a_wrong_label_is_drift_and_is_corrected() {
     for (_, path, wanted) in ours {
         have(&machine, &[(path, wanted)]);
     }
-    assert_eq!(machine.read("/pki/kubelet.key"), key, "mending a label is no reason to make a key");
+    assert_eq!(machine.read("/pki/kubelet.key"), key, "correcting a label keeps the key");
     assert!(plan(&machine, &desired).is_empty());
     let restarts = machine.requests().iter().filter(|line| line.contains("restart kubelet")).count();
-    assert_eq!(restarts, 0, "a label is no reason to restart");
+    assert_eq!(restarts, 0, "correcting a label restarts nothing");
 }
 
 #[tokio::test]

@@ -103,7 +103,7 @@ async fn equivalent_files_stay_and_nothing_is_restarted() {
     machine.converge(&node("2")).await.unwrap();
     assert_eq!(requests(&machine), ["systemd: daemon-reload", "systemd: restart kubelet.service"]);
     assert!(machine.read(KUBELET_CONFIG).contains("maxPods: 2"));
-    assert!(machine.read(LIB).starts_with("# nodeup's"), "it says the same still");
+    assert!(machine.read(LIB).starts_with("# nodeup's"), "the equivalent file of nodeup is unchanged");
     assert!(!machine.path(ETC).exists());
     assert!(machine.plan(&machine.host(), &node("2")).is_empty());
     // The agent reverts a change by hand, even one without effect.
@@ -112,7 +112,11 @@ async fn equivalent_files_stay_and_nothing_is_restarted() {
     }
     let asked = requests(&machine).len();
     machine.converge(&node("2")).await.unwrap();
-    assert_eq!(requests(&machine)[asked..], ["systemd: daemon-reload"], "it means the same");
+    assert_eq!(
+        requests(&machine)[asked..],
+        ["systemd: daemon-reload"],
+        "the files are equivalent, so nothing restarts"
+    );
     assert_eq!(machine.read(LIB), UNIT);
     assert!(!machine.read(FLAGS).contains("by hand") && !machine.read(KUBELET_CONFIG).contains("by hand"));
 }
@@ -214,7 +218,7 @@ async fn a_unit_of_an_earlier_version_moves_to_upstreams_path() {
     assert_eq!(machine.host().drift().unwrap(), []);
 
     machine.converge(&DesiredState::default()).await.unwrap();
-    assert_eq!(machine.read(LIB), "what nodeup left", "it was there before, and is put back");
+    assert_eq!(machine.read(LIB), "what nodeup left", "the earlier file is restored");
 }
 
 #[tokio::test]
@@ -265,8 +269,11 @@ async fn matching_resources_are_adopted_on_request_and_removed_by_a_reset() {
     assert!(
         names.contains(&"unit kubelet.service".to_owned()) && names.contains(&format!("file {MANIFEST}"))
     );
-    assert!(!names.contains(&format!("file {KUBELET_CONFIG}")), "it is not as it is wanted: {names:?}");
-    assert!(!names.contains(&"unit chrony.service".to_owned()), "its file is the package's: {names:?}");
+    assert!(!names.contains(&format!("file {KUBELET_CONFIG}")), "a differing file is not adopted: {names:?}");
+    assert!(
+        !names.contains(&"unit chrony.service".to_owned()),
+        "a unit of a package is not adopted: {names:?}"
+    );
     assert!(plan(&machine.host()).adopted.is_empty());
     let host = adopting();
     host.apply(&adopted, &node("2"), &machine.store, &machine.downloads, &Silent, support::SCOPE)
@@ -312,7 +319,7 @@ async fn a_program_is_recognized_by_its_archive_wherever_that_is() {
     assert!(with_cache.plan(&with_cache.host(), &state).is_empty());
     with_cache.converge(&state).await.unwrap();
     fs::remove_dir_all(with_cache.path("/var/cache/nodeup")).unwrap();
-    assert!(with_cache.plan(&with_cache.host(), &state).is_empty(), "it is noted");
+    assert!(with_cache.plan(&with_cache.host(), &state).is_empty(), "the origin of the program is recorded");
     assert_eq!(mirror.requests(), [""; 0]);
     // A damaged archive identifies no program.
     let damaged = machine();

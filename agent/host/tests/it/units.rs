@@ -254,7 +254,11 @@ async fn a_failing_hook_is_reported_and_blocks_nothing() {
 async fn every_failed_unit_is_reported() {
     let it = Node::refusing(&["enable chrony.service", "start chrony.service", "start a-hook.service"]);
     let failed = it.failures(&node([unit("a-hook.service", "")])).await;
-    assert_eq!(failed, ["chrony.service", "a-hook.service"], "one that is masked, and one that fails");
+    assert_eq!(
+        failed,
+        ["chrony.service", "a-hook.service"],
+        "the masked unit and the failed unit are reported"
+    );
     it.joins();
 }
 
@@ -396,7 +400,7 @@ async fn no_process_of_a_working_node_stays_older_than_its_file() {
     it.converge(&with("one")).await.unwrap();
     it.news();
     it.units().refused = BTreeSet::from(["restart a-hook.service".to_owned()]);
-    assert_eq!(it.failures(&with("two")).await, ["a-hook.service"], "and nothing is rolled back");
+    assert_eq!(it.failures(&with("two")).await, ["a-hook.service"], "nothing is rolled back");
     assert_eq!(it.machine.read("/etc/config"), "two");
     assert_eq!(it.news(), ["restart a-hook.service", "restart z-hook.service"]);
     let status = it.host().status().unwrap();

@@ -84,7 +84,7 @@ mod tests {
         let (first, second) =
             tokio::join!(answers.get("a", ask(failed.clone())), answers.get("a", ask(address.clone())));
         assert_eq!((first, second, asked.load(Ordering::SeqCst)), (failed.clone(), failed, 1));
-        assert_eq!(answers.get("a", ask(address.clone())).await, address, "a failure is not kept");
+        assert_eq!(answers.get("a", ask(address.clone())).await, address, "a failure is not cached");
         assert_eq!(answers.get("a", ask(Err(failure()))).await, address, "addresses are");
         assert_eq!(asked.load(Ordering::SeqCst), 2);
     }

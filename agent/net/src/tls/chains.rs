@@ -242,13 +242,13 @@ mod tests {
             let client = issued(authority, ExtendedKeyUsagePurpose::ClientAuth);
             clients.verify_client_cert(&client, &[], UnixTime::now()).is_ok()
         };
-        assert!(!is_accepted(&first), "there is no authority");
+        assert!(!is_accepted(&first), "before the first authorities, every client is refused");
         *trusted.lock() = Some(Arc::new(roots(&first)));
         assert!(is_accepted(&first) && !is_accepted(&second));
         *trusted.lock() = Some(Arc::new(roots(&second)));
         assert!(!is_accepted(&first) && is_accepted(&second));
         *trusted.lock() = Some(Arc::new(RootCertStore::empty()));
-        assert!(!is_accepted(&second), "no authority among them");
+        assert!(!is_accepted(&second), "without authorities, no client is accepted");
     }
 
     #[test]

@@ -94,7 +94,7 @@ async fn versions_are_etags_of_the_blobs_between_two() {
     );
     let before = azure.server.calls().len();
     assert_eq!(versions("instancegroup/a", "instancegroup/d").await, ["instancegroup/control-plane 0x8D4"]);
-    assert_eq!(azure.server.calls().len() - before, 2, "what comes after the last is not asked for");
+    assert_eq!(azure.server.calls().len() - before, 2, "pages after the last name are not requested");
     assert_eq!(versions("config", "config").await, ["config 0x8DD"]);
 }
 

@@ -132,7 +132,7 @@ async fn a_size_is_read_from_an_answer_of_bounded_length() {
     assert_eq!(
         (located.url.query(), located.size),
         (Some("alt=media"), None),
-        "it is downloaded all the same"
+        "the download works without the size"
     );
 }
 

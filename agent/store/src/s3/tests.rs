@@ -185,7 +185,7 @@ async fn a_missing_object_a_missing_bucket_and_a_denied_object_have_different_er
     let elsewhere = store.read("s3://other/config").await.unwrap_err();
     assert!(matches!(elsewhere, StoreError::WrongBucket { .. }), "{elsewhere:?}");
     assert!(elsewhere.to_string().contains("\"other\""), "{elsewhere}");
-    assert_eq!(requests.load(Ordering::SeqCst), 3, "none of these is worth another attempt");
+    assert_eq!(requests.load(Ordering::SeqCst), 3, "permanent errors are not retried");
 
     let unlisted = store.list("s3://nowhere/c").await.unwrap_err();
     assert!(matches!(unlisted, StoreError::WrongBucket { .. }), "{unlisted:?}");

@@ -83,7 +83,7 @@ async fn a_state_store_is_read_and_listed_page_by_page() {
         assert_eq!(openstack.list("").await.unwrap(), ["c", "cc", "release"]);
         assert_eq!(openstack.list("none").await.unwrap(), Vec::<String>::new());
     }
-    assert_eq!(openstack.logins(), 1, "one token does for all");
+    assert_eq!(openstack.logins(), 1, "all requests share one token");
 }
 
 #[tokio::test]
@@ -110,7 +110,7 @@ async fn versions_are_hashes_of_the_objects_between_two() {
     );
     let before = openstack.server.calls().len();
     assert_eq!(versions("instancegroup/a", "instancegroup/d").await, ["instancegroup/control-plane 4"]);
-    assert_eq!(openstack.server.calls().len() - before, 2, "what comes after the last is not asked for");
+    assert_eq!(openstack.server.calls().len() - before, 2, "pages after the last name are not requested");
     assert_eq!(versions("config", "config").await, ["config d"]);
 }
 
@@ -192,7 +192,7 @@ async fn a_revoked_token_is_replaced_once() {
     assert_eq!(openstack.logins(), 2);
     openstack.server.set_mood(Mood::Distrusting);
     openstack.read("c/config").await.unwrap_err();
-    assert_eq!(openstack.logins(), 3, "and not for ever");
+    assert_eq!(openstack.logins(), 3, "the token is replaced once only");
 }
 
 #[tokio::test]

@@ -199,7 +199,7 @@ mod tests {
         std::fs::write(&path, format!("{}\n", child.id())).unwrap();
         // Right after the start, the kernel still shows the child under the test's own name.
         while !numbered(shown).unwrap().unwrap().contains("sleep") {
-            assert!(child.try_wait().unwrap().is_none(), "it runs under another name, or not at all");
+            assert!(child.try_wait().unwrap().is_none(), "the process does not run, or has another name");
             std::thread::yield_now();
         }
         child.kill().unwrap();

@@ -51,7 +51,7 @@ fn remains_of_pods_are_removed_and_an_operators_rules_stay_byte_for_byte() {
 
         let machine = Machine::default();
         let left = machine.left().unwrap();
-        assert_eq!(shown(), full, "to look changes nothing");
+        assert_eq!(shown(), full, "the search changed something");
         assert_eq!(left.unknown, Vec::<String>::new());
         for what in ["iptables-nft", "ip6tables-legacy", "ip kube-proxy", "calico-arp", "kube-router-svip"] {
             assert!(left.rules.iter().any(|rule| rule.contains(what)), "{what}: {:?}", left.rules);

@@ -33,7 +33,11 @@ async fn a_change_that_was_interrupted_during_a_wait_continues() {
             Ok(()) => assert!(is_good),
             Err(error) => {
                 assert!(!is_good && matches!(error, Error::RolledBack(_)), "{error}");
-                assert_eq!(scene.files(), before, "back to what was before the run that was interrupted");
+                assert_eq!(
+                    scene.files(),
+                    before,
+                    "the rollback restores the state before the interrupted run"
+                );
             }
         }
         scene.is_clean();
@@ -73,7 +77,7 @@ async fn a_reset_after_an_interrupted_change_removes_backups_and_keeps_other_fil
     scene.converge(&with_motd("1", Mode::FILE)).await.unwrap();
     scene.interrupt(&with_motd("bad", Mode::PRIVATE), "restart kubelet.service").await;
     let motd = scene.machine.path("/etc/motd").metadata().unwrap();
-    assert_eq!(motd.nlink(), 2, "it is not kept by a second name, so this test shows nothing");
+    assert_eq!(motd.nlink(), 2, "the backup is no hard link, so this test shows nothing");
 
     let host = scene.host();
     host.reset(&host.plan_reset(&[], &[], &[]).unwrap(), &Quiet).unwrap();

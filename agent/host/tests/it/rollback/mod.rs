@@ -69,7 +69,10 @@ async fn everything_is_rolled_back_if_kubelet_is_unhealthy() {
     assert_eq!(of_kubelet, ["restart kubelet.service", "restart kubelet.service"]);
     assert!(!news.iter().any(|news| news.ends_with("containerd.service")), "{news:?}");
     assert!(news.contains(&"stop only-bad.service".to_owned()), "{news:?}");
-    assert!(!news.contains(&"stop only-1.service".to_owned()), "removals come when all is well: {news:?}");
+    assert!(
+        !news.contains(&"stop only-1.service".to_owned()),
+        "removals come only when the node is healthy: {news:?}"
+    );
 
     let status = scene.host().status().unwrap();
     assert!(status.converged && status.failure.is_some(), "{status:?}");
@@ -226,7 +229,10 @@ async fn an_unhealthy_pod_rolls_back_the_pods_before_it() {
     assert_eq!(scene.files(), files);
     let news = scene.node.news();
     assert!(!news.contains(&"pod kube-scheduler # 2".to_owned()), "{news:?}");
-    assert!(!news.contains(&"restart kubelet.service".to_owned()), "its turn never came: {news:?}");
+    assert!(
+        !news.contains(&"restart kubelet.service".to_owned()),
+        "kubelet was restarted after a failed pod: {news:?}"
+    );
     assert_eq!(news.iter().rfind(|news| news.starts_with("pod etcd-main")).unwrap(), "pod etcd-main # 1");
     assert!(scene.machine.plan(&scene.host(), &before).is_empty());
     scene.is_clean();
@@ -241,7 +247,7 @@ async fn pods_whose_keys_change_are_restarted_one_after_another() {
         news.into_iter().filter(|news| news.starts_with("end ") || news.starts_with("restart ")).collect()
     };
     let news: Vec<String> = ended(scene.node.news());
-    assert_eq!(news, ["end etcd-main", "end kube-apiserver"], "each once, and no other");
+    assert_eq!(news, ["end etcd-main", "end kube-apiserver"], "each pod is ended once, and no other pod");
     scene.converge(&with_keys(["1", "2", "2"])).await.unwrap();
     assert_eq!(ended(scene.node.news()), [""; 0]);
     scene.is_clean();

@@ -41,7 +41,10 @@ async fn an_unhealthy_component_gets_its_old_certificate_and_is_retried_after_a_
     assert_eq!(scene.files(), files);
     scene.is_clean();
     let status = scene.host().status().unwrap();
-    assert!(status.failure.is_some() && status.rolled_back.is_none(), "no configuration is refused");
+    assert!(
+        status.failure.is_some() && status.rolled_back.is_none(),
+        "a failed renewal rejects no configuration"
+    );
     let later = |hours: u64| {
         let clock = move || noon() + Duration::from_secs(hours * 3600);
         scene.host().with_clock(clock)
@@ -58,7 +61,7 @@ async fn an_unhealthy_component_gets_its_old_certificate_and_is_retried_after_a_
     assert!(status.failure.is_none(), "{status:?}");
     let changed: Vec<String> =
         scene.host().drift().unwrap().iter().map(|drift| drift.resource.to_string()).collect();
-    assert_eq!(changed, [format!("file {TOKEN}")], "what others have changed is told still");
+    assert_eq!(changed, [format!("file {TOKEN}")], "changes by others are still reported");
     assert_eq!(scene.machine.read(TOKEN), "edited");
     scene.is_clean();
     scene.converge(&with_renewed("good")).await.unwrap();
