@@ -274,7 +274,7 @@ impl KopsController {
         request: &BootstrapRequest,
         accept: impl Fn(BootstrapResponse) -> Result<T, String>,
     ) -> Result<(String, T), BootstrapError> {
-        let servers = Server::all(&self.servers, &self.tls_server_name)?;
+        let servers = Server::from_urls(&self.servers, &self.tls_server_name)?;
         let root = &self.identity.root;
         let machine = Machine { facts: &self.cloud, tpm: &self.tpm, hostname: &self.hostname, root };
         let cloud = kops_agent_cloud::of(self.provider);

@@ -113,7 +113,7 @@ async fn only_a_refused_token_changes_the_form_of_tokens() {
     let bound = tokio::net::TcpSocket::new_v4().unwrap();
     bound.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
     let silent = format!("https://{}/", bound.local_addr().unwrap());
-    let servers = Server::all(&[silent, server.url()], "").unwrap();
+    let servers = Server::from_urls(&[silent, server.url()], "").unwrap();
     let accept = |answer: BootstrapResponse| Ok(answer.node_config);
     for _ in 1..answers.len() {
         asking.round(&servers, &asking.trust, accept).await.unwrap_err();
@@ -145,7 +145,7 @@ async fn an_answered_call_back_that_failed_changes_the_form_of_the_proof() {
         request: BootstrapRequest::for_node_config(),
         identity: Identity::default(),
     };
-    let servers = Server::all(&[server.url()], "").unwrap();
+    let servers = Server::from_urls(&[server.url()], "").unwrap();
     let accept = |answer: BootstrapResponse| Ok(answer.node_config);
     // The proof that kops-controller gets from the machine's address for the last request.
     let proof = async || {

@@ -115,7 +115,7 @@ mod tests {
 
     fn numbered(ports: impl IntoIterator<Item = u16>) -> Vec<Server> {
         let urls: Vec<String> = ports.into_iter().map(|port| format!("https://127.0.0.1:{port}")).collect();
-        Server::all(&urls, "").unwrap()
+        Server::from_urls(&urls, "").unwrap()
     }
 
     #[tokio::test]

@@ -138,7 +138,7 @@ impl Failure {
 
 impl Server {
     /// The servers at these URLs.
-    pub(super) fn all(urls: &[String], tls_server_name: &str) -> Result<Vec<Server>, NoServer> {
+    pub(super) fn from_urls(urls: &[String], tls_server_name: &str) -> Result<Vec<Server>, NoServer> {
         urls.iter().map(|url| Server::new(url, tls_server_name)).collect()
     }
 

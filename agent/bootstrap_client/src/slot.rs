@@ -39,9 +39,9 @@ impl KopsController {
         match ask_each(&servers, ask).await {
             Ok((_, answer)) => Ok(answer),
             Err(failures) => {
-                let mut heard = Heard::default();
-                failures.each().for_each(|(server, failure)| heard.add(server, failure));
-                Err(heard.into_answer())
+                let mut outcomes = Outcomes::default();
+                failures.each().for_each(|(server, failure)| outcomes.add(server, failure));
+                Err(outcomes.into_answer())
             }
         }
     }
@@ -58,9 +58,9 @@ impl KopsController {
     /// The servers, and this machine's own server if it is a control plane. Without DNS, a control plane may not
     /// find the others, and a single one has no others.
     fn servers_of_slots(&self) -> Result<Vec<Server>, NoServer> {
-        let mut servers = Server::all(&self.servers, &self.tls_server_name)?;
+        let mut servers = Server::from_urls(&self.servers, &self.tls_server_name)?;
         if self.identity.root.join(API_SERVER_MANIFEST.trim_start_matches('/')).exists() {
-            servers.extend(Server::all(&[server_url("127.0.0.1")], &server_name(&self.cluster))?);
+            servers.extend(Server::from_urls(&[server_url("127.0.0.1")], &server_name(&self.cluster))?);
         }
         Ok(servers.iter().map(Server::pacing).collect())
     }
@@ -68,7 +68,7 @@ impl KopsController {
 
 /// The outcomes of all servers.
 #[derive(Default)]
-struct Heard {
+struct Outcomes {
     /// Servers that have slots, but cannot decide now.
     troubles: Vec<String>,
     /// Servers that do not answer.
@@ -76,7 +76,7 @@ struct Heard {
     is_upstream: bool,
 }
 
-impl Heard {
+impl Outcomes {
     fn add(&mut self, server: &str, failure: &Failure) {
         let told = format!("{server}: {failure}");
         match failure {

@@ -162,7 +162,7 @@ struct List {
 
 /// Whether a response from this URL is protected on its way: TLS proves the server's name, or the server is this
 /// machine. `url` is the URL of an HTTP request, and not the URL of a bucket.
-fn may_vouch(url: &Url) -> bool {
+fn is_protected(url: &Url) -> bool {
     url.scheme() != "http" || is_loopback_server(url)
 }
 
@@ -290,7 +290,7 @@ async fn get(client: &LocationClient, store: &Store, url: &str) -> Result<Option
     if !status.is_success() {
         return Ok(None);
     }
-    let is_proven = may_vouch(&location.url) && may_vouch(answer.url());
+    let is_proven = is_protected(&location.url) && is_protected(answer.url());
     let body = http::body(answer, LONGEST_ANSWER).await.map_err(reqwest::Error::without_url)?;
     Ok(body.and_then(|body| String::from_utf8(body).ok()).map(|text| List { text, is_proven }))
 }
@@ -330,7 +330,7 @@ mod tests {
 
     #[test]
     fn over_plain_http_only_hashes_of_this_machine_are_proven() {
-        let vouches = |url: &str| may_vouch(&url.parse().unwrap());
+        let vouches = |url: &str| is_protected(&url.parse().unwrap());
         for url in ["https://dl.k8s.io/a", "http://127.0.0.1:8080/a", "http://[::1]/a"] {
             assert!(vouches(url), "{url}");
         }

@@ -41,7 +41,7 @@ impl Host {
         let start = Instant::now();
         let mut well_since = None;
         loop {
-            match self.look(component, expected, start.elapsed()).await? {
+            match self.run_checks(component, expected, start.elapsed()).await? {
                 Ok(()) => {
                     if well_since.get_or_insert_with(Instant::now).elapsed() >= steady {
                         return Ok(());
@@ -65,7 +65,7 @@ impl Host {
     pub(crate) async fn why_unhealthy(&self, component: &Component) -> Result<Option<String>> {
         let start = Instant::now();
         loop {
-            match self.look(component, Expected::Any, start.elapsed()).await? {
+            match self.run_checks(component, Expected::Any, start.elapsed()).await? {
                 Ok(()) | Err(Why::OtherListener(_)) => return Ok(None),
                 Err(Why::Unhealthy(why)) if start.elapsed() >= self.health_timings.steady => {
                     return Ok(Some(why));
@@ -76,7 +76,7 @@ impl Host {
     }
 
     /// Runs every check once. Returns the problem of the first check that fails.
-    async fn look(
+    async fn run_checks(
         &self,
         component: &Component,
         expected: Expected<'_>,

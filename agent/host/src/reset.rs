@@ -192,7 +192,7 @@ impl Host {
     }
 
     /// The given files that exist.
-    pub fn those_there(&self, files: &[&str]) -> Result<Vec<String>> {
+    pub fn existing_files(&self, files: &[&str]) -> Result<Vec<String>> {
         let mut there = Vec::new();
         for path in files {
             if self.root.metadata(path)?.is_some() {

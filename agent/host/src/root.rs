@@ -341,7 +341,7 @@ impl Dir {
     }
 
     /// A second handle of this directory.
-    pub(crate) fn again(&self) -> Result<Dir> {
+    pub(crate) fn duplicate(&self) -> Result<Dir> {
         let fd =
             self.fd.try_clone().map_err(|error| Error::path("open the directory", self.shown(""), error))?;
         Ok(Dir { fd, shown: self.shown.clone() })

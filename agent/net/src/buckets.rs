@@ -7,7 +7,7 @@ use reqwest::header::HeaderMap;
 use reqwest::redirect::Policy;
 use reqwest::{Client, Method, RequestBuilder, Url};
 
-use crate::http::{HttpError, client_for_the_world};
+use crate::http::{HttpError, client_with_policy};
 use crate::redirects;
 
 /// The stores whose files can be downloaded with this machine's own credentials.
@@ -80,7 +80,7 @@ impl LocationClient {
     /// # Errors
     /// If TLS or a client cannot be set up.
     pub fn new() -> Result<LocationClient, HttpError> {
-        LocationClient::built_by(client_for_the_world)
+        LocationClient::built_by(client_with_policy)
     }
 
     /// Builds the two clients with `build`. Its argument is the redirect policy of the client.

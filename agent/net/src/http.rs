@@ -54,11 +54,11 @@ const CONNECTION_WINDOW: u32 = 4 << 20;
 /// # Errors
 /// If TLS or the client cannot be set up.
 pub fn client() -> Result<Client, HttpError> {
-    client_for_the_world(crate::redirects())
+    client_with_policy(crate::redirects())
 }
 
 /// Like [`client`], with this redirect policy.
-pub(crate) fn client_for_the_world(redirects: Policy) -> Result<Client, HttpError> {
+pub(crate) fn client_with_policy(redirects: Policy) -> Result<Client, HttpError> {
     Ok(proxied_builder()?
         .tls_backend_preconfigured(tls_with_http2()?)
         .redirect(redirects)

@@ -154,10 +154,10 @@ impl Backend for AzureBlob {
         Box::pin(async move {
             let address = self.address(file)?;
             let asked = self.send(Method::HEAD, &address, SIZE_TIMEOUT).await;
-            let answer = asked.map_err(|failure| failure.at_once(file))?;
+            let answer = asked.map_err(|failure| failure.after_one_try(file))?;
             // The client reports no length for an answer without a body. The download works without the size.
             let size = answer.headers().get(CONTENT_LENGTH).and_then(|size| size.to_str().ok()?.parse().ok());
-            let token = self.token().await.map_err(|failure| failure.at_once(file))?;
+            let token = self.token().await.map_err(|failure| failure.after_one_try(file))?;
             let headers = HeaderMap::from_iter([(AUTHORIZATION, token), (version_header(), VERSION)]);
             let url = Url::parse(&address).map_err(|_| file.bad_url("it names no blob"))?;
             Ok(Location::of(url).with_headers(headers).of_size(size))

@@ -71,7 +71,7 @@ impl Failure {
     }
 
     /// The error of a request that was tried only once.
-    pub(crate) fn at_once(self, place: &Place) -> StoreError {
+    pub(crate) fn after_one_try(self, place: &Place) -> StoreError {
         store_error(place, GaveUp { error: self, attempts: 1, waited: Duration::ZERO })
     }
 }

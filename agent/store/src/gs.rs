@@ -129,9 +129,9 @@ impl Backend for Gs {
         Box::pin(async move {
             let address = self.address(file);
             let mut headers = HeaderMap::new();
-            headers.insert(AUTHORIZATION, self.token().await.map_err(|failure| failure.at_once(file))?);
+            headers.insert(AUTHORIZATION, self.token().await.map_err(|failure| failure.after_one_try(file))?);
             let asked = self.send(&format!("{address}?fields=size"), SIZE_TIMEOUT).await;
-            let answer = asked.map_err(|failure| failure.at_once(file))?;
+            let answer = asked.map_err(|failure| failure.after_one_try(file))?;
             // The download works without the size.
             let told = body(answer, LARGEST_METADATA).await.ok();
             let metadata = told.and_then(|told| serde_json::from_slice::<Metadata>(&told).ok());

@@ -139,7 +139,7 @@ impl Backend for Swift {
         Box::pin(async move {
             let path = object(file)?;
             let asked = self.send(Method::HEAD, &path, SIZE_TIMEOUT).await;
-            let (session, answer) = asked.map_err(|failure| failure.at_once(file))?;
+            let (session, answer) = asked.map_err(|failure| failure.after_one_try(file))?;
             // The client reports no length for an answer without a body. The download works without the size.
             let size = answer.headers().get(CONTENT_LENGTH).and_then(|size| size.to_str().ok()?.parse().ok());
             let url = Url::parse(&at(&session, &path)).map_err(|_| file.bad_url("it names no object"))?;

@@ -109,7 +109,7 @@ impl<'a> Fetching<'a> {
         let begun = Instant::now();
         let mut gained = begun;
         let mut pauses = self.pauses();
-        self.look_at_part()?;
+        self.read_part()?;
         loop {
             for url in self.to_try() {
                 loop {
@@ -143,7 +143,7 @@ impl<'a> Fetching<'a> {
     }
 
     /// Reads the part that an earlier run left.
-    fn look_at_part(&mut self) -> Result<()> {
+    fn read_part(&mut self) -> Result<()> {
         let Request { sha256, .. } = &self.request;
         self.at = self.run.cache.part_size(sha256, self.request.name())?;
         if self.at > 0 {

@@ -186,7 +186,7 @@ impl Stream {
         let sha256 = hex::encode(self.hasher.finalize());
         if sha256 != request.sha256 {
             self.part.map_or(Ok(()), Part::discard)?;
-            return Ok(Verdict::Wrong { sha256, size: self.size, looks: looks(&self.beginning) });
+            return Ok(Verdict::Wrong { sha256, size: self.size, looks: describe_content(&self.beginning) });
         }
         self.part.map_or(Ok(()), Part::keep)?;
         if !files.is_empty() {
@@ -325,7 +325,7 @@ fn refuse_too_large(member: &str, size: u64, staging: &Staging) -> Result<(), Un
 }
 
 /// Describes wrong content by its first bytes.
-fn looks(beginning: &[u8]) -> &'static str {
+fn describe_content(beginning: &[u8]) -> &'static str {
     if http::is_page(beginning) {
         " (a proxy or mirror answered with an HTML page)"
     } else if beginning.is_empty() {

@@ -185,7 +185,7 @@ pub(super) fn copy(
     metadata: Metadata,
 ) -> Result<()> {
     let owner = Some((metadata.uid, metadata.gid));
-    let mut staged = Staged::in_dir(root, Arc::new(to.again()?), name, metadata.mode, owner)?;
+    let mut staged = Staged::in_dir(root, Arc::new(to.duplicate()?), name, metadata.mode, owner)?;
     let mut reader = from.open(file)?;
     let mut piece = vec![0; 1 << 16];
     loop {

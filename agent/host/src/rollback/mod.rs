@@ -24,9 +24,9 @@ use crate::rolled_back::RolledBack;
 use crate::stamps::Stamp;
 use crate::system::pods::end_containers_of;
 use renewal::record_renewal_rolled_back;
-use restoring::put_back;
-use restoring::put_stamps_back;
-use restoring::run_commands_again;
+use restoring::repeat_commands;
+use restoring::restore_resources;
+use restoring::restore_stamps;
 
 pub(crate) use journal::Journal;
 pub use renewal::Renewing;
@@ -58,16 +58,16 @@ impl Host {
         }
         let is_pod = |id: &ResourceId| id.kind == Kind::File && health::is_manifest(&id.name);
         let mut still_wrong = Vec::new();
-        self.put_units_back(&journal, &mut still_wrong).await?;
-        put_back(&self.root, &journal, |id| !is_pod(id), &mut still_wrong)?;
-        self.put_volumes_back(&journal, &mut still_wrong)?;
+        self.restore_units(&journal, &mut still_wrong).await?;
+        restore_resources(&self.root, &journal, |id| !is_pod(id), &mut still_wrong)?;
+        self.restore_volumes(&journal, &mut still_wrong)?;
         note(self.systemd.reload(), &mut still_wrong)?;
-        run_commands_again(&*self.commands, &journal, progress, &mut still_wrong)?;
+        repeat_commands(&*self.commands, &journal, progress, &mut still_wrong)?;
         let not_restarted = self.restart_units(&journal, progress, &mut still_wrong).await?;
         let mut pods: Vec<&ResourceId> = journal.kept.keys().filter(|id| is_pod(id)).collect();
         pods.sort_by_key(|id| health::rank(&id.name));
         for pod in pods {
-            put_back(&self.root, &journal, |id| id == pod, &mut still_wrong)?;
+            restore_resources(&self.root, &journal, |id| id == pod, &mut still_wrong)?;
             if journal.begun.contains(pod) {
                 progress.waiting(pod);
                 if journal.restarts_pod(pod) {
@@ -79,7 +79,7 @@ impl Host {
                 self.wait_for_pod_of_before(&journal, pod, &mut still_wrong).await?;
             }
         }
-        put_stamps_back(&self.root, &journal)?;
+        restore_stamps(&self.root, &journal)?;
         // A unit that did not restart may still run what the change started.
         for unit in &not_restarted {
             Stamp::Unit.put_back(&self.root, unit, None)?;

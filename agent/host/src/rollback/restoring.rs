@@ -18,11 +18,7 @@ use crate::system::commands::{Commands, restarts_the_agent};
 
 impl Host {
     /// Stops units that did not run before the change, and restores which units start at boot.
-    pub(super) async fn put_units_back(
-        &self,
-        journal: &Journal,
-        still_wrong: &mut Vec<String>,
-    ) -> Result<()> {
+    pub(super) async fn restore_units(&self, journal: &Journal, still_wrong: &mut Vec<String>) -> Result<()> {
         for (id, kept) in &journal.kept {
             let Some(before) = kept.unit else { continue };
             let states = self.systemd.states(&[&id.name])?;
@@ -40,7 +36,7 @@ impl Host {
     }
 
     /// Unmounts volumes that the change mounted. A volume in use stays mounted until the next boot.
-    pub(super) fn put_volumes_back(&self, journal: &Journal, still_wrong: &mut Vec<String>) -> Result<()> {
+    pub(super) fn restore_volumes(&self, journal: &Journal, still_wrong: &mut Vec<String>) -> Result<()> {
         // A nested mount is unmounted before the mount above it.
         for (id, kept) in journal.kept.iter().rev() {
             let Was::Volume { mounted } = kept.was else { continue };
@@ -54,7 +50,7 @@ impl Host {
 }
 
 /// Runs the commands of restored files, each once.
-pub(super) fn run_commands_again(
+pub(super) fn repeat_commands(
     commands: &dyn Commands,
     journal: &Journal,
     progress: &dyn Progress,
@@ -73,7 +69,7 @@ pub(super) fn run_commands_again(
 }
 
 /// Restores the stamps from before the change.
-pub(super) fn put_stamps_back(root: &Root, journal: &Journal) -> Result<()> {
+pub(super) fn restore_stamps(root: &Root, journal: &Journal) -> Result<()> {
     for (id, kept) in &journal.kept {
         for (stamp, value) in &kept.stamps {
             if stamp.read(root, &id.name)? != *value {
@@ -108,10 +104,10 @@ fn remove_new(root: &Root, id: &ResourceId) -> Result<()> {
     dir.sync()
 }
 
-fn put_path_back(root: &Root, path: &str, was: &Was, folder: &Dir) -> Result<()> {
+fn restore_path(root: &Root, path: &str, was: &Was, folder: &Dir) -> Result<()> {
     let (dir, name) = root.make_parent(path)?;
     match was {
-        Was::File { kept, metadata } => put_file_back(root, folder, kept, &dir, &name, *metadata)?,
+        Was::File { kept, metadata } => restore_file(root, folder, kept, &dir, &name, *metadata)?,
         Was::Symlink(target) => {
             let temporary = temporary_name(&name);
             dir.remove(&temporary)?;
@@ -130,7 +126,7 @@ fn put_path_back(root: &Root, path: &str, was: &Was, folder: &Dir) -> Result<()>
 }
 
 /// Restores the resources that match `which`.
-pub(super) fn put_back(
+pub(super) fn restore_resources(
     root: &Root,
     journal: &Journal,
     which: impl Fn(&ResourceId) -> bool,
@@ -147,7 +143,7 @@ pub(super) fn put_back(
                 write_entries(root, &[&entry])?;
             }
             Was::Volume { .. } => {}
-            was => note(put_path_back(root, &path_of(root, id), was, &folder), still_wrong)?,
+            was => note(restore_path(root, &path_of(root, id), was, &folder), still_wrong)?,
         }
     }
     for (id, _) in gone.iter().rev().filter(|(id, _)| id.kind != Kind::Directory) {
@@ -160,7 +156,7 @@ pub(super) fn put_back(
 }
 
 /// Restores a backed-up file. The backup stays.
-fn put_file_back(
+fn restore_file(
     root: &Root,
     folder: &Dir,
     kept: &str,

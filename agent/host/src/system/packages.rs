@@ -223,7 +223,7 @@ impl PackageManager for Machine {
         if read.is_err() {
             // A bad repository would block every later installation. The previous files at its paths may be an
             // operator's, so they are restored.
-            written.take_back(&self.0)?;
+            written.revert(&self.0)?;
         }
         read
     }

@@ -69,7 +69,7 @@ impl Default for Machine {
 
 impl PodNetwork for Machine {
     fn left(&self) -> Result<PodNetworkLeft> {
-        let seen = self.look();
+        let seen = self.search();
         let mut rules: Vec<String> = seen
             .removals
             .iter()
@@ -84,7 +84,7 @@ impl PodNetwork for Machine {
     }
 
     fn remove(&self) -> Vec<String> {
-        let seen = self.look();
+        let seen = self.search();
         let mut problems = seen.unknown;
         let mut note = |outcome: Result<()>| problems.extend(outcome.err().map(|error| error.to_string()));
         for removal in &seen.removals {
@@ -137,9 +137,9 @@ enum Asked {
 }
 
 impl Machine {
-    fn look(&self) -> Seen {
+    fn search(&self) -> Seen {
         let mut seen = Seen::default();
-        self.look_at_iptables(&mut seen);
+        self.search_iptables(&mut seen);
         match self.ask(&["nft", "list", "tables"]) {
             Asked::Printed(shown) => seen.tables = pod_tables(&shown),
             Asked::NotInstalled => seen.unknown.push(not_installed("nft", "the tables of nftables")),
@@ -162,11 +162,11 @@ impl Machine {
             Asked::NotInstalled => {}
             Asked::Failed(problem) | Asked::Refused(problem) => seen.unknown.push(problem),
         }
-        self.look_at_ipvs(node_ports, &mut seen);
+        self.search_ipvs(node_ports, &mut seen);
         seen
     }
 
-    fn look_at_iptables(&self, seen: &mut Seen) {
+    fn search_iptables(&self, seen: &mut Seen) {
         let mut legacy_shown = BTreeSet::new();
         let mut installed = Vec::new();
         for program in IPTABLES {
@@ -230,7 +230,7 @@ impl Machine {
         Some(all)
     }
 
-    fn look_at_ipvs(&self, node_ports: BTreeSet<(&'static str, String)>, seen: &mut Seen) {
+    fn search_ipvs(&self, node_ports: BTreeSet<(&'static str, String)>, seen: &mut Seen) {
         let mut own = Own { addresses: BTreeSet::new(), node_ports };
         for interface in [names::IPVS, names::KUBE_ROUTER] {
             if seen.interfaces.iter().any(|name| name == interface) {

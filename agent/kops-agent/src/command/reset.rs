@@ -46,7 +46,7 @@ pub(super) fn run(args: &ResetArgs) -> Result<u8> {
     let host = machine::open(&args.root)?;
     let given: &[&str] = if args.purge { &GIVEN } else { &[] };
     let mut reset = host.plan_reset(&OWN_UNITS, &[&OWN_FILES, given].concat(), &OF_PACKAGES)?;
-    let left = if args.purge { Vec::new() } else { host.those_there(&GIVEN)? };
+    let left = if args.purge { Vec::new() } else { host.existing_files(&GIVEN)? };
     if host.is_published(METRICS)? {
         reset.published.push(METRICS.to_owned());
     }

@@ -38,7 +38,7 @@ pub(super) fn of_apt(options: &[&str]) -> Seen<Repositories> {
     let answers = ask(&heads)?;
     // apt reads the index of a trusted repository even if its release file is missing. So the second check
     // includes the indexes.
-    match answers.of_repositories.values().any(|answer| *answer == Answer::NoHead) {
+    match answers.of_repositories.values().any(|answer| *answer == Answer::NoReleaseFile) {
         true => Ok(ask(options)?.into()),
         false => Ok(answers.into()),
     }
@@ -75,7 +75,7 @@ fn prepare_folder(folder: &Path) -> std::io::Result<()> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Answer {
     /// apt skipped the release file (`Ign`). apt prints this for some repositories only.
-    NoHead,
+    NoReleaseFile,
     Came,
     Failed,
 }
@@ -104,7 +104,7 @@ fn read(outcome: &Outcome) -> Seen<Answers> {
         let words: Vec<&str> = what.split_whitespace().skip(1).collect();
         let answer = match result {
             "Get" | "Hit" => Answer::Came,
-            "Ign" => Answer::NoHead,
+            "Ign" => Answer::NoReleaseFile,
             "Err" => Answer::Failed,
             _ => continue,
         };
@@ -173,7 +173,7 @@ mod tests {
         };
         let answers = read(&outcome).unwrap();
         let told: Vec<_> = answers.of_repositories.values().copied().collect();
-        assert_eq!(told, [Answer::Came, Answer::Came, Answer::Failed, Answer::NoHead, Answer::Failed]);
+        assert_eq!(told, [Answer::Came, Answer::Came, Answer::Failed, Answer::NoReleaseFile, Answer::Failed]);
         let complaints = vec!["Failed to fetch http://c.test  503   [2J".to_owned()];
         assert_eq!(Repositories::from(answers), Repositories { answering: 3, complaints });
         let silent = Outcome { stderr: String::new(), ..outcome };

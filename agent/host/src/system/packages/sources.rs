@@ -32,7 +32,7 @@ struct Before {
 
 impl Written {
     /// Restores the previous files.
-    pub(super) fn take_back(&self, root: &Root) -> Result<()> {
+    pub(super) fn revert(&self, root: &Root) -> Result<()> {
         self.before.iter().try_for_each(|(path, before)| match before {
             Some(Before { bytes, metadata }) => {
                 // A user without root's rights cannot change owners, so it owned the old file, too.
@@ -206,7 +206,7 @@ mod tests {
         let error = write(&root, &gvisor(), b"<html>Not found</html>", None).err().unwrap().to_string();
         assert!(error.contains("archive.key serves no OpenPGP key"), "{error}");
         let written = write(&root, &gvisor(), ARMORED, None).unwrap();
-        written.take_back(&root).unwrap();
+        written.revert(&root).unwrap();
         assert_eq!(find(&root, &gvisor()).unwrap(), None);
         assert!(!folder.path().join("etc/apt/keyrings/gvisor.asc").exists());
     }
@@ -219,7 +219,7 @@ mod tests {
         write_file(&root, &key, 0o644, None, &[0x99, 1, 0x0d]).unwrap();
         let written = write(&root, &gvisor(), ARMORED, None).unwrap();
         assert_eq!(find(&root, &gvisor()).unwrap(), Some(gvisor()));
-        written.take_back(&root).unwrap();
+        written.revert(&root).unwrap();
         let read = |path: &str| root.read(path).unwrap();
         assert_eq!(read(&list).unwrap(), b"deb https://operators.example.com ./\n");
         assert_eq!(read(&key).unwrap(), [0x99, 1, 0x0d]);
