@@ -60,7 +60,6 @@ impl Failures {
         }
     }
 
-    /// Whether a server refused the token.
     pub(super) fn has_refused_token(&self) -> bool {
         self.0.iter().any(|(_, failure)| matches!(failure, Failure::Refused { status: 403, .. }))
     }

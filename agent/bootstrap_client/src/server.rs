@@ -43,7 +43,6 @@ const PLACEHOLDERS: [IpAddr; 2] = [
 /// There is no server to ask.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NoServer {
-    /// A URL of a server is invalid.
     #[error(
         "the boot config's ConfigServer.servers has {url:?}, which is no URL of a kops-controller: it {problem}; correct \
          it, as in https://kops-controller.internal.CLUSTER:3988/"
@@ -124,7 +123,6 @@ impl Failure {
         matches!(self, Failure::NotListening(_))
     }
 
-    /// Whether a server has answered.
     pub(super) fn is_answer(&self) -> bool {
         matches!(
             self,
@@ -137,7 +135,6 @@ impl Failure {
 }
 
 impl Server {
-    /// The servers at these URLs.
     pub(super) fn from_urls(urls: &[String], tls_server_name: &str) -> Result<Vec<Server>, NoServer> {
         urls.iter().map(|url| Server::new(url, tls_server_name)).collect()
     }

@@ -59,7 +59,6 @@ const AT_ONCE: usize = 8;
 /// How long requests to busy servers are retried, for all hashes together. A machine that asks kops-controller for its
 /// configuration waits that long.
 const BUSY_FOR: Duration = Duration::from_secs(20);
-/// The timeout of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 /// The most bytes of a list of hashes. A longer response is not such a list.
 const LONGEST_ANSWER: usize = 1 << 20;
@@ -67,7 +66,7 @@ const LONGEST_ANSWER: usize = 1 << 20;
 /// Receives each hash as soon as a server sends it.
 #[derive(Debug)]
 pub struct Told<'a> {
-    /// All hashes that are known, by URL.
+    /// Hashes by URL.
     pub known: &'a mut KnownHashes,
     /// The downloads whose hash came from their own mirror, or over plain http: their URLs, as they are shown.
     pub by_mirrors: &'a mut Vec<String>,

@@ -115,7 +115,7 @@ impl Derivation {
         asset_hashes::learn_missing(store, source, assets, architecture, told).await
     }
 
-    /// All known hashes, by URL.
+    /// Hashes by URL.
     pub fn known_hashes(&self) -> BTreeMap<String, String> {
         self.known.iter().map(|(url, sha256)| (url.to_owned(), sha256.to_owned())).collect()
     }
@@ -183,7 +183,6 @@ impl Derivation {
 pub enum Incomplete {
     #[error("the cluster spec is wrong")]
     Wrong(#[source] Problems),
-    /// The hashes of these downloads are not known.
     #[error(
         "the SHA-256 of these downloads is not known; without these hashes, the file differs from the file that kOps writes:\n  {}",
         .0.join("\n  ")

@@ -21,7 +21,6 @@ where
     stream::iter(names).map(ask).buffered(AT_ONCE).try_collect().await
 }
 
-/// A file of the store.
 #[derive(Clone, Debug)]
 pub struct StoreFile {
     pub url: String,

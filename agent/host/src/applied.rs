@@ -87,7 +87,6 @@ pub struct Unfinished {
     pub state: Option<Applied>,
 }
 
-/// The public part of a keyset.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct PublicKeyset {

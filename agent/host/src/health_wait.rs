@@ -127,7 +127,6 @@ impl Host {
         }
     }
 
-    /// The error for an unhealthy component.
     pub(crate) fn unhealthy(&self, component: &Component, why: &str) -> Error {
         let resource = &component.resource;
         let words = self.health.last_words(resource);

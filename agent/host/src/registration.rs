@@ -17,7 +17,6 @@ use crate::secrets::Secrets;
 use crate::stamps::Stamp;
 use kops_agent_pki::PemPair;
 
-/// Digest that identifies a registration.
 pub(crate) fn digest(registration: &DiscoveryRegistration) -> String {
     sha256_hex(format!("{}\n{}", registration.url, registration.object).as_bytes())
 }

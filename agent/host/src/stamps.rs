@@ -59,7 +59,6 @@ impl Stamp {
         format!("{STATE}/{}/{}", self.folder(), as_file_name(name))
     }
 
-    /// Reads the stamp of `name`.
     pub(crate) fn read(self, root: &Root, name: &str) -> Result<Option<String>> {
         let bytes = root.read(&self.path(name))?;
         let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());

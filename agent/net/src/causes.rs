@@ -29,7 +29,6 @@ fn all_of(error: &dyn Error) -> String {
     joined(causes)
 }
 
-/// The innermost cause of an error.
 pub fn innermost<'a>(mut error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
     while let Some(source) = error.source() {
         error = source;

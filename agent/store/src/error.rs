@@ -60,7 +60,6 @@ pub enum StoreError {
         /// S3's message; may be empty.
         message: String,
     },
-    /// A web page came instead of the file.
     #[error(
         "{url}: a web page comes instead of this file ({said}): a proxy or captive portal may answer in the store's place; check the \
          network, the proxy and DNS"
@@ -79,7 +78,6 @@ pub enum StoreError {
         /// The problem, and the correct form.
         problem: String,
     },
-    /// The URL's scheme is not supported yet.
     #[error(
         "{url}: {scheme}:// stores are not supported yet; supported are {}, and a copy of any store in a folder with --store-mirror \
          URL=DIR",

@@ -12,7 +12,6 @@ use reqwest::{Response, StatusCode};
 use super::backend::Place;
 use super::error::StoreError;
 
-/// The failure of one attempt.
 #[derive(Debug)]
 pub(crate) enum Failure {
     Passing(String),

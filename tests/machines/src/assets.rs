@@ -50,7 +50,6 @@ impl Programs {
         self
     }
 
-    /// With containerd 1.7.
     pub fn with_containerd_1(mut self) -> Programs {
         let folder = self.with("machines/containerd-1");
         self.releases.containerd = machine_store::version_in(&folder, "containerd").unwrap();

@@ -44,7 +44,6 @@ impl Cache {
         Cache::of(dir)
     }
 
-    /// Opens the cache if it exists.
     pub(crate) fn open_existing(root: &Root, path: Option<&Path>) -> Result<Option<Cache>> {
         let dir = match path {
             Some(path) if path.is_dir() => Root::open(path)?.dir("/")?,

@@ -31,7 +31,6 @@ const LEGACY: [(&str, &str); 2] = [("ip_tables_names", "iptables"), ("ip6_tables
 /// How `iptables-save` names the nf_tables variant in its first line.
 const NEWER_KIND: &str = "(nf_tables)";
 
-/// The remains of the pod network.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct PodNetworkLeft {
     /// The names of network interfaces.
@@ -105,7 +104,6 @@ impl PodNetwork for Machine {
     }
 }
 
-/// The remains that a search found.
 #[derive(Default)]
 struct Seen {
     removals: Vec<Removal>,

@@ -142,7 +142,6 @@ fn hook(text: &str) -> Unit {
     )
 }
 
-/// A node with this hook.
 fn node(hook: Unit) -> DesiredState {
     let units = ["containerd.service", "kubelet.service"];
     state(

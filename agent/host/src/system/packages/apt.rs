@@ -174,7 +174,7 @@ pub(super) fn install_fetched(packages: &[&str], waiting: Waiting<'_>) -> Result
     install_of_lists(packages, waiting)
 }
 
-/// Installs packages of the package lists that are there.
+/// Installs packages of the existing package lists, without an update.
 fn install_of_lists(packages: &[&str], waiting: Waiting<'_>) -> Result<()> {
     let keep = format!("Dpkg::Options::={KEEP_CONFIGURATION}");
     let apt_get = ["apt-get", "-o", LOCK_TIMEOUT, "-o", RETRIES, "-o", &keep, "--yes"];

@@ -238,7 +238,6 @@ pub(crate) fn mirrored(path: &str, urls: &[&str], sha256: &str) -> File {
     file
 }
 
-/// A desired state of these resources.
 pub(crate) fn state<R: Into<kops_agent_plan::resource::Resource>>(
     resources: impl IntoIterator<Item = R>,
 ) -> DesiredState {
