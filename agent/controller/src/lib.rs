@@ -102,7 +102,7 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
         cloud = cloud(&options, &metrics, &hosts) => cloud?,
         // The cloud may need its whole deadline, so react to a signal meanwhile.
         signal = &mut stopped => {
-            log::info!("stopping, because {signal} came");
+            log::info!("stopping because of {signal}");
             return Ok(if args.once { exit::FAILED } else { exit::CONVERGED });
         }
     };

@@ -13,13 +13,13 @@ pub const DIFFERENT: u8 = 4;
 
 /// The meaning of each code, for `--help` and the pages.
 pub const MEANINGS: [(u8, &str); 5] = [
-    (CONVERGED, "done: nothing is left to do, and nothing was found that is not as it should be"),
+    (CONVERGED, "success: nothing is left to do, and no check found drift or a problem"),
     (FAILED, "failed: another run may succeed"),
     (USAGE, "wrong usage"),
     (CONFIGURATION, "the configuration is wrong: another run fails as well"),
     (
         DIFFERENT,
-        "something is not as it should be: found by plan and addons diff with --exit-code, verify, status, doctor, controller takeover, \
+        "a check found drift or a problem: plan and addons diff with --exit-code, verify, status, doctor, controller takeover, \
          addons status or fleet status",
     ),
 ];

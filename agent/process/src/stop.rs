@@ -37,7 +37,7 @@ pub fn asked() -> Result<impl Future<Output = &'static str>> {
             // The caller waits for this message, so it cannot get lost.
             let _ = ready.send(Ok(()));
             let signal = coming.await;
-            service_manager::stopping(format_args!("stopping, because {signal} came"));
+            service_manager::stopping(format_args!("stopping because of {signal}"));
             // If the run has already ended, nothing receives the signal's name.
             let _ = tell.send(signal);
         });
@@ -68,7 +68,7 @@ fn next_signal() -> Result<impl Future<Output = &'static str>> {
 /// The error of a run that a signal has ended.
 pub fn stopped_by(signal: &str) -> anyhow::Error {
     anyhow!(
-        "stopped between two steps, because {signal} came; no step is half done, and the next run continues from here"
+        "stopped by {signal} between two steps; no step is half done, and the next run continues from here"
     )
 }
 

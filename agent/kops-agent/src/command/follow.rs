@@ -35,7 +35,7 @@ pub(super) async fn run(args: &FleetFollowArgs) -> Result<u8> {
     service_manager::serving(WAITING);
     tokio::select! {
         signal = &mut stopped => {
-            log::info!("stopping, because {signal} came");
+            log::info!("stopping because of {signal}");
             Ok(exit::CONVERGED)
         }
         never = follow(args) => match never {},
