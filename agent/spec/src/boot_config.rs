@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_comes_before_the_store() {
+    fn a_config_server_takes_precedence_over_the_store() {
         let base = "ConfigBase: file:///etc/kubernetes/kops/config";
         for (text, store, server) in [
             (base, Some("file:///etc/kubernetes/kops/config"), false),

@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_cause_is_said_twice() {
+    fn repeated_causes_are_left_out() {
         assert_eq!(
             joined(["reading a: is not there", "is not there", "errno 2"]),
             "reading a: is not there: errno 2"

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_cloud_is_refused_with_the_known_ones() {
+    fn an_unknown_cloud_is_rejected_with_a_list_of_known_ones() {
         let error = serde_json::from_str::<CloudProvider>("\"alibaba\"").unwrap_err().to_string();
         assert!(
             error.contains("there is no cloud provider \"alibaba\"; the known ones are aws, azure"),

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_roles_are_all_roles() {
+    fn an_empty_list_of_roles_means_all_roles() {
         for role in InstanceGroupRole::ALL {
             assert!(HookSpec::default().is_for(role));
             assert!(FileAssetSpec::default().is_for(role));
@@ -101,14 +101,14 @@ mod tests {
     }
 
     #[test]
-    fn a_role_is_for_its_own_nodes() {
+    fn a_role_selects_only_its_own_nodes() {
         let hook = HookSpec { roles: vec![InstanceGroupRole::ControlPlane], ..HookSpec::default() };
         assert!(hook.is_for(InstanceGroupRole::ControlPlane));
         assert!(!hook.is_for(InstanceGroupRole::Node));
     }
 
     #[test]
-    fn a_file_for_master_is_for_no_role() {
+    fn a_file_with_the_role_master_matches_no_role() {
         let file = FileAssetSpec { roles: vec!["Master".to_owned()], ..FileAssetSpec::default() };
         assert!(!InstanceGroupRole::ALL.into_iter().any(|role| file.is_for(role)));
         let file = FileAssetSpec { roles: vec!["ControlPlane".to_owned()], ..FileAssetSpec::default() };
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hook_runs_unless_it_is_switched_off() {
+    fn a_hook_runs_unless_it_is_disabled() {
         assert!(HookSpec::default().is_enabled());
         assert!(!HookSpec { enabled: Some(false), ..HookSpec::default() }.is_enabled());
     }

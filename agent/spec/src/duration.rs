@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn shows_what_go_shows() {
+    fn durations_are_formatted_as_in_go() {
         for (text, shown) in [
             ("0", "0s"),
             ("0s", "0s"),
@@ -206,14 +206,14 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_go_refuses() {
+    fn durations_that_go_rejects_are_rejected() {
         for text in ["", "3", "-", "s", ".s", "+", "1d", "3000000h", "1 s", "-.", "1s2", "one"] {
             assert!(text.parse::<Duration>().is_err(), "{text}");
         }
     }
 
     #[test]
-    fn orders_by_length() {
+    fn durations_are_ordered_by_length() {
         let [short, long]: [Duration; 2] = ["59s".parse().unwrap(), "1m".parse().unwrap()];
         assert!(short < long);
     }
@@ -226,7 +226,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_read_or_refused(text in "[-+0-9.hmsuµn ]{0,20}") {
+        fn parsing_arbitrary_text_never_panics(text in "[-+0-9.hmsuµn ]{0,20}") {
             if let Ok(duration) = text.parse::<Duration>() {
                 prop_assert_eq!(duration.to_string().parse(), Ok(duration));
             }

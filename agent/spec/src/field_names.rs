@@ -43,7 +43,7 @@ mod tests {
     use crate::KubeletConfigSpec;
 
     #[test]
-    fn names_are_those_of_the_document() {
+    fn field_names_are_those_of_the_document() {
         let names = field_names::<KubeletConfigSpec>();
         assert!(names.contains(&"maxPods") && names.contains(&"clusterDNS"), "{names:?}");
         assert!(field_names::<String>().is_empty());

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn deprecated_fields_are_told_wherever_they_stand() {
+    fn deprecated_fields_give_a_warning_at_any_depth() {
         let document = json!({"spec": {
             "kubelet": {"cgroupDriver": "systemd", "maxPods": 1},
             "masterKubelet": {"cgroupDriver": null},
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ignored_field_is_told_once_and_with_what_is_known_of_it() {
+    fn an_ignored_field_gives_one_warning_with_known_details() {
         let document = json!({"spec": {"docker": {}, "dokcer": {}}});
         let ignored = vec!["spec.docker".to_owned(), "spec.dokcer".to_owned()];
         let warnings = warnings(&document, ignored);

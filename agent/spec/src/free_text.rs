@@ -85,7 +85,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn free_text_is_told_by_its_field_in_each_spelling() {
+    fn free_text_is_recognized_by_its_field_in_each_spelling() {
         let document = json!({
             "spec": {
                 "fileAssets": [{"name": "n", "path": "/p", "content": "free-a", "mode": "0400"}],

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_that_kops_writes_is_read_as_it_is() {
+    fn kops_file_is_read_completely() {
         let options = parse(
             r#"{"clusterName":"c.example.com","cloud":"aws","configBase":"s3://clusters/c.example.com",
                 "secretStore":"s3://clusters/c.example.com/secrets","server":{"Listen":":3988","provider":{"aws":
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn google_and_other_clouds_have_options_of_their_own() {
+    fn google_and_other_clouds_have_their_own_options() {
         let options = parse(
             "{clusterName: c, cloud: gce, server: {provider: {gce: {projectID: p, region: r, clusterName: c, \
              MaxTimeSkew: 300}, hetzner: {}}}}",
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_cluster_or_cloud_is_refused() {
+    fn a_file_without_cluster_or_cloud_is_rejected() {
         for (text, expected) in [
             ("{cloud: aws}", "clusterName"),
             ("{clusterName: c}", "cloud"),

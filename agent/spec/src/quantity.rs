@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exponent_out_of_bounds_is_no_number() {
+    fn an_exponent_out_of_bounds_is_rejected() {
         for quantity in ["1e-70000", "1e70000", "1e41", "1e-2147483648", "1e2147483647", "1e-2147483647"] {
             assert_eq!(Quantity::from(quantity).decimal(), quantity);
             assert_eq!(Quantity::from(quantity).as_f64(), None);

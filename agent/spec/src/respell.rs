@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_error_is_told_in_the_users_spelling() {
+    fn later_errors_use_the_users_spelling() {
         let mut respelling = Respelling::of(json!({"masters": {"count": "x"}, "mastersToo": 1}), "file");
         respelling.apply(&[moved("masters", "nodes"), moved("nodes.count", "nodes.number")]).unwrap();
         let error = respelling.read::<BTreeMap<String, BTreeMap<String, i32>>>().unwrap_err();

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_role_is_refused_with_the_known_ones() {
+    fn an_unknown_role_is_rejected_with_a_list_of_known_ones() {
         let error = serde_json::from_str::<InstanceGroupRole>("\"Worker\"").unwrap_err().to_string();
         assert!(
             error.contains("there is no role \"Worker\"; the roles are ControlPlane, APIServer"),

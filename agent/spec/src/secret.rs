@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_show_nothing_of_it() {
+    fn errors_do_not_show_the_secret() {
         for text in
             [r#"{"Data":"hush!"}"#, r#"{"Data":["hush"]}"#, r#"["hush"]"#, r#"{"data":"hush"}"#, "hush"]
         {

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_steers_no_terminal_and_says_the_same() {
+    fn json_is_free_of_terminal_controls_and_means_the_same() {
         let said = "a\u{9b}2J\u{85}\u{7f}\u{1b}[2J\r\n\t\"\u{2028}\u{202e}\u{2066}ä😀";
         let json = serde_json::to_string_pretty(&serde_json::json!({ said: [said] })).unwrap();
         assert!(json.contains('\u{9b}'), "JSON itself would let it stand");
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_has_some_width() {
+    fn a_cell_has_a_limited_width() {
         let name = "a".repeat(LONGEST_CELL);
         assert_eq!(cell(&name), name);
         let longer = cell(&"ä\n".repeat(1 << 16));
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn one_line_is_one_line() {
+    fn one_line_removes_line_breaks() {
         assert_eq!(one_line("a\nREADY=1\r\tb\u{1b}[2J\u{2028}c\u{202e}", 99), "a READY=1  b [2J c ");
         assert_eq!(one_line(&"ä".repeat(1000), 300).chars().count(), 300);
     }

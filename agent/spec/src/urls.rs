@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_lets_one_in_is_not_told() {
+    fn credentials_in_urls_are_hidden() {
         const SHOWN: &str = "https://mirror.example.com:8443/a/kubelet";
         assert_eq!(shown_url("https://user:token@mirror.example.com:8443/a/kubelet?sig=abc#x"), SHOWN);
         for plain in [SHOWN, "s3://bucket/a@b", "https://host", "no URL"] {

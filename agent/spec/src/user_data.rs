@@ -230,25 +230,25 @@ mod tests {
     }
 
     #[test]
-    fn is_found_in_a_heredoc() {
+    fn the_boot_config_is_found_in_a_heredoc() {
         assert_found(heredoc_script().as_bytes());
     }
 
     #[test]
-    fn is_found_compressed() {
+    fn the_boot_config_is_found_compressed() {
         let packed = STANDARD.encode(gzip(YAML.as_bytes()));
         let line = format!("echo \"{packed}\" | base64 -d | gzip -d > conf/kube_env.yaml");
         assert_found(script(&line).as_bytes());
     }
 
     #[test]
-    fn is_found_in_a_mime_message() {
+    fn the_boot_config_is_found_in_a_mime_message() {
         assert_found(mime(&heredoc_script(), "7bit").as_bytes());
         assert_found(mime(&STANDARD.encode(heredoc_script()), "base64").as_bytes());
     }
 
     #[test]
-    fn nodeups_urls_are_found_wherever_the_script_is() {
+    fn nodeups_urls_are_found_in_every_form_of_user_data() {
         const URLS: [&str; 3] =
             ["https://a.example.com/nodeup", "https://b.example.com/nodeup", "https://a.example.com/arm64"];
         let [first, second, arm64] = URLS;
@@ -269,13 +269,13 @@ mod tests {
     }
 
     #[test]
-    fn is_found_bare_and_when_all_is_gzipped() {
+    fn the_boot_config_is_found_bare_and_gzipped() {
         assert_found(YAML.as_bytes());
         assert_found(&gzip(heredoc_script().as_bytes()));
     }
 
     #[test]
-    fn is_found_as_json() {
+    fn the_boot_config_is_found_as_json() {
         let fields = [
             r#""CloudProvider": "aws", "ClusterName": "c.example.com", "InstanceGroupName": "nodes""#,
             r#""ConfigServer": {"CACertificates": "-----BEGIN CERTIFICATE-----\n", "servers": ["https:\/\/10.0.0.1:3988\/"]}"#,
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn other_user_data_says_whose_is_needed() {
+    fn the_error_for_other_user_data_names_the_expected_form() {
         let other = "#!/bin/sh\necho hello\n".to_owned();
         for user_data in [other, mime("#!/bin/sh\ntrue\n", "7bit"), "#cloud-config\nusers: []\n".to_owned()] {
             assert_eq!(find_kube_env(user_data.as_bytes()), Err(NoKubeEnv::NotThere));
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_script_says_so() {
+    fn a_truncated_script_is_an_error() {
         let whole = heredoc_script();
         let cut = whole.split("__EOF_KUBE_ENV\n\n").next().unwrap();
         assert_eq!(find_kube_env(cut.as_bytes()), Err(NoKubeEnv::BreaksOff));
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn what_unpacks_to_too_much_is_left_alone() {
+    fn user_data_that_unpacks_to_too_much_is_rejected() {
         let bomb = gzip(&vec![b'x'; 5 << 20]);
         assert_eq!(find_kube_env(&bomb), Err(NoKubeEnv::TooLarge));
     }

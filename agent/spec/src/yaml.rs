@@ -157,14 +157,14 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_is_no_yaml_says_where() {
+    fn an_error_in_yaml_has_its_line() {
         let problem = problem("inner: {count: 1\nlist: [");
         assert!(problem.starts_with("cannot read s3://bucket/cluster/file: it is not YAML: "), "{problem}");
         assert!(problem.contains("line 2 column"), "{problem}");
     }
 
     #[test]
-    fn a_text_that_costs_too_much_to_read_is_not_read() {
+    fn a_text_that_costs_too_much_to_read_is_rejected() {
         let deep = "{a: ".repeat(20_000);
         assert_eq!(
             problem(&deep),
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_mapping_says_what_it_is() {
+    fn an_error_names_the_type_of_a_document_that_is_not_a_mapping() {
         assert_eq!(
             problem(""),
             "cannot read s3://bucket/cluster/file: it is empty, but should be a YAML mapping"
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_fields_are_named_by_their_place_also_in_lists() {
+    fn unknown_fields_are_named_by_their_path() {
         let document = parse_document(
             b"list: [{count: 1}, {counts: 2, on: true}]\ninner: {more: {count: 1}}\ngates: {any: x}\nnew: 1",
             URL,
@@ -202,14 +202,14 @@ mod tests {
     }
 
     #[test]
-    fn unknown_fields_pass_and_null_is_absence() {
+    fn unknown_fields_are_ignored_and_null_means_unset() {
         let parsed: Outer =
             parse_yaml(b"new: {a: 1}\ninner: null\nlist: [null, {name: null, count: null}]", URL).unwrap();
         assert_eq!(parsed, Outer { list: vec![Inner::default(), Inner::default()], ..Outer::default() });
     }
 
     #[test]
-    fn scalars_become_strings_where_strings_are_wanted() {
+    fn scalars_are_accepted_as_strings() {
         let parsed: Outer = parse_yaml(b"gates: {A: true, B: 7, C: x, D: null, E: 1.5}", URL).unwrap();
         let values: Vec<&str> = parsed.gates.values().map(String::as_str).collect();
         assert_eq!(values, ["true", "7", "x", "", "1.5"]);

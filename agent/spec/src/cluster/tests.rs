@@ -144,7 +144,7 @@ fn both_versions_give_the_same_cluster() {
 }
 
 #[test]
-fn every_cloud_keeps_its_settings() {
+fn every_clouds_settings_are_kept() {
     let of = |cloud: &str, rest: &str| {
         parse(&format!("spec: {{cloudProvider: {cloud}, {rest}}}")).spec.cloud_provider
     };
@@ -167,13 +167,13 @@ fn every_cloud_keeps_its_settings() {
 }
 
 #[test]
-fn a_label_makes_it_metal() {
+fn a_label_makes_the_cluster_metal() {
     let text = "metadata: {labels: {alpha.kops.k8s.io/cloud: metal}}\nspec: {cloudProvider: aws}";
     assert_eq!(parse(text).cloud_provider(), Some(CloudProvider::Metal));
 }
 
 #[test]
-fn reading_settles_what_upstream_settles() {
+fn reading_sets_upstreams_defaults() {
     let spec = parse("spec: {networking: {flannel: {}}}").spec;
     assert_eq!(spec.networking.topology.unwrap().dns, "Public");
     assert_eq!(spec.networking.flannel.unwrap().backend, "udp");
@@ -189,7 +189,7 @@ fn file_assets_keep_the_role_master_which_matches_no_group() {
 }
 
 #[test]
-fn a_valid_field_without_effect_is_not_warned_of() {
+fn valid_fields_without_effect_give_no_warning() {
     let cluster = |cloud: &str| format!("spec: {{cloudProvider: aws, cloudConfig: {cloud}}}");
     let warnings = |cloud: &str| Cluster::warnings(cluster(cloud).as_bytes(), URL).unwrap();
     assert_eq!(warnings("{awsEBSCSIDriver: {enabled: true, managed: true}}"), []);
@@ -216,7 +216,7 @@ fn errors_spell_fields_as_the_file_does() {
 }
 
 #[test]
-fn a_field_of_another_cloud_is_refused() {
+fn a_field_of_another_cloud_is_rejected() {
     assert_eq!(
         error("spec: {cloudProvider: gce, cloudConfig: {elbSecurityGroup: sg}}"),
         format!(
@@ -233,7 +233,7 @@ fn a_field_of_another_cloud_is_refused() {
 }
 
 #[test]
-fn other_versions_and_kinds_are_refused_by_name() {
+fn other_versions_and_kinds_are_rejected_by_name() {
     assert_eq!(
         error("apiVersion: kops.k8s.io/v1beta1"),
         format!(

@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn a_zero_that_goes_on_a_number_counts_with_it() {
+    fn numbers_with_zeros_compare_by_value() {
         assert_eq!(sorted(&["a11", "a100", "a10", "a1"]), ["a1", "a10", "a11", "a100"]);
     }
 }

@@ -24,7 +24,7 @@ fn lays_out_mappings_and_lists_as_go_does() {
 }
 
 #[test]
-fn texts_with_line_breaks_keep_their_ends() {
+fn texts_with_line_breaks_keep_their_final_line_breaks() {
     for (text, written) in [
         ("a\nb\n", "k: |\n  a\n  b\n"),
         ("a\nb", "k: |-\n  a\n  b\n"),
@@ -40,7 +40,7 @@ fn texts_with_line_breaks_keep_their_ends() {
 }
 
 #[test]
-fn quotes_what_readers_of_yaml_1_1_would_retype() {
+fn quotes_texts_that_yaml_1_1_readers_would_retype() {
     for text in [
         "",
         "y",
@@ -88,7 +88,7 @@ fn quotes_what_readers_of_yaml_1_1_would_retype() {
 }
 
 #[test]
-fn quotes_what_would_not_be_a_text_and_nothing_else() {
+fn quotes_only_texts_with_yaml_syntax() {
     for text in
         ["*", "a: b", "a:", "a #b", "- a", "-", "? a", "&a", "!a", "%a", "@a", "`a", " a", "a ", "---", "[a]"]
     {
@@ -134,7 +134,7 @@ fn long_keys_are_marked() {
 }
 
 #[test]
-fn numbers_look_as_after_json() {
+fn numbers_are_formatted_as_after_json() {
     for (number, written) in [
         (json!(1.0), "1"),
         (json!(-0.0), "0"),
@@ -154,7 +154,7 @@ fn numbers_look_as_after_json() {
 
 proptest! {
     #[test]
-    fn reads_back_as_what_was_written(value in any_value()) {
+    fn written_values_read_back(value in any_value()) {
         let written = yaml(value.clone());
         let read: Value = serde_yaml::from_str(&written).map_err(|error| TestCaseError::fail(format!("{error}\n{written}")))?;
         prop_assert!(same(&value, &read, 0.0), "{}", written);

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_that_nothing_reads_are_named_as_the_user_spells_them() {
+    fn ignored_fields_are_named_in_the_users_spelling() {
         let text = "kind: InstanceGroup\nmetadata: {name: n, generation: 1}\n\
                     spec:\n  role: Node\n  machinType: m5.large\n  kubelet: {maxPod: 3, maxPods: 4}\n";
         assert_eq!(
@@ -160,7 +160,7 @@ spec:
     }
 
     #[test]
-    fn a_disabled_hook_of_a_group_is_enabled_as_upstream_has_it() {
+    fn a_disabled_hook_of_a_group_is_enabled_as_in_upstream() {
         let group = parse("spec: {role: Node, hooks: [{disabled: true}, {disabled: false}, {}]}");
         let enabled: Vec<Option<bool>> = group.spec.hooks.iter().map(|hook| hook.enabled).collect();
         assert_eq!(enabled, [Some(true), Some(false), None]);

@@ -44,7 +44,7 @@ fn a_key_set_is_read() {
 }
 
 #[test]
-fn trusted_certificates_come_oldest_first_and_without_ornament() {
+fn trusted_certificates_are_plain_pem_and_oldest_first() {
     let ornate = format!("a comment\n{RSA}");
     let keyset = keyset(
         "7",
@@ -59,13 +59,13 @@ fn trusted_certificates_come_oldest_first_and_without_ornament() {
 }
 
 #[test]
-fn public_keys_are_pkix_under_the_title_kops_gives_them() {
+fn public_keys_are_pkix_with_kops_title() {
     let keyset = keyset("7", &[item("7", RSA, "")]);
     assert_eq!(keyset.public_keys_pem().unwrap(), RSA_PUBLIC);
 }
 
 #[test]
-fn a_public_key_without_certificate_is_refused() {
+fn a_trusted_key_without_a_certificate_is_an_error() {
     let error = keyset("7", &[item("7", "", "")]).public_keys_pem().unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -77,7 +77,7 @@ fn a_public_key_without_certificate_is_refused() {
 }
 
 #[test]
-fn the_primary_is_the_named_one_or_the_newest_trusted() {
+fn the_primary_key_is_the_named_or_else_the_newest_trusted_key() {
     let primary =
         |primary: &str, items: &[String]| keyset(primary, items).primary().map(|item| item.id.clone());
     let plain = [item("7", RSA, ""), item("12", RSA, ""), item("name", RSA, "")];
@@ -89,7 +89,7 @@ fn the_primary_is_the_named_one_or_the_newest_trusted() {
 }
 
 #[test]
-fn private_material_shows_nowhere() {
+fn private_material_is_never_shown() {
     let debug = format!("{:?}", keyset("7", &[item("7", RSA, "")]));
     assert!(debug.contains("PrivateMaterial(redacted)"), "{debug}");
     assert!(!debug.contains("PRIVATE KEY") && !debug.contains(&STANDARD.encode(PRIVATE)), "{debug}");
@@ -102,7 +102,7 @@ fn private_material_shows_nowhere() {
 }
 
 #[test]
-fn what_is_no_key_set_says_which_field_is_wrong() {
+fn errors_of_a_key_set_name_the_field() {
     for (text, field) in [
         ("spec: {primaryId: [7]}", "spec.primaryId"),
         ("spec: {keys: []}", "spec.keys"),

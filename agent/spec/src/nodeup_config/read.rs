@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_omitempty_keeps_is_lost() {
+    fn values_that_omitempty_keeps_are_written() {
         let text = r#"
 CAs: {kubernetes-ca: pem}
 Hooks: [null, [{name: a.service, enabled: false}]]
@@ -133,7 +133,7 @@ usesNoneDNS: false
     }
 
     #[test]
-    fn a_wrong_duration_is_told_what_one_looks_like() {
+    fn an_error_about_a_duration_shows_a_valid_one() {
         let error =
             NodeupConfig::parse(b"KubeletConfig: {eventTTL: 1, imageMaximumGCAge: 5}", URL).unwrap_err();
         assert_eq!(error.field, "KubeletConfig.imageMaximumGCAge");
@@ -150,7 +150,7 @@ usesNoneDNS: false
     }
 
     #[test]
-    fn a_changed_file_is_refused_with_both_hashes() {
+    fn a_changed_file_is_rejected_with_both_hashes() {
         let error = NodeupConfig::verify_hash(b"", "abc=", URL).unwrap_err().to_string();
         assert!(error.contains("47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU="), "{error}");
         assert!(error.contains("abc="), "{error}");

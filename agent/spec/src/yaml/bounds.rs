@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_take_the_reader_long_is_refused() {
+    fn expensive_texts_are_rejected() {
         let (times, many) = (20_000, 33_000);
         for deep in ["{a: ", "{a:\n", "[", "[a: ", "- ", "? ", "{\"", "{? "] {
             assert_eq!(checked(&deep.repeat(times)), Err(TooCostly::Deep), "{deep:?}");
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_large_and_plain_passes() {
+    fn large_plain_texts_are_accepted() {
         let flat = format!("a: [{}]\n# *", "1,".repeat(1 << 20));
         let entries: String =
             (0..20_000).map(|number| format!("  - {{name: n{number}, value: '*'}}\n")).collect();
@@ -222,7 +222,7 @@ mod tests {
         /// After any beginning, the scanner finds nesting that is too deep for the reader. It refuses no text that the reader
         /// reads.
         #[test]
-        fn the_scanner_finds_what_libyaml_finds(
+        fn the_scanner_finds_the_depth_that_libyaml_finds(
             pieces in proptest::collection::vec(proptest::sample::select(&PIECES[..]), 0..14),
             opening in proptest::sample::select(&["[", "{a: ", "[a: ", "{", "[\n"][..]),
         ) {
