@@ -240,13 +240,13 @@ mod tests {
     const GROUP: (&str, &str) = ("kops.k8s.io/instancegroup", "nodes");
 
     #[test]
-    fn a_node_as_it_should_be_is_left_alone() {
+    fn a_node_with_correct_labels_gets_no_patch() {
         let observed = node(&[NODE, GROUP, ("kubernetes.io/hostname", "x")], &[GROUP.0]);
         assert_eq!(diff(&observed, &of_group(&[NODE, GROUP])), None);
     }
 
     #[test]
-    fn what_is_absent_or_differs_is_set() {
+    fn missing_and_different_labels_are_set() {
         let observed = node(&[("kops.k8s.io/instancegroup", "other")], &[]);
         let patch = diff(&observed, &of_group(&[NODE, GROUP])).unwrap();
         let before = labels(&[("kops.k8s.io/instancegroup", "other")]);
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn roles_and_what_we_wrote_go_and_what_others_wrote_stays() {
+    fn stale_roles_and_our_own_stale_labels_are_removed() {
         let observed = node(
             &[NODE, ("node-role.kubernetes.io/control-plane", ""), ("team", "a"), ("was-in-group", "1")],
             &["was-in-group", "long-gone"],
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn the_group_wins_over_the_clouds_notes_and_the_instance_but_not_over_what_is_proven() {
+    fn proven_labels_override_the_group_which_overrides_recorded_labels() {
         const SPOT: (&str, &str) = ("node-role.kubernetes.io/spot-worker", "true");
         let identity = Identity {
             instance_group: "nodes".into(),
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_we_wrote_of_a_group_stays_while_the_group_cannot_be_read() {
+    fn our_own_labels_stay_while_the_group_cannot_be_read() {
         let labelled = node(
             &[NODE, ("tier", "web"), ("edited", "since"), ("node-role.kubernetes.io/api-server", "")],
             &[NODE.0, "tier", "edited"],
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_tells_a_nodes_labels_none_are_taken_away() {
+    fn without_a_source_of_labels_none_are_removed() {
         let identity = Identity {
             instance_group: "nodes".into(),
             proven_labels: labels(&[GROUP]),
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_tags_still_state_stays_and_what_only_we_wrote_goes() {
+    fn labels_in_the_tags_stay_and_our_other_labels_are_removed() {
         let identity = Identity {
             instance_group: "nodes".into(),
             noted_labels: labels(&[NODE, ("tier", "at launch"), ("dropped", "1")]),
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_manager_owns_too_is_left_to_it() {
+    fn labels_that_another_manager_also_owns_stay() {
         let mut observed = node(&[NODE, ("ours", "1"), ("theirs-too", "1")], &["ours", "theirs-too"]);
         observed.shared = ["theirs-too".to_owned()].into();
         let patch = diff(&observed, &of_group(&[NODE])).unwrap();
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_controller_alone_decides_is_pinned_by_no_other_manager() {
+    fn a_second_owner_does_not_protect_labels_that_the_controller_decides() {
         let decided =
             ["node-role.kubernetes.io/gpu", "kops.k8s.io/gpu", "node-restriction.kubernetes.io/pci"];
         let others =
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn an_impostor_loses_what_it_was_given_for_the_machine_that_it_says_it_is() {
+    fn an_impostor_loses_its_role_labels() {
         const ROLE: (&str, &str) = ("node-role.kubernetes.io/control-plane", "");
         const PKI: (&str, &str) = (PKI_LABEL, "");
         let impostor = node(&[ROLE, PKI, NODE, GROUP, ("team", "a")], &[]);
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn the_labels_that_kops_applied_are_in_the_nodes_configuration() {
+    fn applied_labels_are_read_from_the_nodeup_config() {
         let text = b"{KubeletConfig: {nodeLabels: {tier: web, node-role.kubernetes.io/node: ''}}, New: 1}";
         assert_eq!(applied(text, "nodeupconfig.yaml").unwrap(), labels(&[NODE, ("tier", "web")]));
         for elsewhere in ["{Labels: {tier: web}}", "{KubeletConfig: {nodeLabels: {tier: web}}}"] {
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn the_api_server_tells_who_wrote_a_label() {
+    fn managed_fields_name_the_owned_labels() {
         let fields = json!({"f:metadata": {"f:labels": {".": {}, "f:a/b": {}, "f:c": {}}}, "f:spec": {}});
         assert_eq!(managed_labels(&fields).collect::<Vec<_>>(), ["a/b", "c"]);
         assert_eq!(managed_labels(&json!({"f:status": {}})).count(), 0);
@@ -424,7 +424,7 @@ mod tests {
 
         proptest! {
             #[test]
-            fn one_patch_is_enough_and_touches_nothing_of_others(
+            fn one_patch_gives_the_wanted_labels_and_keeps_others(
                 present in some_labels(),
                 labels in some_labels(),
                 kind in prop::sample::select(vec![Wanted::OfGroup, Wanted::Noted, Wanted::Partial, Wanted::AsUpstream]),

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_holds_its_instances_is_named_as_kops_names_it() {
+    fn the_auto_scaling_group_has_kops_name() {
         use InstanceGroupRole::{APIServer, Bastion, ControlPlane, Node};
         let group = |role| action(role, CloudProvider::Aws, true).map(|action| action.group);
         assert_eq!(group(Node).unwrap(), "workers.c.example.com");

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_is_written_in_one_way() {
+    fn a_number_has_one_valid_form() {
         let number = |text| IdForm::Number.parse(text);
         assert_eq!(number("4711"), Some(MachineId::Number(4711)));
         assert_eq!(number("999999999999999999"), Some(MachineId::Number(999_999_999_999_999_999)));
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_uuid_is_written_in_one_way() {
+    fn a_uuid_has_one_valid_form() {
         let uuid = |text: &str| IdForm::Uuid.parse(text);
         for text in [
             IdForm::Uuid.example(),
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn an_example_is_a_good_one() {
+    fn the_examples_are_valid_ids() {
         for form in [IdForm::Number, IdForm::Uuid] {
             assert_eq!(form.parse(form.example()).map(|id| id.to_string()).as_deref(), Some(form.example()));
         }

@@ -113,7 +113,7 @@ mod tests {
     const SOURCE: Source<'static> = Source { machine: "i-1", wanted: "prefix", to_do: "give it one" };
 
     #[test]
-    fn the_one_range_is_taken_as_it_is_written() {
+    fn the_only_range_is_returned_unchanged() {
         for range in ["2001:db8::/80", "2600:1900:4000:1:0:1::/96", "10.1.0.0/24", "fd00::1/128", "0.0.0.0/0"]
         {
             assert_eq!(SOURCE.only(&[range.to_owned()]).unwrap(), [range]);
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn none_and_several_are_told_apart_and_what_to_do_is_said() {
+    fn no_range_and_several_ranges_are_errors_with_advice() {
         let none = SOURCE.only(&[]).unwrap_err().to_string();
         assert_eq!(none, "the pods of i-1 get no addresses: the machine has no prefix; give it one");
         let several = SOURCE.only(&["::1/80".to_owned(), "::2/80".to_owned()]).unwrap_err().to_string();
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_is_for_one_version_and_sets_the_first_range_apart() {
+    fn a_patch_has_the_version_and_both_range_fields() {
         assert_eq!(NodePatch::of(None, vec![]), None);
         let ranges = vec!["2001:db8::/80".to_owned(), "10.0.0.0/24".to_owned()];
         let patch = NodePatch::of(None, ranges.clone()).unwrap();

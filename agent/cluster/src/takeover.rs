@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_upstream_has_to_do_itself_leaves_it_the_port_too() {
+    fn unsupported_work_leaves_everything_to_upstream() {
         for cloud in ["aws", "azure", "digitalocean", "gce", "hetzner", "linode", "scaleway"] {
             for more in [
                 "enableCloudIPAM: false",
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_stays_where_another_pod_than_upstreams_publishes_it() {
+    fn a_name_survives_if_another_pod_publishes_it() {
         const NAME: &str = "kops-controller.internal.c.example.com";
         let pod = |node: &str, internal_names: &str| Pod {
             node: node.into(),

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restart_of_kubelet_or_the_runtime_disrupts_and_a_start_does_not() {
+    fn restarts_but_not_starts_of_kubelet_or_the_runtime_disrupt() {
         for unit in [KUBELET, CONTAINER_RUNTIME] {
             assert_eq!(of(vec![step(Kind::Unit, unit, Action::Restart, restart())]), [unit]);
             assert_eq!(of(vec![step(Kind::Unit, unit, Action::Change, vec![Change::Stop])]), [unit]);
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_pod_of_the_api_server_or_etcd_disrupts() {
+    fn changed_pods_of_the_api_server_or_etcd_disrupt() {
         for (path, name) in [(API_SERVER, "kube-apiserver"), (ETCD, "etcd-main")] {
             assert_eq!(of(vec![step(Kind::File, path, Action::Change, write())]), [name]);
             assert_eq!(of(vec![step(Kind::File, path, Action::Restart, restart())]), [name], "a key of it");
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_with_which_a_unit_is_restarted_by_command_disrupts() {
+    fn a_file_whose_command_restarts_a_unit_disrupts() {
         let run = |unit: &str| {
             let command = ["systemctl", "restart", unit].map(str::to_owned).into();
             vec![Change::Write { diff: String::new() }, Change::Run { command }]
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn before_a_server_is_asked_a_control_plane_is_known_by_its_etcd() {
+    fn the_shown_group_depends_on_whether_the_node_runs_etcd() {
         let mut desired = DesiredState::default();
         desired.add(File::text("/etc/kubernetes/manifests/kube-proxy.manifest", ""));
         assert_eq!(shown_group(&desired, "nodes"), "nodes");

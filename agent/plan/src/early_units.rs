@@ -25,7 +25,7 @@ mod tests {
     use crate::resource::{File, Unit};
 
     #[test]
-    fn it_is_the_unit_and_what_it_reads() {
+    fn the_early_part_is_protokubes_unit_and_its_files() {
         let mut desired = DesiredState::default();
         desired.add(Unit::new("kubelet.service", "[Unit]").restarted_by_files(["/kubelet"]));
         for path in ["/kubelet", "/protokube", "/environment"] {

@@ -361,18 +361,18 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_is_found_wherever_it_stands_even_if_one_change_of_its_field_is_refused() {
+    fn a_flag_is_found_in_every_resource() {
         assert_eq!(origins("--port"), [("--port=99".into(), vec!["spec: port".into()])]);
         assert_eq!(origins("--host"), [("--host=\"h".into(), vec!["facts: host".into()])]);
     }
 
     #[test]
-    fn a_flag_is_found_as_a_field_too() {
+    fn a_flag_is_also_found_as_a_configuration_field() {
         assert_eq!(origins("--max-ports"), [("maxPorts: 99".into(), vec!["spec: port".into()])]);
     }
 
     #[test]
-    fn free_text_is_not_shown_and_its_origin_is() {
+    fn free_text_is_hidden_but_its_origin_is_shown() {
         let decide = |values: &[Value]| {
             let secret = values[0]["secret"].as_str()?;
             let mut state = DesiredState::default();
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_need_no_explanation() {
+    fn comments_have_no_lines() {
         assert!(origins("x.service").iter().all(|(text, _)| !text.starts_with('#')));
     }
 

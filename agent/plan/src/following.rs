@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_whose_user_data_pins_nothing_has_nothing_to_follow() {
+    fn user_data_without_a_hash_leaves_nothing_to_follow() {
         let after = |follow: Follow| Followed::after(None, &boot("", "x"), &follow, boot("", "x"));
         assert_eq!(after(Follow::Newest), Ok(None));
         assert_eq!(
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn the_memory_of_a_node_is_bounded() {
+    fn the_number_of_remembered_configurations_is_limited() {
         let mut followed = None;
         for number in 0..MOST_PAST + 10 {
             followed = newest(followed.as_ref(), &number.to_string()).unwrap();
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn other_user_data_and_the_wish_to_go_back_end_it() {
+    fn new_user_data_ends_following() {
         let followed = newest(None, "b=").unwrap().unwrap();
         let in_effect = |user_data: &BootConfig, follow: Follow| {
             Followed::in_effect(Some(&followed), user_data, &follow).nodeup_config_hash.clone()
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn an_authority_that_was_dropped_comes_back_only_with_the_hash() {
+    fn a_dropped_authority_returns_only_with_a_named_hash() {
         let (one, two) = (certificate("one"), certificate("two"));
         let both = one.clone() + &two;
         let user_data = boot("a=", &one);
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_takes_nothing_of_another_node_nor_of_strangers() {
+    fn a_boot_config_for_another_node_or_of_unknown_authorities_is_rejected() {
         let (one, two) = (certificate("one"), certificate("two"));
         let ours = boot("a=", &one);
         for (field, served) in [

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn the_clients_of_the_api_server_wait_for_it_with_their_images_known() {
+    fn clients_of_the_api_server_wait_with_their_images() {
         let late = late(&desired(&control_plane(|_| {})).unwrap());
         let names: Vec<&str> = late.manifests.iter().map(|manifest| manifest.name.as_str()).collect();
         assert_eq!(
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn images_are_known_by_the_names_that_containerd_has_them_by() {
+    fn images_have_containerds_names() {
         for (image, name) in [
             ("registry.k8s.io/kube-scheduler:v1.36.3", "registry.k8s.io/kube-scheduler:v1.36.3"),
             (
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_waits_where_there_is_no_api_server_and_nothing_that_is_there_already() {
+    fn no_pod_waits_without_an_api_server_or_without_changes() {
         assert_eq!(late(&desired(&api_server(|_| {})).unwrap()).manifests, BTreeSet::new());
 
         let desired = desired(&control_plane(|_| {})).unwrap();

@@ -64,14 +64,14 @@ mod tests {
     }
 
     #[test]
-    fn only_a_machine_that_is_no_node_gets_packages_before_all_is_verified() {
+    fn only_a_new_machine_installs_packages_beside_images() {
         let plan = plan(vec![package(), File::text("/etc/x", "").into()]);
         assert_eq!(installing(&plan, Machine::NotYetANode), Installing::BesideImages);
         assert_eq!(installing(&plan, Machine::Node), Installing::InTheirStage);
     }
 
     #[test]
-    fn a_repository_that_is_added_comes_first() {
+    fn packages_wait_for_an_added_repository() {
         let source = PackageSource { name: "x".into(), keyring: "https://x/key".into(), sources: vec![] };
         let plan = plan(vec![package(), source.into()]);
         for machine in [Machine::NotYetANode, Machine::Node] {
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_begun_where_no_package_is_missing() {
+    fn without_missing_packages_nothing_is_installed() {
         let plan = plan(vec![File::text("/etc/x", "").into()]);
         for machine in [Machine::NotYetANode, Machine::Node] {
             assert_eq!(installing(&plan, machine), Installing::Nothing);

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn the_diff_of_a_manifest_tells_that_a_variable_changes_and_not_to_what() {
+    fn the_diff_of_a_manifest_hides_values_of_variables() {
         let variables = |text| Text { text, free_text: Some(&FreeText::Variables) };
         let (before, after) = (pod("hunter2", "a:1"), pod("correcthorse", "a:2"));
         let shown = diff("/m", variables(&before), variables(&after)).unwrap();
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_free_text_are_hidden_and_the_others_are_shown() {
+    fn only_lines_of_free_text_are_hidden() {
         let (old, new) = (FreeText::Lines([1].into()), FreeText::Lines([1, 2].into()));
         let before = Text { text: "a = 1\nauth = \"hunter2\"\nb = 1\n", free_text: Some(&old) };
         let after =
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_an_origin_is_shown_whatever_it_is_called_and_whoever_may_read_it() {
+    fn typed_fields_are_shown_whatever_their_name_and_mode() {
         let text = "DAEMON_ARGS=\"--authorization-rbac-super-user=admin --token-ttl=1h --kubeconfig=/var/lib/a\"\npassword = \"x\"\n";
         assert!(
             diff("/c", typed(""), typed(text)).unwrap().contains("--authorization-rbac-super-user=admin")
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn of_resources_free_text_and_logins_are_hidden() {
+    fn free_text_and_logins_of_resources_are_hidden() {
         let mut whole = DesiredState::default();
         whole.add(File { free_text: Some(FreeText::Whole), ..File::text("/etc/a", "hunter2\n") });
         whole.add(File {

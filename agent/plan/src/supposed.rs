@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_all_machines_are_told_is_told_once() {
+    fn a_problem_of_all_machines_is_reported_once() {
         let problems = told(|_, problems| {
             problems.add("a", "is wrong");
             problems.warn("b", "does nothing");
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_some_are_told_is_a_warning_that_names_them() {
+    fn a_problem_of_some_machines_is_a_warning_that_names_them() {
         let problems = told(|facts, problems| {
             problems.add("a", "is wrong");
             if facts.arch == Architecture::Arm64 && facts.distro.id == "debian" {
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_warning_of_some_names_them() {
+    fn a_warning_of_some_machines_names_them() {
         let problems = told(|facts, problems| match facts.distro.id.as_str() {
             "amzn" => problems.add("a", "is wrong"),
             "debian" if facts.distro.version_id == "11" => problems.warn("b", "is old"),
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_each_is_told_in_its_own_words_is_a_problem() {
+    fn different_problems_of_all_machines_stay_problems() {
         let problems = told(|facts, problems| problems.add("a", format!("is wrong on {}", facts.arch)));
         assert!(problems.to_string().starts_with("a: is wrong on amd64 (on amzn, centos,"), "{problems}");
         assert!(problems.warnings().is_empty());

@@ -140,7 +140,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_step_waited_for_what_ended_last_before_it() {
+    fn a_step_waited_for_the_last_step_that_ended_before_it() {
         let waited: Vec<_> =
             boot().steps.into_iter().map(|step| (step.name, step.waited_for.unwrap_or_default())).collect();
         let waited: Vec<(&str, &str)> = waited.iter().map(|(a, b)| (a.as_str(), b.as_str())).collect();
@@ -158,7 +158,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_floor_is_the_longer_of_packages_and_downloads_and_then_the_units() {
+    fn the_lower_bound_is_the_longer_of_packages_and_downloads_plus_units() {
         assert_eq!(boot().floor_us, 4_000_000 + 800_000);
         let slow = [step("downloads", Work::Downloads, 0, 9000), step("packages", Work::Packages, 0, 4000)];
         assert_eq!(floor_us(&slow), 9_000_000);
@@ -166,14 +166,14 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_longest_come_first() {
+    fn the_longest_steps_come_first() {
         let boot = boot();
         let names: Vec<&str> = longest(&boot.steps).iter().map(|step| step.name.as_str()).collect();
         assert_eq!(names, ["packages", "downloads", "start containerd.service"]);
     }
 
     #[test]
-    fn the_last_run_is_remembered_and_the_last_that_changed_something() {
+    fn the_last_run_and_the_last_run_with_changes_are_recorded() {
         let idle = |at: &str| Timeline { ended_at: at.into(), changes: 0, steps: vec![], ..boot() };
         let runs = Timelines::default().with(boot());
         assert_eq!(runs.runs, [boot()]);

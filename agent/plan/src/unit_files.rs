@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn drop_ins_are_told_from_other_files() {
+    fn drop_ins_are_recognized_by_path() {
         let file = |path: &str| ResourceId::new(Kind::File, path);
         let drop_in = |path: &str| drop_in_of(&file(path)).map(str::to_owned);
         assert_eq!(drop_in("/etc/systemd/system/a.service.d/b.conf").as_deref(), Some("a.service"));

@@ -19,7 +19,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_of_a_second_is_left_out() {
+    fn fractions_of_a_second_are_dropped() {
         let at = OffsetDateTime::UNIX_EPOCH + time::Duration::milliseconds(1999);
         assert_eq!(timestamp(at), "1970-01-01T00:00:01Z");
     }

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deployment_serves_once_its_new_revision_alone_is_available() {
+    fn a_deployment_serves_once_only_its_new_revision_is_available() {
         let of = |status: Value| problem(&live("Deployment", &json!({"replicas": 2}), &status));
         assert!(of(json!({})).unwrap().contains("has not processed its last change"));
         let old = available(&json!({"observedGeneration": 1, "replicas": 2, "updatedReplicas": 2}));
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_set_may_lack_what_its_strategy_allows() {
+    fn a_daemon_set_may_lack_as_many_pods_as_its_strategy_allows() {
         let of = |spec: &Value, scheduled: i64, updated: i64, available: i64| {
             let status = json!({"observedGeneration": 2, "desiredNumberScheduled": scheduled,
                 "updatedNumberScheduled": updated, "numberAvailable": available});
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn other_kinds_serve_by_their_replicas_or_by_nothing() {
+    fn other_kinds_serve_by_their_replicas_or_always() {
         let status = |ready: i64, updated: i64| json!({"observedGeneration": 2, "readyReplicas": ready, "updatedReplicas": updated});
         let three = json!({"replicas": 3});
         assert_eq!(problem(&live("StatefulSet", &three, &status(3, 3))), None);
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_wait_for_a_port_of_the_host_that_another_workload_has() {
+    fn pods_wait_for_a_host_port_of_another_workload() {
         let of = |replicas: i64, host_network: bool, port: &Value| {
             let spec = json!({"hostNetwork": host_network, "containers": [{"name": "c", "ports": [port]}]});
             live("Deployment", &json!({"template": {"spec": spec}}), &json!({"replicas": replicas}))

@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_proof_is_upstreams() {
+    fn the_proof_equals_upstreams() {
         let secret: Vec<u8> = (0..16).collect();
         let random: Vec<u8> = (16..32).collect();
         assert_eq!(
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_have_the_bytes_of_protocol_buffers_behind_their_length() {
+    fn messages_are_length_prefixed_protocol_buffers() {
         let challenge = Challenge { id: "ab".into(), random: vec![1, 2, 3] };
         assert_eq!(hex::encode(challenge.encode()), "00000000090a0261621203010203");
         assert_eq!(Challenge::decode(&challenge.encode()).unwrap(), challenge);
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_adds_is_passed_over_and_what_is_none_is_refused() {
+    fn unknown_fields_are_skipped_and_malformed_messages_rejected() {
         // A number, eight bytes, four bytes and a string, all in unknown fields.
         let more = [0x18, 0x96, 0x01, 0x21, 0, 0, 0, 0, 0, 0, 0, 0, 0x2d, 0, 0, 0, 0, 0x32, 0, 0x0a, 1, b'a'];
         let mut frame = vec![0, 0, 0, 0, more.len() as u8];
@@ -215,14 +215,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_comes_is_read_or_refused(frame in proptest::collection::vec(any::<u8>(), 0..64)) {
+        fn decoding_arbitrary_bytes_never_panics(frame in proptest::collection::vec(any::<u8>(), 0..64)) {
             if let Ok(challenge) = Challenge::decode(&frame) {
                 prop_assert_eq!(Challenge::decode(&challenge.encode()).unwrap(), challenge);
             }
         }
 
         #[test]
-        fn what_is_sent_is_what_comes(id in ".{0,200}", random in proptest::collection::vec(any::<u8>(), 0..300)) {
+        fn a_challenge_survives_encoding_and_decoding(id in ".{0,200}", random in proptest::collection::vec(any::<u8>(), 0..300)) {
             let challenge = Challenge { id, random };
             prop_assert_eq!(Challenge::decode(&challenge.encode()).unwrap(), challenge);
         }

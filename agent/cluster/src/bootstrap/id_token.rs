@@ -43,7 +43,7 @@ mod tests {
     const BY_UUID: IdToken = IdToken { prefix: "x-uuid ", machine: "instance", form: IdForm::Uuid };
 
     #[test]
-    fn a_token_is_a_plain_id_behind_the_prefix_of_its_cloud() {
+    fn a_token_is_the_clouds_prefix_and_an_id() {
         for (tokens, other) in [(BY_NUMBER, BY_UUID), (BY_UUID, BY_NUMBER)] {
             let id = tokens.form.example();
             let token = format!("{}{id}", tokens.prefix);

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_spells_or_adds_is_understood() {
+    fn field_names_ignore_case_and_unknown_fields_are_ignored() {
         let request = BootstrapRequest::parse(
             br#"{"APIVersion":"bootstrap.kops.k8s.io/v1alpha1","CERTS":null,"more":1,"challenge":{"challengeSecret":"AAE="}}"#,
         )
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_request_is_refused_and_not_repeated() {
+    fn malformed_requests_are_rejected_without_their_content() {
         for (body, expected) in [
             ("secret", "JSON object"),
             ("[]", "JSON object"),
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_names_more_than_a_node_has_is_refused() {
+    fn a_request_with_too_many_names_is_rejected() {
         let names = |count: usize| (0..count).map(|number| (number.to_string(), String::new())).collect();
         let read = |certs: usize, keypairs: usize| {
             let request = BootstrapRequest::for_certs(names(certs), names(keypairs));
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_read_as_upstream_writes_it() {
+    fn a_response_in_upstreams_form_is_read() {
         let response = BootstrapResponse::parse(
             br#"{"Certs":{"kubelet":"PEM"},"nodeConfig":{"nodeupConfig":"a: b\n","nodeSecrets":{"dockerconfig":"e30="}}}"#,
         )

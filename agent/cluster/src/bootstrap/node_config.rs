@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_name_of_a_group_becomes_a_path() {
+    fn only_valid_group_names_become_paths() {
         assert_eq!(
             nodeup_config_file(InstanceGroupRole::Node, "nodes-1.eu").as_deref(),
             Some("igconfig/node/nodes-1.eu/nodeupconfig.yaml")

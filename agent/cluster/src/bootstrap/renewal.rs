@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_is_of_the_instance_that_its_provider_id_names() {
+    fn a_node_belongs_to_the_instance_in_its_provider_id() {
         let id = "i-0123456789abcdef0";
         let (on_gce, on_hetzner) = ("gce://p/us-test1-a/n", "hcloud://4711");
         for (provider_id, instance) in

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_has_its_instances_name_is_believed() {
+    fn a_node_with_its_instances_name_is_accepted() {
         let identity = identify(ID, &instance(), &cluster(false)).unwrap();
         assert_eq!(identity.instance_group, "nodes");
         assert_eq!(
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_may_have_the_name_that_its_instance_has_in_dns() {
+    fn a_node_may_have_its_instances_dns_name() {
         let instance = Ec2Instance { private_dns_name: "ip-10-0-9-9.corp.example.com".into(), ..instance() };
         for use_ip_based_node_names in [false, true] {
             let cluster = cluster(use_ip_based_node_names);
@@ -351,14 +351,14 @@ mod tests {
     }
 
     #[test]
-    fn a_spot_instance_says_so() {
+    fn a_spot_instance_gets_its_label() {
         let spot = Ec2Instance { lifecycle: "spot".into(), ..instance() };
         let labels = identify(ID, &spot, &cluster(false)).unwrap().instance_labels;
         assert_eq!(labels["node-role.kubernetes.io/spot-worker"], "true");
     }
 
     #[test]
-    fn no_other_machine_is_believed() {
+    fn other_machines_are_rejected() {
         let without = |tag: &str| {
             let mut instance = instance();
             instance.tags.remove(tag);

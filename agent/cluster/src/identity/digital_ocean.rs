@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_droplet_of_the_cluster_is_of_its_group() {
+    fn a_droplet_of_the_cluster_has_the_group_of_its_tag() {
         let identity = identify_node("10.10.0.2", &droplet(), Some(&droplet()), CLUSTER).unwrap();
         assert_eq!(identity.instance_group, "nodes");
         assert_eq!(identity.noted_labels.keys().collect::<Vec<_>>(), ["node-role.kubernetes.io/node"]);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_droplet_of_others_or_of_no_group_or_that_does_not_run_is_refused() {
+    fn foreign_groupless_and_stopped_droplets_are_rejected() {
         for (tags, reason, is_definite) in [
             (vec!["KubernetesCluster:other", "kops-instancegroup:nodes"], "InstanceOfOtherCluster", true),
             (vec!["kops-instancegroup:nodes"], "InstanceOfOtherCluster", false),
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_whose_name_another_droplet_has_is_an_impostor_and_one_of_a_moved_droplet_is_not() {
+    fn only_a_node_with_another_droplets_name_is_an_impostor() {
         let moved = Droplet { private_ips: vec![IpAddr::from([10, 20, 0, 9])], ..droplet() };
         let refused = |droplet: &Droplet, namesake: Option<&Droplet>| {
             let refusal = identify_node("10.10.0.2", droplet, namesake, CLUSTER).unwrap_err();
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn the_role_is_that_of_its_tag_or_of_older_tags() {
+    fn the_role_comes_from_the_role_tag_or_older_tags() {
         assert_eq!(role(&["kops-instance-role:ControlPlane"]), ["node-role.kubernetes.io/control-plane"]);
         assert_eq!(role(&["kops-instance-role:APIServer"]), ["node-role.kubernetes.io/api-server"]);
         assert!(role(&["kops-instance-role:Bastion"]).is_empty());
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_droplet_is_of_the_cluster_in_its_name_where_clusters_share_a_tag() {
+    fn the_droplets_name_decides_between_clusters_with_the_same_tag() {
         let called = |name: &str, cluster: &str| {
             let droplet = Droplet { name: name.into(), ..droplet() };
             droplet.identify(cluster).map_err(|refusal| (refusal.reason(), refusal.is_definite()))

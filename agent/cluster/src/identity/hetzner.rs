@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_running_server_of_the_cluster_is_of_its_group() {
+    fn a_running_server_has_the_group_of_its_label() {
         assert_eq!(server().identify(CLUSTER).unwrap().instance_group, "nodes");
         let starting = HetznerServer { status: "starting".into(), ..server() };
         assert!(starting.identify(CLUSTER).is_ok());
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_has_its_servers_name_gets_what_kops_noted_there() {
+    fn a_node_gets_the_labels_that_kops_recorded() {
         let mut server = server();
         for (key, value) in [
             (INSTANCE_ROLE_LABEL, "Node"),
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_whose_name_another_server_has_is_an_impostor_and_one_of_a_renamed_server_is_not() {
+    fn only_a_node_with_another_servers_name_is_an_impostor() {
         let renamed = HetznerServer { name: "web-7".into(), ..server() };
         let refused = |server: &HetznerServer, namesake: Option<&HetznerServer>| {
             let refusal = identify_node("nodes-1a2b", server, namesake, CLUSTER).unwrap_err();
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_of_others_or_of_no_group_or_that_does_not_run_is_refused() {
+    fn foreign_groupless_and_stopped_servers_are_rejected() {
         let other = |server: &mut HetznerServer| {
             server.labels.insert(CLUSTER_LABEL.into(), "other.example.com".into());
         };

@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_the_host_of_its_name_and_of_its_group() {
+    fn a_node_is_identified_as_the_host_of_its_name() {
         let identity = identify("vm1", Some(&host())).unwrap();
         assert_eq!(identity.instance_group, "nodes-main");
         assert_eq!(identity.proven_labels["kops.k8s.io/instancegroup"], "nodes-main");

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instance_of_the_cluster_is_of_its_group() {
+    fn an_instance_of_the_cluster_has_the_group_of_its_tag() {
         let own = instance();
         let identity = identify_node("nodes-1a2b3c4d5e6f7a8b", &own, Some(&own), CLUSTER).unwrap();
         assert_eq!(identity.instance_group, "nodes");
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_provider_id_may_say_the_region_and_then_the_right_one() {
+    fn a_provider_id_may_contain_the_correct_region() {
         let id = |text: &str| PROVIDER_IDS.id(text).map(|id| id.to_string());
         for provider_id in ["linode://4711", "linode:///4711", "linode://de-fra-2/4711"] {
             assert_eq!(id(provider_id).unwrap(), "4711", "{provider_id}");
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instance_of_others_or_of_no_group_or_that_does_not_run_is_refused() {
+    fn foreign_groupless_and_stopped_instances_are_rejected() {
         let own = "kops.k8s.io/cluster:c.example.com";
         let group = "kops.k8s.io/instance-group:nodes";
         for (tags, reason, is_definite) in [
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_whose_name_another_instance_has_is_an_impostor_and_one_of_a_renamed_instance_is_not() {
+    fn only_a_node_with_another_instances_name_is_an_impostor() {
         let own = instance();
         let victim = LinodeInstance { id: 1, label: "control-plane-3c4d".into(), ..instance() };
         let refused = |instance: &LinodeInstance, namesake: Option<&LinodeInstance>| {
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_are_upstreams_but_for_those_that_the_api_server_does_not_take() {
+    fn labels_equal_upstreams_except_invalid_ones() {
         let labels = instance().noted_labels();
         let expected = [
             ("kops.k8s.io/cluster", CLUSTER),

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_node_says_of_itself_fills_no_log() {
+    fn texts_from_a_node_are_cut_and_escaped() {
         let long = "x\n".repeat(100_000);
         let of_aws = format!("aws:///{long}/i-0123456789abcdef0");
         let on_gce = gce::GceCluster { name: "c".into(), project: "p".into(), region: "r".into() };

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_of_the_cluster_is_of_its_group() {
+    fn a_server_of_the_cluster_has_the_group_that_kops_recorded() {
         let own = server();
         let identity = identify_node("nodes-1a2b3c", &own, Some(&own), NAME).unwrap();
         assert_eq!((identity.instance_group.as_str(), identity.noted_labels.len()), ("nodes", 0));
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_called_back_at_an_address_of_its_own_in_the_clusters_network() {
+    fn the_address_is_in_the_clusters_network_and_not_floating() {
         let called_back_at = |server: &OpenstackServer| server.called_back_at().map(|ip| ip.to_string());
         assert_eq!(called_back_at(&server()).as_deref(), Some("10.0.0.2"));
         let of = |take: fn(&ServerAddress) -> bool| {
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_are_noted_down_as_upstream_reads_them() {
+    fn recorded_labels_are_read_as_upstream_reads_them() {
         let label = |key: &str| format!("{NODE_LABEL}{key}");
         let kops = label("kops.k8s.io_instancegroup");
         let (many, bad, own) = (label("a_b_c"), label("bad"), label("tier"));
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_of_others_or_of_no_group_or_that_does_not_run_is_refused() {
+    fn foreign_groupless_and_stopped_servers_are_rejected() {
         let (own, group) = ((CLUSTER, NAME), (INSTANCE_GROUP, "nodes"));
         for (metadata, reason, is_definite) in [
             (vec![(CLUSTER, "c.example.com.au"), group], "InstanceOfOtherCluster", true),
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_whose_name_another_server_has_is_an_impostor() {
+    fn a_node_with_another_servers_name_is_an_impostor() {
         let own = server();
         let victim = OpenstackServer {
             id: IdForm::Uuid.parse("00000000-0000-4000-8000-000000000001").unwrap(),

@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn two_ways_to_write_a_provider_id_name_one_machine() {
+    fn two_forms_of_a_provider_id_name_one_machine() {
         let uuid = "5c89f7b6-01a0-4eaa-ac03-85cd43d82eeb";
         let openstack = [format!("openstack:///{uuid}"), format!("openstack://{uuid}")];
         let linode = ["linode://4711", "linode:///4711", "linode://de-fra-2/4711"];

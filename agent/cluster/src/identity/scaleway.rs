@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_of_the_cluster_is_of_its_group() {
+    fn a_server_of_the_cluster_has_the_group_that_kops_recorded() {
         let own = server();
         let identity = identify_node("nodes-fr-par-1-0", &own, Some(&own), CLUSTER).unwrap();
         assert_eq!((identity.instance_group.as_str(), identity.noted_labels.len()), ("nodes", 0));
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_control_plane_has_a_label_noted_down() {
+    fn only_control_planes_have_a_recorded_label() {
         for (role, label) in
             [("ControlPlane", "control-plane"), ("Node", "node"), ("APIServer", "api-server")]
         {
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_of_others_or_of_no_group_or_that_does_not_run_is_refused() {
+    fn foreign_groupless_and_stopped_servers_are_rejected() {
         let own = "noprefix=kops.k8s.io/cluster=c.example.com";
         let group = "noprefix=kops.k8s.io/instance-group=nodes";
         for (tags, reason, is_definite) in [
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_whose_name_another_server_has_is_an_impostor_and_one_of_a_renamed_server_is_not() {
+    fn only_a_node_with_another_servers_name_is_an_impostor() {
         let own = server();
         let victim = ScalewayServer {
             id: IdForm::Uuid.parse("00000000-0000-4000-8000-000000000001").unwrap(),

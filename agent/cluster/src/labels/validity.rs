@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_that_is_none_is_left_out_and_the_others_are_set() {
+    fn invalid_labels_are_dropped_and_the_others_are_set() {
         let observed = ObservedNode {
             labels: labels(&[("team", "old"), ("dropped", "1")]),
             written_by_us: ["team", "dropped"].map(str::to_owned).into(),
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_are_those_that_the_api_server_takes() {
+    fn validity_follows_the_api_servers_rules() {
         let long = "a".repeat(LONGEST + 1);
         let long_prefix = format!("{}b/c", "a.".repeat(LONGEST_PREFIX / 2 + 1));
         let (long, long_prefix) = (long.as_str(), long_prefix.as_str());

@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn a_minor_of_kubelet_and_a_major_of_containerd_drain_and_nothing_else_does() {
+    fn only_minor_kubelet_and_major_containerd_upgrades_drain() {
         let present = versions("v1.35.2", "containerd://1.7.28");
         for (kubelet, containerd, expected) in [
             ("1.35.2", "1.7.28", Some(false)),

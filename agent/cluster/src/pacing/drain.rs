@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_cordon_of_a_run_is_taken_back() {
+    fn only_a_runs_cordon_is_removed() {
         let open = node(&Value::Null, &Value::Null);
         let cordoned = open.cordoned("now").unwrap();
         assert_eq!(cordoned["spec"]["unschedulable"], true);

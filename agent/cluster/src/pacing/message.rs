@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_says_what_and_how_many_and_no_more() {
+    fn a_request_has_only_an_action_and_a_number() {
         let parse = |text: &str| SlotRequest::parse(text.as_bytes());
         let expected = SlotRequest { action: SlotAction::Acquire, max_unavailable: 2 };
         assert_eq!(parse(r#"{"action":"acquire","maxUnavailable":2}"#), Ok(expected));

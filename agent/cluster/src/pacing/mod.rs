@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn control_planes_are_one_group_and_workers_that_of_their_label() {
+    fn control_planes_are_one_group_and_workers_have_their_labels_group() {
         let of = |pairs: &[(&str, &str)]| group_of(&labels(pairs));
         assert_eq!(of(&[(INSTANCE_GROUP, "nodes-a")]).as_deref(), Some("nodes-a"));
         let control_plane = [(INSTANCE_GROUP, "control-plane-a"), (CONTROL_PLANE_LABEL, "")];
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_is_a_slot_of_one_group_only() {
+    fn a_lease_belongs_to_one_group() {
         assert_eq!(lease_name("nodes", 0), "kops-agent-disruption.nodes.0");
         assert_eq!(number_of("kops-agent-disruption.nodes.12", "nodes"), Some(12));
         for (lease, group) in [

@@ -123,7 +123,7 @@ mod tests {
     const NOW: i64 = 1_800_000_000;
 
     #[test]
-    fn what_a_killed_run_has_left_counts_until_it_expires() {
+    fn the_slot_of_a_killed_run_counts_until_it_expires() {
         let left = Slot { renewed: NOW - 58 * 60, ..held(0, "a", NOW - 59 * 60) };
         let again = Decision::Hold { number: 0, acquired: NOW, held_before: 60 + LEASE_SECONDS };
         // A renewal gets the same decision, however long the API server was unreachable.
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_that_never_renews_and_acquires_again_once_its_lease_has_ended_has_to_rest() {
+    fn a_holder_that_lets_its_leases_expire_must_rest_too() {
         let (mut slot, mut now) = (held(0, "a", NOW), NOW);
         let had = loop {
             now += LEASE_SECONDS + 1;
@@ -179,7 +179,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_times_a_holder_chooses_others_have_the_slot_for_half_of_the_time(
+        fn no_holder_can_have_the_slot_for_more_than_half_of_the_time(
             steps in proptest::collection::vec((
                 prop_oneof![
                     4 => LEASE_SECONDS - 1..=LEASE_SECONDS + 2,
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_free_slot_is_taken_and_one_that_is_held_is_waited_for() {
+    fn a_free_slot_is_granted_and_a_held_one_is_busy() {
         assert_eq!(decide(&[], "a", Acquire, 1, NOW), new(0));
         let b = held(0, "b", NOW - 60);
         assert_eq!(decide(from_ref(&b), "a", Acquire, 1, NOW), Decision::Busy(vec![b.clone()]));
@@ -238,14 +238,14 @@ mod tests {
     }
 
     #[test]
-    fn what_counts_is_how_many_are_held_and_not_their_numbers() {
+    fn the_number_of_held_slots_counts_and_not_their_numbering() {
         let c = held(4, "c", NOW);
         assert_eq!(decide(from_ref(&c), "a", Acquire, 1, NOW), Decision::Busy(vec![c.clone()]));
         assert_eq!(decide(&[c, let_go(held(0, "b", NOW))], "a", Acquire, 2, NOW), new(0));
     }
 
     #[test]
-    fn a_node_has_its_own_slot_back_at_once_and_never_a_second_one() {
+    fn a_node_gets_its_own_slot_again_and_never_a_second() {
         let own = held(1, "a", NOW - 60);
         let slots = [held(0, "b", NOW), own];
         let same = Decision::Hold { number: 1, acquired: NOW - 60, held_before: 0 };
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_that_has_expired_is_not_renewed_and_may_be_taken_again() {
+    fn an_expired_slot_cannot_be_renewed_but_acquired_again() {
         let slots = [expired(held(0, "a", NOW - 600))];
         assert_eq!(decide(&slots, "a", Renew, 1, NOW), Decision::HasNone);
         let again = Decision::Hold { number: 0, acquired: NOW, held_before: 600 };
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_has_had_one_for_too_long_gives_others_their_turn() {
+    fn a_node_that_held_slots_for_too_long_must_rest() {
         let own = held(0, "a", NOW - LONGEST_HELD);
         let resting = Decision::Resting { until: NOW + REST_SECONDS };
         for action in [Acquire, Renew] {
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_held_in_several_runs_adds_up() {
+    fn holds_of_several_runs_add_up() {
         let own = Slot { held_before: LONGEST_HELD - 100, ..held(0, "a", NOW - 60) };
         let kept = Decision::Hold { number: 0, acquired: NOW - 60, held_before: LONGEST_HELD - 100 };
         assert_eq!(decide(from_ref(&own), "a", Renew, 1, NOW), kept);

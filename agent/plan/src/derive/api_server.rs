@@ -113,7 +113,7 @@ mod tests {
     use kops_agent_spec::Secret;
 
     #[test]
-    fn little_of_the_api_reaches_its_nodes() {
+    fn only_needed_fields_of_the_api_reach_nodes() {
         let store = Store::of(
             "masterPublicName: api.example.com, additionalSans: [a], api: {dns: {}, loadBalancer: {type: Public, useForInternalApi: true}}, authentication: {aws: {image: x}}",
             "role: Master",
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn the_encryption_config_is_known_by_its_hash_and_must_be_there() {
+    fn a_missing_encryption_config_is_a_problem() {
         let mut store = Store::of("encryptionConfig: true", "role: APIServer");
         let mut problems = Problems::default();
         encryption_config_secret_hash(&store.inputs(), &mut problems);
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spec_that_is_not_completed_is_told() {
+    fn an_incomplete_spec_is_a_problem() {
         let store = Store::of("", "role: Master");
         let mut problems = Problems::default();
         api_server_config(&store.inputs(), &mut problems);

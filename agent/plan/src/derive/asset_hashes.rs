@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_read_or_named() {
+    fn malformed_lines_are_reported_by_number() {
         let hash = "AB".repeat(32);
         let hashes = KnownHashes::parse(&format!("# mine\n\n{hash}  https://a/b\n")).unwrap();
         assert_eq!(hashes.sha256("https://a/b", "https://mirror/b"), Some("ab".repeat(32)));

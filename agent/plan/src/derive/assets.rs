@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_of_metal_has_no_clouds_credential_provider() {
+    fn machines_without_a_cloud_download_no_credential_provider() {
         let urls = downloads(
             "labels: {alpha.kops.k8s.io/cloud: metal}, containerd: {skipInstall: true}",
             "role: Node",
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn a_build_of_kubernetes_brings_its_images() {
+    fn custom_kubernetes_builds_download_their_images() {
         let store = Store::of("kubernetesVersion: 'https://host/ci/v1.36.0-alpha.1+abc'", "role: Master");
         let mut problems = Problems::default();
         let (assets, images) = assets_and_images(&store.inputs(), &mut problems);
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn the_users_own_packages_need_url_and_hash() {
+    fn users_packages_need_url_and_hash() {
         let hash = "ab".repeat(32);
         let store = Store::of(
             &format!(
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_are_held_back_and_control_planes_are_not() {
+    fn only_workers_keep_the_older_version_during_an_upgrade() {
         for (role, version) in [("Node", "1.33.5"), ("Master", "1.34.1"), ("APIServer", "1.34.1")] {
             let store = Store::of("", &format!("role: {role}"));
             let inputs = Inputs { worker_kubernetes_version: Some("1.33.5"), ..store.inputs() };
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_is_wrong_is_told_at_once() {
+    fn all_problems_are_reported_together() {
         let store = Store::of(
             "kubernetesVersion: 1.31.0, assets: {fileRepository: nowhere}, containerd: {version: 1.7.0, runc: {packages: {urlAmd64: 'https://a/b', hashAmd64: abc}}}",
             "role: Node",

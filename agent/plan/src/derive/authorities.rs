@@ -124,7 +124,7 @@ mod tests {
     const CILIUM: &str = "etcdClusters: [{name: main}, {name: cilium}]";
 
     #[test]
-    fn every_role_knows_its_key_sets_only() {
+    fn each_role_gets_only_its_key_sets() {
         assert_eq!(names(CILIUM, "Bastion"), (vec![], vec![]));
         let (trusted, named) = names(CILIUM, "Node");
         assert_eq!((trusted, named), (vec!["etcd-clients-ca-cilium".into(), "kubernetes-ca".into()], vec![]));
@@ -148,14 +148,14 @@ mod tests {
     }
 
     #[test]
-    fn a_discovery_service_has_an_authority_of_its_own() {
+    fn a_discovery_service_has_its_own_authority() {
         let discovery = "serviceAccountIssuerDiscovery: {discoveryService: {url: 'https://d.example.com/u'}}";
         assert_eq!(names(discovery, "Master").1, ["discovery-ca", "service-account"]);
         assert_eq!(names(discovery, "APIServer").1, ["service-account"]);
     }
 
     #[test]
-    fn every_missing_key_set_is_told() {
+    fn every_missing_key_set_is_a_problem() {
         let store = Store::of("", "role: APIServer");
         let mut problems = Problems::default();
         cas_and_keypair_ids(&store.inputs(), &mut problems);

@@ -177,7 +177,7 @@ mod tests {
     const AWS: &str = "networkCIDR: 172.20.0.0/16, topology: {dns: {type: None}}";
 
     #[test]
-    fn on_aws_private_and_ipv6_addresses_are_told() {
+    fn on_aws_nodes_get_private_and_ipv6_addresses_of_the_api() {
         let known = ["name.elb.amazonaws.com", "2001:db8::1", "172.20.1.1", "52.1.1.1"];
         assert_eq!(told(AWS, "Node", &known), ["172.20.1.1", "2001:db8::1"]);
         assert!(told(AWS, "Master", &known).is_empty());
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn other_clouds_tell_what_can_be_reached() {
+    fn on_other_clouds_nodes_get_reachable_addresses_of_the_api() {
         let gce =
             "cloudProvider: gce, topology: {dns: {type: None}}, subnets: [{name: a, cidr: 10.0.0.0/16}]";
         assert_eq!(told(gce, "Node", &["10.0.1.1", "34.1.1.1"]), ["10.0.1.1"]);
@@ -200,7 +200,7 @@ mod tests {
 
     /// Source: `BuildConfig` and `selectControlPlaneIPs` in `pkg/nodemodel/nodeupconfigbuilder.go`.
     #[test]
-    fn on_every_cloud_machines_without_an_api_server_ask_kops_controller_and_the_others_read_the_store() {
+    fn only_machines_with_an_api_server_read_the_store() {
         const ADDRESSES: [&str; 2] = ["10.0.1.1", "34.1.1.1"];
         for (cloud, of_nodes, of_control_plane) in [
             ("cloudProvider: aws", &ADDRESSES[..1], &[][..]),
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn bastions_are_told_a_server_and_no_authority() {
+    fn bastions_get_a_server_without_an_authority() {
         let store = Store::of(AWS, "role: Bastion");
         let boot = boot_config(&store.inputs(), "hash").unwrap();
         let server = boot.config_server.unwrap();
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_told_with_the_name_to_expect() {
+    fn server_addresses_come_with_the_certificates_name() {
         let store = Store::of(AWS, "role: Bastion");
         let known = addresses(&["172.20.1.1", "2001:db8::1"]);
         let boot = boot_config(&Inputs { api_server_addresses: &known, ..store.inputs() }, "hash").unwrap();

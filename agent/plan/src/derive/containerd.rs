@@ -65,7 +65,7 @@ mod tests {
     use crate::derive::testing::Store;
 
     #[test]
-    fn the_groups_settings_win_and_keep_what_they_do_not_say() {
+    fn the_groups_settings_override_the_clusters() {
         let store = Store::of(
             "containerd: {logLevel: info, registryMirrors: {a: [x], b: [y]}}",
             "role: Node, containerd: {logLevel: debug, registryMirrors: {b: [z]}, version: 2.2.0}",
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disabled_gpu_is_told_with_its_driver() {
+    fn a_disabled_gpu_still_names_its_driver() {
         let store = Store::of(
             "containerd: {nvidiaGPU: {enabled: true}}",
             "role: Node, containerd: {nvidiaGPU: {enabled: false}}",

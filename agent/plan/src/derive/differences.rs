@@ -172,12 +172,12 @@ mod tests {
     }
 
     #[test]
-    fn equal_ones_have_none() {
+    fn equal_configurations_have_no_differences() {
         assert_eq!(differences(&config(), &config()), []);
     }
 
     #[test]
-    fn fields_are_told_and_contents_are_not() {
+    fn differences_name_fields_and_hide_contents() {
         let mut theirs = config();
         theirs.kubernetes_version = "1.34.2".into();
         theirs.cas.insert("kubernetes-ca".into(), "-----BEGIN CERTIFICATE-----\ntheirs".into());
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn free_text_and_logins_of_urls_are_not_told_and_all_else_is() {
+    fn only_free_text_and_logins_of_urls_are_hidden() {
         let config = |secret: &str| {
             let config = format!(
                 "Assets: {{arm64: ['https://robot:{secret}@mirror/a']}}\ncontainerdConfig:\n  configAdditions: {{plugins.a.auth: \

@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn a_registry_takes_all_images_flat() {
+    fn image_names_in_a_registry_have_no_slashes() {
         let assets =
             AssetsSpec { container_registry: Some("r.example.com/k".into()), ..AssetsSpec::default() };
         for (image, remapped) in [

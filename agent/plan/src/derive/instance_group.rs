@@ -94,14 +94,14 @@ mod tests {
     }
 
     #[test]
-    fn ec2_knows_better_than_the_family() {
+    fn ec2s_answer_about_a_gpu_overrides_the_family() {
         let store =
             Store::of("containerd: {nvidiaGPU: {enabled: true}}", "role: Node, machineType: g99.large");
         assert!(!has_gpu(&Inputs { machine_type_has_gpu: Some(false), ..store.inputs() }));
     }
 
     #[test]
-    fn only_the_machine_itself_knows_a_default_type() {
+    fn a_default_machine_type_comes_from_the_machine() {
         let store = Store::of("", "role: Node");
         assert_eq!(machine_type(&store.inputs()), "");
         assert_eq!(machine_type(&Inputs { machine_type: Some("t3.medium"), ..store.inputs() }), "t3.medium");

@@ -63,7 +63,7 @@ mod tests {
                             config.yaml: |\n    {\"clusterName\":\"c\"}\n---\napiVersion: apps/v1\nkind: DaemonSet\nmetadata: {name: kops-controller}\n";
 
     #[test]
-    fn the_configuration_is_that_of_the_config_map() {
+    fn the_configuration_comes_from_the_config_map() {
         assert_eq!(kops_controller_config(MANIFEST).unwrap(), "{\"clusterName\":\"c\"}\n");
         let behind =
             format!("---\nkind: ServiceAccount\nmetadata: {{name: kops-controller}}\n---\n{MANIFEST}");
@@ -72,7 +72,7 @@ mod tests {
 
     /// kOps writes no such ConfigMap on Linode.
     #[test]
-    fn what_the_page_has_an_operator_write_on_linode_is_a_configuration() {
+    fn the_config_map_in_the_docs_for_linode_is_valid() {
         let page = include_str!("../../../../docs/clouds-and-stores.md");
         let section = page.split("\n## Linode\n").nth(1).unwrap();
         let manifest = section.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_none_is_told() {
+    fn a_manifest_without_a_configuration_is_an_error() {
         for (manifest, expected) in [
             ("", "no ConfigMap"),
             ("kind: ConfigMap\nmetadata: {name: other}\ndata: {config.yaml: x}\n", "no ConfigMap"),
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn its_manifest_is_found_by_the_addons_name() {
+    fn the_manifest_is_found_by_the_addons_name() {
         let manifests = ["a/b.yaml".to_owned(), "kops-controller.addons.k8s.io/k8s-1.16.yaml".to_owned()];
         assert_eq!(kops_controller_manifest(&manifests), Some(manifests[1].as_str()));
         assert_eq!(kops_controller_manifest(&manifests[..1]), None);

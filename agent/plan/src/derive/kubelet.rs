@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn the_groups_kubelet_labels_beat_all_others() {
+    fn the_groups_kubelet_labels_override_all_others() {
         let kubelet = kubelet(
             "kubelet: {nodeLabels: {a: cluster, b: cluster}}",
             "role: Node, nodeLabels: {b: group, c: group}, kubelet: {nodeLabels: {c: kubelet, node-role.kubernetes.io/node: x}}",
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_control_plane_is_labelled_as_api_server_where_there_are_such_groups() {
+    fn control_planes_get_the_api_server_label_if_the_cluster_has_such_groups() {
         let mut store = Store::of("", "role: Master");
         assert!(!kubelet_config(&store.inputs()).node_labels.contains_key(API_SERVER_LABEL));
         store.roles.insert(InstanceGroupRole::APIServer);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn taints_of_every_source_are_kept_once_and_sorted() {
+    fn taints_of_all_sources_are_merged_and_sorted() {
         let kubelet = kubelet(
             "kubelet: {taints: [d=:NoSchedule]}, masterKubelet: {taints: [a=:NoSchedule]}",
             "role: Master, taints: [b=:NoSchedule], kubelet: {taints: [b=:NoSchedule, c=:NoSchedule]}",
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_group_opens_its_kubelet() {
+    fn only_a_groups_setting_enables_anonymous_access() {
         let anonymous = |cluster: &str, group: &str| kubelet(cluster, group).anonymous_auth;
         assert_eq!(anonymous("kubelet: {anonymousAuth: true}", "role: Node"), Some(false));
         assert_eq!(anonymous("", "role: Node, kubelet: {anonymousAuth: true}"), Some(true));
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn karpenter_takes_its_taint_away_itself() {
+    fn nodes_of_karpenter_register_with_its_taint() {
         assert_eq!(
             kubelet("", "role: Node, manager: Karpenter").taints,
             ["karpenter.sh/unregistered=:NoExecute"]

@@ -41,7 +41,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_overlay_does_not_set_stays() {
+    fn fields_missing_in_the_overlay_stay() {
         let base = KubeletConfigSpec {
             max_pods: Some(10),
             fail_swap_on: Some(true),

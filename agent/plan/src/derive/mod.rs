@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_that_a_user_adds_are_labels_on_aws_below_kops_own() {
+    fn on_aws_user_tags_become_labels_below_kops_own() {
         let role = "node-role.kubernetes.io/node=";
         assert_eq!(labels("aws"), ["a=cluster", "b=group", "c=node", "d=group", role]);
         // Labels of Compute Engine are too short for these keys.

@@ -65,7 +65,7 @@ mod tests {
     use crate::derive::testing::Store;
 
     #[test]
-    fn a_worker_needs_little() {
+    fn a_worker_needs_one_key_set() {
         let store = Store::of("encryptionConfig: true", "role: Node");
         let needed = needed_files(&store.cluster, &store.group);
         assert_eq!(
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_control_plane_and_a_warm_pool_need_more() {
+    fn control_planes_and_warm_pools_need_more_files() {
         let store = Store::of("encryptionConfig: true, warmPool: {}", "role: APIServer");
         let needed = needed_files(&store.cluster, &store.group);
         assert!(needed.keysets.contains("service-account") && needed.secrets.contains("encryptionconfig"));

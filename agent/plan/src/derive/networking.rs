@@ -80,7 +80,7 @@ mod tests {
     use crate::derive::testing::Store;
 
     #[test]
-    fn only_what_nodes_need_is_told_of_a_plugin() {
+    fn nodes_get_only_needed_settings_of_a_plugin() {
         for (plugin, told, installs, kubenet) in [
             ("amazonvpc: {imageName: x}", json!({"amazonVPC": {}}), false, false),
             (
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn only_api_servers_are_told_of_the_proxy() {
+    fn only_machines_with_an_api_server_get_the_proxy() {
         for (role, told) in [("Node", false), ("Master", true), ("APIServer", true)] {
             let store =
                 Store::of("egressProxy: {httpProxy: {host: proxy, port: 80}}", &format!("role: {role}"));

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_sets_no_number_is_told() {
+    fn a_group_without_max_pods_gets_a_warning() {
         for (cluster, group, is_told) in [
             (with("true"), "role: Node", true),
             (with("true"), "role: Master", true),
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_is_that_of_the_groups_smallest_instance_type() {
+    fn the_smallest_instance_type_of_the_group_decides() {
         let of = |group: &str| told(&with("true"), &format!("role: Node, {group}")).concat();
         for (group, part) in [
             ("machineType: m7g.large", "Amazon's number for m7g.large is 110; set spec.kubelet.maxPods: 110"),

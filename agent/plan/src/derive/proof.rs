@@ -150,7 +150,7 @@ mod tests {
     const NODE: &str = "role: Node, machineType: m5.large";
 
     #[test]
-    fn a_field_that_differs_names_its_reason() {
+    fn each_differing_field_has_its_reason() {
         assert_eq!(likely(CONTROL_PLANE, &["ApiserverAdditionalIPs"], &[]), [Reason::LoadBalancerAddresses]);
         assert_eq!(
             likely(NODE, &["KubernetesVersion", "Assets.amd64"], &[]),
@@ -162,14 +162,14 @@ mod tests {
     }
 
     #[test]
-    fn a_field_that_is_written_no_more_tells_the_release() {
+    fn a_removed_field_means_an_older_release() {
         assert_eq!(likely(NODE, &[], &["Channels"]), [Reason::OlderRelease, Reason::OtherRelease]);
         assert_eq!(likely(NODE, &["Assets"], &["GossipConfig.secret"])[2], Reason::OlderRelease);
         assert_eq!(likely(NODE, &[], &[]), [Reason::OtherRelease], "equal fields, other bytes");
     }
 
     #[test]
-    fn without_the_pinned_file_all_that_is_possible_counts() {
+    fn without_the_pinned_file_all_possible_reasons_are_listed() {
         let of = |group| reasons(&Store::of("", group).inputs(), None);
         assert_eq!(
             of(CONTROL_PLANE),
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn downloads_without_a_hash_are_named() {
+    fn downloads_without_a_hash_are_listed() {
         let mut config = NodeupConfig::default();
         let entries = ["https://a/x", "00@https://a/y", "https://robot:hunter2@a/z"];
         config.assets.insert("amd64".into(), entries.map(str::to_owned).to_vec());

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn without_settings_it_names_its_kubeconfig() {
+    fn without_settings_the_file_names_only_the_kubeconfig() {
         assert_eq!(
             file("", "").unwrap(),
             "apiVersion: kubescheduler.config.k8s.io/v1\nclientConnection:\n  kubeconfig: /var/lib/kube-scheduler/kubeconfig\nkind: KubeSchedulerConfiguration\n"
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn two_of_them_are_one_too_many() {
+    fn two_scheduler_configurations_are_a_problem() {
         let one = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n";
         let problems = file("", &format!("{one}---\n{one}")).unwrap_err();
         assert_eq!(

@@ -211,7 +211,7 @@ mod tests {
     use crate::derive::testing::Store;
 
     #[test]
-    fn a_groups_pool_takes_from_the_clusters_what_it_leaves_out() {
+    fn a_groups_pool_inherits_settings_of_the_clusters_pool() {
         for (cluster, group, hook) in [
             ("", "role: Node", false),
             ("warmPool: {enableLifecycleHook: true}", "role: Node", true),
@@ -238,7 +238,7 @@ mod tests {
         {name: networking.cilium.io, manifest: cilium.yaml}, {name: cluster-addons.kops.k8s.io, manifest: mine.yaml}]}}";
 
     #[test]
-    fn manifests_tell_images_and_the_release_tells_the_rest() {
+    fn images_come_from_manifests_and_else_from_the_release() {
         let mut store = Store::of(
             "warmPool: {maxSize: 0}, kubeProxy: {image: 'registry.k8s.io/kube-proxy:v1.33.9@sha256:abc'}, networking: {cilium: {version: v1.18.0}}, cloudConfig: {awsEBSCSIDriver: {version: v1.2.3}}",
             "role: Node, warmPool: {additionalImages: [debian]}",
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn control_planes_pull_nothing_beforehand() {
+    fn control_planes_pull_no_images_in_advance() {
         let store = Store::of("warmPool: {}", "role: Master");
         assert!(images(&store.inputs(), &mut Problems::default()).is_empty());
     }

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn the_service_takes_the_pods_place_and_nothing_elses() {
+    fn the_service_replaces_only_the_pod() {
         let node = control_plane(|_| {});
         let before = desired(&node).unwrap();
         let service = service();
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_waits_for_the_service_and_not_for_its_add_ons() {
+    fn a_run_waits_for_the_service_but_not_for_its_add_ons() {
         let (node, service) = (control_plane(|_| {}), service());
         let desired =
             desired_with(&node, Services { addons: Some(&service), ..Services::default() }).unwrap();
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dedicated_api_server_has_none() {
+    fn a_dedicated_api_server_does_not_get_it() {
         let mut state = DesiredState::default();
         add(&api_server(|_| {}), &service(), &mut state);
         assert!(state.is_empty());

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn it_finds_its_keys_where_kops_configuration_says_and_is_the_user_that_kops_lets_label_nodes() {
+    fn the_service_uses_kops_paths_and_kops_user() {
         let mut state = DesiredState::default();
         add(&control_plane(|_| {}), &service(), &mut state);
         let get = |kind, name: &str| -> Value {
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_at_which_machines_find_it_does_not_go_with_kops_own_pods() {
+    fn the_bootstrap_name_stays_published_without_kops_own_pods() {
         const NAMES: &str = "dns.alpha.kubernetes.io/internal";
         let published = |node: &NodeConfig, service: Option<&ControllerService>| {
             let services = Services { controller: service, ..Services::default() };
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dedicated_api_server_has_none() {
+    fn a_dedicated_api_server_does_not_get_it() {
         let mut state = DesiredState::default();
         add(&api_server(|_| {}), &service(), &mut state);
         assert!(state.is_empty());

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_registers_the_keys_of_service_accounts_under_its_own_name() {
+    fn a_machine_registers_service_account_keys_under_its_own_name() {
         let node = control_plane(|inputs| {
             inputs.config.discovery_service =
                 Some(DiscoveryServiceOptions { url: "https://discovery.example.com/u".into() });
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn its_authority_must_be_in_the_store() {
+    fn a_missing_discovery_authority_is_a_problem() {
         let problems = problems(|inputs| {
             inputs.config.discovery_service = Some(DiscoveryServiceOptions::default());
         });

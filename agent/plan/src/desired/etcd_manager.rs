@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pod_of_each_etcd_cluster_is_the_stores_own_text() {
+    fn etcd_pods_have_the_unchanged_text_of_the_store() {
         let node = control_plane(|_| {});
         let manifest = file(&state_of(&node), "/etc/kubernetes/manifests/etcd-main.manifest");
         assert_eq!(manifest["content"]["text"], node.manifests[&node.config.etcd_manifests[0]].as_str());
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_of_the_api_servers_etcd_share_an_authority_and_ciliums_have_their_own() {
+    fn etcd_clients_share_an_authority_except_ciliums() {
         let node = control_plane(|inputs| {
             inputs.config.etcd_cluster_names = ["main", "events", "cilium"].map(str::to_owned).into();
             for keyset in ["etcd-clients-ca-cilium", "etcd-manager-ca-cilium", "etcd-manager-ca-events"] {
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dedicated_api_server_has_none() {
+    fn a_dedicated_api_server_does_not_get_it() {
         assert!(state_of(&api_server(|_| {})).is_empty());
     }
 }

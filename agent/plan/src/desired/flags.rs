@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_unset_leaves_no_flag() {
+    fn unset_values_give_no_flag() {
         let mut flags = Flags::default();
         flags.set("empty", "");
         flags.set("absent", &None::<i32>);
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_is_written_even_when_it_is_zero() {
+    fn zero_values_that_are_set_give_a_flag() {
         let mut flags = Flags::default();
         flags.set("v", &0);
         flags.set("profiling", &Some(false));

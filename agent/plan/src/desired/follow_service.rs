@@ -30,7 +30,7 @@ mod tests {
     use crate::resource::{Kind, Resource, ResourceId};
 
     #[test]
-    fn every_machine_gets_the_service_and_nothing_else_changes() {
+    fn the_service_adds_only_its_unit_to_every_machine() {
         let service = FollowService { program: "/opt/agent".into(), conf: "/opt/conf/kube_env.yaml".into() };
         for node in [control_plane(|_| {}), resolved(|_| {}).unwrap()] {
             let before = desired(&node).unwrap();

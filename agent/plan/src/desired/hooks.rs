@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_containers_words_stay_whole() {
+    fn the_words_of_a_containers_command_stay_whole() {
         let environment = BTreeMap::from([("A".to_owned(), "b\nc".to_owned())]);
         let command = ["sh", "-c", "apt-get update && apt-get install x"].map(str::to_owned);
         let line = command_line(&run("hook", "docker.io/library/busybox:latest", &command, &environment));

@@ -96,14 +96,14 @@ mod tests {
     }
 
     #[test]
-    fn the_pod_is_the_stores_own_text() {
+    fn the_pod_has_the_unchanged_text_of_the_store() {
         let node = with_selinux(false);
         let stored = node.kops_channels.as_ref().unwrap();
         assert_eq!(manifest(&node, stored), node.manifests[&node.config.channels_manifest]);
     }
 
     #[test]
-    fn with_credentials_it_is_roots_alone_and_without_it_is_as_upstreams() {
+    fn only_root_reads_a_manifest_with_credentials() {
         let mode_with = |variable: serde_json::Value| {
             let node = control_plane(|inputs| {
                 let url = inputs.config.channels_manifest.clone();
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn selinux_lets_it_read_its_kubeconfig() {
+    fn selinux_options_let_the_pod_read_its_kubeconfig() {
         let node = with_selinux(true);
         let manifest = manifest(&node, node.kops_channels.as_ref().unwrap());
         assert!(manifest.contains("    seLinuxOptions:\n      level: s0\n      type: spc_t\n"), "{manifest}");

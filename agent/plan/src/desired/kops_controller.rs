@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn it_signs_for_ciliums_etcd_where_there_is_one_and_serves_under_the_addresses_of_the_api() {
+    fn kops_controller_gets_ciliums_signer_and_the_apis_addresses() {
         let node = control_plane(|inputs| {
             inputs.boot.api_server_ips = vec!["10.0.0.9".into()];
             inputs.config.use_cilium_etcd = true;
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dedicated_api_server_has_none() {
+    fn a_dedicated_api_server_does_not_get_it() {
         let mut state = DesiredState::default();
         add(&api_server(|_| {}), &mut state);
         assert!(state.is_empty());

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn its_user_owns_its_key_on_every_machine_that_has_it() {
+    fn the_sidecars_user_owns_its_key() {
         for node in [control_plane(|_| {}), api_server(|_| {})] {
             let mut state = DesiredState::default();
             add(&node, &mut state);
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn without_the_sidecar_there_is_nothing() {
+    fn without_the_sidecar_nothing_is_added() {
         let mut state = DesiredState::default();
         add(&control_plane(|inputs| inputs.config.static_manifests.clear()), &mut state);
         assert!(state.is_empty());

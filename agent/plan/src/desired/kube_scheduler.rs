@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_configuration_is_written_unless_kops_gives_it() {
+    fn the_configuration_is_written_unless_kops_adds_it_as_a_file_asset() {
         let node = node_with("{qps: 100, burst: 200}", Vec::new());
         assert_eq!(
             file(&node, paths::KUBE_SCHEDULER_CONFIG).unwrap()["content"]["text"],

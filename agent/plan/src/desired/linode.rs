@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_swap_is_taken_out() {
+    fn only_swap_is_removed_from_fstab() {
         let fstab = "# swapped\n/dev/sda / ext4 errors=remount-ro 0 1\n/dev/sdb none swap sw 0 0\n/dev/sdc\tnone\tswap\tsw";
         assert_eq!(without_swap(fstab), "# swapped\n/dev/sda / ext4 errors=remount-ro 0 1\n");
     }

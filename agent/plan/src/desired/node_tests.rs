@@ -13,7 +13,7 @@ fn kube_proxy_flags(machine: &Machine) -> String {
 }
 
 #[test]
-fn kube_proxy_uses_nftables_where_the_kernel_has_nothing_else() {
+fn kube_proxy_uses_nftables_if_the_kernel_lacks_iptables() {
     let rocky = Machine::node().on("rocky", "10.1");
     assert!(kube_proxy_flags(&rocky).contains("--proxy-mode=nftables"));
     let ipvs = rocky.config(json!({ "KubeProxy": { "proxyMode": "ipvs" }}));
@@ -22,7 +22,7 @@ fn kube_proxy_uses_nftables_where_the_kernel_has_nothing_else() {
 }
 
 #[test]
-fn kube_proxy_asks_its_own_api_server_in_the_control_plane_only() {
+fn only_in_the_control_plane_kube_proxy_uses_its_own_api_server() {
     assert!(kube_proxy_flags(&Machine::control_plane()).contains("--master=https://127.0.0.1\""));
     let api_server = Machine::control_plane().boot(json!({ "InstanceGroupRole": "APIServer" }));
     assert!(kube_proxy_flags(&api_server).contains("--master=https://api.internal.c.example.com"));
@@ -67,7 +67,7 @@ fn the_cloud_config_is_for_machines_with_an_api_server() {
 }
 
 #[test]
-fn openstacks_password_is_no_text() {
+fn openstacks_password_is_a_secret_reference() {
     let machine = Machine::control_plane().boot(json!({ "CloudProvider": "openstack" }));
     let desired = machine.desired(cloud_config::add);
     let Content::SecretText(pieces) = &desired.file(paths::CLOUD_CONFIG).content else {
@@ -80,7 +80,7 @@ fn openstacks_password_is_no_text() {
 }
 
 #[test]
-fn images_are_pulled_while_warming() {
+fn warm_pool_images_are_pulled_while_warming() {
     let pool = Machine::node().config(json!({ "warmPoolImages": ["a", "b"] }));
     assert!(pool.desired(warm_pool::add).0.is_empty());
     let warming = pool.facts(json!({ "cloud": { "aws": { "targetLifecycleState": "Warmed:Running" }}}));
@@ -90,7 +90,7 @@ fn images_are_pulled_while_warming() {
 }
 
 #[test]
-fn an_ipv6_prefix_is_asked_for_on_aws_only() {
+fn only_on_aws_an_ipv6_prefix_is_requested() {
     let ipv6 = Machine::node().config(json!({ "Networking": { "nonMasqueradeCIDR": "::/0" }}));
     assert!(ipv6.desired(ipv6_prefix::add).has("ipv6-prefix prefix"));
     let gce = ipv6
@@ -100,7 +100,7 @@ fn an_ipv6_prefix_is_asked_for_on_aws_only() {
 }
 
 #[test]
-fn container_os_gets_places_that_programs_run_from() {
+fn container_os_gets_executable_directories() {
     let desired = Machine::node().on("cos", "117").desired(container_os_directories::add);
     for path in ["/home/kubernetes/bin", "/opt", "/opt/kops/bin", "/opt/cni/bin", "/var/lib/kubelet"] {
         assert!(desired.has(&format!("bind-mount {path}")), "{path}");

@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sections_stand_only_for_what_is_configured() {
+    fn only_configured_sections_are_written() {
         assert_eq!(sections(&OpenstackSpec::default()), "");
         let spec = OpenstackSpec {
             block_storage: Some(OpenstackBlockStorageConfig {

@@ -24,7 +24,7 @@ mod tests {
     use crate::resolve::testing::control_plane;
 
     #[test]
-    fn services_verify_openstacks_certificates_unless_the_cluster_is_told_not_to() {
+    fn services_verify_openstacks_certificates_unless_the_spec_turns_it_off() {
         let text = |insecure| {
             let node = control_plane(|inputs| {
                 let openstack = inputs.config.openstack.get_or_insert_default();

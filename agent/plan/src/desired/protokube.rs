@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_service_applies_add_ons_protokube_keeps_gossip_and_nothing_else() {
+    fn with_the_add_ons_service_protokube_only_runs_gossip() {
         for version in ["1.34.3", "1.35.2"] {
             let node = of_kops(version, true);
             let before = state(&node, false);
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_control_plane_without_gossip_has_no_protokube_where_the_service_applies_add_ons() {
+    fn with_the_add_ons_service_a_control_plane_without_gossip_has_no_protokube() {
         for version in ["1.34.3", "1.35.2"] {
             let node = of_kops(version, false);
             let (before, after) = (state(&node, false), state(&node, true));
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn protokube_of_1_34_alone_is_told_of_azures_storage_account() {
+    fn only_protokube_of_1_34_gets_azures_storage_account() {
         for (version, is_told) in [("1.34.3", true), ("1.35.2", false), ("1.36.2", false)] {
             let state = state(&of_kops(version, true), false);
             assert_eq!(has_variable(&state, "AZURE_STORAGE_ACCOUNT"), is_told, "{version}");
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn protokube_of_1_36_does_not_know_of_the_service() {
+    fn the_add_ons_service_does_not_change_protokube_of_1_36() {
         let node = of_kops("1.36.2", true);
         let (before, after) = (state(&node, false), state(&node, true));
         for id in PARTS {

@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn passwords_for_registries_are_given_where_the_cluster_has_any() {
+    fn registry_passwords_are_added_if_the_cluster_has_any() {
         let id = ResourceId::new(Kind::File, "/root/.docker/config.json");
         let mut state = DesiredState::default();
         add(&control_plane(|_| {}), &mut state);

@@ -102,7 +102,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn systemd_reads_the_words_that_were_written(written: Vec<String>) {
+        fn words_survive_systemds_quoting(written: Vec<String>) {
             let line = command_line(&written);
             prop_assert!(!line.chars().any(char::is_control));
             prop_assert!(!line.split(' ').any(|part| part == ";"));
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn directives_of_others_stand_as_they_are() {
+    fn raw_directives_stay_unchanged() {
         let unit =
             UnitFile::default().set("Unit", "Description", "x").raw("Service", "Type=oneshot\n# why\nUser=a");
         assert_eq!(unit.render(), "[Unit]\nDescription=x\n\n[Service]\nType=oneshot\n# why\nUser=a\n");

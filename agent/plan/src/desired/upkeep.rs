@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn timers_start_the_program_where_it_is_and_nothing_else_changes() {
+    fn the_timers_use_the_programs_path() {
         let node = control_plane(|_| {});
         let (before, upkeep) = (desired(&node).unwrap(), upkeep());
         let after = desired_with(&node, Services { upkeep: Some(&upkeep), ..Services::default() }).unwrap();
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_user_describes_stays_the_users() {
+    fn a_users_resource_replaces_the_timers() {
         let mut state = DesiredState::default();
         let own = Unit::new("kops-agent-verify.timer", "[Timer]\nOnCalendar=daily\n");
         state.add(own.clone());

@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_is_put_right_where_its_file_is_dealt_with() {
+    fn a_label_is_corrected_in_its_files_step() {
         let id = |path: &str| ResourceId::new(Kind::File, path);
         let old = ResourceId::new(Kind::Directory, "/a");
         let plan = Plan {

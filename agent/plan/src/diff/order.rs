@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hook_comes_before_what_it_says() {
+    fn a_hook_comes_before_the_units_that_it_names() {
         assert_eq!(
             started(&[
                 (CONTAINER_RUNTIME, "After=network.target"),
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_wait_for_what_kubelet_and_the_runtime_are_ordered_after_and_for_nothing_else() {
+    fn awaited_units_are_those_that_kubelet_and_the_runtime_need() {
         let mut desired = DesiredState::default();
         for (name, text) in [
             (CONTAINER_RUNTIME, "After=network.target"),
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn kubelet_is_last_and_a_circle_ends() {
+    fn kubelet_comes_last_and_cycles_terminate() {
         assert_eq!(
             started(&[
                 (CONTAINER_RUNTIME, "Before=a.service"),

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn each_restart_is_named_once_whoever_does_it() {
+    fn each_restart_is_listed_once() {
         let pod = |name: &str, action, changes| {
             step(Kind::File, &format!("/etc/kubernetes/manifests/{name}.manifest"), action, changes)
         };

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_at_or_below_a_mounted_path_is_mounted_and_no_log() {
+    fn files_at_or_below_a_mounted_path_are_mounted_except_logs() {
         let of = |paths: &[&str]| {
             let desired = desired(paths);
             let manifest = manifest(&desired);
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_is_restarted_when_what_it_mounts_changes_or_had_changed_before_it_was_started() {
+    fn a_pod_restarts_if_a_mounted_file_changes_or_has_changed() {
         let paths = ["/srv/keys"];
         let desired = desired(&paths);
         let manifest = manifest(&desired);

@@ -181,7 +181,7 @@ fn desired() -> impl Strategy<Value = DesiredState> {
 
 proptest! {
     #[test]
-    fn nothing_is_left_to_do_after_applying(before in desired(), after in desired()) {
+    fn after_applying_the_next_plan_is_empty(before in desired(), after in desired()) {
         let mut observed = ObservedState::new();
         apply(&diff(&before, &observed).steps, &before, &mut observed);
         prop_assert_eq!(diff(&before, &observed), Plan::default());
@@ -191,7 +191,7 @@ proptest! {
     }
 
     #[test]
-    fn an_interrupted_run_is_finished_by_the_next(
+    fn the_next_run_finishes_an_interrupted_run(
         before in desired(), after in desired(), done in 0..32usize,
     ) {
         let mut whole = ObservedState::new();
@@ -213,7 +213,7 @@ proptest! {
     }
 
     #[test]
-    fn what_differs_has_one_step_and_what_does_not_has_none(before in desired(), after in desired()) {
+    fn exactly_the_differing_resources_have_a_step(before in desired(), after in desired()) {
         let mut observed = ObservedState::new();
         apply(&diff(&before, &observed).steps, &before, &mut observed);
         let observed = observed_for(&after, observed);
@@ -274,7 +274,7 @@ proptest! {
 }
 
 #[test]
-fn a_unit_is_restarted_by_what_it_reads_and_by_nothing_else() {
+fn a_unit_restarts_only_for_files_that_it_reads() {
     let file = |text: &str, mode| Resource::from(File::text("/etc/sysconfig/a", text).mode(mode));
     let unit = Unit::new("a.service", "text").restarted_by_files(["/etc/sysconfig/a"]);
     let state = |file: Resource| {
@@ -299,7 +299,7 @@ fn a_unit_is_restarted_by_what_it_reads_and_by_nothing_else() {
 }
 
 #[test]
-fn files_of_a_certificate_change_with_it() {
+fn a_certificates_files_change_with_it() {
     let mut state = DesiredState::default();
     for path in ["/a.crt", "/b.crt"] {
         state.add(File::new(path, Content::Certificate(path[1..2].into())));
@@ -324,7 +324,7 @@ fn files_of_a_certificate_change_with_it() {
 }
 
 #[test]
-fn secrets_and_free_text_are_never_shown_and_typed_text_is_whatever_the_mode() {
+fn plans_hide_only_secrets_and_free_text() {
     let mut state = DesiredState::default();
     state.add(File::new("/token", Content::SecretText(vec![SecretPiece::Secret("t".into())])));
     state.add(File::text("/typed", "--kubeconfig=/var/lib/a\n").mode(Mode(0o400)));

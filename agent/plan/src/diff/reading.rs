@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reading_is_noted_and_read_back() {
+    fn a_recorded_reading_reads_back() {
         for one in [reading("a", Some("b"), Some(9)), reading("a", Some("b"), None), reading("a", None, None)]
         {
             assert_eq!(Reading::noted(&one.to_string(), at(8)), one);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_means_the_same_serves_until_a_certificate_in_it_is_due() {
+    fn equivalent_content_serves_until_a_certificate_is_due() {
         let noted = reading("old", Some("same"), Some(9)).to_string();
         let present = reading("new", Some("same"), Some(99));
         assert!(Reading::noted(&noted, at(8)).serves_as(&present));

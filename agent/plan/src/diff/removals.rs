@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_agent_made_goes_in_the_order_in_which_it_can() {
+    fn the_agents_own_resources_are_removed_in_order() {
         let owned = OwnedState::from([
             owned(Kind::Directory, "/etc/a", false, OwnedNow::AsLeft),
             owned(Kind::Directory, "/etc/a/b", false, OwnedNow::Changed(vec!["mode".into()])),
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_made_or_changed_stays_and_is_told() {
+    fn resources_that_others_made_or_changed_stay_and_are_reported() {
         let owned = OwnedState::from([
             owned(Kind::File, "/etc/before", true, OwnedNow::AsLeft),
             owned(Kind::Mount, "/before", true, OwnedNow::AsLeft),

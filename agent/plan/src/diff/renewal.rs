@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_due_is_renewed_and_nothing_else_is_touched() {
+    fn a_renewal_changes_only_due_certificates() {
         let desired = desired();
         let whole = diff(&desired, &observed(&desired, aged(true)));
         assert!(names(&whole).len() > 6, "{:?}", names(&whole));
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_otherwise_is_left_to_a_repair() {
+    fn a_certificate_with_another_problem_is_not_renewed() {
         let desired = desired();
         let whole = diff(&desired, &observed(&desired, aged(false)));
         assert!(whole.step(&ResourceId::new(Kind::Certificate, "old")).is_some());
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_interrupted_renewal_has_not_started_anew_is() {
+    fn restarts_that_an_interrupted_renewal_left_undone_are_done() {
         let desired = desired();
         let restart = |name: &str, because: Vec<ResourceId>| Step {
             stage: Stage::Services,

@@ -44,7 +44,7 @@ mod tests {
     use crate::resource::{DesiredState, Directory, Resource, User};
 
     #[test]
-    fn what_a_renumbered_user_has_is_given_to_it_again() {
+    fn files_of_a_renumbered_user_get_the_new_owner() {
         let user = |uid| User { name: "etcd".into(), uid, home: String::new(), shell: String::new() };
         let mut directory = Directory::new("/var/etcd");
         directory.owner = "etcd".into();

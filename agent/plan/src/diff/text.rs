@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_reads_like_one() {
+    fn a_plan_is_formatted_by_stage() {
         assert_eq!(
             plan(&example(), PLAIN),
             "packages
@@ -262,7 +262,7 @@ Plan: 3 resources are created, 1 file changes. Restarts: none.
     }
 
     #[test]
-    fn colour_is_only_added() {
+    fn colours_only_add_escape_sequences() {
         let coloured = plan(&example(), Style { colour: true, diffs: true });
         assert!(coloured.contains("\x1b[32m+two\x1b[0m"), "{coloured}");
         let mut plain = coloured;
@@ -273,7 +273,7 @@ Plan: 3 resources are created, 1 file changes. Restarts: none.
     }
 
     #[test]
-    fn an_empty_plan_says_so() {
+    fn an_empty_plan_reports_nothing_to_do() {
         assert_eq!(plan(&Plan::default(), PLAIN), "Nothing to do: this node is as it should be.\n");
     }
 }

@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_neither_written_nor_removed_and_told() {
+    fn unknown_content_stays_and_is_reported() {
         for (differs, keeping) in [(false, Keeping::Unknown), (true, Keeping::Unmended)] {
             let plan = diff(&desired(), &observed(Mode::PRIVATE, differs));
             assert!(plan.is_empty(), "{plan:?}");
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn its_mode_is_put_right_all_the_same() {
+    fn the_mode_of_a_file_with_unknown_content_is_corrected() {
         let plan = diff(&desired(), &observed(Mode::FILE, false));
         let step = plan.step(&ResourceId::new(Kind::File, PATH)).unwrap();
         assert!(!step.changes_content(), "{step:?}");
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_restarted_because_of_it() {
+    fn unknown_content_restarts_nothing() {
         let mut desired = desired();
         let unit = Unit::new("x.service", "[Service]\n").restarted_by_files([PATH]);
         desired.add(unit.clone());

@@ -88,7 +88,7 @@ fn is(verdict: Verdict, said: &str, change: impl FnOnce(&mut Observations)) {
 }
 
 #[test]
-fn where_all_is_well_nothing_stops_the_machine() {
+fn a_healthy_machine_has_no_problems() {
     let findings = findings(&well());
     assert!(
         findings.iter().all(|finding| finding.verdict == Verdict::Ok && finding.to_do.is_empty()),
@@ -246,7 +246,7 @@ fn room() {
 }
 
 #[test]
-fn a_kubernetes_that_is_newer_than_what_is_known() {
+fn a_newer_kubernetes_than_known_is_a_warning() {
     is(Verdict::Warning, "Kubernetes 1.37.0 is newer than this kops-agent knows", |observed| {
         observed.kubernetes = KubernetesVersion::parse("1.37.0");
     });
@@ -380,7 +380,7 @@ fn programs() {
 }
 
 #[test]
-fn a_volumes_device_that_is_not_there_is_told_with_those_that_are() {
+fn a_missing_volume_device_is_reported_with_the_existing_ones() {
     let volume = |is_there| Volume { device: "/dev/xvdd".into(), path: "/mnt/data".into(), is_there };
     let ids = ["nvme-Amazon_Elastic_Block_Store_vol0abc".to_owned()];
     let device = |links: &[String]| Device { path: "/dev/nvme1n1".into(), links: links.to_vec() };
@@ -400,7 +400,7 @@ fn a_volumes_device_that_is_not_there_is_told_with_those_that_are() {
 }
 
 #[test]
-fn a_program_that_is_known_not_to_start_stops_a_machine() {
+fn a_program_that_cannot_start_is_a_problem() {
     let finding = only(|observed| {
         observed.machine.unfit = Some(("containerd would not start".into(), "set it".into()))
     });

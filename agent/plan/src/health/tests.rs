@@ -27,7 +27,7 @@ fn of_control_plane() -> Vec<(String, Vec<String>)> {
 }
 
 #[test]
-fn components_come_one_after_another_with_what_tells_that_they_are_well() {
+fn each_component_has_its_health_checks_in_order() {
     let components = of_control_plane();
     let names: Vec<&str> = components.iter().map(|(name, _)| name.as_str()).collect();
     let at = |name: &str| {
@@ -63,7 +63,7 @@ fn components_come_one_after_another_with_what_tells_that_they_are_well() {
 }
 
 #[test]
-fn etcd_is_changed_before_the_api_server_and_that_before_all_others() {
+fn etcd_changes_first_then_the_api_server_then_other_pods() {
     let mut desired = DesiredState::default();
     for name in ["aaa", "kube-apiserver", "etcd-events-a", "etcd-main-a", "kube-apiserver-x"] {
         desired.add(File::text(paths::manifest(name), ""));
@@ -90,7 +90,7 @@ spec:
 ";
 
 #[test]
-fn etcd_is_checked_by_the_pod_that_probes_it() {
+fn etcd_is_checked_through_the_api_server() {
     let texts = |path: &str| match path.rsplit('/').next().unwrap() {
         "etcd-main.manifest" => Some(ETCD.to_owned()),
         "kube-apiserver.manifest" => Some(API_SERVER_POD.to_owned()),
@@ -108,7 +108,7 @@ fn etcd_is_checked_by_the_pod_that_probes_it() {
 }
 
 #[test]
-fn kubelet_answers_where_its_configuration_has_it() {
+fn kubelets_health_url_comes_from_its_configuration() {
     let asked = |config: &'static str| {
         let component = of_unit(KUBELET, &|path| (path == paths::KUBELET_CONFIG).then(|| config.to_owned()));
         check(&component).get(1).cloned()
@@ -127,7 +127,7 @@ fn kubelet_answers_where_its_configuration_has_it() {
 }
 
 #[test]
-fn a_unit_that_a_file_restarts_is_waited_for() {
+fn a_unit_that_a_file_restarts_is_awaited() {
     let file = File::text("/etc/systemd/system/containerd.service.d/10-kops.conf", "")
         .on_change(&["systemctl", "daemon-reload"])
         .on_change(&["systemctl", "restart", "kops-configuration.service"])

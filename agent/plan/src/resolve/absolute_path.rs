@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_paths_that_say_one_place_pass() {
+    fn only_absolute_normalized_paths_are_valid() {
         for path in ["/", "/a", "/etc/kubernetes/x.conf", "/a/..b", "/a b"] {
             assert_eq!(check(path), Ok(()), "{path}");
         }
@@ -35,7 +35,7 @@ mod tests {
     }
 
     #[test]
-    fn the_parent_is_one_step_up() {
+    fn the_parent_is_the_path_without_its_last_part() {
         assert_eq!((parent("/a/b"), parent("/a"), parent("/")), ("/a", "/", "/"));
     }
 }

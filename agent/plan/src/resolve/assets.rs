@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_entry_is_refused() {
+    fn malformed_entries_are_rejected() {
         assert!(read_entry("abc@https://a/b").unwrap_err().contains("SHA-256"));
         assert!(read_entry(&format!("{}@/local", "ab".repeat(32))).unwrap_err().contains("not a URL"));
         assert!(read_entry("https://a/b,").unwrap_err().contains("not a URL"));

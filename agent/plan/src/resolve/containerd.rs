@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_containerd_for_a_newer_c_library_is_known_without_a_download() {
+    fn a_containerd_for_a_newer_glibc_is_reported_before_the_download() {
         let unfit = |id, distro, version: &str, archive| {
             let node = with_containerd(id, distro, version, archive);
             node.container_runtime.unfit_for(node.distribution)
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_whose_driver_nothing_installs_is_refused_unless_the_image_brings_it() {
+    fn a_gpu_without_a_driver_is_rejected() {
         let told = |id, distro, has_runtime| {
             let node = resolved(|inputs| with_gpu(id, distro, Some(has_runtime), inputs));
             node.err().map(|problems| problems.to_string()).unwrap_or_default()
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_whose_driver_nothing_installs_is_warned_of_before_the_image_is_known() {
+    fn a_gpu_gives_a_warning_while_the_image_is_unknown() {
         for (id, distro, told) in [("debian", "12", 1), ("ubuntu", "24.04", 0)] {
             // Another problem of this machine does not matter here.
             let problems = resolved(|inputs| with_gpu(id, distro, None, inputs)).err().unwrap_or_default();
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_on_a_cloud_for_which_kops_sets_up_none_is_warned_of() {
+    fn a_gpu_on_an_unsupported_cloud_gives_a_warning() {
         for (enabled, told) in [(Some(true), 1), (Some(false), 0), (None, 0)] {
             let node = control_plane(|inputs| {
                 inputs.config.nvidia_gpu = Some(NvidiaGPUConfig { enabled, ..NvidiaGPUConfig::default() });

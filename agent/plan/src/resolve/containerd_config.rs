@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_containerd_refuses_is_told() {
+    fn a_file_that_containerd_rejects_is_a_problem() {
         for (text, part) in [
             ("version = 3\n[plugins", "has invalid TOML in line 2"),
             ("version = 9", "f: version: is 9, but this containerd reads versions up to 4"),
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_file_of_the_newest_version_has_in_vain_is_told() {
+    fn ignored_settings_of_a_new_file_give_a_warning() {
         let text =
             "version = 4\nmine = 1\n[plugins.'io.containerd.grpc.v1.cri'.registry]\nx = 1\n[plugins.cri]\n";
         let (problems, warnings) = told(|problems| check_file("f", text, 4, problems));
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_key_of_a_known_plugin_is_told_at_any_depth() {
+    fn unknown_keys_of_known_plugins_give_a_warning() {
         let text = "version = 2\n[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc.options]\nSystemdCgroups = true\nRoot = ''\n\
                     [plugins.'io.containerd.snapshotter.v1.overlayfs']\nroot_paths = '/x'\n";
         let (problems, warnings) = told(|problems| check_file("f", text, 2, problems));
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_are_read_by_the_plugins_of_the_files_version() {
+    fn known_plugins_depend_on_the_files_version() {
         for (path, version, part) in [
             (&["plugins", CRI_OF_1, "sandbox_image"][..], 2, None),
             (

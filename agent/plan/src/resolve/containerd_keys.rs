@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unknown_key_is_told_with_the_nearest_known_one() {
+    fn an_unknown_key_is_reported_with_the_nearest_known_key() {
         for (plugin, path, version, told) in [
             (CRI_OF_1, &["enable_cdi"][..], 2, None),
             (CRI_OF_1, &["sandbox_images"], 2, Some((1, "write sandbox_image"))),
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn distances_are_those_of_levenshtein() {
+    fn distances_are_levenshtein_distances() {
         assert_eq!(distance("kitten", "sitting"), 3);
         assert_eq!(distance("systemd_cgroup", "SystemdCgroup"), 0);
         assert_eq!((distance("", "abc"), distance("abc", "")), (3, 3));

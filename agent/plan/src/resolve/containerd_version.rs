@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn each_containerd_gets_the_version_that_it_reads() {
+    fn each_containerd_gets_a_configuration_version_that_it_reads() {
         for (text, version) in [
             ("2.3.4", 4),
             ("v2.3.0", 4),
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_version_is_refused() {
+    fn malformed_versions_are_rejected() {
         for text in ["", "latest", "2.x", "2.1.0.1"] {
             assert_eq!(config_version(text), None, "{text}");
         }

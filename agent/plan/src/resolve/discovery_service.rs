@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn trusted_keys_are_given_by_id() {
+    fn trusted_keys_are_registered_by_id() {
         let distrusted = ", distrustTimestamp: \"2024-01-01T00:00:00Z\"";
         let keyset = keyset_of(
             "service-account",
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn certificates_of_others_are_passed_over() {
+    fn other_certificates_are_skipped() {
         // This one is kubernetes-ca's.
         let keyset = keyset_of("service-account", &[("1", EC_CERTIFICATE, "")]);
         assert_eq!(json_web_keys(&keyset), Ok(Vec::new()));

@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn others_are_not() {
+    fn other_distributions_are_not_found() {
         assert_eq!(find("debian", "9"), None);
         assert_eq!(find("ubuntu", "18.04"), None);
         assert_eq!(find("rocky", "90"), None);
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn distributions_that_kops_dropped_are_found_in_the_releases_that_have_them() {
+    fn dropped_distributions_are_found_in_older_releases() {
         for (id, version) in [("amzn", "2"), ("debian", "10"), ("ubuntu", "20.04")] {
             let distro = Distro { id: id.into(), version_id: version.into() };
             let releases: Vec<String> = KopsRelease::supported()

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dots_in_quotes_do_not_divide() {
+    fn dots_in_quotes_do_not_separate_keys() {
         assert_eq!(read("version").unwrap(), ["version"]);
         assert_eq!(
             read(r#"plugins."io.containerd.grpc.v1.cri".sandbox_image"#).unwrap(),
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn quotes_out_of_place_are_refused() {
+    fn misplaced_quotes_are_rejected() {
         for path in ["", r#"a."b"#, r#"a."b"c"#, r#"a.b"c"#] {
             assert!(read(path).is_err(), "{path}");
         }

@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_that_the_release_does_not_have_is_told_with_those_that_do() {
+    fn an_unknown_gate_is_reported_with_the_releases_that_have_it() {
         for (version, gate, part) in [
             (
                 "1.34.0",
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_needs_those_that_it_depends_on() {
+    fn a_gate_needs_its_dependencies() {
         let [on, off] = ["true", "false"];
         let both = [("NodeDeclaredFeatures", off), ("RestartAllContainersOnContainerExits", on)];
         assert!(told("1.36.0", &both).contains("needs NodeDeclaredFeatures"), "{}", told("1.36.0", &both));
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_that_is_on_by_default_needs_those_that_it_depends_on() {
+    fn a_default_gate_needs_its_dependencies() {
         let off = ("NodeDeclaredFeatures", "false");
         let found = told("1.36.0", &[off, ("RestartAllContainersOnContainerExits", "false")]);
         assert!(found.starts_with("gates: ") && !found.contains("RestartAllContainers"), "{found}");
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_is_on_by_default_by_its_stage_or_as_it_is_set() {
+    fn a_gate_is_on_by_setting_or_stage_or_default() {
         let is_on = |version: &str, set: &[(&str, bool)], name: &str| {
             let set = set.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
             Gates::new(&set, &KubernetesVersion::parse(version).unwrap()).is_on(name)

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_settled() {
+    fn missing_fields_get_defaults() {
         let (files, problems) = resolved("[{name: a, content: x}, {path: /etc/b, mode: '0640', content: y}]");
         assert_eq!(problems, "");
         assert_eq!(
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_a_path_is_written() {
+    fn the_first_file_of_a_path_is_written() {
         let (files, _) = resolved("[{path: /etc/b, content: group}, {path: /etc/b, content: cluster}]");
         assert_eq!(files.len(), 1);
         assert_eq!(files[0].content, Content::Text("group".into()));
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told_with_their_fields() {
+    fn problems_name_their_fields() {
         let (_, problems) = resolved(
             "[{path: etc/a}, {name: ../a}, {path: /a/, content: x}, {path: /b, mode: rw}, {path: /c, isBase64: true, content: '?'}]",
         );

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn hooks_are_named_after_their_place_unless_they_have_a_name() {
+    fn hooks_without_a_name_are_named_after_their_index() {
         let (hooks, problems) = resolved(
             "[[{manifest: x}, {name: a.timer, manifest: x}], [{manifest: x}, {name: b, manifest: x}]]",
         );
@@ -208,14 +208,14 @@ mod tests {
     }
 
     #[test]
-    fn a_hook_of_the_group_stands_in_for_the_clusters_of_the_same_unit() {
+    fn a_groups_hook_replaces_the_clusters_hook_of_the_same_unit() {
         let (hooks, _) = resolved("[[{name: a, enabled: false}], [{name: a.service, manifest: x}]]");
         assert_eq!(hooks.len(), 1);
         assert_eq!(hooks[0].action, HookAction::SwitchOff);
     }
 
     #[test]
-    fn contradictions_are_told_with_their_fields() {
+    fn contradictions_are_problems_with_their_fields() {
         let (_, problems) = resolved(
             "[[{}, {name: a/b, manifest: x}], \
               [{useRawManifest: true, requires: [x]}, {execContainer: {image: ''}}]]",
@@ -231,12 +231,12 @@ mod tests {
     }
 
     #[test]
-    fn a_disabled_hook_needs_nothing_more() {
+    fn a_disabled_hook_needs_no_other_field() {
         assert_eq!(resolved("[[{name: a, enabled: false, useRawManifest: true}]]").1, "");
     }
 
     #[test]
-    fn images_get_registry_and_tag() {
+    fn incomplete_image_names_get_registry_and_tag() {
         for (image, full) in [
             ("busybox", "docker.io/library/busybox:latest"),
             ("busybox:1", "docker.io/library/busybox:1"),

@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_loaded_is_refused() {
+    fn images_that_cannot_be_loaded_are_rejected() {
         let hash = "ab".repeat(32);
         let (_, problems) = resolved(&format!(
             "{{amd64: [{{hash: {hash}}}, {{sources: ['https://a/b'], hash: abc}}, {{sources: ['https://c/b'], hash: {hash}}}]}}"

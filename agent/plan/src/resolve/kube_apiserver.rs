@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn it_serves_under_every_name_by_which_it_is_reached() {
+    fn the_certificate_has_every_name_of_the_api_server() {
         let node = control_plane(|inputs| {
             let settings = inputs.config.api_server_config.as_mut().unwrap();
             settings.api.public_name = "api.example.com".into();
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn on_hetzner_it_announces_the_private_address_and_serves_under_it() {
+    fn on_hetzner_the_api_server_uses_the_private_address() {
         let node = control_plane(|inputs| {
             inputs.boot.cloud_provider = CloudProvider::Hetzner;
             let private_ipv4 = "10.0.0.2".into();
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn on_openstack_it_serves_under_the_address_that_the_metadata_service_tells() {
+    fn on_openstack_the_api_server_uses_the_metadata_address() {
         let last_name = |local_ipv4: &str| {
             let node = control_plane(|inputs| {
                 inputs.boot.cloud_provider = CloudProvider::Openstack;
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn on_metal_with_ipv6_it_announces_the_first_global_address() {
+    fn on_metal_with_ipv6_the_api_server_announces_the_first_global_address() {
         let interface = |name: &str, addresses: &[&str]| Interface {
             name: name.into(),
             mac: None,
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn kopeio_comes_before_aws() {
+    fn kopeios_webhook_takes_precedence_over_aws() {
         let both = AuthenticationSpec {
             kopeio: Some(Default::default()),
             aws: Some(Default::default()),
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn every_problem_is_told_with_its_field() {
+    fn every_problem_names_its_field() {
         let problems = problems(|inputs| {
             inputs.config.networking.service_cluster_ip_range.clear();
             inputs.config.api_server_config.as_mut().unwrap().encryption_config_secret_hash = "x".into();

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn old_versions_are_refused_and_new_ones_are_decided_with_a_warning() {
+    fn old_versions_are_rejected_and_new_ones_give_a_warning() {
         let read = |text: &str| KubernetesVersion::parse(text).unwrap();
         for refused in ["1.31.14", "1.0.0", "2.34.0", "0.40.0"] {
             assert!(!read(refused).is_supported(KopsRelease::NEWEST), "{refused}");
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_version_is_decided_as_the_newest_that_is_known() {
+    fn a_newer_version_is_treated_as_the_newest_known_one() {
         let (known, newer) = (KubernetesVersion::parse("1.36.0"), KubernetesVersion::parse("1.48.1"));
         let gates = |version: Option<KubernetesVersion>| {
             let version = version.unwrap();

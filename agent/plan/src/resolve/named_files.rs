@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_the_pod_does_not_see_is_refused() {
+    fn a_file_outside_the_pods_mounts_is_a_problem() {
         for (settings, field, directory) in [
             (API_SERVER, "admissionControlConfigFile", "/srv/kubernetes/kube-apiserver"),
             (API_SERVER, "authenticationTokenWebhookConfigFile", "/srv/kubernetes/kube-apiserver"),
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_nothing_writes_is_warned_of() {
+    fn a_file_without_a_writer_gives_a_warning() {
         for (settings, field, path, name) in [
             (API_SERVER, "auditPolicyFile", "/etc/audit/policy.yaml", "the API server"),
             (CONTROLLER_MANAGER, "tlsCertFile", "/etc/ssl/mine.crt", "kube-controller-manager"),
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_kops_and_of_the_machine_are_there() {
+    fn files_of_kops_and_of_the_machine_are_accepted() {
         for (settings, set) in [
             (
                 API_SERVER,
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_kops_replaces_is_warned_of() {
+    fn a_path_that_kops_replaces_gives_a_warning() {
         for (settings, field, own) in [
             (API_SERVER, "etcdCAFile", "/srv/kubernetes/kube-apiserver/etcd-ca.crt"),
             (API_SERVER, "kubeletClientKey", "/srv/kubernetes/kube-apiserver/kubelet-api.key"),

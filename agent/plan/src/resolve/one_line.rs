@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn line_breaks_are_refused_wherever_they_are() {
+    fn line_breaks_are_rejected_in_every_field() {
         let document = json!({
             "KubeletConfig": {"nodeLabels": {"a\nb": "c"}, "v": "d\re"},
             "packages": ["fine", "not\0fine"],
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_lines_by_nature_may_have_them() {
+    fn fields_with_several_lines_may_have_line_breaks() {
         let document = json!({
             "CAs": {"kubernetes-ca": "-----BEGIN\n"},
             "FileAssets": [{"content": "a\nb\n"}],

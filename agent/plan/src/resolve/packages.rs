@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn each_package_manager_takes_its_own_forms() {
+    fn each_package_manager_accepts_its_own_forms() {
         let both = ["nfs-common", "libstdc++6", "g++", "nginx=1.2-3~x", "linux-headers-*"];
         let of_apt = ["vim:amd64", "vim/bookworm-backports", "standard^", "/opt/agent.deb"];
         let of_dnf = [
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_is_shown_without_its_login_and_one_in_clear_is_warned_of() {
+    fn package_urls_are_shown_without_login_and_http_gives_a_warning() {
         for url in ["https://me:hidden@h.example.com/a.rpm", "https://h.example.com/a.rpm?sig=hidden"] {
             let problems = problems_of(PackageFormat::Rpm, url).to_string();
             assert!(problems.contains("has a login or a query"), "{problems}");

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn the_one_real_interface_with_the_address_is_it() {
+    fn the_real_interface_with_the_primary_address_is_found() {
         let interfaces = [("ens34", "02:2b:4d:6e:68:dd", false), ("ens35", "02:1c:00:1d:07:d3", false)];
         assert_eq!(found(&interfaces, "02:2B:4D:6E:68:DD").unwrap(), "ens34");
         let interfaces = [("ens5", "02:a0:ac:d3:05:3b", false), ("vlan5", "02:a0:ac:d3:05:3b", true)];
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn none_or_two_is_an_error() {
+    fn no_interface_or_two_interfaces_are_an_error() {
         let interfaces = [("ens5", "02:a0:ac:d3:05:3b", false), ("ens6", "02:a0:ac:d3:05:3b", false)];
         assert!(found(&interfaces, "02:a0:ac:d3:05:3b").unwrap_err().contains("ens5 and ens6"));
         assert!(found(&interfaces, "02:ff:ff:ff:ff:ff").unwrap_err().contains("no interface"));

@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_problems_are_told_each_once() {
+    fn all_problems_are_reported_once() {
         let mut problems = Problems::default();
         problems.add("spec.a", "is empty; set it");
         problems.add("spec.a", "is empty; set it");
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_an_error_of_a_node_that_is_more_than_described() {
+    fn a_refusal_becomes_a_problem_unless_a_node_is_only_described() {
         let mut problems = Problems::default();
         problems.refuse("spec.a", "never works");
         assert_eq!(problems.clone().unless_any(1), Ok(1));
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_warning_is_no_error() {
+    fn a_warning_is_not_a_problem() {
         let mut problems = Problems::default();
         problems.warn("spec.a", "does nothing; remove it");
         let mut more = Problems::default();

@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn containerd_lost_its_old_shims_with_2() {
+    fn containerd_2_has_no_old_shims() {
         let assets = assets(&["https://a/containerd-linux-amd64.tar.gz"]);
         let programs = |version: &str| {
             let version = ContainerdVersion::parse(version).unwrap();
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn an_archive_that_was_downloaded_tells_its_programs_itself() {
+    fn a_downloaded_archives_own_file_list_counts() {
         let mut assets = assets(&["https://a/containerd-linux-amd64.tar.gz"]);
         let files =
             ["bin/containerd", "bin/containerd-shim-runc-v2", "bin/containerd-shim-spin-v2", "bin/README"];
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_package_of_the_users_is_found_by_its_name_behind_any_mirror() {
+    fn a_users_package_is_found_by_file_name_on_any_mirror() {
         let url = "https://mirror/files/my-runtime.tar.gz";
         let config = ContainerdConfig {
             packages: Some(PackagesConfig {
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_downloaded_has_no_programs() {
+    fn without_a_download_there_are_no_programs() {
         assert_eq!(assets(&[]).packed("crictl"), None);
         assert_eq!(assets(&["https://a/runc.amd64"]).packed("crictl"), None);
         assert!(assets(&["https://a/crictl-v1.29.0-linux-amd64.tar.gz"]).packed("crictl").is_some());

@@ -78,7 +78,7 @@ mod tests {
     const URL: &str = "s3://clusters/c.example.com/manifests/pod.yaml";
 
     #[test]
-    fn a_security_context_keeps_what_it_has() {
+    fn a_security_context_keeps_its_other_fields() {
         let text = "kind: Pod\nspec: {securityContext: {runAsUser: 1}, dnsPolicy: Default}\n";
         let pod = StoredPod::parse(text, URL).unwrap();
         assert_eq!(pod.text(), text);
@@ -92,14 +92,14 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_given_as_they_are_and_none_is_empty() {
+    fn lists_are_unchanged_and_missing_lists_are_empty() {
         let pod = StoredPod::parse("spec: {containers: [{name: a, new: [1]}], volumes: null}", URL).unwrap();
         assert_eq!(pod.containers(), [json!({"name": "a", "new": [1]})]);
         assert!(pod.volumes().is_empty());
     }
 
     #[test]
-    fn what_is_no_pod_is_refused_by_the_name_of_its_file() {
+    fn other_objects_than_pods_are_rejected_with_the_url() {
         for text in ["kind: Pod", "spec: {containers: {}}", "spec: [", ""] {
             let problem = StoredPod::parse(text, URL).unwrap_err();
             assert!(problem.contains(URL), "{problem}");

@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parameter_must_set_something() {
+    fn a_parameter_needs_an_equals_sign() {
         let config = NodeupConfig {
             sysctl_parameters: vec!["# why".into(), String::new(), "a=1\n".into(), "a=1\nreboot".into()],
             ..NodeupConfig::default()

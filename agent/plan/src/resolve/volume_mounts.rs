@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn no_volume_hides_what_the_machine_needs() {
+    fn a_volume_must_not_hide_files_of_the_machine() {
         for path in [
             "/",
             "/etc",
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told_with_their_fields() {
+    fn problems_name_their_fields() {
         let (mounts, problems) = resolved(
             "[{}, {device: xvdd, filesystem: ext4, path: /}, {device: /dev/a, filesystem: ntfs, path: /a}, \
               {device: /dev/a, filesystem: ext4, path: /a}]",

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn ec2_is_asked_for_what_a_node_is_decided_by_and_not_again() {
+    fn ec2_is_asked_only_for_missing_facts_that_matter() {
         let nvidia = "containerdConfig: {nvidiaGPU: {enabled: true}}";
         for (config, wants) in [
             ("{}", false),
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn openstack_is_asked_for_the_address_of_an_api_server() {
+    fn openstack_is_asked_only_on_machines_with_an_api_server() {
         let mut control_plane = inputs("openstack", "ControlPlane", "{}");
         assert!(control_plane.wants_address());
         assert!(!inputs("openstack", "Node", "{}").wants_address());

@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn every_shim_is_taken_and_nothing_else_of_containerds_archive() {
+    fn only_programs_and_shims_are_taken_from_containerds_archive() {
         let files =
             ["bin/containerd", "./bin/containerd-shim-spin-v2", "bin/ctr", "bin/cri-tools", "LICENSE"];
         assert_eq!(
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn every_plugin_is_taken_by_a_name_that_a_file_can_have() {
+    fn every_plugin_with_a_valid_file_name_is_taken() {
         let files = ["./bridge", "./LICENSE", "README.md", "extra/cni-x", "a\nb", "..", "x/.."];
         assert_eq!(
             taken(ArchiveKind::CniPlugins, &files),

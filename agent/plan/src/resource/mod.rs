@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_written_as_the_conformance_check_reads_it() {
+    fn a_file_has_the_json_of_the_conformance_check() {
         let file = File::text("/etc/x", "hello")
             .mode(Mode::PRIVATE)
             .owned_by("u")
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_resource_twice_is_no_conflict_and_another_of_its_id_is() {
+    fn only_different_resources_of_one_id_conflict() {
         let mut state = DesiredState::default();
         state.add(Directory::new("/a"));
         state.add(Directory::new("/a"));
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_survive_being_written_and_read() {
+    fn ids_survive_formatting_and_parsing() {
         for (kind, _) in Kind::NAMES {
             let id = ResourceId::new(kind, "/a b");
             let text = serde_json::to_string(&id).unwrap();
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn modes_outside_the_permission_bits_are_refused() {
+    fn modes_outside_the_permission_bits_are_rejected() {
         assert_eq!(Mode::parse("644"), Some(Mode(0o644)));
         assert_eq!(Mode::parse("0644"), Some(Mode(0o644)));
         assert_eq!(Mode::parse("rw-r--r--"), None);

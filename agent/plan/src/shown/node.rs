@@ -30,7 +30,7 @@ mod tests {
     use kops_agent_spec::NodeupConfig;
 
     #[test]
-    fn free_text_is_hidden_as_it_is_specified_and_as_it_is_resolved() {
+    fn free_text_is_hidden_in_the_spec_and_in_the_resolved_node() {
         let custom = json!({
             "FileAssets": [
                 {"name": "a", "path": "/a", "content": "hunter2-a", "mode": "0644"},

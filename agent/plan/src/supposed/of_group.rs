@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_tells_its_distribution_and_its_architecture() {
+    fn image_names_give_distribution_and_architecture() {
         for (image, machines) in [
             (
                 "099720109477/ubuntu/images/hvm-ssd-gp3/ubuntu-noble-24.04-amd64-server-20250610",
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_tells_nothing_excludes_no_machine() {
+    fn unknown_image_names_exclude_no_machine() {
         let all = of(CloudProvider::Aws, "", "");
         assert!(all.starts_with("amzn, centos, ") && all.ends_with("; amd64, arm64"), "{all}");
         for image in
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn instance_types_tell_whether_there_may_be_a_gpu() {
+    fn instance_types_show_whether_a_gpu_is_possible() {
         let may_have = |group: &str| {
             let group: InstanceGroupSpec = serde_yaml::from_str(group).unwrap();
             let all = all_machines(CloudProvider::Aws, KopsRelease::NEWEST);
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_type_tells_its_architecture() {
+    fn machine_types_give_the_architecture() {
         let is = |cloud, name| of(cloud, "debian-12", name);
         for name in
             ["m6g.large", "c7gn.xlarge", "im4gn.large", "t4g.small", "a1.large", "m6g.large,m7g.large"]

@@ -108,7 +108,7 @@ run that ended at 2026-01-02T03:04:05Z: 5.100 s, 70 changes
     }
 
     #[test]
-    fn a_boot_ends_with_what_took_longest() {
+    fn the_summary_names_the_longest_steps() {
         assert_eq!(
             summary(&boot()),
             [

@@ -51,7 +51,7 @@ fn yaml(text: &[u8]) -> Value {
 }
 
 #[test]
-fn every_nodeup_config_is_written_back_as_it_was() {
+fn every_nodeup_config_survives_a_round_trip() {
     for_all("stores", &named("nodeupconfig.yaml"), |text, url| {
         let config = NodeupConfig::parse(text, url).map_err(|error| error.to_string())?;
         let written = serde_json::to_value(&config).unwrap();
@@ -60,7 +60,7 @@ fn every_nodeup_config_is_written_back_as_it_was() {
 }
 
 #[test]
-fn every_boot_config_is_written_back_as_it_was() {
+fn every_boot_config_survives_a_round_trip() {
     for_all("cases", &named("kube_env.yaml"), |text, url| {
         let config = BootConfig::parse(text, url).map_err(|error| error.to_string())?;
         let written = serde_json::to_value(&config).unwrap();
@@ -73,7 +73,7 @@ fn below_folder(name: &str) -> impl Fn(&Path) -> bool {
 }
 
 #[test]
-fn every_cluster_is_read_with_its_cloud() {
+fn every_cluster_is_readable_and_has_a_cloud() {
     let wanted = |path: &Path| named("config")(path) || named("cluster-completed.spec")(path);
     for_all("stores", &wanted, |text, url| {
         let cluster = Cluster::parse(text, url).map_err(|error| error.to_string())?;
@@ -85,14 +85,14 @@ fn every_cluster_is_read_with_its_cloud() {
 }
 
 #[test]
-fn every_instance_group_is_read() {
+fn every_instance_group_is_readable() {
     for_all("stores", &below_folder("instancegroup"), |text, url| {
         InstanceGroup::parse(text, url).map(drop).map_err(|error| error.to_string())
     });
 }
 
 #[test]
-fn every_keyset_has_a_primary_key_and_a_certificate_to_trust() {
+fn every_keyset_has_a_primary_key_and_trusted_certificates() {
     for_all("stores", &named("keyset.yaml"), |text, url| {
         let keyset = Keyset::parse(text, url).map_err(|error| error.to_string())?;
         let primary = keyset.primary().ok_or(format!("{url} has no primary"))?;
@@ -107,7 +107,7 @@ fn every_keyset_has_a_primary_key_and_a_certificate_to_trust() {
 }
 
 #[test]
-fn every_secret_is_read() {
+fn every_secret_is_readable() {
     for_all("stores", &below_folder("secrets"), |text, url| {
         Secret::parse(text, url).map(drop).map_err(|error| error.to_string())
     });
@@ -116,7 +116,7 @@ fn every_secret_is_read() {
 /// Checks an assumption of cluster-spec mode: a control plane's config has the certificates and keys of the store's key sets, in the form
 /// that we write.
 #[test]
-fn trusted_certificates_are_those_of_the_nodeup_configs() {
+fn trusted_certificates_equal_those_in_nodeup_configs() {
     for_all("stores", &named("nodeupconfig.yaml"), |text, url| {
         let config = NodeupConfig::parse(text, url).map_err(|error| error.to_string())?;
         let store = Path::new(url).ancestors().nth(4).unwrap();
@@ -167,7 +167,7 @@ fn boot_configs_pin_the_hash_of_their_nodeup_config() {
 }
 
 #[test]
-fn no_field_that_kops_wrote_is_ignored() {
+fn every_field_that_kops_writes_is_read() {
     let none_ignored = |ignored: Vec<String>, url: &str| {
         if ignored.is_empty() { Ok(()) } else { Err(format!("{url}: {}", ignored.join(", "))) }
     };

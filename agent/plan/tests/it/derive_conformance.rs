@@ -127,7 +127,7 @@ fn clusters(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn every_derived_config_has_the_bytes_that_kops_wrote() {
+fn every_derived_config_has_kops_bytes() {
     let corpora = corpora();
     if corpora.is_empty() {
         return;
@@ -168,7 +168,7 @@ fn first_different_line(ours: &str, theirs: &str) -> String {
 }
 
 #[test]
-fn every_derived_boot_config_is_that_of_the_user_data() {
+fn every_derived_boot_config_equals_the_user_datas() {
     let corpora = corpora();
     if corpora.is_empty() {
         return;

@@ -182,7 +182,7 @@ fn written(value: Value) -> (String, Value) {
 }
 
 #[test]
-fn every_text_is_read_as_the_text_that_it_is() {
+fn go_reads_every_text_as_the_same_text() {
     let words = ["word"; 30].join(" ");
     let of_text = |text: &str| {
         [
@@ -200,7 +200,7 @@ fn every_text_is_read_as_the_text_that_it_is() {
 }
 
 #[test]
-fn every_document_is_read_as_what_it_is() {
+fn go_reads_every_document_as_the_same_document() {
     let mut runner = TestRunner::deterministic();
     let mut documents = Vec::new();
     for _ in 0..ProptestConfig::default().cases * 8 {
@@ -211,7 +211,7 @@ fn every_document_is_read_as_what_it_is() {
 }
 
 #[test]
-fn every_file_of_every_node_is_read_alike() {
+fn go_reads_every_file_of_every_node_like_our_parser() {
     let machines = CLOUDS.iter().flat_map(|(cloud, _)| Role::ALL.map(|role| Machine::of(cloud, role)));
     let files: Vec<_> = machines
         .flat_map(|machine| texts(&machine.decide().unwrap()))
@@ -224,7 +224,7 @@ fn every_file_of_every_node_is_read_alike() {
 /// Replaces each text of the configuration, one at a time, by a text that parsers easily misread. Go must read it back from every file that
 /// contains it.
 #[test]
-fn every_text_of_the_configuration_arrives() {
+fn go_reads_every_text_of_the_configuration_unchanged() {
     // An empty text is an unset field. Taints have their own syntax.
     let mut retyped = RETYPED.iter().filter(|text| !text.is_empty()).cycle();
     let is_a_text =

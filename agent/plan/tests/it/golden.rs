@@ -42,7 +42,7 @@ macro_rules! nodes {
 nodes!(aws azure digitalocean gce hetzner linode metal openstack scaleway);
 
 #[test]
-fn every_cloud_is_compared_and_every_snapshot_is_of_one() {
+fn every_cloud_has_snapshots_and_every_snapshot_a_cloud() {
     assert_eq!(COMPARED, CLOUDS.iter().map(|(name, _)| *name).collect::<Vec<_>>());
     let expected: BTreeSet<String> = COMPARED
         .iter()

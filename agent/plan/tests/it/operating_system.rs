@@ -150,7 +150,7 @@ const ENI_FILES: [&str; 7] =
     [EC2_NET_UTILS, FOREIGN_ROUTES, MAC_ADDRESSES, SECONDARY, HOTPLUG, IFUPDOWN, NM_CLOUD_SETUP];
 
 #[test]
-fn each_distribution_is_kept_from_the_interfaces_of_the_vpc_cni() {
+fn no_distribution_configures_interfaces_of_the_vpc_cni() {
     let cases: [(&str, &str, &[&str]); 8] = [
         ("amzn", "2023", &[EC2_NET_UTILS, FOREIGN_ROUTES, MAC_ADDRESSES, SECONDARY]),
         ("debian", "11", &[IFUPDOWN]),
@@ -168,7 +168,7 @@ fn each_distribution_is_kept_from_the_interfaces_of_the_vpc_cni() {
 }
 
 #[test]
-fn cilium_touches_less_unless_pods_use_enis() {
+fn cilium_needs_fewer_files_unless_pods_use_enis() {
     let state = Node::new("debian", "12").network(json!({"cilium": {}})).state();
     assert_eq!(present(&state, &ENI_FILES), [FOREIGN_ROUTES, HOTPLUG]);
     let state = Node::new("debian", "12").network(json!({"cilium": {"ipam": "eni"}})).state();
@@ -176,7 +176,7 @@ fn cilium_touches_less_unless_pods_use_enis() {
 }
 
 #[test]
-fn the_primary_interface_stays_managed_or_the_node_is_refused() {
+fn the_primary_interface_stays_managed_and_must_be_known() {
     let node = Node::new("amzn", "2023").network(json!({"amazonVPC": {}}));
     let network = text(&node.state(), "/etc/systemd/network/75-eni-secondary.network");
     assert!(network.contains("Property=!INTERFACE=ens5\n"), "{network}");
@@ -185,7 +185,7 @@ fn the_primary_interface_stays_managed_or_the_node_is_refused() {
 }
 
 #[test]
-fn systemds_own_mount_of_bpf_is_left_to_it() {
+fn a_bpf_mount_of_systemd_stays() {
     let node = Node::new("debian", "12").network(json!({"cilium": {}}));
     assert!(has(&node.state(), "unit sys-fs-bpf.mount"));
     let state = node.facts(json!({"bpfMountedBySystemd": true})).state();
@@ -194,7 +194,7 @@ fn systemds_own_mount_of_bpf_is_left_to_it() {
 }
 
 #[test]
-fn kube_router_finds_iproute2_where_it_looks() {
+fn kube_router_gets_iproute2s_tables_at_its_path() {
     for (distribution, version, links) in [
         ("debian", "12", true),
         ("debian", "13", false),
@@ -209,7 +209,7 @@ fn kube_router_finds_iproute2_where_it_looks() {
 }
 
 #[test]
-fn wireguard_comes_with_calico_on_ubuntu_unless_it_is_off() {
+fn calico_on_ubuntu_gets_wireguard_unless_it_is_off() {
     let wireguard = |node: Node| has(&node.state(), "package wireguard");
     assert!(wireguard(Node::new("ubuntu", "24.04").network(json!({"calico": {}}))));
     assert!(!wireguard(Node::new("ubuntu", "24.04").network(json!({"calico": {"wireguardEnabled": false}}))));
@@ -220,7 +220,7 @@ fn wireguard_comes_with_calico_on_ubuntu_unless_it_is_off() {
 }
 
 #[test]
-fn kernel_modules_are_those_the_network_and_the_kernel_need() {
+fn kernel_modules_depend_on_network_and_kernel() {
     let modules = |node: Node| {
         let state = node.state();
         let modules = state.iter().filter_map(|(_, resource)| match resource {
@@ -245,7 +245,7 @@ fn kernel_modules_are_those_the_network_and_the_kernel_need() {
 }
 
 #[test]
-fn names_of_the_control_plane_stand_in_for_dns() {
+fn names_of_the_control_plane_replace_dns() {
     let addresses = |state: &DesiredState, hostname: &str| match resource(state, &format!("host {hostname}"))
     {
         Some(Resource::HostsEntry(entry)) => Some(entry.addresses),
@@ -273,7 +273,7 @@ fn time_comes_from_the_cloud_unless_the_user_manages_it() {
 }
 
 #[test]
-fn updates_are_left_to_others_where_the_policy_says_so() {
+fn the_update_policy_disables_automatic_updates() {
     let state = Node::new("debian", "12").config(json!({"UpdatePolicy": "external"})).state();
     assert!(!has(&state, "package unattended-upgrades"));
     assert_eq!(text(&state, "/etc/apt/apt.conf.d/20auto-upgrades"), "APT::Periodic::Enable \"0\";\n");
@@ -287,7 +287,7 @@ fn updates_are_left_to_others_where_the_policy_says_so() {
 }
 
 #[test]
-fn debian_11_takes_router_advertisements_on_its_own_interfaces() {
+fn debian_11_accepts_router_advertisements() {
     let ipv6 = |version| Node::new("debian", version).network(json!({"nonMasqueradeCIDR": "::/0"})).state();
     let parameters = text(&ipv6("11"), "/etc/sysctl.d/99-k8s-general.conf");
     assert!(
@@ -299,7 +299,7 @@ fn debian_11_takes_router_advertisements_on_its_own_interfaces() {
 }
 
 #[test]
-fn a_hook_is_restarted_by_the_files_that_came_with_it() {
+fn a_hook_restarts_for_its_file_assets() {
     let config = json!({
         "FileAssets": [{"path": "/opt/a", "content": "x"}, {"path": "/opt/b", "content": "y"}],
         "Hooks": [[{"name": "a", "manifest": "ExecStart=/opt/a\nEnvironmentFile=/etc/other\n"}, {"name": "off", "enabled": false}], null],
@@ -312,7 +312,7 @@ fn a_hook_is_restarted_by_the_files_that_came_with_it() {
 }
 
 #[test]
-fn directories_of_files_are_made_but_those_of_every_machine_stay_as_they_are() {
+fn directories_of_file_assets_are_made_except_system_directories() {
     let config = json!({"FileAssets": [
         {"path": "/etc/x.d/a", "content": "x"}, {"path": "/root/.profile", "content": "x"}, {"path": "/tmp/a", "content": "x"},
     ]});
@@ -323,7 +323,7 @@ fn directories_of_files_are_made_but_those_of_every_machine_stay_as_they_are() {
 }
 
 #[test]
-fn clouds_have_their_own_needs() {
+fn each_cloud_adds_its_own_resources() {
     let azure = Node::new("ubuntu", "24.04").boot(json!({"CloudProvider": "azure"})).state();
     let Some(Resource::File(rules)) = resource(&azure, "file /etc/udev/rules.d/80-azure-disk.rules") else {
         panic!()
@@ -339,7 +339,7 @@ fn clouds_have_their_own_needs() {
 }
 
 #[test]
-fn everything_that_is_wrong_is_told_at_once() {
+fn all_problems_are_reported_together() {
     let problems = Node::new("debian", "12")
         .config(json!({
             "packages": ["-y"],
@@ -366,7 +366,7 @@ fn everything_that_is_wrong_is_told_at_once() {
 }
 
 #[test]
-fn cilium_cannot_reach_its_etcd_without_a_key_of_its_authority() {
+fn a_missing_key_of_ciliums_etcd_authority_is_a_problem() {
     let node = Node::new("debian", "12").config(json!({"UseCiliumEtcd": true}));
     assert!(node.problems().contains("KeypairIDs.etcd-clients-ca-cilium"));
     let node = node.config(json!({"KeypairIDs": {"kubernetes-ca": "1", "etcd-clients-ca-cilium": "2"}}));

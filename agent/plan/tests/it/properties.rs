@@ -174,7 +174,7 @@ fn odd_text() -> impl Strategy<Value = String> {
 }
 
 #[test]
-fn the_base_of_these_tests_is_a_node() {
+fn the_base_configuration_is_a_whole_node() {
     let state = decide(&config()).unwrap().unwrap();
     assert!(state.len() > 60, "{}", state.len());
     assert!(written::texts(&state).len() > 20);
@@ -216,7 +216,7 @@ proptest! {
     }
 
     #[test]
-    fn a_hooks_words_stay_in_their_line(words in prop::collection::vec(odd_text(), 1..4)) {
+    fn the_words_of_a_hook_stay_on_their_line(words in prop::collection::vec(odd_text(), 1..4)) {
         let mut config = config();
         *config.pointer_mut("/Hooks/0/1/execContainer/command").unwrap() = words.clone().into();
         *config.pointer_mut("/Hooks/0/1/execContainer/environment/A").unwrap() = words.concat().into();
@@ -247,7 +247,7 @@ proptest! {
     }
 
     #[test]
-    fn the_order_of_what_has_none_does_not_matter(
+    fn the_order_of_unordered_lists_does_not_matter(
         packages in Just(vec![0, 1]).prop_shuffle(),
         files in Just(vec![0, 1, 2]).prop_shuffle(),
         mounts in Just(vec![0, 1]).prop_shuffle(),

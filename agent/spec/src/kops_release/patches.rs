@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_newest_known_patch_release_is_decided_without_a_warning() {
+    fn all_patch_releases_but_the_newest_known_give_a_warning() {
         for exact in ["1.34.3", "v1.35.2", "1.36.2", "1.37.0-alpha.1", "1.37.1"] {
             assert_eq!(difference(exact), None, "{exact}");
         }

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn downloads_go_before_the_version_file_and_that_before_fields() {
+    fn evidence_is_used_in_order_of_downloads_version_file_and_fields() {
         let protokube = "Assets: {amd64: ['00@https://repo.example.com/binaries/kops/1.34.3/linux/amd64/protokube,https://x/y']}";
         assert_eq!(found(Some("1.36.2\n"), protokube), ("1.34".into(), Evidence::Downloads));
         let worker = "usesLegacyGossip: false";
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_tell_the_release_as_far_as_they_can() {
+    fn the_release_is_inferred_from_fields() {
         for (text, release) in [
             ("{}", "1.37"),
             ("usesLegacyGossip: true", "1.36"),
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_that_cannot_have_written_the_fields_is_not_believed() {
+    fn a_version_that_cannot_have_written_the_fields_is_ignored() {
         const OF_1_34: &str = "{usesLegacyGossip: false, KubeletConfig: {podInfraContainerImage: pause}}";
         for (told, text, release, evidence) in [
             ("1.34.2", OF_1_34, "1.34", Evidence::VersionFile),
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn user_data_tells_the_version_by_nodeups_url() {
+    fn the_version_is_read_from_nodeups_url_in_user_data() {
         let told = |urls: &[&str]| {
             let urls: Vec<String> = urls.iter().map(|url| (*url).to_owned()).collect();
             Told::by_user_data(&urls).map(|told| told.version)
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_release_is_refused_and_a_new_one_decided_as_the_newest_with_a_warning() {
+    fn old_releases_are_rejected_and_new_ones_give_a_warning() {
         let worker = config("usesLegacyGossip: false");
         let refused = find(Some("1.33.1"), &worker).unwrap_err();
         assert!(refused.contains("kOps 1.33.1") && refused.contains("1.34 and newer"), "{refused}");
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn people_and_programs_are_told_whether_the_release_is_known() {
+    fn text_and_json_report_whether_the_release_is_known() {
         let shown = |version_file, text: &str| {
             let written_by = find(version_file, &config(text)).unwrap();
             let json = serde_json::to_value(&written_by).unwrap();
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guess_is_told() {
+    fn an_inferred_ambiguous_release_gives_a_warning() {
         let guessed = find(None, &config("usesLegacyGossip: false")).unwrap();
         assert!(guessed.warning().unwrap().contains("1.36"));
         assert_eq!(find(None, &config("{}")).unwrap().warning(), None);

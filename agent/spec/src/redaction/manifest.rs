@@ -100,7 +100,7 @@ mod tests {
                        hunter2\n    - {name: NUMBER, value: 12345}\n    - {name: NODE, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}\n  - name: b\n    env: *e\n";
 
     #[test]
-    fn values_of_variables_are_not_shown_and_all_else_is() {
+    fn only_values_of_variables_are_hidden() {
         let manifest = Manifest::read(POD).unwrap();
         assert_eq!(manifest.values().len(), 6);
         for shown in [without_placeholders(&manifest.with_placeholders()), manifest.shown().to_string()] {
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_manifest_is_not_read() {
+    fn other_texts_are_not_manifests() {
         for text in ["hunter2", "[a]", "spec: [", "a: 1\n---\nhunter2"] {
             assert!(Manifest::read(text).is_none(), "{text}");
         }
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn placeholders_of_different_values_differ_and_look_alike() {
+    fn different_values_have_different_placeholders() {
         let text = |value: &str| {
             let text = format!("env: [{{name: A, value: {value}}}]");
             Manifest::read(&text).unwrap().with_placeholders()

@@ -20,14 +20,14 @@ const HARMLESS: [&str; 9] = [
 ];
 
 #[test]
-fn nothing_is_guessed() {
+fn harmless_texts_stay_visible() {
     for text in HARMLESS {
         assert_eq!(Redactor::default().text(text), text);
     }
 }
 
 #[test]
-fn private_keys_and_what_lets_one_in_of_a_url_are_hidden_by_their_form() {
+fn private_keys_and_url_credentials_are_hidden_by_form() {
     for (text, shown) in [
         ("http://user:pa55@proxy:3128/ said no", "http://[***]@proxy:3128/ said no"),
         (
@@ -49,7 +49,7 @@ fn private_keys_and_what_lets_one_in_of_a_url_are_hidden_by_their_form() {
 }
 
 #[test]
-fn a_known_value_is_hidden_wherever_it_is() {
+fn a_known_value_is_hidden_everywhere() {
     let value = "correct \"horse\"\nbattery staple";
     let redactor = Redactor::default().hiding(value);
     for text in [
@@ -80,7 +80,7 @@ fn each_value_of_a_secret_that_is_a_document_is_hidden() {
 }
 
 #[test]
-fn words_of_free_text_are_hidden_unless_something_public_has_them_too() {
+fn words_of_free_text_are_hidden_unless_they_are_public() {
     let unit = "[Service]\nEnvironment=API=of-the-user1\nExecStart=/usr/bin/containerd --x\n";
     let redactor = Redactor::default().hiding_words(unit).showing("ExecStart=/usr/bin/containerd\n[Service]");
     assert_eq!(
@@ -99,7 +99,7 @@ fn words_of_free_text_are_hidden_unless_something_public_has_them_too() {
 }
 
 #[test]
-fn a_variable_is_a_login_or_free_text() {
+fn a_variables_value_is_a_login_or_free_text() {
     let redactor = Redactor::default()
         .hiding_variable("HCLOUD_TOKEN", "abcd")
         .hiding_variable("OF_AN_OPERATOR", "hunter2")
@@ -112,7 +112,7 @@ fn a_variable_is_a_login_or_free_text() {
 }
 
 #[test]
-fn passwords_of_urls_are_known() {
+fn passwords_of_urls_are_found() {
     for value in ["http://user:p%40ssword@proxy:3128", "robot:p@ssword@proxy:3128"] {
         let redactor = Redactor::default().hiding_variable("HTTPS_PROXY", value);
         assert_eq!(redactor.text("the proxy refuses p@ssword"), "the proxy refuses [***]", "{value}");
@@ -148,7 +148,7 @@ proptest! {
     #![proptest_config(ProptestConfig { rng_seed: RngSeed::Fixed(1), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn nothing_that_is_known_survives(before in "[ -~ä\n]{0,30}", after in "[ -~ä\n]{0,30}", secret in "[ -~ä\n]{4,40}") {
+    fn no_known_value_survives_redaction(before in "[ -~ä\n]{0,30}", after in "[ -~ä\n]{0,30}", secret in "[ -~ä\n]{4,40}") {
         let secret = secret.trim();
         prop_assume!(is_hidden(secret) && !MARK.contains(secret));
         let redactor = Redactor::default().hiding(secret);

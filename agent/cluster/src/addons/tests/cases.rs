@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::*;
 
 #[test]
-fn a_channel_is_read_as_kops_writes_it() {
+fn a_channel_in_kops_form_is_read() {
     let channel = channel(
         "kind: Addons
 metadata:
@@ -55,7 +55,7 @@ fn only_the_first_document_of_a_channel_counts() {
 }
 
 #[test]
-fn the_last_channel_that_has_an_add_on_gives_it() {
+fn the_last_channel_with_an_add_on_wins() {
     let of = |entries: &str| menu(&channel(&format!("{{kind: Addons, spec: {{addons: [{entries}]}}}}")));
     let mut menus = [
         of("{name: a, manifest: 1}, {name: b, manifest: 1}, {name: c, manifest: 1}"),
@@ -76,7 +76,7 @@ fn the_last_channel_that_has_an_add_on_gives_it() {
 }
 
 #[test]
-fn an_entry_without_a_name_has_the_channels() {
+fn an_entry_without_a_name_has_the_channels_name() {
     let text = "kind: Addons\nmetadata: {name: example}\nspec: {addons: [{manifest: a.yaml}]}";
     assert_eq!(menu(&channel(text)).addons[0].name, "example");
     assert!(!channel(text).is_bootstrap);
@@ -84,7 +84,7 @@ fn an_entry_without_a_name_has_the_channels() {
 
 /// The entry in two forms: kOps 1.34 and 1.35 write the version, kOps 1.36 and newer omit it.
 #[test]
-fn an_entry_of_kops_own_channel_is_decided_alike_whichever_release_wrote_it() {
+fn an_entry_of_kops_own_channel_means_the_same_in_every_release() {
     const OF_1_35: &str = "{id: k8s-1.12, manifest: dns-controller.addons.k8s.io/k8s-1.12.yaml, manifestHash: abc,
         name: dns-controller.addons.k8s.io, needsRollingUpdate: control-plane, needsPKI: true,
         prune: {kinds: [{kind: ConfigMap, labelSelector: 'app.kubernetes.io/managed-by=kops', namespaces: [kube-system]}]},
@@ -118,7 +118,7 @@ fn an_entry_of_kops_own_channel_is_decided_alike_whichever_release_wrote_it() {
 
 /// kOps 1.36 and newer prune dns-controller with an empty manifest if a cluster publishes no names in DNS.
 #[test]
-fn an_empty_manifest_is_one_without_objects() {
+fn an_empty_manifest_has_no_objects() {
     const OF_NOTHING: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
     let addon = addon(&format!("{{name: a, manifest: a.yaml, manifestHash: {OF_NOTHING}}}"));
     assert_eq!(addon.check_manifest(b"", "s3://b/a.yaml"), Ok(()));
@@ -126,7 +126,7 @@ fn an_empty_manifest_is_one_without_objects() {
 }
 
 #[test]
-fn up_to_kops_1_35_a_manifest_by_itself_is_a_channel_without_add_ons() {
+fn up_to_kops_1_35_a_manifest_in_place_of_a_channel_is_an_empty_channel() {
     const MANIFEST: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: one}\n";
     const WITHOUT_KIND: &str = "spec: {addons: [{name: a, manifest: a.yaml}]}";
     for (version, of_manifest) in [("1.34.3", 0), ("1.35.2", 0), ("1.36.2", 1), ("1.37.0-alpha.1", 1)] {
@@ -144,13 +144,13 @@ fn up_to_kops_1_35_a_manifest_by_itself_is_a_channel_without_add_ons() {
 }
 
 #[test]
-fn kops_own_channel_tells_where_its_release_is_written() {
+fn the_url_of_kops_own_channel_contains_the_clusters_folder() {
     assert_eq!(cluster_folder(&bootstrap_channel("s3://b/c")), Some("s3://b/c"));
     assert_eq!(cluster_folder("https://example.com/addons.yaml"), None);
 }
 
 #[test]
-fn a_manifest_by_itself_is_an_add_on_whose_name_does_not_change_with_it() {
+fn a_manifest_in_place_of_a_channel_is_an_add_on_named_after_its_url() {
     let of = |text: &str| menu(&channel(text)).addons.remove(0);
     let one = of("\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: one}\n");
     let two = of("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: two}\n---\nkind: Other\n");
@@ -174,7 +174,7 @@ fn a_channel_without_content_has_no_add_ons() {
 }
 
 #[test]
-fn what_is_wrong_with_a_channel_is_told_by_its_field() {
+fn errors_of_a_channel_name_the_field() {
     for (text, wanted) in [
         ("not: [valid", "it is not YAML"),
         ("[1]", "it holds a list"),
@@ -192,7 +192,7 @@ fn what_is_wrong_with_a_channel_is_told_by_its_field() {
 }
 
 #[test]
-fn what_is_wrong_with_one_add_on_is_told_of_that_one() {
+fn an_invalid_entry_does_not_affect_other_add_ons() {
     for (entry, wanted) in [
         ("{name: a}", "field spec.addons[0].manifest of"),
         ("{name: a, manifest: ''}", "field spec.addons[0].manifest of"),
@@ -209,7 +209,7 @@ fn what_is_wrong_with_one_add_on_is_told_of_that_one() {
 }
 
 #[test]
-fn manifests_are_found_from_where_the_channel_is() {
+fn manifest_paths_are_relative_to_the_channel() {
     for (channel, manifest, found) in [
         ("s3://b/c/addons/x.yaml", "a/b.yaml", "s3://b/c/addons/a/b.yaml"),
         ("s3://b/c/addons/x.yaml", "../a.yaml", "s3://b/c/a.yaml"),
@@ -230,7 +230,7 @@ fn manifests_are_found_from_where_the_channel_is() {
 }
 
 #[test]
-fn only_kops_own_manifests_are_held_against_their_hashes() {
+fn only_manifests_of_kops_own_channel_must_match_their_hashes() {
     const MANIFEST: &[u8] = b"kind: X\n\n";
     let hash = manifest::sha256_of_trimmed(b"kind: X");
     let right = addon(&format!("{{name: a, manifest: a, manifestHash: {hash}}}"));
@@ -243,7 +243,7 @@ fn only_kops_own_manifests_are_held_against_their_hashes() {
 }
 
 #[test]
-fn of_several_entries_the_one_for_the_kubernetes_version_is_chosen() {
+fn the_entry_for_the_kubernetes_version_is_chosen() {
     let channel = channel_of(&[
         "{name: a, id: old, kubernetesVersion: '<1.30.0'}",
         "{name: b}",
@@ -269,7 +269,7 @@ fn of_several_entries_the_one_for_the_kubernetes_version_is_chosen() {
 }
 
 #[test]
-fn of_several_entries_for_one_version_the_last_other_one_is_chosen() {
+fn the_last_entry_with_another_id_or_hash_is_chosen() {
     let indices = |entries: &[&str]| -> Vec<usize> {
         menu(&channel_of(entries)).addons.iter().map(|addon| addon.index).collect()
     };
@@ -283,7 +283,7 @@ fn of_several_entries_for_one_version_the_last_other_one_is_chosen() {
 }
 
 #[test]
-fn a_version_takes_the_place_of_another_id_hash_or_generation() {
+fn a_version_replaces_another_id_hash_or_generation() {
     const ONE: &str = "3544de6578b2b582c0323b15b7b05a28c60b9430";
     const TWO: &str = "ea9e79bf29adda450446487d65a8fc6b3fdf8c2b";
     let version = |id: &str, hash: &str, generation: i64| ChannelVersion {
@@ -308,7 +308,7 @@ fn a_version_takes_the_place_of_another_id_hash_or_generation() {
 }
 
 #[test]
-fn versions_are_recorded_as_upstream_records_them() {
+fn versions_are_recorded_in_upstreams_form() {
     let version = ChannelVersion::of(URL, "k8s-1.12", "abc");
     let text = format!(r#"{{"channel":"{URL}","id":"k8s-1.12","manifestHash":"abc","systemGeneration":1}}"#);
     assert_eq!(version.encode(), text);
@@ -354,7 +354,7 @@ fn an_add_on_is_due_when_it_is_new_changed_or_lacks_its_pki() {
 }
 
 #[test]
-fn nodes_are_marked_after_an_update_and_not_when_an_add_on_is_new() {
+fn nodes_are_marked_after_an_update_but_not_for_a_new_add_on() {
     let old = ChannelVersion::of(URL, "", "old");
     for (needs, marks) in [
         ("all", Some(NeedsRollingUpdate::All)),

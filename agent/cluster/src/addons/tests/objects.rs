@@ -35,7 +35,7 @@ metadata: {name: widgets}
 ";
 
 #[test]
-fn namespaces_come_first_then_definitions_then_the_rest_as_written() {
+fn objects_are_sorted_by_namespaces_then_definitions_then_others() {
     for manifest in [MANIFEST.to_owned(), MANIFEST.replace('\n', "\r\n")] {
         let objects = objects(manifest.as_bytes(), URL).unwrap();
         let shown: Vec<String> = objects.iter().map(ToString::to_string).collect();
@@ -57,7 +57,7 @@ fn namespaces_come_first_then_definitions_then_the_rest_as_written() {
 }
 
 #[test]
-fn documents_are_told_apart_also_by_lines_with_spaces_or_comments() {
+fn document_separators_may_have_spaces_or_comments() {
     let pod = |name: &str| format!("{{apiVersion: v1, kind: Pod, metadata: {{name: {name}}}}}");
     let text = [
         "--- # first",
@@ -79,7 +79,7 @@ fn documents_are_told_apart_also_by_lines_with_spaces_or_comments() {
 }
 
 #[test]
-fn lists_are_their_items() {
+fn lists_are_expanded_into_their_items() {
     let text = "\
 apiVersion: v1
 kind: List
@@ -103,7 +103,7 @@ items:
 }
 
 #[test]
-fn what_is_no_object_is_told_by_its_document() {
+fn a_document_without_an_object_is_an_error_with_its_index() {
     for (second, wanted) in [
         ("[1]", "field documents[1] of"),
         ("a: [", "field documents[1] of"),
@@ -123,7 +123,7 @@ fn what_is_no_object_is_told_by_its_document() {
 }
 
 #[test]
-fn only_what_the_manifest_does_not_have_is_pruned() {
+fn only_objects_outside_the_manifest_are_pruned() {
     let objects = objects(MANIFEST.as_bytes(), URL).unwrap();
     let listed = |namespace: &str, name: &str| Listed {
         namespace: namespace.into(),
@@ -147,7 +147,7 @@ fn only_what_the_manifest_does_not_have_is_pruned() {
 }
 
 #[test]
-fn objects_stay_until_those_of_their_kind_and_all_workloads_serve() {
+fn objects_stay_until_their_kind_and_all_workloads_serve() {
     let objects = objects(MANIFEST.as_bytes(), URL).unwrap();
     let tried = |deployment: Result<Value, String>, widget: Result<Value, String>| -> Vec<Tried<'_>> {
         let live = |object: &super::manifest::Object| match object.kind.kind.as_str() {
@@ -184,7 +184,7 @@ fn with_condition(api_version: &str, kind: &str, condition: &str, status: &str) 
 }
 
 #[test]
-fn an_object_is_well_unless_a_condition_that_tells_says_otherwise() {
+fn an_object_is_healthy_unless_a_relevant_condition_is_false() {
     for (api_version, kind, condition, is_healthy) in [
         ("apps/v1", "Deployment", "Available", false),
         ("apps/v1", "Deployment", "Progressing", false),
@@ -220,7 +220,7 @@ fn an_object_is_well_unless_a_condition_that_tells_says_otherwise() {
 }
 
 #[test]
-fn up_to_kops_1_35_any_condition_may_say_that_an_object_is_not_well() {
+fn up_to_kops_1_35_any_false_condition_means_unhealthy() {
     for (version, counts) in
         [("1.34.3", true), ("1.35.2", true), ("1.36.2", false), ("1.37.0-alpha.1", false)]
     {
@@ -237,7 +237,7 @@ fn up_to_kops_1_35_any_condition_may_say_that_an_object_is_not_well() {
 }
 
 #[test]
-fn annotations_pause_an_add_on_or_an_object() {
+fn an_annotation_pauses_an_add_on_or_an_object() {
     let annotations = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
         pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
     };
@@ -257,7 +257,7 @@ fn annotations_pause_an_add_on_or_an_object() {
 }
 
 #[test]
-fn a_definition_is_established_once_it_says_so() {
+fn a_definition_is_established_by_its_condition() {
     let definition =
         |status| with_condition("apiextensions.k8s.io/v1", "CustomResourceDefinition", "Established", status);
     assert!(health::is_established(&definition("True")) && !health::is_established(&definition("False")));
@@ -273,7 +273,7 @@ fn managed(entries: &[Value]) -> Value {
 }
 
 #[test]
-fn fields_of_kubectls_old_ways_become_ours() {
+fn fields_of_client_side_kubectl_are_taken_over() {
     let replicas = json!({"f:spec": {"f:replicas": {}}});
     let image = json!({"f:spec": {"f:image": {}}});
     let of_kubelet = entry("kubelet", "Update", json!({"f:status": {}}));
@@ -302,7 +302,7 @@ fn fields_of_kubectls_old_ways_become_ours() {
 }
 
 #[test]
-fn fields_of_others_stay_theirs() {
+fn fields_of_other_managers_stay() {
     let of_controller = entry("kube-controller-manager", "Update", json!({"f:status": {}}));
     let mut of_older_version = of_controller.clone();
     of_older_version["apiVersion"] = json!("apps/v1beta1");
@@ -319,7 +319,7 @@ fn fields_of_others_stay_theirs() {
 }
 
 #[test]
-fn fields_of_two_versions_become_those_of_the_version_that_is_applied() {
+fn fields_of_two_versions_are_merged_into_the_applied_version() {
     let mut other = entry("kops", "Apply", json!({"f:a": {}}));
     other["apiVersion"] = json!("apps/v1beta1");
     let live = managed(&[other, entry("kubectl-edit", "Update", json!({"f:b": {}}))]);
@@ -331,7 +331,7 @@ fn fields_of_two_versions_become_those_of_the_version_that_is_applied() {
 }
 
 #[test]
-fn what_kubectl_has_noted_becomes_ours_where_no_manager_is_known() {
+fn kubectls_record_decides_the_fields_of_objects_without_managers() {
     let noted = json!({"apiVersion": "apps/v1beta1", "kind": "Deployment", "status": {"replicas": 1},
         "metadata": {"name": "a", "labels": {"old": "1"}},
         "spec": {"paused": true, "args": ["a"], "containers": [{"name": "gone", "image": "x"}]}});
@@ -356,7 +356,7 @@ fn what_kubectl_has_noted_becomes_ours_where_no_manager_is_known() {
 }
 
 #[test]
-fn what_is_owned_itself_stays_so_beside_what_is_below() {
+fn a_field_owned_itself_stays_owned_beside_its_subfields() {
     let union = managed_fields::union(&json!({"f:a": {}}), &json!({"f:a": {"f:b": {}}}));
     assert_eq!(union, json!({"f:a": {".": {}, "f:b": {}}}));
     let union = managed_fields::union(&json!({"f:a": {"f:c": {}}}), &json!({"f:a": {"f:b": {}}}));
@@ -365,7 +365,7 @@ fn what_is_owned_itself_stays_so_beside_what_is_below() {
 }
 
 #[test]
-fn a_diff_shows_what_a_user_decides() {
+fn a_diff_leaves_out_fields_of_the_api_server() {
     let live = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "1"}, "status": {"x": 1},
                       "metadata": {"name": "c", "resourceVersion": "7", "managedFields": [], "uid": "u"}});
     let mut wanted = live.clone();
@@ -384,7 +384,7 @@ fn a_diff_shows_what_a_user_decides() {
 }
 
 #[test]
-fn a_diff_of_secrets_tells_which_values_change_and_none_of_them() {
+fn a_diff_of_secrets_names_changed_keys_and_hides_values() {
     let secret = |key: &str, value: &str| {
         json!({"apiVersion": "v1", "kind": "Secret", "data": {"same": "c2FtZQ==", key: value},
                "stringData": {"text": value},
@@ -402,7 +402,7 @@ fn a_diff_of_secrets_tells_which_values_change_and_none_of_them() {
 }
 
 #[test]
-fn a_diff_of_pods_tells_that_a_token_changes_and_not_to_what() {
+fn a_diff_of_pods_reports_a_changed_token_and_hides_it() {
     let pods = |token: &str, level: &str| {
         let env = json!([{"name": "HCLOUD_TOKEN", "value": token}, {"name": "LEVEL", "value": level}]);
         json!({"kind": "DaemonSet", "spec": {"template": {"spec": {"containers": [{"name": "a", "env": env}]}}}})

@@ -113,7 +113,7 @@ proptest! {
     /// Every name with an entry for the Kubernetes version is on the menu once, with an entry for that version. No later entry of the same
     /// name has another id or hash than the chosen one.
     #[test]
-    fn the_menu_has_one_of_each_name(entries in entries(), minor in 29..37u64) {
+    fn the_menu_has_each_name_once(entries in entries(), minor in 29..37u64) {
         let channel = channel_with(&entries);
         let menu = channel.menu(kubernetes(&format!("v1.{minor}.5")));
         let wanted: BTreeSet<&str> =
@@ -136,7 +136,7 @@ proptest! {
 
     /// An entry for another version of Kubernetes changes nothing.
     #[test]
-    fn entries_for_other_versions_do_not_count(entries in entries(), minor in 29..37u64) {
+    fn entries_for_other_versions_are_ignored(entries in entries(), minor in 29..37u64) {
         let version = kubernetes(&format!("v1.{minor}.0"));
         let only: Vec<Entry> = entries.iter().filter(|entry| entry.is_for(minor)).cloned().collect();
         let chosen = |channel: Channel| -> Vec<(String, ChannelVersion)> {
@@ -147,7 +147,7 @@ proptest! {
 
     /// After the due work is done, nothing is due. The annotation's value is enough to decide that.
     #[test]
-    fn what_is_done_is_not_due_again(entries in entries(), installed in prop::option::of(version()), has_pki: bool) {
+    fn applied_work_is_not_due_again(entries in entries(), installed in prop::option::of(version()), has_pki: bool) {
         for addon in menu(&channel_with(&entries)).addons {
             let Some(due_now) = due(&addon, installed.as_ref(), has_pki) else { continue };
             let recorded = match &due_now.version {
@@ -181,7 +181,7 @@ proptest! {
 
     /// A version is in a range if all comparisons of one alternative hold.
     #[test]
-    fn a_range_is_its_comparisons(
+    fn a_range_has_the_versions_of_its_comparisons(
         alternatives in prop::collection::vec(prop::collection::vec((0..6usize, 0..3u64, 0..3u64, 0..3u64), 1..4), 1..3),
         version in (0..3u64, 0..3u64, 0..3u64),
         spaced: bool,
@@ -210,7 +210,7 @@ proptest! {
 
     /// Pruning deletes exactly the listed objects that the manifest does not contain.
     #[test]
-    fn pruning_takes_what_is_listed_and_not_in_the_manifest(
+    fn pruning_deletes_listed_objects_outside_the_manifest(
         kept in prop::collection::btree_set(("[nm]", "[abc]"), 0..6),
         listed in prop::collection::btree_set(("[nm]", "[abc]"), 0..6),
     ) {
@@ -233,7 +233,7 @@ proptest! {
 
     /// Merging the fields of two managers keeps all paths of both and adds none. The order does not matter.
     #[test]
-    fn merged_fields_are_those_of_both(one in fields(), other in fields()) {
+    fn merged_fields_are_the_union_of_both(one in fields(), other in fields()) {
         let union = managed_fields::union(&one, &other);
         let wanted: BTreeSet<String> = path_set(&one).union(&path_set(&other)).cloned().collect();
         prop_assert_eq!(path_set(&union), wanted);
@@ -243,7 +243,7 @@ proptest! {
 
     /// Reading arbitrary bytes as a channel or a manifest never panics.
     #[test]
-    fn no_channel_or_manifest_is_too_much(bytes in prop::collection::vec(any::<u8>(), 0..200), text in "(?s)[a-z:{}\\[\\]\n -]{0,80}") {
+    fn arbitrary_channels_and_manifests_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), text in "(?s)[a-z:{}\\[\\]\n -]{0,80}") {
         for bytes in [&bytes[..], text.as_bytes()] {
             for version in ["1.35.0", "1.36.0"] {
                 let release = KopsRelease::of_version(version).unwrap();
@@ -254,7 +254,7 @@ proptest! {
     }
 
     #[test]
-    fn ranges_and_versions_of_any_text_are_read_or_refused(text in ".{0,30}", near in "[v0-9.x<>=!| +-]{0,30}") {
+    fn parsing_ranges_and_versions_never_panics(text in ".{0,30}", near in "[v0-9.x<>=!| +-]{0,30}") {
         for text in [text, near] {
             let _ = text.parse::<VersionRange>();
             let _ = ServerVersion::parse(&text);

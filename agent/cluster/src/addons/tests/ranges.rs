@@ -7,7 +7,7 @@ fn has(range: &str, version: &str) -> bool {
 }
 
 #[test]
-fn a_range_has_what_its_comparisons_say() {
+fn a_range_contains_versions_like_upstreams_library() {
     for (range, inside, outside) in [
         (">=1.6.0", &["1.6.0", "1.30.1"][..], &["1.5.9"][..]),
         ("<1.6.0", &["1.5.9"], &["1.6.0"]),
@@ -41,7 +41,7 @@ fn a_range_has_what_its_comparisons_say() {
 }
 
 #[test]
-fn what_is_no_range_is_told() {
+fn an_invalid_range_is_an_error() {
     for range in [
         "newest",
         ">=",

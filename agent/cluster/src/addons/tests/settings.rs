@@ -20,7 +20,7 @@ fn labels(labels: &[(&str, &str)]) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn a_pod_of_kops_says_which_channels_and_which_labels() {
+fn the_pods_arguments_give_channels_and_labels() {
     let pod = settings(&json!([
         "apply",
         "channel",
@@ -45,7 +45,7 @@ fn a_pod_of_kops_says_which_channels_and_which_labels() {
 }
 
 #[test]
-fn labels_of_a_split_control_plane_come_on_top_of_the_mandatory_ones_which_win() {
+fn mandatory_labels_override_labels_of_the_arguments() {
     let pod = settings(&json!([
         "apply",
         "channel",
@@ -65,13 +65,13 @@ fn labels_of_a_split_control_plane_come_on_top_of_the_mandatory_ones_which_win()
 }
 
 #[test]
-fn a_pod_that_labels_no_node_has_none_labelled() {
+fn a_pod_without_a_node_name_labels_no_node() {
     let pod = settings(&json!(["apply", "channel", "--node-labels=a", BOOTSTRAP])).unwrap();
     assert_eq!((pod.node_name.as_str(), pod.node_labels.len()), ("", 0));
 }
 
 #[test]
-fn what_is_no_channels_pod_is_refused() {
+fn a_pod_without_channels_is_rejected() {
     assert!(AddonSettings::of_pod(&[json!({"name": "a"})], "i-1").unwrap_err().contains("no container"));
     for args in [json!(["apply", "channel", "--yes"]), json!(null), json!("x")] {
         assert!(settings(&args).unwrap_err().contains("name no channel"), "{args}");
@@ -79,7 +79,7 @@ fn what_is_no_channels_pod_is_refused() {
 }
 
 #[test]
-fn protokube_applies_the_channels_of_the_nodes_configuration_and_labels_its_node() {
+fn protokubes_settings_have_the_channels_and_the_mandatory_labels() {
     let channels = [BOOTSTRAP.to_owned(), "https://example.com/more.yaml".to_owned()];
     let of_protokube = AddonSettings::of_protokube(&channels, "i-1").unwrap();
     let of_pod = settings(&json!(["apply", "channel", "--node-name=x", BOOTSTRAP, channels[1]])).unwrap();
@@ -88,7 +88,7 @@ fn protokube_applies_the_channels_of_the_nodes_configuration_and_labels_its_node
 }
 
 #[test]
-fn a_node_lacks_what_it_has_otherwise_too_and_keeps_the_rest() {
+fn missing_and_different_labels_are_reported_as_missing() {
     let settings = AddonSettings::default().labelling("i-1", "a=1");
     let all = settings.node_labels.clone();
     assert_eq!(settings.missing_labels(&labels(&[("other", "")])), all);

@@ -46,7 +46,7 @@ fn read(prefix: &str, token: &Value) -> Result<AwsToken, TokenProblem> {
 }
 
 #[test]
-fn upstreams_first_form_is_taken_and_nothing_else_of_it_is_sent() {
+fn the_first_token_form_is_accepted_and_only_checked_headers_are_sent() {
     let token = read(PREFIX_V1, &v1()).unwrap();
     assert_eq!((token.signature.as_str(), token.signed_at), (SIGNATURE, SIGNED_AT));
     assert_eq!(token.call.query, None);
@@ -59,7 +59,7 @@ fn upstreams_first_form_is_taken_and_nothing_else_of_it_is_sent() {
 }
 
 #[test]
-fn upstreams_second_form_is_taken() {
+fn the_second_token_form_is_accepted() {
     let token = read(PREFIX_V2, &v2()).unwrap();
     assert_eq!(token.signed_at, SIGNED_AT);
     assert!(token.call.query.unwrap().starts_with("Action=GetCallerIdentity&Version="));
@@ -67,7 +67,7 @@ fn upstreams_second_form_is_taken() {
 }
 
 #[test]
-fn a_token_with_another_prefix_is_left_to_other_clouds() {
+fn a_token_with_another_prefix_is_not_from_aws() {
     let expected = Expected { sts_host: HOST, region: "us-east-1", now: SIGNED_AT };
     for token in ["", "x-aws-sts", "x-gce-tpm e30=", "Bearer x", " x-aws-sts e30="] {
         assert!(AwsToken::parse(token, b"", &expected).is_none(), "{token:?}");
@@ -75,7 +75,7 @@ fn a_token_with_another_prefix_is_left_to_other_clouds() {
 }
 
 #[test]
-fn a_token_holds_for_a_quarter_of_an_hour() {
+fn a_token_is_valid_for_15_minutes() {
     let token = format!("{PREFIX_V1}{}", STANDARD.encode(v1().to_string()));
     for (now, reason) in [
         (SIGNED_AT + VALID_FOR, None),
@@ -100,7 +100,7 @@ fn with(mut token: Value, header: &str, value: Value) -> Value {
 }
 
 #[test]
-fn a_lie_of_the_first_form_is_refused() {
+fn false_tokens_of_the_first_form_are_rejected() {
     let authorization = v1()["Authorization"][0].as_str().unwrap().to_owned();
     let signed = |from: &str, to: &str| {
         assert!(authorization.contains(from));
@@ -141,7 +141,7 @@ fn a_lie_of_the_first_form_is_refused() {
 }
 
 #[test]
-fn a_lie_of_the_second_form_is_refused() {
+fn false_tokens_of_the_second_form_are_rejected() {
     let url = v2()["url"].as_str().unwrap().to_owned();
     let with_url = |from: &str, to: &str| {
         assert!(url.contains(from));

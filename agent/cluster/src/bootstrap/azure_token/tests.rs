@@ -38,14 +38,14 @@ fn has_signed(read: &AzureToken) -> bool {
 }
 
 #[test]
-fn a_nonce_is_what_upstream_makes() {
+fn the_nonce_equals_upstreams() {
     // sha256sum | cut -c1-32
     assert_eq!(nonce(BODY), "d9d865cc54ec60678f1b119084ad79ae");
     assert_eq!(nonce(b""), "e3b0c44298fc1c149afbf4c8996fb924");
 }
 
 #[test]
-fn a_document_is_its_machines() {
+fn a_document_identifies_its_machine() {
     for document in [WITH_ATTRIBUTES, WITHOUT_ATTRIBUTES] {
         let read = read(&token(&own(), document), BODY, SUBSCRIPTION, MADE_AT + 5).unwrap();
         let signed = read.signed.as_ref().unwrap();
@@ -74,7 +74,7 @@ fn a_document_is_its_machines() {
 }
 
 #[test]
-fn a_document_is_good_for_a_while_and_for_one_request() {
+fn a_document_expires_and_is_valid_for_one_request() {
     let token = token(&own(), WITHOUT_ATTRIBUTES);
     let at = |now| read(&token, BODY, SUBSCRIPTION, now).map_err(|problem| problem.reason()).err();
     for (now, expected) in [
@@ -94,7 +94,7 @@ fn a_document_is_good_for_a_while_and_for_one_request() {
 }
 
 #[test]
-fn what_a_document_says_is_checked() {
+fn the_fields_of_a_document_are_checked() {
     let cluster = AzureCluster {
         name: "c".into(),
         subscription: SUBSCRIPTION.to_uppercase(),
@@ -132,7 +132,7 @@ fn what_a_document_says_is_checked() {
 }
 
 #[test]
-fn a_document_of_another_signer_is_refused() {
+fn a_document_of_another_signer_is_rejected() {
     for document in [include_str!("other-name.b64"), include_str!("infix-name.b64")] {
         assert_eq!(reason(document), "WrongSignature");
     }
@@ -147,7 +147,7 @@ fn a_document_of_another_signer_is_refused() {
 }
 
 #[test]
-fn whatever_is_changed_in_a_document_it_is_refused_or_says_the_same() {
+fn a_changed_document_is_rejected_or_means_the_same() {
     for document in [WITH_ATTRIBUTES, WITHOUT_ATTRIBUTES] {
         let der = STANDARD.decode(document).unwrap();
         let good = read(&token(&own(), document), BODY, SUBSCRIPTION, MADE_AT).unwrap();
@@ -168,7 +168,7 @@ fn whatever_is_changed_in_a_document_it_is_refused_or_says_the_same() {
 }
 
 #[test]
-fn garbage_is_refused() {
+fn garbage_is_rejected() {
     let long = "A".repeat(64 * 1024);
     for payload in [
         "",
@@ -197,7 +197,7 @@ fn garbage_is_refused() {
 }
 
 #[test]
-fn a_token_without_a_document_is_taken_only_where_that_is_wanted() {
+fn a_token_without_a_document_is_accepted_only_if_configured() {
     let cluster = AzureCluster {
         name: "c.example.com".into(),
         subscription: SUBSCRIPTION.into(),

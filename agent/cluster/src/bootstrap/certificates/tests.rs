@@ -68,7 +68,7 @@ fn ask(name: &str, key: &str, trusted: &BTreeMap<String, String>) -> Result<Orde
 }
 
 #[test]
-fn a_name_stands_for_a_certificate() {
+fn each_certificate_name_has_its_subject_and_signer() {
     let trusted = ids(&[("kubernetes-ca", "7"), ("etcd-clients-ca-cilium", "8")]);
     for (name, signer, id, subject, is_server) in [
         ("kubelet", "kubernetes-ca", "7", "system:nodes/system:node:i-1", false),
@@ -87,14 +87,14 @@ fn a_name_stands_for_a_certificate() {
 }
 
 #[test]
-fn what_the_cluster_does_not_have_is_not_issued() {
+fn certificates_that_the_cluster_does_not_enable_are_not_issued() {
     for name in ["kube-router", "admin", "invented", "", "kubelet\n"] {
         assert_eq!(ask(name, RSA_2048, &ids(&[])), Err(CertificateRefusal::NotEnabled), "{name:?}");
     }
 }
 
 #[test]
-fn a_client_that_trusts_another_key_pair_is_told() {
+fn a_machine_that_trusts_another_key_pair_is_rejected() {
     let other = |trusted: &[(&str, &str)]| ask("kubelet", RSA_2048, &ids(trusted)).unwrap_err().to_string();
     assert!(other(&[("kubernetes-ca", "6")]).contains("\"6\" of kubernetes-ca"));
     assert!(other(&[("etcd-clients-ca-cilium", "8")]).contains("\"\" of kubernetes-ca"));
@@ -111,7 +111,7 @@ fn with_another_y(pem: &str) -> String {
 }
 
 #[test]
-fn a_point_that_is_not_on_its_curve_is_not_certified() {
+fn a_point_outside_its_curve_is_not_certified() {
     for key in [P256, P384] {
         assert!(ask("kubelet", key, &ids(&[])).is_ok());
         let off = with_another_y(key);
@@ -134,13 +134,13 @@ fn only_a_strong_key_is_certified() {
 }
 
 #[test]
-fn lengths_of_numbers_are_counted_without_zeros() {
+fn bit_lengths_ignore_leading_zeros() {
     assert_eq!([bits(&[]), bits(&[0, 0]), bits(&[0, 0, 1]), bits(&[0, 0x80, 0])], [0, 0, 1, 16]);
 }
 
 /// `protocols.md` 1.6: 11069 and 11359 hours. Every machine has at least 455 days.
 #[test]
-fn lives_are_spread_by_fnv_1_of_the_nodes_name() {
+fn lifetimes_are_spread_by_the_hash_of_the_nodes_name() {
     assert_eq!(455 * 24 + extra_hours("i-0123456789abcdef0"), 11_069);
     assert_eq!(455 * 24 + extra_hours("node-1"), 11_359);
 }

@@ -31,7 +31,7 @@ fn saying(before: &str, after: &str) -> String {
 }
 
 #[test]
-fn a_token_is_its_instances() {
+fn a_token_identifies_its_instance() {
     let token = parsed(TOKEN, BODY, MADE_AT + 299).unwrap();
     assert_eq!(token.instance, InstancePath { zone: "us-test1-a".into(), name: "nodes-x1y2".into() });
     assert_eq!(token.verify(KEY), Ok(()));
@@ -40,7 +40,7 @@ fn a_token_is_its_instances() {
 }
 
 #[test]
-fn a_token_is_made_as_upstreams_nodes_make_it() {
+fn tokens_have_the_form_of_upstreams_nodes() {
     let theirs: serde_json::Value = serde_json::from_str(TOKEN).unwrap();
     let decoded = |field: &str| STANDARD.decode(theirs[field].as_str().unwrap()).unwrap();
     let claim = Claim {
@@ -56,7 +56,7 @@ fn a_token_is_made_as_upstreams_nodes_make_it() {
 }
 
 #[test]
-fn what_is_signed_cannot_be_changed_and_no_other_key_signs() {
+fn a_changed_claim_or_another_key_is_rejected() {
     let token = parsed(TOKEN, BODY, MADE_AT).unwrap();
     assert_eq!(token.verify(OTHER_KEY), Err(TokenProblem::NotSigned(SIGNER)));
     let other = parsed(&saying("nodes-x1y2", "control-plane-x1y2"), BODY, MADE_AT).unwrap();
@@ -72,7 +72,7 @@ fn what_is_signed_cannot_be_changed_and_no_other_key_signs() {
 }
 
 #[test]
-fn what_is_wrong_is_told_without_a_question() {
+fn wrong_tokens_are_rejected_without_a_request() {
     for (json, reason) in [
         ("{}".to_owned(), "MalformedToken"),
         ("[".to_owned(), "MalformedToken"),

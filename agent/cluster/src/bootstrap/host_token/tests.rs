@@ -34,7 +34,7 @@ fn saying(before: &str, after: &str) -> String {
 }
 
 #[test]
-fn a_token_is_its_hosts() {
+fn a_token_identifies_its_host() {
     let read = parsed(TOKEN, BODY, MADE_AT + 300).unwrap();
     assert_eq!((read.host.as_str(), read.signed_at), ("vm1", MADE_AT));
     assert_eq!(read.verify(KEY), Ok(()));
@@ -43,7 +43,7 @@ fn a_token_is_its_hosts() {
 }
 
 #[test]
-fn a_token_is_made_as_upstreams_machines_make_it() {
+fn tokens_have_the_form_of_upstreams_machines() {
     let made = data("vm1", KEY, BODY, MADE_AT);
     assert_eq!(String::from_utf8(made.clone()), String::from_utf8(decoded(TOKEN, "data")));
     let token = token(made, decoded(TOKEN, "signature"));
@@ -51,7 +51,7 @@ fn a_token_is_made_as_upstreams_machines_make_it() {
 }
 
 #[test]
-fn what_is_signed_cannot_be_changed_and_no_other_key_signs() {
+fn a_changed_claim_or_another_key_is_rejected() {
     let read = parsed(TOKEN, BODY, MADE_AT).unwrap();
     assert_eq!(read.verify(OTHER_KEY), Err(TokenProblem::NotSigned(SIGNER)));
     let other = parsed(&saying("vm1", "vm2"), BODY, MADE_AT).unwrap();
@@ -69,7 +69,7 @@ fn what_is_signed_cannot_be_changed_and_no_other_key_signs() {
 
 /// With another fingerprint, somebody could reuse an intercepted token.
 #[test]
-fn another_signature_of_the_same_claim_makes_no_other_token() {
+fn another_signature_of_a_claim_has_the_same_fingerprint() {
     let (one, negated) = (parsed(TOKEN, BODY, MADE_AT).unwrap(), parsed(NEGATED, BODY, MADE_AT).unwrap());
     assert_ne!(decoded(TOKEN, "signature"), decoded(NEGATED, "signature"));
     assert_eq!((one.verify(KEY), negated.verify(KEY)), (Ok(()), Ok(())));
@@ -77,7 +77,7 @@ fn another_signature_of_the_same_claim_makes_no_other_token() {
 }
 
 #[test]
-fn what_is_wrong_is_told_without_a_question() {
+fn wrong_tokens_are_rejected_without_a_request() {
     for (json, reason) in [
         ("{}".to_owned(), "MalformedToken"),
         ("[".to_owned(), "MalformedToken"),

@@ -106,7 +106,7 @@ fn a_provider_id_names_a_machine_of_a_scale_set() {
 }
 
 #[test]
-fn a_provider_id_names_a_machine_outside_of_scale_sets() {
+fn a_provider_id_names_a_machine_outside_scale_sets() {
     let path = cluster().machine(&alone("kops-c", "General-x7k2")).unwrap();
     assert_eq!(path, MachinePath { scale_set: None, name: "general-x7k2".into() });
     assert_eq!(path.to_string(), "general-x7k2");
@@ -114,7 +114,7 @@ fn a_provider_id_names_a_machine_outside_of_scale_sets() {
 }
 
 #[test]
-fn a_running_machine_of_the_cluster_is_of_its_group_and_has_what_kops_noted() {
+fn a_running_machine_has_the_group_and_labels_of_its_tags() {
     let identity = machine().identify_node("nodes00000a", false, &cluster()).unwrap();
     assert_eq!(identity.instance_group, "nodes");
     let noted = [
@@ -133,7 +133,7 @@ fn a_running_machine_of_the_cluster_is_of_its_group_and_has_what_kops_noted() {
 }
 
 #[test]
-fn a_machine_of_others_or_of_no_group_or_that_does_not_run_is_refused() {
+fn foreign_groupless_and_stopped_machines_are_rejected() {
     let other =
         |machine: &mut AzureMachine| drop(machine.tags.insert(CLUSTER_TAG.into(), "x.c.example.com".into()));
     assert_eq!(refused(other), ("InstanceOfOtherCluster", true));
@@ -148,7 +148,7 @@ fn a_machine_of_others_or_of_no_group_or_that_does_not_run_is_refused() {
 }
 
 #[test]
-fn a_node_whose_name_another_machine_has_is_an_impostor_and_one_that_calls_itself_otherwise_is_not() {
+fn only_a_node_with_another_machines_name_is_an_impostor() {
     let refused = |node: &str, has_namesake| {
         let refusal = machine().identify_node(node, has_namesake, &cluster()).unwrap_err();
         (refusal.reason(), refusal.is_definite())

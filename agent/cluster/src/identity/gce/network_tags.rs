@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_are_upstreams_also_of_long_names() {
+    fn role_tags_equal_upstreams_also_for_long_names() {
         for (role, cluster, expected) in [
             ("-k8s-io-role-node", "minimal-gce.example.com", "minimal-gce-example-com-k8s-io-role-node"),
             // From upstream's golden files, minimal_gce_longclustername.
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_is_a_role_of_its_own_cluster_only() {
+    fn role_tags_of_other_clusters_are_ignored() {
         let tags = ["c-example-com-k8s-io-role-control-plane", "c-example-com-k8s-io-role-master", "http"];
         assert_eq!(labels(&tags, "c.example.com"), ["node-role.kubernetes.io/control-plane"]);
         assert_eq!(labels(&tags, "d.example.com"), Vec::<String>::new());

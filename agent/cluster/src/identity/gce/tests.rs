@@ -57,7 +57,7 @@ fn a_provider_id_names_an_instance() {
 }
 
 #[test]
-fn an_instance_elsewhere_is_not_the_clusters() {
+fn an_instance_of_another_project_or_region_is_rejected() {
     for (elsewhere, expected) in [
         ("gce://other-project/us-test1-a/nodes", "the project other-project"),
         ("gce://my-project/us-test2-a/nodes", "another region than us-test1"),
@@ -70,7 +70,7 @@ fn an_instance_elsewhere_is_not_the_clusters() {
 }
 
 #[test]
-fn a_node_that_has_its_instances_name_is_believed() {
+fn a_node_with_its_instances_name_is_accepted() {
     let identity = identify(NODE, &instance(), &template(), &cluster()).unwrap();
     assert_eq!(identity.instance_group, "nodes");
     assert_eq!(identity.noted_labels, labels(&[("node-role.kubernetes.io/node", "")]));
@@ -78,7 +78,7 @@ fn a_node_that_has_its_instances_name_is_believed() {
 }
 
 #[test]
-fn no_other_machine_is_believed() {
+fn other_machines_are_rejected() {
     let with = |key: &str, value: Option<&str>| {
         let mut template = template();
         template.metadata.remove(key);
@@ -101,7 +101,7 @@ fn no_other_machine_is_believed() {
 }
 
 #[test]
-fn a_template_is_where_its_url_says() {
+fn the_path_of_a_template_comes_from_its_url() {
     let google = "https://www.googleapis.com/compute/v1/projects/my-project";
     for (path, expected) in [
         ("/global/instanceTemplates/nodes-1", Some("global/instanceTemplates/nodes-1")),
@@ -135,7 +135,7 @@ fn a_certificate_is_for_the_first_interface_that_has_an_address() {
 }
 
 #[test]
-fn an_instance_that_no_group_lists_is_told_why() {
+fn an_unlisted_instance_is_rejected_with_the_reason() {
     let alone = |status: &str, cluster: &str| GceInstance {
         name: NODE.into(),
         status: status.into(),
@@ -157,7 +157,7 @@ fn an_instance_that_no_group_lists_is_told_why() {
 }
 
 #[test]
-fn the_group_that_made_an_instance_is_asked_first() {
+fn the_group_that_probably_made_an_instance_comes_first() {
     let group = |name: &str, base: &str| ManagedGroup {
         name: name.into(),
         base_instance_name: base.into(),

@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_make_tables_and_the_last_value_wins() {
+    fn setting_a_path_creates_tables_and_the_last_value_wins() {
         let mut file = Table::new();
         set(&mut file, &["version"], 4);
         set(&mut file, &["plugins", "a.b", "x"], true);
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_value_in_the_way_stays() {
+    fn a_plain_value_on_the_path_stays() {
         let mut file = Table::new();
         set(&mut file, &["version"], 4);
         set(&mut file, &["version", "x"], 1);

@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mirrors_keep_their_order_and_stand_once() {
+    fn mirrors_keep_their_order_without_duplicates() {
         let mirrors = ["https://b", "https://a", "https://b"].map(str::to_owned);
         assert_eq!(
             hosts(&mirrors),
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn the_registry_for_all_others_has_containerds_name() {
+    fn the_wildcard_registry_has_containerds_name() {
         assert_eq!(directory("*"), "_default");
         assert_eq!(directory("docker.io"), "docker.io");
     }

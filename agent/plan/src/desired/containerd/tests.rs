@@ -15,7 +15,7 @@ const RUNTIME: &str = "io.containerd.cri.v1.runtime";
 const IMAGES: &str = "io.containerd.cri.v1.images";
 
 #[test]
-fn the_usual_configuration() {
+fn the_default_configuration_is_written() {
     let machine =
         Machine::node().config(json!({ "containerdConfig": { "sandboxImage": "pause", "logLevel": "info" }}));
     let desired = machine.desired(add);
@@ -104,7 +104,7 @@ fn additions_reach_plugins_whose_names_have_dots() {
 }
 
 #[test]
-fn of_the_configuration_only_the_users_own_settings_are_free_text() {
+fn only_the_users_settings_in_the_configuration_are_free_text() {
     let hidden = |config: serde_json::Value| {
         let desired = Machine::node().config(json!({ "containerdConfig": config })).desired(add);
         let file = desired.file(paths::CONTAINERD_CONFIG);
@@ -130,7 +130,7 @@ fn of_the_configuration_only_the_users_own_settings_are_free_text() {
 }
 
 #[test]
-fn what_is_skipped_is_left_alone_but_for_what_is_asked_for_by_name() {
+fn skip_install_leaves_out_all_but_explicitly_enabled_tools() {
     let skipped =
         Machine::node().config(json!({ "containerdConfig": { "skipInstall": true, "version": "" }}));
     assert!(skipped.desired(add).0.is_empty());
@@ -142,7 +142,7 @@ fn what_is_skipped_is_left_alone_but_for_what_is_asked_for_by_name() {
 }
 
 #[test]
-fn a_containerd_of_the_distributions_is_only_configured() {
+fn the_distributions_containerd_is_only_configured() {
     for (distro, line) in [
         ("flatcar", "ExecStart=\nExecStart=/usr/bin/containerd --config /etc/containerd/config.toml\n"),
         ("cos", "TasksMax=infinity\n"),
@@ -164,7 +164,7 @@ fn a_containerd_of_the_distributions_is_only_configured() {
 }
 
 #[test]
-fn naming_nri_enables_it() {
+fn mentioning_nri_enables_it() {
     let nri = |fields: serde_json::Value| {
         let machine = Machine::node().config(json!({ "containerdConfig": { "nri": fields }}));
         config(&machine.desired(add))["plugins"]["io.containerd.nri.v1.nri"].clone()
@@ -177,7 +177,7 @@ fn naming_nri_enables_it() {
 }
 
 #[test]
-fn a_gpu_has_a_runtime_of_its_own() {
+fn a_gpu_adds_its_own_runtime() {
     let enabled = json!({
         "NvidiaGPU": { "enabled": true, "package": "driver" },
         "containerdConfig": { "nvidiaGPU": { "enabled": true }},
@@ -224,7 +224,7 @@ fn gvisor_is_for_workers() {
 }
 
 #[test]
-fn containerd_takes_kubenets_place() {
+fn containerd_replaces_kubenet() {
     let kubenet = Machine::node().config(json!({ "UsesKubenet": true }));
     let desired = kubenet.desired(add);
     let text = desired.text(paths::CONTAINERD_CNI_TEMPLATE);

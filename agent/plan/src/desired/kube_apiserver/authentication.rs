@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_webhook_there_is_nothing() {
+    fn without_a_webhook_nothing_is_added() {
         assert!(state(&AuthenticationSpec::default()).is_empty());
     }
 }

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_for_each_token_that_the_store_has_and_only_the_administrator_in_a_group() {
+    fn each_token_of_the_store_has_a_line() {
         let node = control_plane(|inputs| {
             inputs.secret_names.extend(["admin", "kubelet", "dockerconfig"].map(str::to_owned));
         });

@@ -150,14 +150,14 @@ fn every_setting_becomes_its_flag() {
 }
 
 #[test]
-fn leaders_are_elected_as_the_user_says() {
+fn the_users_leader_election_settings_become_flags() {
     let flags = flags_of("{leaderElection: {leaderElect: true, leaderElectLeaseDuration: 1m0s}}");
     assert!(flags.contains(&"--leader-elect=true".to_owned()), "{flags:?}");
     assert!(flags.contains(&"--leader-elect-lease-duration=1m0s".to_owned()), "{flags:?}");
 }
 
 #[test]
-fn no_certificate_is_issued_beside_the_users_own() {
+fn the_users_certificate_replaces_the_issued_one() {
     let certificate = ResourceId::new(Kind::Certificate, "kube-controller-manager-server");
     assert!(state_of(&node_with("{}")).get(&certificate).is_some());
     assert!(
@@ -179,7 +179,7 @@ fn no_certificate_is_issued_beside_the_users_own() {
 }
 
 #[test]
-fn volume_plugins_are_where_kubelet_looks_for_them() {
+fn volume_plugins_have_kubelets_directory() {
     let node = control_plane(|inputs| {
         inputs.config.kubelet_config.volume_plugin_directory = "/plugins/".into();
     });
@@ -189,6 +189,6 @@ fn volume_plugins_are_where_kubelet_looks_for_them() {
 }
 
 #[test]
-fn a_dedicated_api_server_has_none() {
+fn a_dedicated_api_server_does_not_get_it() {
     assert!(state_of(&api_server(|_| {})).is_empty());
 }

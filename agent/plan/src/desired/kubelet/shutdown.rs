@@ -29,7 +29,7 @@ mod tests {
     use crate::resource::{Kind, Resource, ResourceId};
 
     #[test]
-    fn a_longer_delay_than_that_of_a_package_is_allowed() {
+    fn a_longer_shutdown_delay_than_the_packages_is_allowed() {
         for (period, text) in [
             (None, None),
             (Some(0), None),

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_that_systemd_cannot_have_is_escaped() {
+    fn a_name_that_systemd_rejects_is_escaped() {
         for (cgroup, name) in [
             ("/kube.kubelet", Some("kube.kubelet.slice")),
             ("/kube-reserved/", Some("kube-reserved.slice")),

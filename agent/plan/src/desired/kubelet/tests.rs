@@ -22,7 +22,7 @@ fn certificate(desired: &Desired, name: &str) -> Certificate {
 }
 
 #[test]
-fn settings_are_in_the_file_and_the_rest_in_flags() {
+fn settings_are_in_the_file_or_else_in_flags() {
     let desired = Machine::node()
         .config(json!({ "KubeletConfig": {
             "logLevel": 2, "kubeReserved": { "cpu": "100m" }, "registryBurst": 5, "readOnlyPort": 0,
@@ -89,7 +89,7 @@ fn a_machine_for_the_warm_pool_has_kubelet_but_does_not_run_it() {
 }
 
 #[test]
-fn pods_with_addresses_of_interfaces_are_limited_by_the_instance_type() {
+fn the_instance_type_limits_pods_with_interface_addresses() {
     let vpc = Machine::node().config(json!({ "Networking": { "amazonVPC": {} }}));
     let desired = vpc.desired(add);
     assert_eq!(desired.yaml(paths::KUBELET_CONFIG)["maxPods"], 29);
@@ -106,7 +106,7 @@ fn pods_with_addresses_of_interfaces_are_limited_by_the_instance_type() {
 }
 
 #[test]
-fn all_that_is_wrong_is_told_at_once() {
+fn all_problems_are_reported_together() {
     let problems = Machine::node()
         .config(json!({
             "KubeletConfig": {
@@ -130,7 +130,7 @@ fn all_that_is_wrong_is_told_at_once() {
 }
 
 #[test]
-fn a_download_that_is_missing_is_told_before_anything_is_touched() {
+fn a_missing_download_is_a_problem_of_the_configuration() {
     let problems = Machine::control_plane().config(json!({ "Assets": { "amd64": [] }})).problems();
     for program in ["kubelet", "kubectl", "containerd", "ecr-credential-provider-linux-amd64"] {
         assert!(problems.contains(&format!("Assets.amd64: has no {program}")), "{problems}");
@@ -138,7 +138,7 @@ fn a_download_that_is_missing_is_told_before_anything_is_touched() {
 }
 
 #[test]
-fn nodes_ask_for_their_certificates_and_the_control_plane_issues_its_own() {
+fn nodes_request_certificates_and_control_planes_issue_their_own() {
     let node = Machine::node().desired(add);
     assert_eq!(certificate(&node, "kubelet").issuer, Issuer::Bootstrap);
     assert_eq!(certificate(&node, "kubelet-server").issuer, Issuer::Bootstrap);
@@ -153,7 +153,7 @@ fn nodes_ask_for_their_certificates_and_the_control_plane_issues_its_own() {
 }
 
 #[test]
-fn outside_aws_the_server_has_the_hosts_own_names() {
+fn outside_aws_the_certificate_has_the_hosts_names() {
     let machine = Machine::control_plane().boot(json!({ "CloudProvider": "hetzner" })).facts(json!({
         "cloud": { "aws": null, "hetzner": { "instanceID": "1", "privateIPv4": "10.0.0.9" }},
     }));
@@ -172,7 +172,7 @@ fn outside_aws_the_server_has_the_hosts_own_names() {
 
 /// The certificate is for the new name even before the first run. nodeup does the same: it sets the host's name before it reads it.
 #[test]
-fn where_the_host_gets_its_name_from_us_the_server_has_that_one() {
+fn the_certificate_has_the_host_name_that_the_agent_sets() {
     let linode = |hostname: &str, addresses: &[&str]| {
         let machine = Machine::control_plane().boot(json!({ "CloudProvider": "linode" })).facts(json!({
             "hostname": hostname,
@@ -196,7 +196,7 @@ fn the_users_hostname_override_has_no_effect() {
 }
 
 #[test]
-fn nodes_with_ipv6_addresses_only_announce_any_of_them() {
+fn ipv6_only_nodes_announce_any_address() {
     let ipv6 = json!({ "Networking": { "nonMasqueradeCIDR": "::/0" }});
     assert!(flags(&Machine::node().config(ipv6.clone()).desired(add)).contains(&"--node-ip=::".to_owned()));
     let scaleway = Machine::node().boot(json!({ "CloudProvider": "scaleway" })).config(ipv6);
@@ -204,7 +204,7 @@ fn nodes_with_ipv6_addresses_only_announce_any_of_them() {
 }
 
 #[test]
-fn control_planes_of_1_35_start_failing_pods_again_sooner() {
+fn control_planes_of_1_35_limit_the_crash_loop_back_off() {
     let period = |machine: Machine| {
         let config = machine.config(json!({ "KubernetesVersion": "1.35.0" })).desired(add);
         config.yaml(paths::KUBELET_CONFIG)["crashLoopBackOff"].clone()
@@ -216,7 +216,7 @@ fn control_planes_of_1_35_start_failing_pods_again_sooner() {
 }
 
 #[test]
-fn cgroups_are_slices_of_systemd() {
+fn cgroups_become_systemd_slices() {
     let desired = Machine::node()
         .config(
             json!({ "KubeletConfig": { "kubeletCgroups": "/kube.kubelet", "runtimeCgroups": "/runtime" }}),
@@ -233,7 +233,7 @@ fn cgroups_are_slices_of_systemd() {
 }
 
 #[test]
-fn read_only_roots_have_their_own_places() {
+fn read_only_roots_have_their_own_paths() {
     let flatcar = Machine::node().on("flatcar", "4000").desired(add);
     assert!(flatcar.has("file /opt/kubernetes/bin/kubelet"));
     assert_eq!(flatcar.yaml(paths::KUBELET_CONFIG)["volumePluginDir"], "/var/lib/kubelet/volumeplugins/");
@@ -244,7 +244,7 @@ fn read_only_roots_have_their_own_places() {
 }
 
 #[test]
-fn mirrors_of_registries_can_have_credentials_of_ecr() {
+fn registry_mirrors_can_use_ecr_credentials() {
     let mirrors = json!({ "containerdConfig": { "registryMirrors": { "docker.io": [], "*": [] }}});
     let images = |machine: &Machine| {
         let config = machine.desired(add).yaml(paths::KUBELET_CREDENTIAL_PROVIDER_CONFIG);
@@ -257,7 +257,7 @@ fn mirrors_of_registries_can_have_credentials_of_ecr() {
 }
 
 #[test]
-fn kubelet_restarts_for_what_it_reads_at_its_start_only() {
+fn kubelet_restarts_only_for_files_that_it_reads_at_start() {
     let desired = Machine::node().desired(add);
     let restarts = &desired.unit("kubelet.service").restarted_by;
     let restarted_by = |path: &str| restarts.contains(&ResourceId::new(Kind::File, path));

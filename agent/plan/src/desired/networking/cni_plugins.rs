@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn each_version_has_its_plugins() {
+    fn each_release_has_its_plugins() {
         let new = plugins_of("cni-plugins-linux-amd64-v1.6.2.tgz");
         assert_eq!(new.len(), 18);
         assert!(new.contains(&"tap") && !new.contains(&"flannel"));

@@ -24,7 +24,7 @@ fn different(path: &str, one: &str, other: &str) {
 }
 
 #[test]
-fn a_pod_is_what_kubelet_makes_of_it() {
+fn pods_are_compared_as_kubelet_reads_them() {
     let pod = "kind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: a, args: [--v=2, --x=y]}]}\n";
     same(MANIFEST, pod, &format!("{pod}status: {{}}\n"));
     same(MANIFEST, pod, &pod.replace("{name: a}\n", "{name: a, creationTimestamp: null}\n"));
@@ -39,7 +39,7 @@ fn a_pod_is_what_kubelet_makes_of_it() {
 
 /// nodeup's texts up to kOps 1.35, and in a second notation.
 #[test]
-fn files_of_older_releases_are_what_their_programs_read() {
+fn files_of_older_releases_are_compared_by_meaning() {
     let variables = "KUBECONFIG=/var/lib/kops/kubeconfig\nAWS_REGION=us-test-1\n";
     let reordered = "AWS_REGION=us-test-1\nKUBECONFIG=/var/lib/kops/kubeconfig\n";
     same("/etc/sysconfig/protokube", variables, reordered);
@@ -74,7 +74,7 @@ fn files_of_older_releases_are_what_their_programs_read() {
 }
 
 #[test]
-fn to_kubelet_a_duration_of_zero_is_none_and_an_empty_list_is_not() {
+fn kubelet_treats_zero_durations_but_not_empty_lists_as_unset() {
     let config = "kind: KubeletConfiguration\ncgroupDriver: systemd\n";
     same(
         KUBELET,
@@ -97,7 +97,7 @@ fn to_kubelet_a_duration_of_zero_is_none_and_an_empty_list_is_not() {
 }
 
 #[test]
-fn what_go_reads_otherwise_without_quotes_is_another_value() {
+fn quotes_matter_for_texts_that_go_reads_as_another_type() {
     for ambiguous in ["yes", "0644", "1_000", "12:30"] {
         different(KUBELET, &format!("a: {ambiguous}\n"), &format!("a: \"{ambiguous}\"\n"));
         same(KUBELET, &format!("a: '{ambiguous}'\n"), &format!("a: \"{ambiguous}\"\n"));
@@ -105,7 +105,7 @@ fn what_go_reads_otherwise_without_quotes_is_another_value() {
 }
 
 #[test]
-fn units_are_their_directives() {
+fn units_are_compared_by_their_directives() {
     let unit = "[Unit]\nAfter=a.service\n\n[Service]\nEnvironmentFile=/x\nExecStart=/a --b \\\n  --c\n";
     same(
         UNIT,
@@ -123,7 +123,7 @@ fn units_are_their_directives() {
 }
 
 #[test]
-fn flags_come_in_any_order_and_what_is_no_flag_does_not() {
+fn only_the_order_of_flags_is_ignored() {
     let flags = "DAEMON_ARGS=\"--v=2 --cloud-provider=external --a=1 --a=2\"\nHOME=\"/root\"\n";
     same(FLAGS, flags, "HOME=/root\nDAEMON_ARGS=\"--a=1 --cloud-provider=external --a=2 --v=2\"\n");
     different(FLAGS, flags, &flags.replace("--a=1 --a=2", "--a=2 --a=1"));
@@ -134,7 +134,7 @@ fn flags_come_in_any_order_and_what_is_no_flag_does_not() {
 }
 
 #[test]
-fn settings_are_lines_without_comments() {
+fn settings_are_compared_without_comments() {
     same(SYSCTL, "# a\nvm.a = 1\n\nvm.b = 2\n", "vm.a = 1\n# b\nvm.b = 2");
     different(SYSCTL, "vm.a = 1\nvm.b = 2\n", "vm.b = 2\nvm.a = 1\n");
     same("/etc/kops/firewalld-disabled", "# a mark\n", "# another\n");
@@ -148,7 +148,7 @@ fn settings_are_lines_without_comments() {
 }
 
 #[test]
-fn a_file_of_a_users_is_what_it_is() {
+fn a_users_file_is_compared_byte_by_byte() {
     for path in ["/etc/users.yaml", "/etc/sysctl.d/99-mine.conf", "/etc/containerd/certs.d", "/opt/x.service"]
     {
         different(path, "a: 1\n", "a:  1\n");
@@ -157,7 +157,7 @@ fn a_file_of_a_users_is_what_it_is() {
 }
 
 #[test]
-fn a_kubeconfig_is_its_authority_and_its_user() {
+fn kubeconfigs_are_compared_by_authority_and_user() {
     let pem = |label: &str, byte: u8| {
         let body = STANDARD.encode([byte; 40]);
         format!("-----BEGIN {label}-----\n{body}\n-----END {label}-----\n")
@@ -284,7 +284,7 @@ fn ini_text(ini: &Ini, other_way: bool) -> String {
 
 proptest! {
     #[test]
-    fn a_document_is_the_same_however_it_is_written(document in document()) {
+    fn a_document_in_another_notation_is_the_same(document in document()) {
         let (yaml, json) = (go_yaml::to_string(&document), serde_json::to_string_pretty(&document).unwrap());
         prop_assert!(is_same_file(MANIFEST, &yaml, &yaml));
         // JSON quotes strings that Go's YAML does not quote. The meaning is equal, except for strings that are YAML keywords.
@@ -302,7 +302,7 @@ proptest! {
     }
 
     #[test]
-    fn it_does_not_matter_which_text_comes_first(one in "\\PC{0,60}", other in "\\PC{0,60}") {
+    fn the_comparison_is_symmetric(one in "\\PC{0,60}", other in "\\PC{0,60}") {
         for path in [MANIFEST, KUBELET, CONTAINERD, FLAGS, SYSCTL, UNIT] {
             prop_assert_eq!(is_same_file(path, &one, &other), is_same_file(path, &other, &one));
             prop_assert!(is_same_file(path, &one, &one));
@@ -310,7 +310,7 @@ proptest! {
     }
 
     #[test]
-    fn toml_is_its_values(document in document(), which in any::<prop::sample::Index>()) {
+    fn toml_is_compared_by_its_values(document in document(), which in any::<prop::sample::Index>()) {
         let text = |document: &Json| toml::to_string(document).unwrap();
         let pretty = format!("# upstream's\n\n{}", toml::to_string_pretty(&document).unwrap());
         prop_assert!(is_same_file(CONTAINERD, &text(&document), &pretty));
@@ -320,7 +320,7 @@ proptest! {
     }
 
     #[test]
-    fn sections_are_their_values(ini in ini(), which in any::<(prop::sample::Index, prop::sample::Index, prop::sample::Index)>()) {
+    fn sections_are_compared_by_their_values(ini in ini(), which in any::<(prop::sample::Index, prop::sample::Index, prop::sample::Index)>()) {
         let text = ini_text(&ini, false);
         prop_assert!(is_same_unit(&text, &ini_text(&ini, true)), "{text}");
         let mut changed = ini.clone();

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_of_which_no_cgroup_can_be_made_is_refused() {
+    fn an_invalid_cgroup_name_is_rejected() {
         for name in ["/", "/a b", "/$(reboot)", "/a--b", "/-a", "/kube.slice/.x"] {
             // A single "-" has a meaning only for systemd.
             let has_empty_part = ["/a--b", "/-a"].contains(&name);
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cgroup_is_the_slice_that_kubelet_takes_its_name_for() {
+    fn cgroup_names_map_to_slices_as_in_kubelet() {
         for (cgroup, folders) in [
             ("/a-b-c.slice", vec!["a.slice", "a.slice/a-b.slice", "a.slice/a-b.slice/a-b-c.slice"]),
             ("kube", vec!["kube.slice"]),

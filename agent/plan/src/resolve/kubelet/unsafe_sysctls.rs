@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_of_a_pods_own_are_accepted() {
+    fn namespaced_settings_are_accepted() {
         for pattern in [
             "net.core.somaxconn",
             "net.*",
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn others_and_assignments_are_not() {
+    fn other_settings_and_assignments_are_rejected() {
         for pattern in [
             "",
             "--net.ipv4.tcp_keepalive_time=\"600\"",

@@ -227,7 +227,7 @@ fn every_setting_becomes_its_flag() {
 }
 
 #[test]
-fn what_is_unset_leaves_only_where_its_files_are() {
+fn without_settings_only_flags_with_file_paths_remain() {
     let flags = flags_of("{}", |_| {});
     assert_eq!(
         starting(&flags, "--service-account-"),
@@ -243,7 +243,7 @@ fn what_is_unset_leaves_only_where_its_files_are() {
 }
 
 #[test]
-fn values_that_are_the_default_are_not_written() {
+fn default_values_give_no_flag() {
     let flags = flags_of(
         "{logFormat: text, logLevel: 0, maxRequestsInflight: 0, deleteCollectionWorkers: 0}",
         |_| {},
@@ -252,7 +252,7 @@ fn values_that_are_the_default_are_not_written() {
 }
 
 #[test]
-fn the_issuer_of_new_tokens_comes_before_all_others() {
+fn the_issuer_of_new_tokens_comes_first() {
     let flags = flags_of("{serviceAccountIssuer: z, additionalServiceAccountIssuers: [y, a]}", |_| {});
     assert_eq!(
         starting(&flags, "--service-account-issuer="),
@@ -261,7 +261,7 @@ fn the_issuer_of_new_tokens_comes_before_all_others() {
 }
 
 #[test]
-fn an_openid_provider_is_named_with_what_its_tokens_must_say() {
+fn an_openid_provider_gives_its_flags() {
     let oidc = "{oidc: {clientID: c, groupsClaims: [g, h], groupsPrefix: 'gp:', issuerURL: 'https://i', \
                 requiredClaims: {b: '2', a: '1'}, usernameClaim: email, usernamePrefix: '-'}}";
     assert_eq!(
@@ -281,7 +281,7 @@ fn an_openid_provider_is_named_with_what_its_tokens_must_say() {
 }
 
 #[test]
-fn the_webhook_of_aws_replaces_the_users_and_kopeios_does_not() {
+fn the_aws_webhook_replaces_the_users_but_kopeios_does_not() {
     let config = "{authenticationTokenWebhookConfigFile: /etc/ssl/certs/mine}";
     let flag = "--authentication-token-webhook-config-file=";
     let flags = with_authentication(config, "{aws: {}}");

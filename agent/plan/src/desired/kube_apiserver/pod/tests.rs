@@ -32,7 +32,7 @@ fn mounts(pod: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn the_sidecar_of_the_store_comes_along_as_it_is() {
+fn the_sidecar_of_the_store_is_added_unchanged() {
     let pod = pod_of(|_| {});
     let containers = pod["spec"]["containers"].as_array().unwrap();
     assert_eq!(containers.len(), 2);
@@ -43,7 +43,7 @@ fn the_sidecar_of_the_store_comes_along_as_it_is() {
 }
 
 #[test]
-fn probes_go_to_the_sidecar_else_to_the_port_that_there_is() {
+fn probes_use_the_sidecar_or_else_the_api_servers_port() {
     let probed = |change: &dyn Fn(&mut KubeAPIServerConfig), sidecar: bool| {
         let pod = pod_of(|config| {
             if !sidecar {
@@ -67,7 +67,7 @@ fn probes_go_to_the_sidecar_else_to_the_port_that_there_is() {
 }
 
 #[test]
-fn the_insecure_port_is_a_port_of_the_pod() {
+fn the_insecure_port_is_a_container_port() {
     let pod = pod_of(|config| kube_api_server(config).insecure_port = Some(8080));
     assert_eq!(
         pod["spec"]["containers"][0]["ports"],
@@ -79,7 +79,7 @@ fn the_insecure_port_is_a_port_of_the_pod() {
 }
 
 #[test]
-fn names_are_published_as_the_api_is_reached() {
+fn published_names_depend_on_how_the_api_is_reached() {
     let annotations = |change: &dyn Fn(&mut NodeupConfig)| pod_of(change)["metadata"]["annotations"].clone();
     let default_container = json!("kube-apiserver");
     assert_eq!(
@@ -148,7 +148,7 @@ fn the_directories_of_audit_files_are_mounted() {
 }
 
 #[test]
-fn the_webhooks_kubeconfig_is_mounted_where_there_is_one() {
+fn the_webhooks_kubeconfig_is_mounted_if_there_is_a_webhook() {
     let aws = AuthenticationSpec { aws: Some(Default::default()), ..AuthenticationSpec::default() };
     let pod = pod_of(|config| settings(config).authentication = Some(aws));
     assert!(mounts(&pod).contains(&"/etc/kubernetes/authn.config"));
@@ -156,7 +156,7 @@ fn the_webhooks_kubeconfig_is_mounted_where_there_is_one() {
 }
 
 #[test]
-fn container_os_has_its_own_places() {
+fn container_os_mounts_its_own_directories() {
     let node = control_plane(|inputs| {
         inputs.facts.distro.id = "cos".into();
         inputs.facts.distro.version_id = "121".into();
@@ -179,7 +179,7 @@ fn container_os_has_its_own_places() {
 }
 
 #[test]
-fn the_users_environment_comes_first_with_references_kept() {
+fn the_users_environment_variables_come_first() {
     let pod = pod_of(|config| {
         kube_api_server(config).env =
             serde_yaml::from_str("[{name: A, value: b}, {name: C, valueFrom: {fieldRef: {fieldPath: x}}}]")

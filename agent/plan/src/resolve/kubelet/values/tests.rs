@@ -14,7 +14,7 @@ fn with(version: &str, settings: &str) -> impl FnOnce(&mut Inputs) {
 }
 
 #[test]
-fn what_kubelet_refuses_is_told_with_its_field() {
+fn values_that_kubelet_rejects_are_problems_with_their_field() {
     for (settings, field) in [
         ("enforceNodeAllocatable: 'pods,system-reserved.kube-reserved'", "enforceNodeAllocatable"),
         ("enforceNodeAllocatable: 'pods,kube_reserved'", "enforceNodeAllocatable"),
@@ -78,7 +78,7 @@ fn what_kubelet_refuses_is_told_with_its_field() {
 }
 
 #[test]
-fn what_kubelet_accepts_is_accepted() {
+fn values_that_kubelet_accepts_are_accepted() {
     for (version, settings) in [
         (
             "1.32.0",
@@ -107,13 +107,13 @@ fn what_kubelet_accepts_is_accepted() {
 }
 
 #[test]
-fn swap_that_keeps_kubelet_from_starting_is_warned_of() {
+fn swap_that_prevents_kubelets_start_gives_a_warning() {
     let node = control_plane(with("1.34.0", "memorySwapBehavior: LimitedSwap"));
     assert!(node.warnings[0].problem.contains("set failSwapOn to false"), "{:?}", node.warnings);
 }
 
 #[test]
-fn a_taint_of_an_effect_that_there_is_not_is_refused_of_a_node_that_is_described() {
+fn an_unknown_taint_effect_is_a_refusal() {
     let node = control_plane(with("1.34.0", "taints: ['dedicated=gpu:Noschedule']"));
     assert_eq!(node.refusals[0].field, "KubeletConfig.taints[0]");
 }
@@ -129,7 +129,7 @@ fn problems_of_1_35(version: &str, settings: &str) -> String {
 }
 
 #[test]
-fn kubernetes_1_29_has_swap_without_a_limit() {
+fn kubernetes_1_29_accepts_unlimited_swap() {
     let is_refused = |version: &str, behavior: &str| {
         let settings = format!("{{memorySwapBehavior: {behavior}, featureGates: {{NodeSwap: 'true'}}}}");
         problems_of_1_35(version, &settings).contains("memorySwapBehavior")
@@ -139,7 +139,7 @@ fn kubernetes_1_29_has_swap_without_a_limit() {
 }
 
 #[test]
-fn what_only_an_older_kubelet_refuses_is_told() {
+fn values_that_only_older_kubelets_reject_are_problems_there() {
     for (first, settings, told) in [
         (30, "memorySwapBehavior: LimitedSwap", "the feature gate NodeSwap is off; remove it, or set"),
         (30, "imageMaximumGCAge: 24h", "the feature gate ImageMaximumGCAge is off; remove it, or set"),
