@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_service_is_silent_once_it_has_failed_for_minutes_and_until_it_answers() {
+    fn a_service_is_reported_after_minutes_of_failures_until_it_answers() {
         let (calls, start) = (CloudCalls::default(), Instant::now());
         let minutes = |minutes: u64| start + Duration::from_secs(60 * minutes);
         calls.failed("sts", minutes(0));

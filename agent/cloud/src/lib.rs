@@ -111,14 +111,14 @@ mod tests {
     }
 
     #[test]
-    fn machines_that_say_no_more_than_their_ids_are_called_back_as_upstreams_are() {
+    fn clouds_with_plain_ids_are_called_back_as_in_upstream() {
         use CloudProvider::{Azure, DigitalOcean, Hetzner, Linode, Scaleway};
         let called_back = CloudProvider::ALL.into_iter().filter(|provider| of(*provider).calls_back());
         assert_eq!(called_back.collect::<Vec<_>>(), [Azure, DigitalOcean, Hetzner, Linode, Scaleway]);
     }
 
     #[tokio::test]
-    async fn a_request_that_kops_agent_makes_only_on_other_clouds_is_refused_by_name() {
+    async fn an_unsupported_request_is_an_error_that_names_the_cloud() {
         let error = of(CloudProvider::Gce).assign_ipv6_prefix().await.unwrap_err().to_string();
         assert_eq!(error, "kops-agent cannot request a range of IPv6 addresses on gce");
     }

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_burst_goes_at_once_and_the_rest_in_its_time() {
+    fn a_burst_passes_immediately_and_further_calls_are_paced() {
         let mut rate_limiter = TokenBucket::of(50.0, 10.0);
         let now = rate_limiter.counted_at;
         let pauses: Vec<Duration> = (0..60).map(|_| rate_limiter.take(now)).collect();
@@ -91,14 +91,14 @@ mod tests {
     }
 
     #[test]
-    fn it_never_holds_more_than_a_burst() {
+    fn the_bucket_never_has_more_tokens_than_a_burst() {
         let mut rate_limiter = TokenBucket::of(50.0, 10.0);
         let later = rate_limiter.counted_at + Duration::from_secs(3600);
         assert_eq!((0..60).filter(|_| rate_limiter.take(later).is_zero()).count(), 50);
     }
 
     #[test]
-    fn a_call_that_is_not_made_costs_nothing() {
+    fn a_cancelled_call_takes_no_token() {
         let mut rate_limiter = TokenBucket::of(2.0, 0.5);
         let now = rate_limiter.counted_at;
         assert_eq!((0..60).filter(|_| rate_limiter.has_one(now)).count(), 2);
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_is_for_all_calls() {
+    fn a_pause_applies_to_all_calls() {
         let mut rate_limiter = TokenBucket::of(50.0, 10.0);
         let now = rate_limiter.counted_at;
         rate_limiter.put_off(now, Duration::from_secs(4));

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_was_resized_is_not_taken_for_what_it_was() {
+    fn facts_about_the_old_type_do_not_apply_after_a_resize() {
         let remembered = RememberedFacts::default().with(&instance("m5.large", 3), None);
         let of_type = |name: &str| {
             let facts = instance(name, 0);
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cloud_is_told_once_a_boot_of_the_node_that_the_machine_has_become() {
+    fn readiness_is_reported_once_in_each_boot() {
         let action = |instance_id: &str| LifecycleAction {
             region: "eu-west-1".into(),
             group: "nodes.c.example.com".into(),
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_remembered_for_the_machine_that_has_it() {
+    fn a_remembered_address_applies_only_to_the_machine_that_has_it() {
         let mut facts = Facts::default();
         facts.cloud.openstack =
             Some(OpenstackFacts { local_ipv4: "10.0.0.5".into(), ..OpenstackFacts::default() });

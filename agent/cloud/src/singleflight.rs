@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_is_good_for_requests_that_it_is_young_enough_for() {
+    async fn a_cached_answer_is_used_up_to_its_maximum_age() {
         let (singleflight, count) = (Singleflight::default(), Arc::new(AtomicU32::new(0)));
         let minute = Duration::from_secs(60);
         for (longest, expected) in [(minute, 0), (minute, 0), (Duration::ZERO, 1), (minute, 1)] {
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_known_is_known_without_asking() {
+    async fn a_cached_answer_needs_no_request() {
         let (singleflight, count) = (Singleflight::default(), Arc::new(AtomicU32::new(0)));
         let minute = Duration::from_secs(60);
         assert_eq!(singleflight.known(minute).await, None);
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_failure_is_told_to_all_that_wait_and_not_remembered() {
+    async fn a_failure_reaches_all_waiting_callers_and_is_not_cached() {
         let (singleflight, count) = (Singleflight::default(), Arc::new(AtomicU32::new(0)));
         let fail = || {
             let asked = ask(&count);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_begun_is_there_for_later_callers() {
+    async fn a_started_request_completes_for_later_callers() {
         let (singleflight, count) = (Singleflight::default(), Arc::new(AtomicU32::new(0)));
         let (answer, answered) = tokio::sync::oneshot::channel();
         let (begun, has_begun) = tokio::sync::oneshot::channel();

@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_token_is_used_until_shortly_before_its_end() {
+    async fn a_token_is_used_until_shortly_before_it_expires() {
         let cache = TokenCache::default();
         assert_eq!(get(&cache, "first", 119).await, "first");
         assert_eq!(get(&cache, "second", u64::MAX).await, "second");
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_token_that_is_refused_is_asked_for_anew_and_another_stays() {
+    async fn only_a_rejected_token_is_replaced() {
         let cache = TokenCache::default();
         get(&cache, "first", 3600).await;
         cache.forget(|token| *token == "earlier").await;

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_throttled_request_is_made_again_after_the_pause_that_is_asked_for() {
+    async fn a_throttled_request_is_retried_after_retry_after() {
         kops_agent_net::tls::install_provider();
         let asked = Arc::new(AtomicU32::new(0));
         let asked_there = asked.clone();

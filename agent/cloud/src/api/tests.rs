@@ -102,7 +102,7 @@ fn openstack(fault: &str) -> String {
 }
 
 #[tokio::test]
-async fn what_is_forbidden_slow_or_unknown_is_not_absent() {
+async fn a_forbidden_slow_or_unreadable_answer_does_not_mean_absent() {
     let (droplets, servers) = (Droplet::API.api, HetznerServer::API.api);
     let (instances, scw) = (LinodeInstance::API.api, ScalewayServer::API.api);
     let (ec2, autoscaling, sts) = (&ec2::SERVICE.api, &autoscaling::SERVICE.api, &sts::API);
@@ -208,7 +208,7 @@ async fn what_is_forbidden_slow_or_unknown_is_not_absent() {
 }
 
 #[tokio::test]
-async fn messages_say_what_was_asked_of_what_and_what_to_do() {
+async fn messages_name_the_action_the_endpoint_and_the_remedy() {
     for (status, body, expected) in [
         (
             403,
@@ -237,7 +237,7 @@ async fn messages_say_what_was_asked_of_what_and_what_to_do() {
 }
 
 #[tokio::test]
-async fn a_pause_is_made_on_the_apis_word_up_to_a_bound() {
+async fn retry_after_is_honoured_up_to_a_maximum() {
     for (header, expected) in [
         ("7", Some(Duration::from_secs(7))),
         (" 7 ", Some(Duration::from_secs(7))),
@@ -258,7 +258,7 @@ async fn a_pause_is_made_on_the_apis_word_up_to_a_bound() {
 }
 
 #[test]
-fn an_endpoint_is_a_url_of_http_without_a_query_which_paths_are_below() {
+fn an_endpoint_is_an_http_url_without_a_query() {
     let base = |endpoint: &str| base_url(endpoint, "EXAMPLE_URL", "https://api.example.com");
     for endpoint in
         ["", "api.example.com", "ftp://api.example.com", "https://", "https://api.example.com/?a=b"]

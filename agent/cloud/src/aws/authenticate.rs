@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_roles_session_is_signed_and_sent() {
+    fn the_session_token_of_a_role_is_signed_and_sent() {
         let headers = header(Some("session"), b"test-body");
         assert_eq!(headers["X-Amz-Security-Token"], ["session"]);
         assert!(
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_token_is_one_that_our_own_kops_controller_takes() {
+    async fn our_own_kops_controller_accepts_the_token() {
         let credentials = Credentials::new("AKIDEXAMPLE", "secret", Some("session".into()), None, "test");
         let authenticator = AwsAuthenticator {
             provider: SharedCredentialsProvider::new(credentials),
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_says_where_sts_is() {
+    fn the_environment_sets_the_sts_endpoint() {
         let with = |variables: &[(&str, &str)]| {
             set_endpoint(|name| {
                 variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_service_that_refuses_every_token_ends_it() {
+    async fn a_service_that_rejects_each_new_token_is_an_error() {
         let imds = FakeImds::start(&[]).await;
         imds.let_tokens_expire_after(0);
         let error = observe(&imds.url(), FAST).await.unwrap_err();
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_token_that_gets_lost_on_the_way_is_a_matter_of_the_hop_limit() {
+    async fn a_lost_token_response_is_reported_as_a_low_hop_limit() {
         let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", silent.local_addr().unwrap());
         let error = observe(&url, SHORT).await.unwrap_err();
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_service_that_is_not_there_is_given_up_with_the_reason() {
+    async fn an_unreachable_service_is_an_error_with_the_reason() {
         // The port is bound, so that no other process gets it, but nothing listens on it.
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn other_services_are_not_taken_for_ec2() {
+    async fn answers_of_other_services_are_rejected() {
         for (status, answer, expected) in [
             (404, "", "not EC2's IMDSv2"),
             (403, "", "--http-endpoint enabled"),
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_some_instances_have_is_empty_elsewhere() {
+    fn missing_optional_items_are_empty() {
         let mut answers: Answers = [
             ("instance-id", "i-1"),
             ("instance-type", "m5.large"),
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_says_where_to_ask() {
+    fn the_environment_sets_the_metadata_endpoint() {
         let with = |variables: &[(&str, &str)]| {
             endpoint(|name| {
                 variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limits_of_the_type_are_told_from_those_of_its_cards() {
+    fn limits_of_the_type_are_not_confused_with_limits_of_its_network_cards() {
         let described = |name: &str| parse(ANSWER, name);
         let with_gpu = InstanceType { network_interfaces: limits(4, 15), gpu: true };
         assert_eq!(described("g5.xlarge").unwrap(), with_gpu);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_does_not_say_it_is_none() {
+    fn an_answer_without_the_limits_is_an_error() {
         for (answer, name) in
             [(ANSWER, "odd.large"), (ANSWER, "m5.xlarge"), ("<html/>", "m5.large"), ("", "m5.large")]
         {
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn ec2_is_asked_again_while_it_has_trouble() {
+    async fn temporary_errors_of_ec2_are_retried() {
         let asked = Arc::<AtomicU32>::default();
         let counted = asked.clone();
         let server = TestServer::start(move |request| {

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_prefix_is_asked_for_once_even_if_the_answer_gets_lost() {
+    async fn a_prefix_is_requested_once_even_if_the_response_is_lost() {
         let imds = Arc::new(FakeImds::start(&[]).await);
         let (server, asked) = giving(&imds).await;
         assert_eq!(observe(&imds.url(), FAST).await.unwrap().ipv6_prefix, "");
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_ec2_refuses_is_not_asked_again() {
+    async fn requests_that_ec2_rejects_are_not_retried() {
         let imds = FakeImds::start(&[]).await;
         let refusal = "<Response><Errors><Error><Code>UnauthorizedOperation</Code><Message>No</Message></Error>\
                        </Errors></Response>";

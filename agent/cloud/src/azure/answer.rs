@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_outside_of_scale_sets_is_read_by_its_name() {
+    fn a_machine_outside_scale_sets_is_identified_by_its_name() {
         let text = r#"{"name": "General-x7k2", "properties": {"vmId": "v", "provisioningState": "Succeeded",
             "osProfile": {"computerName": "General-x7k2"}}}"#;
         let read = |text: &str| serde_json::from_str::<MachineAnswer>(text).unwrap().into_machine(None);
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_is_not_made_yet_is_none() {
+    fn a_machine_without_number_and_id_is_skipped() {
         for text in
             ["{}", r#"{"instanceId": "3"}"#, r#"{"instanceId": "nodes_a1b2", "properties": {"vmId": "v"}}"#]
         {
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn the_addresses_of_the_interface_that_kops_gives_are_read() {
+    fn addresses_come_from_the_interface_that_kops_creates() {
         let text = r#"{"name": "Nodes.c", "id": "/subscriptions/s/x/virtualMachineScaleSets/nodes.c/virtualMachines/3/networkInterfaces/Nodes.c",
             "properties": {"ipConfigurations": [{"properties": {"privateIPAddress": "10.0.0.4", "primary": true}}, {"properties": {}},
             {"properties": {"privateIPAddress": "fd00::4"}}]}}"#;

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_request_has_a_document_of_its_own() {
+    async fn each_request_gets_its_own_document() {
         let server = metadata().await;
         let facts = AzureFacts { resource_id: "/subscriptions/1/x".into() };
         let authenticator = AzureAuthenticator::at(server.url.clone(), Some(&facts)).unwrap();
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_release_takes_a_form_that_is_kept_until_it_is_refused() {
+    async fn a_token_form_is_kept_until_a_server_rejects_it() {
         let server = metadata().await;
         let facts = AzureFacts { resource_id: resource_id(SET, 3) };
         for (release, refusals) in [("1.34", 3), ("1.35", 1), ("1.36", 1), ("1.37", 0)] {
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_machine_of_no_scale_set_has_a_form_for_each_turn() {
+    async fn a_machine_outside_scale_sets_has_a_token_in_every_round() {
         let server = metadata().await;
         let facts = AzureFacts { resource_id: "/subscriptions/1/virtualMachines/a".into() };
         let authenticator = AzureAuthenticator::at(server.url.clone(), Some(&facts)).unwrap();
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_document_is_told() {
+    async fn an_invalid_document_is_an_error() {
         let facts = AzureFacts { resource_id: "/subscriptions/1/x".into() };
         for answer in ["{}", r#"{"signature": ""}"#, r#"{"signature": "a\nb"}"#, "x"] {
             let server = TestServer::start(move |_| async move { Ok(text(200, answer)) }).await;

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_machine_knows_its_resource_group() {
+    async fn the_resource_group_of_a_machine_is_read() {
         for (group, is_good) in
             [("kops-c_(1).x", true), ("", false), ("..", false), ("a/b", false), ("a?b", false)]
         {
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_the_id_is_none() {
+    fn an_answer_without_the_id_is_rejected() {
         parse("{}").unwrap_err();
     }
 }

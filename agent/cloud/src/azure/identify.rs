@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_node_is_the_machine_of_its_name_and_no_other() {
+    async fn a_node_is_identified_only_as_the_machine_of_its_name() {
         let world = World::new();
         let identity = world.identify("nodes000001", 1).await.unwrap();
         assert_eq!(identity.instance_group, "nodes");
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_node_may_be_a_machine_outside_of_scale_sets() {
+    async fn a_node_may_be_a_machine_outside_scale_sets() {
         let world = World::new();
         let machine = Machine::of_group(CLUSTER, "general", "General-x7k2", [10, 0, 0, 5].into());
         world.azure.put_alone("General-x7k2", machine);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_azure_does_not_say_refuses_no_node() {
+    async fn failed_requests_to_azure_reject_no_node() {
         for mood in [Mood::Forbidding, Mood::Down, Mood::Babbling, Mood::WithoutGroup] {
             let world = World::new();
             world.azure.set_mood(mood);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn machines_are_verified_where_the_configuration_names_their_cloud() {
+    async fn a_verifier_exists_only_if_the_configuration_names_the_cloud() {
         let world = World::new();
         let without = KopsControllerServerOptions::default();
         assert!(world.control_plane.verifier(&without).await.unwrap().is_none());

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_token_is_asked_for_once_and_not_shown() {
+    async fn a_token_is_requested_once_and_never_shown() {
         let (server, asked) = server(200, r#"{"access_token": "hidden", "expires_in": "3599"}"#).await;
         let tokens = tokens(&server, None);
         for _ in 0..3 {
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_token_that_is_about_to_end_is_not_used_again() {
+    async fn a_token_that_expires_soon_is_not_reused() {
         let (server, asked) = server(200, r#"{"access_token": "hidden", "expires_in": "30"}"#).await;
         let tokens = tokens(&server, Some("0-1"));
         for _ in 0..2 {
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_none_is_told_and_not_shown() {
+    async fn an_invalid_token_response_is_an_error_that_does_not_show_it() {
         for answer in
             [r#"{"access_token": "hidden"}"#, r#"{"access_token": "hidden", "expires_in": "soon"}"#, "[]"]
         {

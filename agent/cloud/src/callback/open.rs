@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_stranger_gives_way_and_kops_controller_never() {
+    fn the_oldest_unverified_connection_is_closed_and_never_kops_controllers() {
         let open = Open::at_most(3);
         let mut entered: Vec<Entered> = (0..3).map(|_| open.enter(ONE).unwrap()).collect();
         entered[0].0.is_kops_controllers();
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_from_one_address_ends_itself_and_nothing_else() {
+    fn a_flood_from_one_address_closes_only_its_own_connections() {
         let open = Open::at_most(4);
         let mut first = open.enter(OTHER).unwrap();
         let mut flood: Vec<Entered> = (0..100).map(|_| open.enter(ONE).unwrap()).collect();
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_has_given_way_takes_nothing_with_it() {
+    fn a_closed_connection_does_not_free_the_place_of_another() {
         let open = Open::at_most(1);
         let first = open.enter(ONE).unwrap();
         let mut second = open.enter(ONE).unwrap();

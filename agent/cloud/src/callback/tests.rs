@@ -47,7 +47,7 @@ async fn slow_machine(authority: &Authority) -> CallbackServer {
 }
 
 #[tokio::test]
-async fn a_port_that_is_free_in_a_moment_is_waited_for_and_a_taken_one_refused() {
+async fn the_server_waits_briefly_for_a_busy_port_and_then_fails() {
     let authority = new_authority();
     let held = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = held.local_addr().unwrap();
@@ -69,7 +69,7 @@ async fn call(challenge: &ChallengeRequest, identity: &PemPair) -> Result<Proof,
 
 /// kops-controller of kOps 1.34.0 and 1.34.1 accepts only the constant, and the nodeup of these releases sends it.
 #[tokio::test]
-async fn the_form_of_the_proof_changes_after_an_answered_challenge_was_refused() {
+async fn the_form_of_the_proof_changes_after_a_rejected_proof() {
     let authority = new_authority();
     let (machine, identity) = (machine(&authority).await, identity_of(&authority, &caller_name(CLUSTER)));
     let proof = async || call(&machine.challenge().unwrap(), &identity).await.unwrap();
@@ -91,7 +91,7 @@ async fn the_form_of_the_proof_changes_after_an_answered_challenge_was_refused()
 }
 
 #[tokio::test]
-async fn a_machine_proves_once_that_it_has_asked() {
+async fn a_machine_proves_its_request_once() {
     let authority = new_authority();
     let (machine, identity) = (machine(&authority).await, identity_of(&authority, &caller_name(CLUSTER)));
     let challenge = machine.challenge().unwrap();
@@ -109,7 +109,7 @@ async fn a_machine_proves_once_that_it_has_asked() {
 }
 
 #[tokio::test]
-async fn a_machine_without_the_secret_or_a_challenge_proves_nothing() {
+async fn a_machine_without_secret_or_challenge_proves_nothing() {
     let authority = new_authority();
     let (machine, identity) = (machine(&authority).await, identity_of(&authority, &caller_name(CLUSTER)));
     // The request names a challenge, but has another secret.
@@ -148,7 +148,7 @@ async fn connect_from(from: [u8; 4], challenge: &ChallengeRequest) -> TcpStream 
 
 /// For example, in a pod network that shows the machine each pod's own address.
 #[tokio::test]
-async fn silent_connections_of_as_many_addresses_as_there_are_places_do_not_keep_kops_controller_out() {
+async fn silent_connections_from_many_addresses_do_not_block_kops_controller() {
     allow_many_files();
     let authority = new_authority();
     let (machine, identity) =
@@ -167,7 +167,7 @@ async fn silent_connections_of_as_many_addresses_as_there_are_places_do_not_keep
 
 /// Peers with kops-controller's address send garbage, and so do peers with other addresses.
 #[tokio::test]
-async fn nonsense_from_kops_controllers_own_address_is_not_held_against_it() {
+async fn garbage_from_kops_controllers_address_does_not_block_it() {
     let authority = new_authority();
     let (machine, identity) =
         (slow_machine(&authority).await, identity_of(&authority, &caller_name(CLUSTER)));
@@ -188,7 +188,7 @@ async fn nonsense_from_kops_controllers_own_address_is_not_held_against_it() {
 
 /// For example, pods on the machine, which can reach the port like kops-controller.
 #[tokio::test]
-async fn silent_connections_do_not_keep_kops_controller_out() {
+async fn silent_connections_do_not_block_kops_controller() {
     let authority = new_authority();
     let (machine, identity) =
         (slow_machine(&authority).await, identity_of(&authority, &caller_name(CLUSTER)));
@@ -202,7 +202,7 @@ async fn silent_connections_do_not_keep_kops_controller_out() {
 }
 
 #[tokio::test]
-async fn a_handshake_has_an_end() {
+async fn a_handshake_times_out() {
     let authority = new_authority();
     let machine = machine(&authority).await;
     let challenge = machine.challenge().unwrap();
@@ -212,7 +212,7 @@ async fn a_handshake_has_an_end() {
 }
 
 #[tokio::test]
-async fn connections_of_a_node_that_says_nothing_more_do_not_keep_kops_controller_out() {
+async fn silent_connections_with_a_node_certificate_do_not_block_kops_controller() {
     let authority = new_authority();
     let machine = slow_machine(&authority).await;
     let challenge = machine.challenge().unwrap();
@@ -231,7 +231,7 @@ async fn connections_of_a_node_that_says_nothing_more_do_not_keep_kops_controlle
 }
 
 #[tokio::test]
-async fn only_the_clusters_kops_controller_is_answered() {
+async fn only_the_clusters_kops_controller_gets_an_answer() {
     let authority = new_authority();
     let machine = machine(&authority).await;
     let challenge = machine.challenge().unwrap();

@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_droplet_that_is_being_made_takes_no_list_away() {
+    fn an_incomplete_droplet_does_not_make_the_list_unreadable() {
         let page = r#"{"droplets": [
             {"id": 1, "name": "a", "status": "new", "tags": null, "networks": null},
             {"id": 2, "name": "b", "status": "new", "networks": {"v4": [{"ip_address": null, "type": "private"},

@@ -331,7 +331,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_have_all_their_templates() {
+    fn all_templates_of_a_group_are_read() {
         let text = r#"{"items": [{"name": "a-nodes-c", "baseInstanceName": "nodes", "instanceTemplate": "t/2",
             "versions": [{"instanceTemplate": "t/1", "targetSize": {"fixed": 1}}, {"instanceTemplate": "t/2"}]},
             {"name": "empty"}], "nextPageToken": "x"}"#;
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn instances_that_are_not_made_yet_are_none() {
+    fn instances_that_do_not_exist_yet_are_skipped() {
         let text = r#"{"managedInstances": [
             {"instance": "https://www.googleapis.com/compute/v1/projects/p/zones/z-1-a/instances/nodes-1", "id": "18446744073709551615",
              "instanceStatus": "RUNNING", "currentAction": "NONE", "version": {"instanceTemplate": "t/1"}},
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_that_is_not_used_is_not_kept() {
+    fn long_metadata_values_are_dropped() {
         let long = "x".repeat(LONGEST_VALUE + 1);
         let text = format!(
             r#"{{"properties": {{"metadata": {{"items": [{{"key": "user-data", "value": "{long}"}}, {{"key": "cluster-name",

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instance_is_known_by_three_names() {
+    fn an_instance_needs_project_zone_and_name() {
         let tpm: Arc<dyn OpenTpm> = Arc::new(KernelTpm::at(Vec::new()));
         assert!(GceAuthenticator::of(Some(&facts()), tpm.clone()).is_ok());
         for facts in [
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_a_tpm_it_is_told_what_to_turn_on() {
+    async fn a_missing_tpm_is_reported_with_advice() {
         let tpm = Arc::new(KernelTpm::at(vec!["/dev/no-tpmrm0".into(), "/dev/no-tpm0".into()]));
         let authenticator = GceAuthenticator::of(Some(&facts()), tpm).unwrap();
         let error = authenticator.token(b"{}").await.unwrap_err().to_string();
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_tpm_that_says_nothing_is_not_waited_for_and_not_asked_again() {
+    async fn a_silent_tpm_times_out_and_is_not_asked_again() {
         let (owner, owned) = mpsc::channel();
         let silent = Arc::new(Silent(Lock::new(Some(owned))));
         let authenticator = GceAuthenticator::of(Some(&facts()), silent).unwrap();

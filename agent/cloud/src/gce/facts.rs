@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn another_service_is_not_taken_for_gce() {
+    async fn answers_of_another_service_are_rejected() {
         let server = TestServer::start(|_| async { Ok(text(404, "")) }).await;
         let service = MetadataService::new(server.url.clone(), Retries::default()).unwrap();
         let error = observe(&service).await.unwrap_err().to_string();

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_token_is_asked_for_once_and_not_shown() {
+    async fn a_token_is_requested_once_and_never_shown() {
         let (server, asked) = server(r#"{"access_token": "hidden", "expires_in": 3599}"#).await;
         let tokens = tokens(&server);
         for _ in 0..3 {
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_token_that_is_about_to_end_is_not_used_again() {
+    async fn a_token_that_expires_soon_is_not_reused() {
         let (server, asked) = server(r#"{"access_token": "hidden", "expires_in": 30}"#).await;
         let tokens = tokens(&server);
         for _ in 0..2 {
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_none_is_not_shown() {
+    async fn an_invalid_token_response_is_not_shown() {
         let (server, _) = server(r#"{"access_token": "hidden"}"#).await;
         let error = tokens(&server).header().await.unwrap_err().to_string();
         assert!(error.contains("is not a token") && !error.contains("hidden"), "{error}");

@@ -60,7 +60,7 @@ mod tests {
 ";
 
     #[test]
-    fn the_address_of_the_first_interface_counts() {
+    fn the_private_address_is_that_of_interface_number_1() {
         assert_eq!(parse_private_ipv4(TWO_NETWORKS).unwrap(), "10.0.0.2");
         assert_eq!(parse_private_ipv4("").unwrap(), "");
         assert_eq!(parse_private_ipv4("[]").unwrap(), "");

@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_machine_says_its_id_or_nothing() {
+    async fn a_machine_sends_its_id_or_reports_that_it_has_none() {
         says_its_id_or_nothing::<LinodeInstance>("x-linode-instance-id 4711", "cloud.linode.id").await;
         let token = "x-scaleway-instance-server-id 5c89f7b6-01a0-4eaa-ac03-85cd43d82eeb";
         says_its_id_or_nothing::<ScalewayServer>(token, "cloud.scaleway.serverID").await;

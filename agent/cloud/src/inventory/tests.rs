@@ -201,26 +201,26 @@ macro_rules! for_each_cloud {
 }
 
 for_each_cloud! {
-    the_machines_of_the_cluster_are_known_by_their_ids
+    machines_of_the_cluster_are_found_by_id
     a_thousand_made_up_ids_cost_one_list
-    a_machine_made_since_a_long_list_is_known_in_time
-    a_machine_that_moves_to_the_page_before_meanwhile_is_asked_for_by_its_id
-    a_request_that_is_lost_is_made_again_and_a_long_list_is_not_in_vain
-    machines_that_were_there_stay_known_for_a_while_when_the_api_fails
-    an_api_that_fails_is_not_asked_again_at_once
-    a_pause_that_the_api_asks_for_is_made_up_to_a_bound
-    a_machine_that_is_gone_since_the_list_was_made_is_not_believed
-    no_machine_is_absent_that_the_api_does_not_say_is
-    a_machine_of_the_cluster_is_called_back_at_its_private_address
-    what_is_no_machine_of_the_cluster_is_refused
-    a_node_is_its_own_machine_and_no_other
-    a_machine_is_as_old_as_its_cloud_says
-    a_machine_whose_name_another_has_is_of_no_known_age
+    a_machine_newer_than_a_long_list_is_found_in_time
+    a_machine_that_moves_between_pages_is_requested_by_id
+    a_failed_page_is_retried_and_the_list_completes
+    known_machines_stay_known_during_a_short_outage
+    a_failing_api_is_asked_again_after_a_pause
+    retry_after_is_honoured_up_to_a_maximum
+    a_machine_removed_after_the_list_is_rejected
+    a_failing_api_does_not_make_machines_absent
+    a_machine_of_the_cluster_is_verified_at_its_private_address
+    other_machines_are_rejected
+    a_node_is_identified_only_as_its_own_machine
+    the_age_of_a_machine_comes_from_its_cloud
+    a_machine_with_a_namesake_has_no_known_age
 }
 
 /// For clouds that take a token from the environment.
 #[tokio::test]
-async fn a_wrong_token_is_told_and_a_right_one_is_not() {
+async fn a_wrong_token_is_reported_and_a_valid_one_is_hidden() {
     wrong_token_of::<KnownServer>().await;
     wrong_token_of::<KnownDroplet>().await;
     wrong_token_of::<KnownInstance>().await;
@@ -246,7 +246,7 @@ async fn wrong_token_of<K: Known>() {
     assert!(at(usual, "to\nken").unwrap_err().is_configuration());
 }
 
-async fn no_machine_is_absent_that_the_api_does_not_say_is<K: Known>() {
+async fn a_failing_api_does_not_make_machines_absent<K: Known>() {
     for mood in [
         Mood::Throttling,
         Mood::Down,
@@ -295,7 +295,7 @@ async fn confirmed<M: Listed>(
     }
 }
 
-async fn a_machine_that_is_gone_since_the_list_was_made_is_not_believed<K: Known>() {
+async fn a_machine_removed_after_the_list_is_rejected<K: Known>() {
     let api = StandIn::<K>::start().unwrap();
     for number in [1, 2, 3] {
         api.put(number.into(), own::<K>(number));
@@ -345,7 +345,7 @@ async fn identified_as<M: Listed>(
     Ok(control_plane.identify(&node, Instant::now()).await?.instance_group)
 }
 
-async fn a_machine_of_the_cluster_is_called_back_at_its_private_address<K: Known>() {
+async fn a_machine_of_the_cluster_is_verified_at_its_private_address<K: Known>() {
     let (_api, machines) = with_one::<K>();
     let machine = machines.get(id::<K>(1)).await.unwrap().unwrap();
     let expected = VerifiedNode {
@@ -365,7 +365,7 @@ async fn a_machine_of_the_cluster_is_called_back_at_its_private_address<K: Known
     assert!(ListedVerifier { machines }.examine(&presented).is_none());
 }
 
-async fn what_is_no_machine_of_the_cluster_is_refused<K: Known>() {
+async fn other_machines_are_rejected<K: Known>() {
     let api = StandIn::<K>::start().unwrap();
     api.put(1, K::of_cluster("other.example.com", "nodes-1", &[[10, 0, 0, 1]]));
     api.put(2, own::<K>(2).off());
@@ -386,7 +386,7 @@ async fn what_is_no_machine_of_the_cluster_is_refused<K: Known>() {
     assert_eq!(api.calls(), 1);
 }
 
-async fn a_node_is_its_own_machine_and_no_other<K: Known>() {
+async fn a_node_is_identified_only_as_its_own_machine<K: Known>() {
     let api = StandIn::<K>::start().unwrap();
     for number in [1, 2] {
         api.put(number.into(), own::<K>(number));
@@ -410,7 +410,7 @@ async fn a_node_is_its_own_machine_and_no_other<K: Known>() {
 
 /// Thousands of Nodes wait for one list at the same time.
 #[tokio::test]
-async fn a_node_that_waits_for_the_list_holds_no_question_of_its_own() {
+async fn waiting_for_the_list_takes_little_memory() {
     let (_api, machines) = with_one::<KnownDroplet>();
     let (control_plane, node) = (ListedControlPlane { machines }, ObservedNode::default());
     let waiting = size_of_val(&*control_plane.identify(&node, Instant::now()));
@@ -433,7 +433,7 @@ async fn a_droplet_of_a_cluster_with_the_same_tag_makes_no_node_an_impostor() {
 }
 
 #[tokio::test]
-async fn two_droplets_tags_name_two_clusters() {
+async fn a_droplet_with_tags_of_two_clusters_is_rejected() {
     let api = StandIn::<KnownDroplet>::start().unwrap();
     let mut both: KnownDroplet = own(1);
     both.tags.push("KubernetesCluster:other-example-com".into());
@@ -444,7 +444,7 @@ async fn two_droplets_tags_name_two_clusters() {
 
 /// Instances are selected by a part of their tag.
 #[tokio::test]
-async fn an_instance_of_a_cluster_whose_name_begins_alike_is_of_that_one() {
+async fn an_instance_of_a_cluster_with_a_longer_name_belongs_to_that_cluster() {
     let api = StandIn::<KnownInstance>::start().unwrap();
     api.put(1, KnownInstance::of_cluster("c.example.com.au", "nodes-1", &[[10, 0, 0, 1]]));
     api.put(2, own(1));
@@ -459,7 +459,7 @@ async fn an_instance_of_a_cluster_whose_name_begins_alike_is_of_that_one() {
 }
 
 #[tokio::test]
-async fn a_server_of_another_project_is_not_there() {
+async fn a_server_of_another_project_is_not_found() {
     let api = StandIn::<KnownScaleway>::start().unwrap();
     api.put(1, KnownScaleway { project: "another".into(), ..own(1) });
     let machines = inventory(&api, CloudCalls::default());
@@ -468,7 +468,7 @@ async fn a_server_of_another_project_is_not_there() {
 }
 
 #[tokio::test]
-async fn a_node_that_says_a_server_is_in_another_zone_names_none() {
+async fn a_provider_id_with_another_zone_names_no_server() {
     let (_api, machines) = with_one::<KnownScaleway>();
     let own = KnownScaleway::provider_id(1);
     assert_eq!(identified_as(machines.clone(), "nodes-1", own.clone()).await.unwrap(), "nodes");

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instance_without_a_label_is_none() {
+    fn an_instance_without_a_label_is_an_error() {
         assert_eq!(parse("id: 1\nlabels: x\n"), None);
         assert_eq!(parse("label:\n"), None);
         assert_eq!(parse("label: a\nbackups.id: 1\n").unwrap().id, "");

@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_instance_that_is_being_made_takes_no_list_away() {
+    fn an_incomplete_instance_does_not_make_the_list_unreadable() {
         let page = r#"{"page": 1, "pages": 2, "results": 101, "data": [
             {"id": 1, "label": "a", "status": "provisioning", "tags": null, "ipv4": null, "ipv6": null},
             {"id": 2, "label": "b", "status": "running", "ipv4": ["203.0.113.15", "", "192.168.152.10"],

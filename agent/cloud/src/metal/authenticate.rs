@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_token_is_signed_with_the_machines_key_and_says_its_name() {
+    async fn a_token_has_the_machines_name_and_its_signature() {
         let pkcs8 = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
         for (pem, public_key) in
             [(SEC1.to_owned(), SEC1_PUBLIC.to_owned()), (pkcs8.serialize_pem(), pkcs8.public_key_pem())]
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_cannot_sign_is_named_and_not_shown() {
+    fn an_unusable_key_is_an_error_that_does_not_show_it() {
         let other = |algorithm| KeyPair::generate_for(algorithm).unwrap().serialize_pem();
         let halved = &SEC1[..SEC1.len() / 2];
         for (pem, why) in [

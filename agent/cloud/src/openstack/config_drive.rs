@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_drive_is_found_by_its_label_and_read_where_it_is_mounted() {
+    async fn a_drive_is_found_by_its_label_and_read() {
         let drive = with("{}");
         // The folder serves as the mount point of a disk.
         let as_mounted = |drive: &Path| Ok(drive.to_owned());
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_on_the_drive_is_not_read() {
+    fn files_outside_the_drive_are_not_read() {
         let long = with(&"x".repeat(LONGEST as usize + 1));
         assert!(meta_data(long.path()).unwrap_err().ends_with("is too long"));
         let fits = with(&"x".repeat(LONGEST as usize));

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_without_a_config_drive_is_told_its_id_by_the_service() {
+    async fn without_a_config_drive_the_id_comes_from_the_metadata_service() {
         let told = format!(
             r#"{{"uuid": "{ID}", "admin_pass": "hidden", "hostname": "nodes-1a2b3c.novalocal", "name": "nodes-1a2b3c",
                 "meta": {{"KubernetesCluster": "c"}}, "project_id": "f7ac731cc11f40efbc03a9f9e1d1d21f", "public_keys": {{}}}}"#

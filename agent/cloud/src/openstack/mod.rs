@@ -142,7 +142,7 @@ mod metadata_tests {
     use kops_agent_tests::test_server::{TestServer, text};
 
     #[tokio::test]
-    async fn a_server_says_the_id_that_its_facts_or_its_metadata_have() {
+    async fn the_id_comes_from_the_facts_or_the_metadata() {
         const ID: &str = "5c89f7b6-01a0-4eaa-ac03-85cd43d82eeb";
         let root = tempfile::tempdir().unwrap();
         let mut facts = CloudFacts::default();
@@ -172,7 +172,7 @@ mod metadata_tests {
     }
 
     #[tokio::test]
-    async fn the_address_of_an_openstack_server_stays_while_its_metadata_service_refuses() {
+    async fn the_remembered_address_is_used_while_the_metadata_service_fails() {
         let nothing = RememberedFacts::default();
         let addresses = vec!["10.0.0.5/24".into()];
         let interfaces = vec![Interface { name: "ens3".into(), addresses, ..Interface::default() }];

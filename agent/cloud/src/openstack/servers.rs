@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_is_being_made_takes_no_list_away() {
+    fn an_incomplete_server_does_not_make_the_list_unreadable() {
         let (servers, next) = page(&format!(
             r#"{{"servers": [
                 {{"id": "{ID}", "name": null, "status": "BUILD", "metadata": null, "addresses": {{}}}},
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn another_page_comes_where_nova_says_so() {
+    fn a_next_link_means_another_page() {
         for (links, next) in [
             (r#"[{"rel": "next", "href": "http://elsewhere.example.com/"}]"#, Some(2)),
             (r#"[{"rel": "previous"}]"#, None),

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn keystone_is_written_with_a_version_or_without() {
+    fn keystones_url_may_have_a_version() {
         for (auth_url, expected) in [
             ("https://k:5000", "https://k:5000/v3/auth/tokens"),
             ("https://k:5000/", "https://k:5000/v3/auth/tokens"),
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_login_lacks_is_told_by_its_variable() {
+    fn a_missing_part_of_a_login_is_named_by_its_variable() {
         let password = ("OS_PASSWORD", "hidden");
         for (set, expected) in [
             (vec![], "OS_APPLICATION_CREDENTIAL_SECRET is not set, nor is OS_PASSWORD"),

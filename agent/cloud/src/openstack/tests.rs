@@ -41,7 +41,7 @@ async fn is_there(servers: &Arc<OpenstackServers>) -> Result<bool, Arc<ApiError>
 }
 
 #[tokio::test]
-async fn servers_are_listed_by_either_login() {
+async fn both_kinds_of_login_can_list_servers() {
     for login in [login, password_login] {
         let api = stand_in();
         let calls = CloudCalls::default();
@@ -57,7 +57,7 @@ async fn servers_are_listed_by_either_login() {
 }
 
 #[tokio::test]
-async fn a_revoked_token_is_asked_for_again_once() {
+async fn a_revoked_token_is_replaced_once() {
     let api = stand_in();
     api.set_mood(Mood::Revoking);
     assert!(is_there(&servers(&login(&api.origin()), CloudCalls::default())).await.unwrap());
@@ -65,7 +65,7 @@ async fn a_revoked_token_is_asked_for_again_once() {
 }
 
 #[tokio::test]
-async fn a_login_that_is_refused_makes_no_server_absent() {
+async fn a_rejected_login_does_not_make_servers_absent() {
     let api = stand_in();
     api.set_mood(Mood::Distrusting);
     let calls = CloudCalls::default();
@@ -92,7 +92,7 @@ async fn a_login_that_is_refused_makes_no_server_absent() {
 }
 
 #[tokio::test]
-async fn where_a_service_is_not_is_told() {
+async fn a_missing_endpoint_in_the_catalog_is_reported() {
     let api = stand_in();
     let with = |name: &'static str, value: &str| {
         let mut login = login(&api.origin());
@@ -161,7 +161,7 @@ fn told(issued_at: &str, expires_at: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_token_is_kept_until_shortly_before_its_end_by_keystones_clock() {
+async fn a_token_is_cached_until_shortly_before_it_expires_by_keystones_clock() {
     for (issued_at, expires_at, asked) in [
         ("2001-01-01T00:00:00.000000Z", "2001-01-01T01:00:00.000000Z", 1),
         ("2001-01-01T00:00:00Z", "9999-01-01T01:00:00Z", 1),
@@ -184,7 +184,7 @@ async fn a_token_is_kept_until_shortly_before_its_end_by_keystones_clock() {
 }
 
 #[tokio::test]
-async fn only_the_token_that_is_refused_is_forgotten() {
+async fn only_the_rejected_token_is_dropped() {
     let good = told("2001-01-01T00:00:00Z", "2001-01-01T01:00:00Z").to_string();
     let (_server, count, keystone) = keystone(201, Some("hidden"), good).await;
     let session = keystone.session().await.unwrap();
@@ -197,7 +197,7 @@ async fn only_the_token_that_is_refused_is_forgotten() {
 }
 
 #[tokio::test]
-async fn what_is_no_token_is_told_and_not_shown() {
+async fn an_invalid_token_response_is_an_error_without_its_content() {
     let good = told("2001-01-01T00:00:00Z", "2001-01-01T01:00:00Z").to_string();
     for (status, token, body, expected) in [
         (201, None, good.clone(), "it has no token"),
@@ -217,7 +217,7 @@ async fn what_is_no_token_is_told_and_not_shown() {
 }
 
 #[tokio::test]
-async fn a_keystone_that_is_silent_is_waited_for_no_longer_than_it_may_be() {
+async fn a_silent_keystone_times_out() {
     kops_agent_net::tls::install_provider();
     let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", socket.local_addr().unwrap());
@@ -235,7 +235,7 @@ async fn a_keystone_that_is_silent_is_waited_for_no_longer_than_it_may_be() {
 
 /// The server stands in for Keystone: it answers 405 (it takes no POST) to each client that accepts its certificate.
 #[tokio::test]
-async fn certificates_are_verified_unless_the_cluster_is_told_to_take_any() {
+async fn certificates_are_verified_unless_the_setting_turns_it_off() {
     kops_agent_net::tls::install_provider();
     let server = Downloads::start_tls(BTreeMap::new(), &Identity::named(&["127.0.0.1"]).unwrap()).unwrap();
     let status = async |insecure: &str| {

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_server_is_told() {
+    async fn an_answer_without_a_server_is_an_error() {
         for answer in ["", "ID=4711\n", "{}", "[]", r#"{"id": "#] {
             let server = TestServer::start(move |_| async move { Ok(text(200, answer)) }).await;
             let error = observe_at(&server.url).await.unwrap_err().to_string();
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_is_nowhere_has_its_zone_all_the_same() {
+    fn a_server_without_a_location_has_its_zone_field() {
         for location in ["null", "{}", r#"{"zone_id": ""}"#] {
             let server = format!(r#"{{"id": "{ID}", "location": {location}, "zone": "fr-par-2"}}"#);
             assert_eq!(parse(&server).unwrap().zone, "fr-par-2", "{location}");

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_is_being_made_takes_no_list_away() {
+    fn an_incomplete_server_does_not_make_the_list_unreadable() {
         let servers = format!(
             r#"{{"id": "{ID}", "name": "a", "state": "starting", "zone": null, "tags": null, "private_ip": null, "public_ips": null}},
             {{"id": "not a uuid", "name": "b", "state": "running"}},
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_page_is_told_by_the_number_of_all_servers_or_by_not_being_full() {
+    fn the_last_page_is_known_by_the_total_or_by_its_length() {
         let next = |servers: usize, number, total| {
             let one = format!(r#"{{"id": "{ID}", "name": "a", "state": "running"}}"#);
             ScalewayServer::of_page(page(&vec![one; servers].join(",")), PageAt { number, total }).1
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_cluster_is_where_the_environment_says_or_where_this_machine_is() {
+    async fn the_zone_comes_from_the_environment_or_from_this_machine() {
         kops_agent_net::tls::install_provider();
         let metadata = TestServer::start(|_| async {
             Ok(text(200, &format!(r#"{{"id": "{ID}", "location": {{"zone_id": "pl-waw-2"}}}}"#)))

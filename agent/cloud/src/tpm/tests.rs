@@ -115,7 +115,7 @@ impl<D: Read> Read for Recording<D> {
 }
 
 #[test]
-fn it_signs_with_the_key_of_the_template_and_forgets_it() {
+fn it_signs_with_the_key_of_the_template_and_removes_the_key() {
     for template in [Template::Restricted, Template::Unrestricted] {
         let Some(swtpm) = Swtpm::start_with(template).unwrap() else { return };
         let key = swtpm.public_key(template).unwrap();
@@ -131,7 +131,7 @@ fn it_signs_with_the_key_of_the_template_and_forgets_it() {
 }
 
 #[test]
-fn what_it_hashes_at_once_is_signed_and_no_more() {
+fn data_above_the_tpms_limit_is_rejected() {
     let Some(swtpm) = Swtpm::start_with(Template::Restricted).unwrap() else { return };
     let key = swtpm.public_key(Template::Restricted).unwrap();
     let longest = vec![b'{'; 1024];
@@ -141,7 +141,7 @@ fn what_it_hashes_at_once_is_signed_and_no_more() {
 }
 
 #[test]
-fn a_key_that_does_not_sign_is_forgotten_too() {
+fn a_key_that_does_not_sign_is_removed_too() {
     let Some(other_scheme) = Swtpm::start_with(Template::Pss).unwrap() else { return };
     for _ in 0..5 {
         let error = sign(&other_scheme, b"{}").unwrap_err().to_string();
@@ -152,7 +152,7 @@ fn a_key_that_does_not_sign_is_forgotten_too() {
 }
 
 #[test]
-fn what_is_no_template_of_a_signing_key_makes_none() {
+fn an_invalid_template_is_an_error() {
     let Some(nothing) = Swtpm::start().unwrap() else { return };
     let error = sign(&nothing, b"{}").unwrap_err();
     assert!(matches!(error, TpmProblem::NoTemplate { index: INDEX }), "{error}");
@@ -169,7 +169,7 @@ fn what_is_no_template_of_a_signing_key_makes_none() {
 }
 
 #[test]
-fn a_password_of_the_endorsement_hierarchy_is_told() {
+fn a_password_of_the_endorsement_hierarchy_is_reported() {
     let Some(swtpm) = Swtpm::start_with(Template::Restricted).unwrap() else { return };
     swtpm.set_endorsement_password("secret").unwrap();
     let error = sign(&swtpm, b"{}").unwrap_err().to_string();
@@ -178,7 +178,7 @@ fn a_password_of_the_endorsement_hierarchy_is_told() {
 }
 
 #[test]
-fn a_command_that_is_put_off_is_given_again() {
+fn a_postponed_command_is_retried() {
     let (retry, yielded, testing, no_such_handle) = (0x922, 0x908, 0x90a, 0x18b);
     let tpm = Scripted::saying([retry, yielded, testing, retry, no_such_handle].map(code));
     let error = sign(&tpm, b"{}").unwrap_err();
@@ -189,7 +189,7 @@ fn a_command_that_is_put_off_is_given_again() {
 }
 
 #[test]
-fn a_tpm_that_stays_busy_is_given_up() {
+fn a_busy_tpm_times_out() {
     let tpm = Scripted::saying(std::iter::repeat_n(code(0x922), 1000));
     let error = Tpm::open(&tpm, Duration::from_millis(100)).unwrap().sign(INDEX, b"{}").unwrap_err();
     assert!(matches!(error, TpmProblem::TooSlow { .. }), "{error}");
@@ -200,7 +200,7 @@ fn a_tpm_that_stays_busy_is_given_up() {
 }
 
 #[test]
-fn what_it_says_is_told_in_words() {
+fn response_codes_are_reported_by_name() {
     for (number, expected) in [
         (0x921, "TPM_RC_LOCKOUT (0x921); it received too many wrong passwords"),
         (0x902, "TPM_RC_OBJECT_MEMORY (0x902); it has no room for another key"),
@@ -220,7 +220,7 @@ fn what_it_says_is_told_in_words() {
 }
 
 #[test]
-fn an_answer_that_is_cut_off_or_wrong_about_its_length_is_none() {
+fn truncated_answers_are_errors() {
     for answer in [
         Vec::new(),
         vec![0x80],
@@ -237,7 +237,7 @@ fn an_answer_that_is_cut_off_or_wrong_about_its_length_is_none() {
 }
 
 #[test]
-fn real_answers_that_are_cut_off_or_changed_are_survived_and_the_key_is_forgotten() {
+fn damaged_answers_never_panic_and_the_key_is_removed() {
     let Some(swtpm) = Swtpm::start_with(Template::Restricted).unwrap() else { return };
     let recorder = Recorder { swtpm: &swtpm, answers: Arc::default() };
     Tpm::open(&recorder, TIMEOUT).unwrap().sign(INDEX, b"{}").unwrap();
@@ -274,7 +274,7 @@ fn real_answers_that_are_cut_off_or_changed_are_survived_and_the_key_is_forgotte
 proptest! {
     /// Every answer of a TPM leads to an error or a signature.
     #[test]
-    fn no_answer_is_too_strange(
+    fn arbitrary_answers_never_panic(
         answers in prop::collection::vec((any::<bool>(), any::<bool>(), prop::collection::vec(any::<u8>(), 0..600)), 0..8)
     ) {
         let answers = answers.into_iter().map(|(is_framed, has_sessions, body)| match is_framed {
@@ -290,7 +290,7 @@ proptest! {
 }
 
 #[test]
-fn a_device_that_is_not_there_is_no_tpm_and_one_that_cannot_be_opened_is_told() {
+fn a_missing_device_differs_from_an_unreadable_device() {
     let folder = tempfile::tempdir().unwrap();
     let (first, second) = (folder.path().join("tpmrm0"), folder.path().join("tpm0"));
     let opener = KernelTpm::at(vec![first.clone(), second.clone()]);

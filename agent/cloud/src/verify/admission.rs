@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_flood_waits_behind_itself() {
+    async fn a_flood_from_one_origin_delays_only_itself() {
         let admission = Admission::new(LIMITS, Gauge::default());
         let mut flood = Vec::new();
         for _ in 0..3 {
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_claims_to_be_one_machine_waits_behind_itself_wherever_it_is() {
+    async fn requests_that_claim_one_machine_delay_only_each_other() {
         let admission = Admission::new(LIMITS, Gauge::default());
         let _first = admission.enter(origin(1).claiming(7.into())).await.unwrap();
         let mut waiting = Box::pin(admission.enter(origin(2).claiming(7.into())));
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_that_waits_too_long_is_told_and_leaves_no_trace() {
+    async fn a_request_that_waits_too_long_is_rejected_and_frees_its_place() {
         let limits = Limits { at_once: 1, timeout: Duration::from_millis(20), ..LIMITS };
         let admission = Admission::new(limits, Gauge::default());
         let first = admission.enter(origin(1)).await.unwrap();
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_turn_of_a_request_that_has_hung_up_goes_to_the_next() {
+    async fn the_turn_of_a_closed_connection_passes_to_the_next_request() {
         let admission = Admission::new(Limits { at_once: 1, ..LIMITS }, Gauge::default());
         let first = admission.enter(origin(1)).await.unwrap();
         let mut second = Box::pin(admission.enter(origin(1)));
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_that_has_hung_up_keeps_no_other_out_of_the_queue() {
+    async fn a_closed_connection_frees_its_place_in_the_queue() {
         let admission = Admission::new(Limits { at_once: 1, waiting_of_one: 1, ..LIMITS }, Gauge::default());
         let _first = admission.enter(origin(1)).await.unwrap();
         for _ in 0..3 {
@@ -349,7 +349,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_comes_looks_and_goes_nothing_is_lost(events in events()) {
+        fn no_sequence_of_events_loses_a_place(events in events()) {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
             let _in_it = runtime.enter();
             let admission = Admission::new(LIMITS, Gauge::default());

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_lie_keeps_its_place_and_the_truth_does_not() {
+    async fn a_false_claim_keeps_its_place_and_a_true_claim_frees_it() {
         let one = Limits { at_once: 1, at_once_of_one: 1, timeout: Duration::from_millis(20), ..LIMITS };
         let claims = Claims::of(one, Duration::from_secs(600));
         for _ in 0..100 {
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_that_has_a_place_does_not_take_another() {
+    async fn a_request_takes_only_one_place() {
         let claims = Claims::of(Limits { at_once: 1, ..LIMITS }, KEPT_FOR);
         let mut claim = None;
         for _ in 0..2 {
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_flood_of_lies_from_one_address_leaves_places_to_others() {
+    async fn false_claims_from_one_address_leave_places_for_others() {
         let claims = Claims::default();
         for _ in 0..LIMITS.at_once_of_one {
             drop(enter(&claims, 1).now_or_never().unwrap().unwrap());

@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_is_one_origin_and_its_subnet_is_not() {
+    fn the_addresses_of_a_machine_are_one_origin_but_its_subnet_is_not() {
         for (prefix, own, other) in [
             (MachinePrefix::of_bits(80), "fd00:1:2:3:a:ffff:1:2", "fd00:1:2:3:b::1"),
             (MachinePrefix::of_bits(96), "fd00:1:2:3:a:0:ffff:2", "fd00:1:2:3:a:1::1"),

@@ -74,7 +74,7 @@ fn actions(asked: &Asked) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn an_instance_that_is_held_goes_on() {
+async fn completing_the_action_releases_a_held_instance() {
     let (server, asked) = autoscaling(vec![(200, HOOK.into()), (200, DONE.into())]).await;
     assert_eq!(complete_at(&server, FAST).await.unwrap(), Completion::Completed);
     let asked = asked.lock();
@@ -89,7 +89,7 @@ async fn an_instance_that_is_held_goes_on() {
 }
 
 #[tokio::test]
-async fn nothing_is_completed_where_no_hook_holds_the_instance() {
+async fn no_action_is_completed_if_no_hook_holds_the_instance() {
     let (server, asked) = autoscaling(vec![(200, NO_HOOK.into())]).await;
     assert_eq!(complete_at(&server, FAST).await.unwrap(), Completion::NothingHeld);
     assert_eq!(actions(&asked), ["DescribeLifecycleHooks"]);
@@ -105,7 +105,7 @@ async fn nothing_is_completed_where_no_hook_holds_the_instance() {
 }
 
 #[tokio::test]
-async fn an_instance_that_has_just_started_may_be_held_yet() {
+async fn a_hook_may_still_begin_to_hold_a_new_instance() {
     let after_a_minute = |state: (u16, String)| async move {
         let not_active = refusal("ValidationError", "No active Lifecycle Action found with instance ID i-1");
         let (server, asked) = autoscaling(vec![(200, HOOK.into()), (400, not_active), state]).await;
@@ -126,7 +126,7 @@ async fn an_instance_that_has_just_started_may_be_held_yet() {
 }
 
 #[tokio::test]
-async fn trouble_and_throttling_are_waited_out() {
+async fn server_errors_and_throttling_are_retried() {
     let (server, asked) = autoscaling(vec![
         (400, refusal("Throttling", "Rate exceeded")),
         (200, HOOK.into()),
@@ -140,14 +140,14 @@ async fn trouble_and_throttling_are_waited_out() {
 }
 
 #[tokio::test]
-async fn a_role_that_may_not_look_for_the_hook_completes_it_all_the_same() {
+async fn without_permission_to_read_hooks_the_action_is_still_completed() {
     let denied = refusal("AccessDenied", "User is not authorized");
     let (server, _) = autoscaling(vec![(403, denied), (200, DONE.into())]).await;
     assert_eq!(complete_at(&server, FAST).await.unwrap(), Completion::Completed);
 }
 
 #[tokio::test]
-async fn a_refusal_names_the_permission() {
+async fn a_forbidden_request_names_the_missing_permission() {
     let denied = || (403, refusal("AccessDenied", "User is not authorized"));
     let (server, _) = autoscaling(vec![(200, HOOK.into()), denied()]).await;
     let once = Retries { deadline: Duration::ZERO, ..FAST };

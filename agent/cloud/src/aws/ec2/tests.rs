@@ -97,7 +97,7 @@ async fn verify(request: hyper::Request<Incoming>) -> Result<String, &'static st
 }
 
 #[tokio::test]
-async fn a_signed_question_is_answered_with_the_document() {
+async fn a_signed_query_returns_the_document() {
     let server = stand_in(200, ASSIGNED.into()).await;
     let ec2 = ec2(&server.url, "the-secret");
     let parameters = [("NetworkInterfaceId", "eni-0123456789abcdef0"), ("Filter.1.Value.1", "a b&c=ü")];
@@ -106,7 +106,7 @@ async fn a_signed_question_is_answered_with_the_document() {
 }
 
 #[tokio::test]
-async fn a_wrong_secret_is_refused_with_what_to_do() {
+async fn a_wrong_secret_is_rejected_with_advice() {
     let server = stand_in(200, ASSIGNED.into()).await;
     let error = ec2(&server.url, "wrong").query("DescribeInstances", &[("A", "b")]).await.unwrap_err();
     assert!(!error.may_pass());
@@ -119,7 +119,7 @@ async fn a_wrong_secret_is_refused_with_what_to_do() {
 }
 
 #[tokio::test]
-async fn asking_too_often_is_an_error_of_its_own() {
+async fn throttling_is_a_distinct_error() {
     let limit = refusal("RequestLimitExceeded", "Request limit exceeded.");
     let server = stand_in(503, limit).await;
     let error = ec2(&server.url, "the-secret").query("DescribeInstances", &[("A", "b")]).await.unwrap_err();
@@ -131,7 +131,7 @@ async fn asking_too_often_is_an_error_of_its_own() {
 }
 
 #[tokio::test]
-async fn what_ec2_refuses_and_what_is_not_ec2_are_told_apart() {
+async fn rejections_by_ec2_differ_from_answers_of_other_servers() {
     for (status, answer, passing, expected) in [
         (
             403,
@@ -153,7 +153,7 @@ async fn what_ec2_refuses_and_what_is_not_ec2_are_told_apart() {
 }
 
 #[tokio::test]
-async fn no_connection_and_no_credentials_may_pass() {
+async fn missing_connections_and_credentials_are_temporary_errors() {
     // The port is bound, so that no other process gets it, but nothing listens on it.
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -187,7 +187,7 @@ impl ProvideCredentials for Counting {
 }
 
 #[tokio::test]
-async fn credentials_are_kept_until_they_are_about_to_end() {
+async fn credentials_are_cached_until_shortly_before_they_expire() {
     let server = stand_in(200, ASSIGNED.into()).await;
     for (good_for, expected) in [(Duration::from_secs(3600), 1), (Duration::from_secs(60), 3)] {
         let asked = Arc::new(AtomicU32::new(0));
@@ -218,7 +218,7 @@ fn every_partition_has_its_endpoint() {
 }
 
 #[test]
-fn texts_are_found_at_any_depth_and_unescaped() {
+fn xml_elements_are_found_at_any_depth_and_unescaped() {
     assert_eq!(text_of(ASSIGNED, "item").as_deref(), Some("2001:db8:1234:1a00:9691::/80"));
     assert_eq!(text_of("<a><b/><c> x &amp; y </c></a>", "b").as_deref(), Some(""));
     assert_eq!(text_of("<a><b/><c> x &amp; y </c></a>", "c").as_deref(), Some("x & y"));

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_refused() {
+    fn malformed_documents_are_errors() {
         for text in ["", "<html/>", "<DescribeInstancesResponse><reservationSet><item>", "{}"] {
             // A truncated document may read as an empty list. Every other wrong document must be an error.
             match parse(text) {

@@ -71,7 +71,7 @@ fn instances(server: &TestServer, calls: &CloudCalls) -> Instances {
 }
 
 #[tokio::test]
-async fn many_questions_are_few_calls() {
+async fn many_questions_share_few_calls() {
     let (server, asked) = ec2(0).await;
     let calls = CloudCalls::default();
     // A full batch does not wait for the end of the window.
@@ -89,7 +89,7 @@ async fn many_questions_are_few_calls() {
 }
 
 #[tokio::test]
-async fn one_that_does_not_exist_does_not_spoil_the_others() {
+async fn a_missing_instance_does_not_fail_the_other_questions() {
     let (server, asked) = ec2(0).await;
     let instances = instances(&server, &CloudCalls::default());
     let (id_of_1, id_of_2) = (id(1), id(2));
@@ -106,7 +106,7 @@ async fn one_that_does_not_exist_does_not_spoil_the_others() {
 }
 
 #[tokio::test]
-async fn too_much_is_waited_for_and_then_said() {
+async fn throttled_questions_are_retried_and_then_fail() {
     let (server, asked) = ec2(1).await;
     let calls = CloudCalls::default();
     let instances = instances(&server, &calls);
@@ -118,7 +118,7 @@ async fn too_much_is_waited_for_and_then_said() {
 }
 
 #[tokio::test]
-async fn a_cloud_that_cannot_be_asked_is_told_to_all() {
+async fn a_failed_request_fails_all_waiting_questions() {
     let instances = Instances::of(Ec2::for_tests("http://127.0.0.1:1"), CloudCalls::default());
     let (id_of_1, id_of_2) = (id(1), id(2));
     let (first, second) = tokio::join!(instances.get(&id_of_1), instances.get(&id_of_2));
@@ -128,7 +128,7 @@ async fn a_cloud_that_cannot_be_asked_is_told_to_all() {
 }
 
 #[tokio::test]
-async fn calls_that_hang_keep_no_question_waiting_for_long() {
+async fn hanging_calls_delay_other_questions_only_briefly() {
     let asked = Arc::new(AtomicUsize::new(0));
     let count = asked.clone();
     let server = TestServer::start(move |request| {

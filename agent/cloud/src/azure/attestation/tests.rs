@@ -115,7 +115,7 @@ async fn reason(attestation: &Attestation, signer: &Signer) -> &'static str {
 }
 
 #[tokio::test]
-async fn an_issuer_is_asked_for_once_and_not_where_it_came_along() {
+async fn an_issuer_is_fetched_once_and_not_if_the_document_includes_it() {
     let microsoft = Microsoft::start().await;
     let service = microsoft.signer("issuer%20(1).crt");
     let attestation = microsoft.attestation(&service);
@@ -136,7 +136,7 @@ async fn an_issuer_is_asked_for_once_and_not_where_it_came_along() {
 }
 
 #[tokio::test]
-async fn an_authority_that_this_host_does_not_trust_is_refused() {
+async fn an_untrusted_authority_is_rejected() {
     let microsoft = Microsoft::start().await;
     let service = microsoft.signer("issuer.crt");
     let attestation = microsoft.attestation(&service);
@@ -158,7 +158,7 @@ async fn an_authority_that_this_host_does_not_trust_is_refused() {
 }
 
 #[tokio::test]
-async fn a_document_that_its_certificate_has_not_signed_is_refused_and_nobody_asked() {
+async fn a_document_with_a_wrong_signature_is_rejected_without_a_request() {
     let microsoft = Microsoft::start().await;
     let service = microsoft.signer("issuer.crt");
     let attestation = microsoft.attestation(&service);
@@ -172,7 +172,7 @@ async fn a_document_that_its_certificate_has_not_signed_is_refused_and_nobody_as
 }
 
 #[tokio::test]
-async fn certificates_are_tried_in_one_order() {
+async fn certificate_chains_are_tried_in_one_order_only() {
     let microsoft = Microsoft::start().await;
     let service = microsoft.signer("issuer.crt");
     let decoys: Vec<Vec<u8>> = (0..7).map(|_| microsoft.signer("decoy.crt").root).collect();
@@ -188,7 +188,7 @@ async fn certificates_are_tried_in_one_order() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_has_ended_or_has_not_begun_is_refused() {
+async fn a_certificate_outside_its_validity_is_rejected() {
     let microsoft = Microsoft::start().await;
     for years in [(1990, 2000), (4000, 4096)] {
         let service = MetadataService::named(NAME, "", years).unwrap();
@@ -198,7 +198,7 @@ async fn a_certificate_that_has_ended_or_has_not_begun_is_refused() {
 }
 
 #[tokio::test]
-async fn only_microsofts_folder_is_asked() {
+async fn issuers_are_fetched_only_from_microsofts_folder() {
     let microsoft = Microsoft::start().await;
     let elsewhere = Microsoft::start().await;
     let folder = microsoft.folder();
@@ -223,7 +223,7 @@ async fn only_microsofts_folder_is_asked() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_asked_is_not_refused_for_good() {
+async fn an_unreachable_service_is_not_a_permanent_rejection() {
     let microsoft = Microsoft::start().await;
     let service = microsoft.signer("issuer.crt");
     let attestation = microsoft.attestation(&service);
@@ -258,7 +258,7 @@ async fn what_cannot_be_asked_is_not_refused_for_good() {
 }
 
 #[tokio::test]
-async fn a_flood_of_made_up_issuers_asks_a_few_times_a_second_and_lets_the_honest_in() {
+async fn made_up_issuers_cost_few_requests_and_do_not_block_honest_machines() {
     let microsoft = Microsoft::start().await;
     let service = microsoft.signer("issuer.crt");
     let attestation = microsoft.attestation(&service);

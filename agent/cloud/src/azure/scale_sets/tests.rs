@@ -38,7 +38,7 @@ async fn found(sets: &ScaleSets, scale_set: &str, number: u32) -> Option<String>
 }
 
 #[tokio::test]
-async fn many_questions_are_one_list_of_each_scale_set() {
+async fn many_questions_cost_one_list_for_each_scale_set() {
     let azure = Azure::start().unwrap();
     for number in 0..250 {
         azure.put("Nodes.c.example.com", number, worker(&format!("nodes{number:06}"), 1));
@@ -61,7 +61,7 @@ async fn many_questions_are_one_list_of_each_scale_set() {
 }
 
 #[tokio::test]
-async fn what_is_made_up_asks_nothing_of_its_own() {
+async fn made_up_machines_cost_no_requests() {
     let azure = Azure::start().unwrap();
     azure.put(NODES, 0, worker("nodes000000", 1));
     azure.put("nodes.other.com", 0, worker("nodes000000", 1));
@@ -81,7 +81,7 @@ async fn what_is_made_up_asks_nothing_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_machine_that_comes_or_goes_is_seen() {
+async fn new_and_deleted_machines_are_noticed() {
     let azure = Azure::start().unwrap();
     azure.put(NODES, 0, worker("nodes000000", 1));
     let (sets, _) = scale_sets(&azure);
@@ -101,7 +101,7 @@ async fn a_machine_that_comes_or_goes_is_seen() {
 }
 
 #[tokio::test]
-async fn what_is_forbidden_slow_or_unknown_is_not_absent() {
+async fn a_forbidden_slow_or_unreadable_answer_does_not_mean_absent() {
     for (mood, has_said) in [
         (Mood::Forbidding, "Contributor"),
         (Mood::Down, "answers virtualMachineScaleSets.list with 503"),
@@ -130,7 +130,7 @@ async fn what_is_forbidden_slow_or_unknown_is_not_absent() {
 }
 
 #[tokio::test]
-async fn a_token_that_is_revoked_is_asked_for_again() {
+async fn a_revoked_token_is_replaced() {
     let azure = Azure::start().unwrap();
     azure.put(NODES, 0, worker("nodes000000", 1));
     azure.set_mood(Mood::Revoking);

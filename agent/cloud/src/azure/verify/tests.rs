@@ -79,7 +79,7 @@ fn own() -> String {
 }
 
 #[tokio::test]
-async fn a_machine_outside_of_scale_sets_is_known_by_its_own_document() {
+async fn a_machine_outside_scale_sets_is_verified_by_its_document() {
     let world = World::new();
     let machine = Machine::of_group(CLUSTER, "general", "General-x7k2", [10, 0, 0, 5].into());
     world.azure.put_alone("General-x7k2", machine.clone());
@@ -101,7 +101,7 @@ async fn a_machine_outside_of_scale_sets_is_known_by_its_own_document() {
 }
 
 #[tokio::test]
-async fn a_machine_that_azure_vouches_for_is_known() {
+async fn a_machine_with_a_signed_document_is_verified() {
     let world = World::new();
     let expected = VerifiedNode {
         instance: format!("azure://{}", kops_agent_tests::azure::resource_id(NODES, 0)),
@@ -134,7 +134,7 @@ async fn a_machine_that_azure_vouches_for_is_known() {
 
 /// Outside of scale sets, operators choose the names.
 #[tokio::test]
-async fn a_machine_whose_name_another_has_is_of_no_known_age() {
+async fn a_machine_with_a_namesake_has_no_known_age() {
     let world = World::new();
     let token = world.token(0, &own());
     world.azure.put(NODES, 1, Machine { private_ips: vec![[10, 0, 0, 5].into()], ..worker() });
@@ -146,7 +146,7 @@ async fn a_machine_whose_name_another_has_is_of_no_known_age() {
 }
 
 #[tokio::test]
-async fn no_other_machine_is() {
+async fn other_machines_are_rejected() {
     let world = World::new();
     let other = |change: &dyn Fn(&mut Machine)| {
         let mut machine = worker();
@@ -222,7 +222,7 @@ async fn no_other_machine_is() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_asked_is_not_refused_for_good() {
+async fn an_unreachable_service_is_not_a_permanent_rejection() {
     for mood in [Mood::Down, Mood::Forbidding, Mood::WithoutGroup, Mood::Throttling(1), Mood::Babbling] {
         let world = World::new();
         world.azure.set_mood(mood);
@@ -233,7 +233,7 @@ async fn what_cannot_be_asked_is_not_refused_for_good() {
 }
 
 #[tokio::test]
-async fn no_signature_is_checked_before_the_machine_is_known_and_lies_cost_one_list() {
+async fn signatures_are_checked_after_the_machine_is_found_and_lies_cost_one_list() {
     let world = World::new();
     let liar = MetadataService::generate().unwrap();
     for (number, vm_id, expected) in [
@@ -257,7 +257,7 @@ async fn no_signature_is_checked_before_the_machine_is_known_and_lies_cost_one_l
 
 /// A stranger may order checks of signatures.
 #[test]
-fn a_signature_that_is_being_checked_holds_up_no_other_request() {
+fn a_signature_check_delays_no_other_request() {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.enable_all().max_blocking_threads(1).build().unwrap().block_on(async {
         let world = World::new();
@@ -282,7 +282,7 @@ fn a_signature_that_is_being_checked_holds_up_no_other_request() {
 }
 
 #[tokio::test]
-async fn a_document_has_three_certificates_at_most_and_eight_kibibytes() {
+async fn documents_above_the_limits_are_rejected() {
     let world = World::new();
     let vm_id = own();
     let decoys: Vec<Vec<u8>> = (0..7).map(|_| MetadataService::generate().unwrap().issuer).collect();
@@ -298,7 +298,7 @@ async fn a_document_has_three_certificates_at_most_and_eight_kibibytes() {
 }
 
 #[tokio::test]
-async fn a_machine_of_older_kops_is_known_only_where_that_is_wanted() {
+async fn unsigned_tokens_of_older_kops_are_accepted_only_if_configured() {
     let world = World::new();
     let machine = Machine { vm_id: "5c08b38e-4d57-4c23-ac45-aca61037f084".into(), ..worker() };
     world.azure.put(NODES, 0, machine.clone());

@@ -32,7 +32,7 @@ async fn find(groups: &ManagedGroups, name: &str) -> Option<Managed> {
 }
 
 #[tokio::test]
-async fn thousands_of_instances_are_asked_for_by_their_groups() {
+async fn thousands_of_instances_cost_only_the_lists_of_their_groups() {
     let gce = Gce::start().unwrap();
     let mut names = Vec::new();
     for group in 0..50 {
@@ -70,7 +70,7 @@ async fn lists_are_read_page_by_page() {
 }
 
 #[tokio::test]
-async fn only_what_a_group_of_the_cluster_lists_is_found() {
+async fn only_instances_that_a_group_of_the_cluster_lists_are_found() {
     let gce = Gce::start().unwrap();
     let nodes = gce.put_group(CLUSTER, "nodes");
     let control_plane = gce.put_group(CLUSTER, "control-plane");
@@ -99,7 +99,7 @@ async fn only_what_a_group_of_the_cluster_lists_is_found() {
 }
 
 #[tokio::test]
-async fn a_new_instance_is_found_and_a_stopped_one_seen_to_be() {
+async fn new_and_stopped_instances_are_noticed() {
     let gce = Gce::start().unwrap();
     let nodes = gce.put_group(CLUSTER, "nodes");
     let first = gce.create_instance(&nodes, "nodes-1");
@@ -116,7 +116,7 @@ async fn a_new_instance_is_found_and_a_stopped_one_seen_to_be() {
 }
 
 #[tokio::test]
-async fn one_list_of_a_group_answers_all_nodes_that_are_older_than_it() {
+async fn one_list_of_a_group_answers_for_all_older_nodes() {
     const REFUSED: usize = 13;
     let gce = Gce::start().unwrap();
     gce.set_page(100);
@@ -142,7 +142,7 @@ async fn one_list_of_a_group_answers_all_nodes_that_are_older_than_it() {
 }
 
 #[tokio::test]
-async fn a_group_without_a_template_is_of_no_cluster() {
+async fn a_group_without_a_template_belongs_to_no_cluster() {
     let gce = Gce::start().unwrap();
     let bare = gce.put_group_from(CLUSTER, "nodes", Template::default());
     gce.create_instance(&bare, "nodes-1");
@@ -151,7 +151,7 @@ async fn a_group_without_a_template_is_of_no_cluster() {
 }
 
 #[tokio::test]
-async fn what_goes_wrong_is_said_and_passes() {
+async fn errors_of_compute_engine_are_reported_and_temporary() {
     let gce = Gce::start().unwrap();
     let nodes = gce.put_group(CLUSTER, "nodes");
     gce.create_instance(&nodes, "nodes-1");
@@ -174,7 +174,7 @@ async fn what_goes_wrong_is_said_and_passes() {
 }
 
 #[tokio::test]
-async fn a_token_that_is_not_taken_any_more_is_replaced() {
+async fn a_token_that_google_rejects_is_replaced() {
     let gce = Gce::start().unwrap();
     let nodes = gce.put_group(CLUSTER, "nodes");
     gce.create_instance(&nodes, "nodes-1");
@@ -184,7 +184,7 @@ async fn a_token_that_is_not_taken_any_more_is_replaced() {
 }
 
 #[tokio::test]
-async fn a_cloud_that_cannot_be_asked_is_told_to_all() {
+async fn a_failed_request_fails_all_waiting_questions() {
     let gce = Gce::start().unwrap();
     gce.set_mood(Mood::Down);
     let groups = asking(&gce, &CloudCalls::default());
@@ -215,7 +215,7 @@ fn node(name: &str) -> ObservedNode {
 }
 
 #[tokio::test]
-async fn thousands_of_nodes_get_the_ranges_of_their_pods_by_one_list_of_their_zone() {
+async fn one_list_of_a_zone_gives_thousands_of_nodes_their_pod_ranges() {
     let gce = Gce::start().unwrap();
     let managed = gce.put_group(CLUSTER, "nodes");
     let range = |number: usize| format!("2600:1900:4000:{number:x}::/96");
@@ -235,7 +235,7 @@ async fn thousands_of_nodes_get_the_ranges_of_their_pods_by_one_list_of_their_zo
 }
 
 #[tokio::test]
-async fn only_the_range_of_the_nodes_own_instance_is_given_and_no_other_answer_is_taken_for_none() {
+async fn a_node_gets_only_the_range_of_its_instance() {
     let gce = Gce::start().unwrap();
     let managed = gce.put_group(CLUSTER, "nodes");
     let range = "2600:1900:4000:1::/96";

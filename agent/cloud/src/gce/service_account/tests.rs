@@ -86,7 +86,7 @@ impl Google {
 }
 
 #[tokio::test]
-async fn a_token_is_given_for_what_the_key_has_signed_and_asked_for_once() {
+async fn a_signed_request_gets_a_token_which_is_cached() {
     let google = Google::start(Mood::Good).await;
     let tokens = google.tokens();
     for _ in 0..3 {
@@ -99,14 +99,14 @@ async fn a_token_is_given_for_what_the_key_has_signed_and_asked_for_once() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_busy_is_asked_again() {
+async fn a_busy_server_is_retried() {
     let google = Google::start(Mood::BusyOnce).await;
     google.tokens().header().await.unwrap();
     assert_eq!(google.asked.load(Ordering::SeqCst), 2);
 }
 
 #[tokio::test]
-async fn what_is_no_token_is_told_and_not_shown() {
+async fn an_invalid_token_response_is_an_error_without_its_content() {
     for (mood, expected) in [
         (Mood::Redirecting, "it answers 307"),
         (Mood::Babbling, "its answer is not a token"),
@@ -121,7 +121,7 @@ async fn what_is_no_token_is_told_and_not_shown() {
 }
 
 #[tokio::test]
-async fn a_key_that_the_account_does_not_have_is_refused_with_googles_reason() {
+async fn a_revoked_key_is_an_error_with_googles_reason() {
     let google = Google::start(Mood::Good).await;
     let other = google.key(&ServiceAccount::generate().unwrap());
     let tokens = Tokens::of_key(KeyTokens::of(other, READ_STORAGE, FAST).unwrap());
@@ -132,7 +132,7 @@ async fn a_key_that_the_account_does_not_have_is_refused_with_googles_reason() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_told() {
+async fn an_unreachable_server_is_an_error() {
     let google = Google::start(Mood::Good).await;
     let file = google.account.file("http://127.0.0.1:1/token").to_string();
     let key = ServiceAccountKey::parse(file.as_bytes(), "/key.json").unwrap();
@@ -143,7 +143,7 @@ async fn a_server_that_is_not_there_is_told() {
 }
 
 #[test]
-fn what_is_no_key_of_a_service_account_says_what_it_is() {
+fn a_file_without_a_service_account_key_is_an_error_with_its_type() {
     let account = ServiceAccount::generate().unwrap();
     let good = account.file("https://oauth2.googleapis.com/token");
     let changed = |name: &str, value: Value| {
@@ -184,7 +184,7 @@ fn what_is_no_key_of_a_service_account_says_what_it_is() {
 }
 
 #[test]
-fn a_file_is_read_up_to_a_size() {
+fn a_too_large_file_is_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();
     fs::write(path("long"), vec![b' '; usize::try_from(LARGEST_FILE).unwrap() + 1]).unwrap();

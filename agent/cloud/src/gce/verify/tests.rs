@@ -65,7 +65,7 @@ fn token_in(zone: &str, instance: &str, tpm: &Tpm) -> String {
 }
 
 #[tokio::test]
-async fn a_machine_that_google_vouches_for_is_known() {
+async fn a_machine_with_a_signed_token_is_verified() {
     let cluster = Cluster::new();
     let node = cluster.verify(&token(NODE, &cluster.tpm)).await.unwrap();
     assert_eq!(
@@ -83,7 +83,7 @@ async fn a_machine_that_google_vouches_for_is_known() {
 }
 
 #[tokio::test]
-async fn what_a_machine_writes_into_its_metadata_changes_nothing() {
+async fn metadata_that_a_machine_writes_is_ignored() {
     let cluster = Cluster::new();
     let instance = cluster.gce.create_instance(&cluster.group, NODE);
     let instance = Instance { signing_key: cluster.tpm.public_pem(), ..instance }
@@ -94,7 +94,7 @@ async fn what_a_machine_writes_into_its_metadata_changes_nothing() {
 }
 
 #[tokio::test]
-async fn no_other_machine_is() {
+async fn other_machines_are_rejected() {
     let cluster = Cluster::new();
     let gce = &cluster.gce;
     let other = gce.put_group("d.example.com", "nodes");
@@ -123,7 +123,7 @@ async fn no_other_machine_is() {
 }
 
 #[tokio::test]
-async fn a_flood_of_lies_is_a_handful_of_calls() {
+async fn a_flood_of_lies_costs_few_calls() {
     let cluster = Cluster::new();
     let other_tpm = Tpm::generate().unwrap();
     let lie = token(NODE, &other_tpm);
@@ -134,7 +134,7 @@ async fn a_flood_of_lies_is_a_handful_of_calls() {
 }
 
 #[tokio::test]
-async fn a_cloud_that_cannot_be_asked_is_no_refusal() {
+async fn an_unreachable_cloud_does_not_reject_a_machine() {
     let cluster = Cluster::new();
     cluster.gce.set_mood(Mood::Forbidding);
     let refusal = cluster.verify(&token(NODE, &cluster.tpm)).await.unwrap_err();
@@ -143,7 +143,7 @@ async fn a_cloud_that_cannot_be_asked_is_no_refusal() {
 }
 
 #[tokio::test]
-async fn a_flood_of_made_up_zones_is_one_call_and_keeps_no_machine_out() {
+async fn made_up_zones_cost_one_call_and_block_no_machine() {
     let cluster = Cluster::new();
     let lies: Vec<String> =
         (0..50).map(|number| token_in(&format!("us-test1-x{number}"), NODE, &cluster.tpm)).collect();
@@ -159,7 +159,7 @@ fn lists_within(time: Duration) -> usize {
 }
 
 #[tokio::test]
-async fn a_thousand_made_up_machines_are_a_handful_of_calls_and_keep_no_machine_out() {
+async fn made_up_machines_cost_few_calls_and_block_no_machine() {
     let cluster = Cluster::new();
     let lies: Vec<String> =
         (0..1000).map(|number| token(&format!("nodes-x{number}"), &cluster.tpm)).collect();
@@ -203,7 +203,7 @@ async fn a_thousand_made_up_machines_are_a_handful_of_calls_and_keep_no_machine_
 }
 
 #[tokio::test]
-async fn a_machine_that_comes_again_and_again_is_asked_for_once() {
+async fn repeated_requests_of_a_machine_are_answered_from_the_cache() {
     let cluster = Cluster::new();
     for _ in 0..20 {
         cluster.verify(&token(NODE, &cluster.tpm)).await.unwrap();
@@ -212,7 +212,7 @@ async fn a_machine_that_comes_again_and_again_is_asked_for_once() {
 }
 
 #[tokio::test]
-async fn a_machine_that_stopped_since_the_list_is_not_believed() {
+async fn a_machine_that_stopped_after_the_list_is_rejected() {
     let cluster = Cluster::new();
     let other_tpm = Tpm::generate().unwrap();
     assert_eq!(cluster.reason(&token(NODE, &other_tpm)).await, "WrongSignature");
@@ -223,7 +223,7 @@ async fn a_machine_that_stopped_since_the_list_is_not_believed() {
 }
 
 #[test]
-fn a_token_does_not_live_longer_than_it_is_remembered() {
+fn a_token_expires_before_the_server_forgets_it() {
     assert_eq!((skew(0), skew(-1), skew(60), skew(MOST_SKEW)), (USUAL_SKEW, USUAL_SKEW, 60, MOST_SKEW));
     assert_eq!(skew(86_400), MOST_SKEW);
     // A token from a clock that is ahead by the maximum stays valid until its age is twice the maximum.

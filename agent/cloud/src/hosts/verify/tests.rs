@@ -60,7 +60,7 @@ fn verifier(hosts: Vec<Host>) -> (Arc<KnownHosts>, HostVerifier) {
 }
 
 #[tokio::test]
-async fn an_enrolled_machine_is_its_host() {
+async fn an_enrolled_machine_is_verified_as_its_host() {
     let (machine, host) = enrolled("vm1");
     let (_, verifier) = verifier(vec![host]);
     let expected = VerifiedNode {
@@ -76,7 +76,7 @@ async fn an_enrolled_machine_is_its_host() {
 }
 
 #[tokio::test]
-async fn no_other_machine_is_believed() {
+async fn other_machines_are_rejected() {
     let (machine, host) = enrolled("vm1");
     let (namesake, _) = enrolled("vm1");
     let (stranger, _) = enrolled("vm3");
@@ -107,14 +107,14 @@ async fn no_other_machine_is_believed() {
 }
 
 #[tokio::test]
-async fn a_skew_that_would_let_tokens_be_used_twice_is_cut() {
+async fn the_clock_skew_is_limited_so_that_no_token_is_used_twice() {
     let (known, _) = verifier(Vec::new());
     let of = |skew| HostVerifier::of(Arc::new(Enrolled::of(known.clone())), skew).max_skew;
     assert_eq!((of(0), of(-1), of(60), of(720), of(100_000)), (300, 300, 60, 720, 720));
 }
 
 #[tokio::test]
-async fn lies_cost_one_list_for_all_and_a_list_that_fails_makes_no_host_unknown() {
+async fn lies_share_one_list_and_a_failed_list_rejects_no_host() {
     let (machine, host) = enrolled("vm1");
     let (known, verifier) = verifier(vec![host.clone()]);
     let machines: Vec<HostAuthenticator> =
@@ -138,7 +138,7 @@ async fn lies_cost_one_list_for_all_and_a_list_that_fails_makes_no_host_unknown(
 }
 
 #[tokio::test]
-async fn a_node_is_the_host_of_its_name_and_gets_its_ranges() {
+async fn a_node_is_identified_as_its_host_and_gets_its_ranges() {
     let (_, host) = enrolled("vm1");
     let known = Arc::new(KnownHosts::of(vec![host.clone()]));
     let control_plane = HostControlPlane { hosts: Arc::new(Enrolled::of(known.clone())) };

@@ -4,7 +4,7 @@ use super::super::listing::{PAGE_TTL, STALE};
 use super::*;
 use crate::rate_limiter::RateLimiter;
 
-pub(super) async fn a_machine_made_since_a_long_list_is_known_in_time<K: Known>() {
+pub(super) async fn a_machine_newer_than_a_long_list_is_found_in_time<K: Known>() {
     let ListApi { page: (_, per_page), newest_first, .. } = K::Machine::API;
     let last = 2 * per_page.parse::<u64>().unwrap() + 1;
     let api = StandIn::<K>::start().unwrap();
@@ -48,7 +48,7 @@ pub(super) async fn a_machine_made_since_a_long_list_is_known_in_time<K: Known>(
     assert!(machines.get(id::<K>(1)).await.unwrap().is_some());
 }
 
-pub(super) async fn a_machine_that_moves_to_the_page_before_meanwhile_is_asked_for_by_its_id<K: Known>() {
+pub(super) async fn a_machine_that_moves_between_pages_is_requested_by_id<K: Known>() {
     let last = 3 * K::Machine::API.page.1.parse::<u64>().unwrap();
     let api = StandIn::<K>::start().unwrap();
     for number in 1..=last {
@@ -63,7 +63,7 @@ pub(super) async fn a_machine_that_moves_to_the_page_before_meanwhile_is_asked_f
     assert!(api.calls() <= 5, "{}", api.calls());
 }
 
-pub(super) async fn a_request_that_is_lost_is_made_again_and_a_long_list_is_not_in_vain<K: Known>() {
+pub(super) async fn a_failed_page_is_retried_and_the_list_completes<K: Known>() {
     let pages = 3;
     let api = StandIn::<K>::start().unwrap();
     for number in 1..=K::Machine::API.page.1.parse::<u64>().unwrap() * (pages - 1) + 1 {
@@ -77,7 +77,7 @@ pub(super) async fn a_request_that_is_lost_is_made_again_and_a_long_list_is_not_
     assert_eq!(api.calls() as u64, pages + 1);
 }
 
-pub(super) async fn machines_that_were_there_stay_known_for_a_while_when_the_api_fails<K: Known>() {
+pub(super) async fn known_machines_stay_known_during_a_short_outage<K: Known>() {
     let (api, machines) = with_one::<K>();
     assert!(machines.get(id::<K>(1)).await.unwrap().is_some());
     api.set_mood(Mood::Forbidding);
@@ -90,7 +90,7 @@ pub(super) async fn machines_that_were_there_stay_known_for_a_while_when_the_api
     }
 }
 
-pub(super) async fn the_machines_of_the_cluster_are_known_by_their_ids<K: Known>() {
+pub(super) async fn machines_of_the_cluster_are_found_by_id<K: Known>() {
     let api = StandIn::start().unwrap();
     let pages = 3;
     let per_page: u64 = K::Machine::API.page.1.parse().unwrap();
@@ -125,7 +125,7 @@ pub(super) async fn a_thousand_made_up_ids_cost_one_list<K: Known>() {
     assert_eq!(api.calls(), 1);
 }
 
-pub(super) async fn an_api_that_fails_is_not_asked_again_at_once<K: Known>() {
+pub(super) async fn a_failing_api_is_asked_again_after_a_pause<K: Known>() {
     let ListApi { api: Api { name, .. }, service, action, .. } = K::Machine::API;
     let as_said = |status: u16| format!("{name} answers {action} with {status}");
     let not_as = |status: u16| format!("answers {action} with {status}, and not as {name} does");
@@ -153,7 +153,7 @@ pub(super) async fn an_api_that_fails_is_not_asked_again_at_once<K: Known>() {
     }
 }
 
-pub(super) async fn a_pause_that_the_api_asks_for_is_made_up_to_a_bound<K: Known>() {
+pub(super) async fn retry_after_is_honoured_up_to_a_maximum<K: Known>() {
     let hour = Duration::from_secs(3600);
     let a_while = Duration::from_secs(20);
     for (asked, made) in [(Duration::ZERO, PAGE_TTL), (a_while, a_while), (hour, LONGEST_PAUSE)] {

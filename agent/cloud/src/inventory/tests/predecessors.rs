@@ -19,7 +19,7 @@ macro_rules! created {
 
 created! { KnownServer KnownDroplet KnownInstance KnownOpenstack KnownScaleway }
 
-pub(super) async fn a_machine_is_as_old_as_its_cloud_says<K: Created>() {
+pub(super) async fn the_age_of_a_machine_comes_from_its_cloud<K: Created>() {
     for (created, launched) in [
         ("2026-03-01T00:00:00Z", Some(1_772_323_200)),
         ("2026-03-01T00:00:00", Some(1_772_323_200)),
@@ -36,7 +36,7 @@ pub(super) async fn a_machine_is_as_old_as_its_cloud_says<K: Created>() {
 }
 
 /// The Node may belong to the other machine, which may be running. A cloud that permits a name once never lists two.
-pub(super) async fn a_machine_whose_name_another_has_is_of_no_known_age<K: Created>() {
+pub(super) async fn a_machine_with_a_namesake_has_no_known_age<K: Created>() {
     let (api, machines) = with_one::<K>();
     // A machine of another cluster may have the name: it is in another network.
     api.put(2, K::of_cluster("other.example.com", "nodes-1", &[[10, 0, 0, 1]]));

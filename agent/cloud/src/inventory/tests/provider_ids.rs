@@ -4,7 +4,7 @@ use super::*;
 
 /// The provider ids that upstream's kops-controller accepts, from any cloud controller.
 #[tokio::test]
-async fn a_node_names_its_machine_in_other_ways_that_are_good_there() {
+async fn other_valid_forms_of_provider_ids_are_accepted() {
     let (_api, instances) = with_one::<KnownInstance>();
     for (provider_id, expected) in [
         ("linode://1", Ok("nodes")),
