@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_has_the_addresses_of_all_pods_that_have_it() {
+    fn a_name_has_the_addresses_of_all_its_pods() {
         let pod = |names: &str, address: &str| json!({"metadata": {"annotations": {INTERNAL_NAMES: names}}, "status": {"podIP": address}});
         let pods = json!({"items": [pod("a.x, b.x.", "10.0.0.1"), pod("b.x", "10.0.0.2"), pod("c.x", ""), pod("", "10.0.0.3")]});
         let set = |addresses: &[&str]| addresses.iter().map(|&address| address.to_owned()).collect();

@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_keyset_is_written_as_kops_writes_it() {
+    fn a_keyset_is_written_in_kops_form() {
         let keyset = Keyset::make("kubernetes-ca", 42).unwrap();
         let yaml: serde_yaml::Value = serde_yaml::from_str(&keyset.yaml()).unwrap();
         assert_eq!(yaml["kind"], "Keyset");
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn the_private_key_is_the_certificates() {
+    fn the_private_key_matches_the_certificate() {
         let keyset = Keyset::make("service-account", 43).unwrap();
         let modulus = |arguments: &[&str], input: &str| {
             let folder = tempfile::tempdir().unwrap();

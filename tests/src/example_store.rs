@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn the_store_is_whole() {
+    fn the_store_is_complete() {
         let folder = tempfile::tempdir().unwrap();
         let example = ExampleStore::write(folder.path(), Some("http://127.0.0.1:1")).unwrap();
         let cluster = example.cluster_folder();
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn every_manifest_that_the_cluster_refers_to_is_there() {
+    fn every_manifest_of_the_cluster_exists() {
         let cluster: Value =
             serde_yaml::from_str(include_str!("../example/store/cluster-completed.spec")).unwrap();
         let paths: Vec<_> = STORE.iter().map(|(path, _)| *path).collect();

@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn it_fails_as_long_as_its_file_is_there() {
+    fn it_fails_while_its_fault_file_exists() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("file");
         fs::write(&file, "content").unwrap();
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signature_of_another_hour_is_refused() {
+    fn a_signature_with_a_wrong_time_is_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let front = start(folder.path(), |_| Answer::Text(200, "fine".into()));
         let format = format_description!("[year][month][day]T[hour][minute][second]Z");

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_told_without_a_token() {
+    fn ec2_items_need_a_token() {
         let folder = tempfile::tempdir().unwrap();
         let user_data = folder.path().join("user-data");
         let aws = Metadata::new(Cloud::Aws, Ipv4Addr::new(10, 99, 0, 10), "ip-1", &user_data);
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn gce_wants_its_header() {
+    fn gce_items_need_their_header() {
         let gce = Metadata::new(Cloud::Gce, Ipv4Addr::LOCALHOST, "nodes-1", Path::new("/no"));
         let name = "/computeMetadata/v1/instance/name";
         assert_eq!(

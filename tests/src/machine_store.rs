@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_patch_changes_adds_and_takes_away() {
+    fn a_patch_changes_adds_and_removes_fields() {
         let mut target: Value = serde_yaml::from_str("{a: {b: 1, c: 2}, d: [1]}").unwrap();
         merge(&mut target, serde_yaml::from_str("{a: {b: null, e: {f: 3}}, d: [2, 3]}").unwrap());
         let wanted: Value = serde_yaml::from_str("{a: {c: 2, e: {f: 3}}, d: [2, 3]}").unwrap();

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn it_tells_only_what_is_asked_for_rightly() {
+    fn items_need_the_clouds_proof() {
         let items = || [("/id", "4711".to_owned()), ("/all?format=json", "{}".to_owned())];
         let open =
             serve(Metadata::of(Guard::None, items()).making("/made", |query| Some(format!("of {query}"))));

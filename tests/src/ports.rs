@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_is_another_one_and_free() {
+    fn each_port_is_different_and_free() {
         let (one, other) = (free_port().unwrap(), free_port().unwrap());
         assert_ne!(one, other);
         for port in [one, other] {

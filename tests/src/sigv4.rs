@@ -71,7 +71,7 @@ mod tests {
 
     /// Upstream's `TestAWSV1Request` in `pkg/bootstrap/awsbootstrap/authenticator_test.go`.
     #[test]
-    fn upstreams_vector() {
+    fn signatures_equal_upstreams_vector() {
         let headers = [
             ("content-length", "43"),
             ("content-type", "application/x-www-form-urlencoded; charset=utf-8"),

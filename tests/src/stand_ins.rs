@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn both_architectures_differ_and_every_run_is_the_same() {
+    fn stand_ins_differ_by_architecture_but_not_by_run() {
         let files = releases().stand_ins().unwrap();
         assert_eq!(files, releases().stand_ins().unwrap());
         assert_ne!(

@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn colours_are_kept_and_markup_is_text() -> Result<(), std::fmt::Error> {
+    fn colours_are_kept_and_markup_is_escaped() -> Result<(), std::fmt::Error> {
         let drawn = svg("\u{1b}[32m+a <b>\u{1b}[0m & c\n", "<t>")?;
         assert!(drawn.contains(r#"<tspan class="g">+a &lt;b&gt;</tspan> &amp; c</text>"#), "{drawn}");
         assert!(drawn.contains("<title>&lt;t&gt;</title>"), "{drawn}");
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_two_runs_have_alike_is_replaced() {
+    fn values_that_differ_between_runs_are_replaced() {
         assert_eq!(
             repeatable("converged    since 2031-01-02T13:14:15Z"),
             format!("converged    since {TIME}")

@@ -42,7 +42,7 @@ pub fn certificates_near_their_end_are_renewed(cluster: &Cluster) {
         let left = days_left(&renewed);
         assert!(left.len() == 3 && left.iter().all(|days| *days > 450), "{left:?}");
         cluster.until("kubelet is Ready", "node", worker.id, |node| has_condition(node, "Ready"));
-        serves_with_what_it_has(cluster, worker);
+        serves_with_the_certificate_on_disk(cluster, worker);
         assert_eq!(workload::pods_of_workers(cluster), pods, "pods of workers were restarted");
     }
     requests.were_all_answered();
@@ -119,7 +119,7 @@ fn days_left(status: &str) -> Vec<i64> {
 }
 
 /// kubelet serves with the certificate that is on its disk.
-fn serves_with_what_it_has(cluster: &Cluster, worker: &Member) {
+fn serves_with_the_certificate_on_disk(cluster: &Cluster, worker: &Member) {
     const SHOWN: &str = "import ssl, sys; print(ssl.get_server_certificate((sys.argv[1], 10250)).strip())";
     let address = worker.address.to_string();
     let shown = cluster.control_plane().run(&["python3", "-c", SHOWN, &address]);

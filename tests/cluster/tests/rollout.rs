@@ -80,7 +80,7 @@ pub fn paced(cluster: &Cluster) {
         });
         assert_ne!(kubelet_runs_since(worker), before);
     }
-    nothing_went_beyond(cluster, &witness, &fakes);
+    no_limit_was_exceeded(cluster, &witness, &fakes);
     witness.ends();
     leave(cluster, &fakes);
 }
@@ -165,7 +165,7 @@ fn waits_for_a_slot(node: &Member) {
 }
 
 /// Checks all states that the witness has seen.
-fn nothing_went_beyond(cluster: &Cluster, witness: &Witness<'_>, fakes: &[FakeNode]) {
+fn no_limit_was_exceeded(cluster: &Cluster, witness: &Witness<'_>, fakes: &[FakeNode]) {
     let workers = cluster.workers().iter().map(|worker| (worker.group, worker.id));
     let all: Vec<(&str, &str)> =
         workers.chain(fakes.iter().map(|fake| (fake.group, fake.id.as_str()))).collect();

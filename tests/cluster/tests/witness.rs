@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_are_counted_in_the_order_in_which_they_were_written() {
+    fn slots_are_counted_in_the_order_of_the_writes() {
         let events = vec![lease(9, 0, ""), lease(3, 1, "b"), lease(1, 0, "a"), lease(4, 1, "")];
         let states = States::of(events, 0);
         assert_eq!(states.most_holders("nodes"), 2);
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_counts_from_when_it_was_ready_until_it_is_taken_away() {
+    fn a_pod_counts_from_ready_until_its_deletion() {
         let pod = |version: u64, name: &str, kind: &str, is_ready: &str| {
             let status = json!({"conditions": [{"type": "Ready", "status": is_ready}]});
             let object = json!({"metadata": {"name": name}, "status": status});
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cordon_belongs_into_a_slot() {
+    fn a_cordon_outside_a_slot_fails() {
         let within = [lease(1, 0, "a"), node(2, "a", true), node(3, "a", false), lease(4, 0, "")];
         assert!(States::of(within.to_vec(), 0).cordoned().is_empty());
         for of in [[1, 2, 4, 3], [2, 1, 3, 4]] {

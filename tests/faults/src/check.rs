@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_may_read_of_secrets_is_seen() {
+    fn readable_secrets_are_found() {
         let token = format!("{TOKEN_MARK}abc,kube,kube");
         for text in ["-----BEGIN PRIVATE KEY-----", "client-key-data: x", &token] {
             assert_eq!(shown(&tree(&[("a", text, 0o640)]).entries()).len(), 1, "{text}");
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_as_before_or_as_wanted_is_not_half_done() {
+    fn old_and_new_contents_are_not_half_done() {
         let expected = expected(&[("a", "old", 0o644)], &[("a", "new", 0o644), ("b", "new", 0o600)]);
         for fine in [&[("a", "old", 0o644)][..], &[("a", "new", 0o644), (".b.kops-agent", "n", 0o600)]] {
             assert_eq!(expected.half_done(&tree(fine)), [""; 0]);
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_random_is_compared_by_its_form() {
+    fn random_contents_are_compared_by_form() {
         let pem = |letter: &str, lines: usize| {
             let body = format!("{}\n", letter.repeat(64)).repeat(lines);
             format!("-----BEGIN X-----\n{body}{letter}==\n-----END X-----\n")

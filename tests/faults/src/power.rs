@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_not_synced_is_empty_under_its_new_name_or_has_none() {
+    fn a_renamed_file_without_a_sync_is_empty_or_missing() {
         let hasty = [make(), write(), rename()];
         assert_eq!(after(&hasty, Survives::Everything), one("a", "whole"));
         assert_eq!(after(&hasty, Survives::OnlyWhatIsSynced), []);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_synced_before_it_was_renamed_is_whole() {
+    fn a_file_synced_before_its_rename_is_complete() {
         let mut careful = vec![make(), write(), Operation::Sync { inode: NEW }, rename()];
         assert_eq!(after(&careful, Survives::OnlyWhatIsSynced), []);
         assert_eq!(after(&careful, Survives::NamesButNoData), one("a", "whole"));

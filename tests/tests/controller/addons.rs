@@ -140,7 +140,7 @@ metadata: {name: widgets}
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn add_ons_are_looked_at_applied_updated_and_pruned() {
+fn add_ons_are_shown_applied_updated_and_pruned() {
     let cluster = Cluster::start();
     for number in 1..=2 {
         cluster.create_node(&id(number), Some(&id(number)));
@@ -225,7 +225,7 @@ fn add_ons_are_looked_at_applied_updated_and_pruned() {
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn an_add_on_that_fails_keeps_no_other_back_and_is_applied_once_it_can_be() {
+fn a_failing_add_on_delays_no_other_and_is_retried() {
     let cluster = Cluster::start();
     let mut addons = Addons::of(&cluster);
     let bad = format!(
@@ -285,7 +285,7 @@ fn an_add_on_that_fails_keeps_no_other_back_and_is_applied_once_it_can_be() {
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn fields_of_others_are_taken_over_and_told() {
+fn taken_over_fields_are_reported() {
     let cluster = Cluster::start();
     let mut addons = Addons::of(&cluster);
     let old = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "kube-system"},
@@ -316,7 +316,7 @@ fn fields_of_others_are_taken_over_and_told() {
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn an_add_on_gets_its_authority_once_cert_manager_is_there() {
+fn an_add_on_gets_its_authority_after_cert_manager() {
     let cluster = Cluster::start();
     let mut addons = Addons::of(&cluster);
     addons.put(
@@ -354,7 +354,7 @@ fn an_add_on_gets_its_authority_once_cert_manager_is_there() {
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn what_upstreams_pod_has_recorded_counts() {
+fn versions_that_upstreams_pod_recorded_count() {
     let cluster = Cluster::start();
     let mut addons = Addons::of(&cluster);
     let manifest = config_map("c", "kube-system", "1");

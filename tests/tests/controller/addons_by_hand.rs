@@ -22,7 +22,7 @@ fn get(cluster: &Cluster, kind: &str, name: &str) -> Value {
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn fields_that_an_old_kubectl_wrote_in_two_versions_wedge_no_add_on() {
+fn kubectl_fields_in_two_versions_block_no_add_on() {
     let cluster = Cluster::start();
     let mut addons = Addons::of(&cluster);
     let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"});
@@ -75,7 +75,7 @@ fn fields_that_an_old_kubectl_wrote_in_two_versions_wedge_no_add_on() {
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn what_kubectl_has_noted_goes_where_nobody_else_has_it() {
+fn fields_in_kubectls_record_are_removed_unless_others_own_them() {
     let cluster = Cluster::start();
     let mut addons = Addons::of(&cluster);
     let old = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "kube-system"},
@@ -100,7 +100,7 @@ fn what_kubectl_has_noted_goes_where_nobody_else_has_it() {
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn an_object_whose_immutable_fields_change_is_created_anew_once_that_is_meant() {
+fn an_object_with_changed_immutable_fields_is_recreated_on_request() {
     let cluster = Cluster::start();
     let mut addons = Addons::of(&cluster);
     let deployment = |app: &str| {
@@ -143,7 +143,7 @@ fn an_object_whose_immutable_fields_change_is_created_anew_once_that_is_meant() 
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn an_add_on_that_left_its_channel_is_removed_once_that_is_meant() {
+fn an_add_on_outside_its_channel_is_removed_on_request() {
     let cluster = Cluster::start();
     let mut addons = Addons::of(&cluster);
     let labelled = |api_version: &str, kind: &str, name: &str| {

@@ -74,7 +74,7 @@ fn let_serve(cluster: &Cluster, name: &str) {
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn what_runs_stays_until_its_replacement_serves_and_each_deletion_is_told() {
+fn workloads_stay_until_their_replacement_serves() {
     let cluster = Cluster::start();
     let mut addons = Addons::of(&cluster);
     let entry = json!({"prune": rules()});
@@ -115,7 +115,7 @@ fn what_runs_stays_until_its_replacement_serves_and_each_deletion_is_told() {
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn a_workload_stays_while_one_of_another_kind_that_replaces_it_is_refused() {
+fn a_workload_stays_while_its_replacement_is_rejected() {
     let cluster = Cluster::start();
     let mut addons = Addons::of(&cluster);
     let entry = json!({"prune": rules()});
@@ -134,7 +134,7 @@ fn a_workload_stays_while_one_of_another_kind_that_replaces_it_is_refused() {
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn what_holds_the_host_port_of_its_replacement_is_deleted_once_that_is_admitted() {
+fn a_workload_with_the_host_port_of_its_replacement_is_deleted() {
     let cluster = Cluster::start();
     let mut addons = Addons::of(&cluster);
     let entry = json!({"prune": rules()});
@@ -170,7 +170,7 @@ fn what_holds_the_host_port_of_its_replacement_is_deleted_once_that_is_admitted(
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn fields_that_are_taken_over_are_told_also_where_the_add_on_fails() {
+fn taken_over_fields_are_reported_even_if_the_add_on_fails() {
     let cluster = Cluster::start();
     let mut addons = Addons::of(&cluster);
     let mut one = deployment("cloud-controller", "x:1");
@@ -206,7 +206,7 @@ fn definition(plural: &str, kind: &str) -> Value {
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn a_definition_that_can_never_be_established_delays_no_other_add_on() {
+fn a_definition_with_a_name_conflict_delays_no_other_add_on() {
     let cluster = Cluster::start();
     let mut addons = Addons::of(&cluster);
     cluster.api.kubectl(&["create", "-f", "-"], &definition("widgetolds", "WidgetOld").to_string()).unwrap();

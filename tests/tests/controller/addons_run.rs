@@ -30,7 +30,7 @@ pub fn reasons(cluster: &Cluster) -> String {
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn of_three_one_applies_and_another_goes_on_when_it_is_killed_or_ends() {
+fn one_of_three_services_leads_and_another_takes_over() {
     let cluster = Cluster::start();
     let mut addons = Addons::of(&cluster);
     let nodes = ["cp-1", "cp-2", "cp-3"];
@@ -83,7 +83,7 @@ fn of_three_one_applies_and_another_goes_on_when_it_is_killed_or_ends() {
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn what_is_current_costs_no_list_and_no_object_is_asked_for() {
+fn current_add_ons_cost_no_list_and_no_read_of_objects() {
     let cluster = Cluster::start();
     let mut addons = Addons::of(&cluster);
     addons.put("ours", json!({}), &config_map("ours", "kube-system", "1"));
@@ -118,7 +118,7 @@ fn what_is_current_costs_no_list_and_no_object_is_asked_for() {
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn a_store_that_is_gone_for_a_while_changes_nothing_and_is_told() {
+fn an_outage_of_the_store_changes_nothing_and_is_reported() {
     let cluster = Cluster::start();
     let mut addons = Addons::of(&cluster);
     addons.put("a", json!({}), &config_map("a", "kube-system", "1"));
@@ -147,7 +147,7 @@ fn a_store_that_is_gone_for_a_while_changes_nothing_and_is_told() {
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn one_that_fails_keeps_none_back_and_a_changed_one_does_not_wait() {
+fn a_failing_add_on_delays_no_other_and_a_changed_one_is_applied_immediately() {
     /// The pause after the fourth failure is 40 s.
     const FAILURES: u64 = 4;
     let cluster = Cluster::start();

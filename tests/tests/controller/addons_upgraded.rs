@@ -57,7 +57,7 @@ fn managers(addons: &Addons<'_>, name: &str) -> Vec<(String, String)> {
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn an_add_on_goes_from_kops_1_35_to_1_36_and_1_37_by_the_rules_of_each() {
+fn an_upgrade_of_kops_applies_the_rules_of_each_release() {
     let cluster = Cluster::start();
     let mut addons = Addons::of(&cluster);
     let upgrade = |version: &str| cluster.write(KOPS_VERSION, version);

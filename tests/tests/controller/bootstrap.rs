@@ -183,7 +183,7 @@ pub fn request(key: &KeyPair) -> String {
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn a_machine_bootstraps_and_not_once_more_when_it_is_a_node() {
+fn a_machine_bootstraps_only_until_it_is_a_node() {
     let world = WithSts::start();
     let _controller = world.controller();
     let machine = world.machine(1);
@@ -208,7 +208,7 @@ fn a_machine_bootstraps_and_not_once_more_when_it_is_a_node() {
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn a_controller_that_cannot_serve_machines_is_not_ready_until_it_can() {
+fn a_controller_is_not_ready_while_it_cannot_serve_machines() {
     let world = WithSts::start();
     let taken = TcpListener::bind(world.address).unwrap();
     let controller = world.cluster.controller();

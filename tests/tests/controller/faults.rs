@@ -49,7 +49,7 @@ fn metric(controller: &Controller, name: &str) -> u64 {
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn an_ec2_that_is_slow_or_hangs_keeps_no_known_node_waiting() {
+fn a_slow_or_hanging_ec2_delays_no_known_node() {
     let (cluster, controller) = labelled(1);
     cluster.ec2.set_mood(Mood::Hanging);
     let asked = cluster.ec2.calls().len();
@@ -81,7 +81,7 @@ fn an_ec2_that_is_slow_or_hangs_keeps_no_known_node_waiting() {
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn a_cloud_that_is_down_is_told_of_by_one_event() {
+fn an_outage_of_the_cloud_is_reported_by_one_event() {
     const NEW: usize = 5;
     let (cluster, controller) = labelled(1);
     cluster.ec2.set_mood(Mood::Down);
@@ -125,7 +125,7 @@ fn with_a_slow_etcd_nodes_are_labelled_once_and_the_lease_is_kept() {
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn two_controllers_that_disagree_make_no_storm_of_writes() {
+fn two_disagreeing_controllers_write_at_a_limited_rate() {
     /// Some writes come at once. The others come after pauses of up to one, two and four seconds.
     const WRITES: u64 = 7;
     const LEAST: Duration = Duration::from_secs(5);

@@ -64,7 +64,7 @@ fn nodes_on_gce_get_the_labels_of_their_group() {
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn without_the_store_nodes_on_gce_get_what_their_template_tells() {
+fn without_the_store_nodes_on_gce_get_their_templates_labels() {
     let gce = Gce::start().unwrap();
     let nodes = gce.put_group(CLUSTER, "nodes");
     gce.create_instance(&nodes, "nodes-x1y2");
@@ -80,7 +80,7 @@ fn without_the_store_nodes_on_gce_get_what_their_template_tells() {
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn no_node_on_gce_is_believed_for_what_it_says_of_itself() {
+fn claims_of_nodes_on_gce_are_not_trusted() {
     let gce = Gce::start().unwrap();
     let nodes = gce.put_group(CLUSTER, "nodes");
     let control_plane = gce.put_group(CLUSTER, "control-plane");

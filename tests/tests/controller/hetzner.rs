@@ -8,7 +8,7 @@ use crate::cluster::{CLUSTER, Cluster, GROUP_LABEL, NODE_ROLE, eventually};
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn nodes_on_hetzner_get_the_labels_of_their_group_and_impostors_none() {
+fn only_honest_nodes_on_hetzner_get_the_labels_of_their_group() {
     let hetzner = Hetzner::start().unwrap();
     let server = |group: &str, name: &str, role: &str| {
         let mut server = Server::of_group(CLUSTER, group, name, IpAddr::from([10, 0, 0, 7]));

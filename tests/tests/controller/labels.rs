@@ -25,7 +25,7 @@ fn has(cluster: &Cluster, label: &str, value: Option<&str>) -> bool {
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn a_running_node_follows_what_kops_has_applied_and_not_what_was_edited() {
+fn a_running_node_gets_applied_labels_and_not_edited_ones() {
     let cluster = Cluster::start();
     cluster.ec2.put(&id(1), launched(&[("tier", "web"), ("dropped", "later")]));
     cluster.create_node(&id(1), Some(&id(1)));
@@ -48,7 +48,7 @@ fn a_running_node_follows_what_kops_has_applied_and_not_what_was_edited() {
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn beside_upstream_the_tags_decide_as_they_do_there() {
+fn beside_upstream_the_tags_decide_the_labels() {
     let cluster = Cluster::start();
     cluster.ec2.put(&id(1), launched(&[("tier", "web")]));
     cluster.create_node(&id(1), Some(&id(1)));
@@ -72,7 +72,7 @@ fn beside_upstream_the_tags_decide_as_they_do_there() {
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn a_label_that_another_manager_owns_too_is_left_to_it() {
+fn a_label_that_another_manager_also_owns_stays() {
     let cluster = Cluster::start();
     cluster.ec2.put(&id(1), Instance::of_group(CLUSTER, "nodes"));
     cluster.create_node(&id(1), Some(&id(1)));
@@ -90,7 +90,7 @@ fn a_label_that_another_manager_owns_too_is_left_to_it() {
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn one_label_that_is_none_costs_a_node_neither_its_role_nor_its_other_labels() {
+fn an_invalid_label_does_not_block_the_other_labels() {
     let cluster = Cluster::start();
     cluster.ec2.put(&id(1), launched(&[("tier", "web"), ("team", "data platform")]));
     cluster.create_node(&id(1), Some(&id(1)));
@@ -108,7 +108,7 @@ fn one_label_that_is_none_costs_a_node_neither_its_role_nor_its_other_labels() {
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn an_impostor_that_upstream_believed_loses_its_roles() {
+fn an_impostor_that_upstream_labelled_loses_its_roles() {
     const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
     let cluster = Cluster::start();
     cluster.ec2.put(&id(1), Instance::of_group(CLUSTER, "control-plane"));
@@ -133,7 +133,7 @@ fn an_impostor_that_upstream_believed_loses_its_roles() {
 /// itself, and removes a taint from a Node once it knows that Node.
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn a_node_that_karpenter_started_is_labelled_as_upstream_does_and_keeps_what_is_karpenters() {
+fn a_node_of_karpenter_gets_upstreams_labels_and_keeps_karpenters() {
     let cluster = Cluster::start();
     let instance = launched(&[("tier", "web")]).tagged("karpenter.sh/nodepool", "nodes");
     cluster.ec2.put(&id(1), Instance { lifecycle: "spot".into(), ..instance });

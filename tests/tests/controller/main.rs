@@ -104,7 +104,7 @@ fn nodes_get_the_labels_of_their_group_and_of_no_other() {
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn no_node_is_believed_for_what_it_says_of_itself() {
+fn claims_of_nodes_are_not_trusted() {
     let cluster = Cluster::start();
     let of_other_cluster = nodes().tagged(CLUSTER_TAG, "other.example.com");
     let stopped = Instance { state: "stopped".into(), ..nodes() };
@@ -148,7 +148,7 @@ fn no_node_is_believed_for_what_it_says_of_itself() {
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn faults_pass_by() {
+fn the_controller_recovers_from_faults() {
     let mut cluster = Cluster::start();
     cluster.ec2.set_mood(Mood::Down);
     cluster.ec2.put(&id(1), nodes());
@@ -178,7 +178,7 @@ fn faults_pass_by() {
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn a_leader_that_cannot_renew_because_etcd_hangs_leads_no_more_until_it_does_not() {
+fn a_leader_stops_leading_while_etcd_hangs() {
     let cluster = Cluster::start();
     let controller = cluster.controller();
     let leads = |status: &str| controller.get("/metrics").contains(status);
@@ -195,7 +195,7 @@ fn a_leader_that_cannot_renew_because_etcd_hangs_leads_no_more_until_it_does_not
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn one_of_two_writes_and_the_other_takes_over() {
+fn one_of_two_controllers_writes_and_the_other_takes_over() {
     let cluster = Cluster::start();
     let first = cluster.controller();
     eventually("the first leads", || first.get("/metrics").contains(LEADS));
@@ -217,7 +217,7 @@ fn one_of_two_writes_and_the_other_takes_over() {
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn nothing_is_written_and_no_cloud_asked_when_nothing_changes() {
+fn without_changes_nothing_is_written_and_no_cloud_is_asked() {
     let cluster = Cluster::start();
     for number in 1..=20 {
         cluster.ec2.put(&id(number), nodes());

@@ -74,7 +74,7 @@ impl Drop for Moto {
 
 #[test]
 #[ignore = "starts an API server and moto: tests/controller/run"]
-fn motos_instances_are_told_apart() {
+fn motos_instances_are_identified() {
     let moto = Moto::start();
     let made = moto.make_instances();
     let of = |what: &str| made["ids"][what].as_str().unwrap().to_owned();
@@ -100,7 +100,7 @@ fn motos_instances_are_told_apart() {
 
 #[test]
 #[ignore = "starts an API server and moto: tests/controller/run"]
-fn motos_sts_tells_which_machine_bootstraps() {
+fn motos_sts_identifies_the_machine() {
     let moto = Moto::start();
     let made = moto.make_instances();
     let given = |name: &str| made["credentials"][name].as_str().unwrap().to_owned();

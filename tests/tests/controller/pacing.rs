@@ -233,7 +233,7 @@ fn a_control_plane_gets_a_slot_only_while_all_others_are_ready() {
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn a_slot_that_is_not_renewed_frees_itself_and_none_is_held_for_ever() {
+fn a_slot_expires_without_renewal_and_is_never_held_forever() {
     let scene = Scene::start();
     let _controller = scene.world.controller();
     scene.is_labelled();
@@ -264,7 +264,7 @@ fn a_slot_that_is_not_renewed_frees_itself_and_none_is_held_for_ever() {
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn only_the_kubelet_of_a_node_that_is_there_gets_a_slot_and_trouble_is_no_free_slot() {
+fn only_the_kubelet_of_an_existing_node_gets_a_slot() {
     let scene = Scene::start();
     let _controller = scene.world.controller();
     scene.is_labelled();
@@ -347,7 +347,7 @@ fn a_kubelet_may_cordon_and_drain_its_own_node_and_budgets_are_respected() {
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn a_cordon_that_a_killed_run_has_left_is_taken_back_and_an_operators_is_not() {
+fn only_the_cordon_of_a_killed_run_is_removed() {
     let cluster = Cluster::start();
     let root = |node: &str| {
         cluster.create_node(node, None);

@@ -39,7 +39,7 @@ fn environment(cluster: &Cluster, container: &Value) -> BTreeMap<String, String>
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn the_manifest_has_what_kops_gives_its_own_controller() {
+fn the_manifest_has_the_environment_and_mounts_of_kops_own_controller() {
     let cluster = Cluster::start();
     cluster.ec2.put(&id(1), Instance::of_group(CLUSTER, "nodes"));
     cluster.api.kubectl(&["apply", "--validate=strict", "-f", "-"], MANIFEST).unwrap();

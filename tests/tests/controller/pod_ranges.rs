@@ -68,7 +68,7 @@ fn ranges(cluster: &Cluster, node: &str) -> Value {
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn pods_get_the_prefix_of_their_instance_and_keep_what_they_have() {
+fn nodes_get_the_prefix_of_their_instance_and_keep_existing_ranges() {
     let cluster = Cluster::start();
     configured(&cluster);
     let prefix = |number: usize| format!("2001:db8:0:1:{number}::/80");
@@ -105,7 +105,7 @@ fn pods_get_the_prefix_of_their_instance_and_keep_what_they_have() {
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn pods_on_gce_get_the_external_range_of_their_instance() {
+fn nodes_on_gce_get_the_external_range_of_their_instance() {
     let gce = Gce::start().unwrap();
     let managed = gce.put_group(CLUSTER, "nodes");
     let cluster = Cluster::start_on_gce(&gce);

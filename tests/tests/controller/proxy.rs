@@ -7,7 +7,7 @@ use crate::nodes;
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn through_an_egress_proxy_the_cloud_is_asked_and_the_api_server_is_not() {
+fn only_requests_to_the_cloud_use_the_egress_proxy() {
     let proxy = Proxy::start().unwrap();
     // kOps writes `spec.networking.egressProxy` to /etc/environment like this. Here, EC2 uses plain http, with a name that only the proxy
     // knows.

@@ -53,7 +53,7 @@ fn renew(world: &WithSts, machine: &Principal, shown: &Arc<ClientConfig>) -> (u1
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn a_node_renews_while_it_is_there_and_its_own() {
+fn a_node_renews_only_its_own_certificates_while_it_exists() {
     let world = WithSts::start();
     let controller = world.controller();
     let machine = world.machine(1);

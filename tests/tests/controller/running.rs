@@ -13,7 +13,7 @@ fn cluster_of_one_node() -> Cluster {
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn what_a_kubelet_does_to_its_labels_is_put_back() {
+fn labels_that_a_kubelet_changes_are_restored() {
     let cluster = cluster_of_one_node();
     let kubelet = |arguments: &[&str], input: &str| cluster.api.kubectl_as_kubelet(&id(1), arguments, input);
     let node = Cluster::node_saying(&id(1), &format!("aws:///us-test-1a/{}", id(1))).to_string();
@@ -36,7 +36,7 @@ fn what_a_kubelet_does_to_its_labels_is_put_back() {
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn a_replica_that_has_lost_the_lease_writes_nothing_until_it_has_it_again() {
+fn a_replica_without_the_lease_writes_nothing() {
     let cluster = cluster_of_one_node();
     let controller = cluster.controller();
     let leads = |status: &str| controller.get("/metrics").contains(status);
@@ -68,7 +68,7 @@ fn a_replica_that_has_lost_the_lease_writes_nothing_until_it_has_it_again() {
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn it_runs_as_a_pod() {
+fn the_controller_runs_as_a_pod() {
     let cluster = cluster_of_one_node();
     cluster.create_node(&id(1), Some(&id(1)));
     let said = cluster.once_as_pod();

@@ -42,7 +42,7 @@ pub fn becomes_ready(cluster: &Cluster, controller: &Controller) {
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn a_takeover_is_ready_once_the_name_the_port_and_the_rights_are() {
+fn a_takeover_needs_the_name_the_port_and_the_rights() {
     let world = WithSts::start();
     let cluster = &world.cluster;
     let bootstrap = format!("kops-controller.internal.{CLUSTER}");
@@ -121,7 +121,7 @@ fn a_takeover_is_ready_once_the_name_the_port_and_the_rights_are() {
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn the_page_of_the_installation_alone_gives_all_rights() {
+fn the_installation_page_gives_all_rights() {
     let cluster = Cluster::start_without_rights();
     cluster.configure(Some(&json!({
         "Listen": "127.0.0.1:0", "provider": on_aws(REGION), "pki": {"MaxTimeSkew": 300},
@@ -159,7 +159,7 @@ fn the_page_of_the_installation_alone_gives_all_rights() {
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn an_api_server_that_is_gone_leaves_it_unknown() {
+fn without_an_api_server_the_state_is_unknown() {
     let mut cluster = Cluster::start();
     cluster.api.kill_api_server();
     let (code, said) = cluster.check_takeover(&["--health", "127.0.0.1:1"]);
@@ -227,7 +227,7 @@ impl Way<'_> {
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn dns_controllers_record_is_whole_at_every_step_there_and_back() {
+fn dns_controllers_record_is_complete_at_every_step_there_and_back() {
     let world = WithSts::start();
     let name = format!("kops-controller.internal.{CLUSTER}");
     let way = Way { cluster: &world.cluster, name: name.clone() };

@@ -10,7 +10,7 @@ use crate::nodes;
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn what_is_left_to_upstream_leaves_it_the_port_and_the_lease() {
+fn upstream_keeps_the_port_and_the_lease_if_work_is_unsupported() {
     let world = WithSts::start();
     let cluster = &world.cluster;
     cluster.ec2.put(&id(1), nodes());
