@@ -57,9 +57,9 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Identifies the observed machine: by its name in the cloud, or else by its host name. The text also says whether the
-    /// machine is only prepared for a warm pool. A state that was applied to one machine does not count for another: an image may
-    /// be made from a node's disk.
+    /// Identifies the observed machine by its name in the cloud, or else by its host name. The text also says whether the machine
+    /// is only prepared for a warm pool. The agent compares it with its record, because an image may be made from a node's disk:
+    /// the record of one machine does not apply to another.
     pub fn machine(&self) -> String {
         let CloudFacts { aws, gce, hetzner, openstack: _, azure, digital_ocean: _, linode, scaleway: _ } =
             &self.cloud;

@@ -1,6 +1,5 @@
-//! Warnings about fields of a user's file that have no effect, or that are deprecated: misspelled fields,
-//! fields that kOps dropped, and deprecated fields. kOps says nothing about them; `kops-agent config check`
-//! reports them.
+//! Warnings about fields of a user's file that have no effect or are deprecated: misspelled fields, fields that
+//! kOps dropped, and deprecated fields. kOps ignores them silently; `kops-agent config check` reports them.
 
 use std::fmt;
 
@@ -74,7 +73,7 @@ const KNOWN: &[(&str, &str)] = &[
     ("spec.topology.bastion.idleTimeoutSeconds", "is unused; remove it"),
 ];
 
-/// The warnings about a document. `ignored` has the fields that the agent does not read.
+/// The warnings about a document. `ignored` lists the fields that the agent does not read.
 pub(super) fn warnings(document: &Value, ignored: Vec<String>) -> Vec<FieldWarning> {
     let mut found: Vec<FieldWarning> = ignored
         .into_iter()

@@ -147,7 +147,7 @@ pub struct GceVerifierOptions {
     pub region: String,
     /// The cluster's name, as it is in the machines' metadata.
     pub cluster_name: String,
-    /// By how many seconds a machine's clock may differ.
+    /// The maximum difference of a machine's clock, in seconds.
     #[serde(rename = "MaxTimeSkew")]
     pub max_time_skew: i64,
 }
@@ -157,7 +157,7 @@ pub struct GceVerifierOptions {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PkiOptions {
-    /// By how many seconds a machine's clock may differ. Zero means 300.
+    /// The maximum difference of a machine's clock, in seconds. Zero means 300.
     #[serde(rename = "MaxTimeSkew")]
     pub max_time_skew: i64,
 }

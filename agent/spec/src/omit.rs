@@ -1,4 +1,4 @@
-//! Decides which fields are left out of our output: the fields that kOps leaves out.
+//! Decides which empty fields the output leaves out, as kOps does.
 
 /// Whether Go's `omitempty` drops this value: `None`, zero, false, and empty strings, lists and maps. Go
 /// never drops a struct that is not a pointer, so a field with a struct type and without `Option` must not

@@ -103,7 +103,7 @@ impl<'a> Respelling<'a> {
 
     /// The fields under `spec` that `T` does not know, as the user's file spells them.
     pub(crate) fn ignored<T: serde::de::DeserializeOwned>(&self) -> Vec<String> {
-        // A mapping from which moves have taken everything is not a field of the user any more.
+        // Moves may leave an empty mapping behind. The user did not write it, so it is not reported.
         let is_emptied = |field: &String| self.get(field).is_some_and(is_hollow);
         super::yaml::ignored_fields::<T>(&self.document)
             .iter()

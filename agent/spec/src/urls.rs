@@ -15,7 +15,7 @@ pub fn shown_url(url: &str) -> String {
 }
 
 /// The hash of a download, if it has one, and its URLs. The input is an entry of nodeupconfig.yaml's `Assets`:
-/// `sha256@url[,mirror…]`. A URL with a login has an `@`, too.
+/// `sha256@url[,mirror…]`. An `@` may also be part of a login in a URL.
 pub fn hash_and_urls(entry: &str) -> (Option<&str>, &str) {
     match entry.split_once('@') {
         Some((hash, urls)) if !hash.contains("://") => (Some(hash), urls),

@@ -13,7 +13,7 @@ use thiserror::Error;
 use super::error::SpecError;
 use super::go_value::{self, Misfit, kind};
 
-/// Why a text is not read: it is not YAML of the expected type, or costs too much to read.
+/// Why a text is rejected: it is not YAML of the expected type, or it costs too much to read.
 #[derive(Debug, Error)]
 #[error(transparent)]
 pub struct YamlError(#[from] Problem);
@@ -70,7 +70,7 @@ pub fn parse_yaml<T: DeserializeOwned>(text: &[u8], source_file: &str) -> Result
 pub fn parse_document(text: &[u8], source_file: &str) -> Result<Value, SpecError> {
     let document: Value = from_slice(text).map_err(|YamlError(problem)| {
         let problem = match problem {
-            Problem::TooCostly(problem) => format!("{problem}; no file of kOps or Kubernetes is like that"),
+            Problem::TooCostly(problem) => format!("{problem}, unlike any file of kOps or Kubernetes"),
             Problem::Yaml(error) => format!("it is not YAML: {error}"),
         };
         SpecError::of_file(source_file, problem)
@@ -168,8 +168,8 @@ mod tests {
         let deep = "{a: ".repeat(20_000);
         assert_eq!(
             problem(&deep),
-            "cannot read s3://bucket/cluster/file: its lists and mappings nest deeper than 100 levels; no file of kOps or \
-             Kubernetes is like that"
+            "cannot read s3://bucket/cluster/file: its lists and mappings nest deeper than 100 levels, unlike any file of \
+            kOps or Kubernetes"
         );
         let documents = |text: &str| documents::<Value>(text).collect::<Result<Vec<_>, _>>();
         assert_eq!(documents("a: 1\n---\nb: 2\n").unwrap().len(), 2);

@@ -1,4 +1,4 @@
-//! Both versions give the same Cluster, and errors spell fields as the file does.
+//! Tests that both API versions give the same Cluster, and that errors spell fields as the file does.
 
 #![allow(clippy::unwrap_used)]
 

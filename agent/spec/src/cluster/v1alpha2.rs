@@ -91,7 +91,7 @@ fn moves_of_cloud(provider: CloudProvider) -> &'static [Move] {
 }
 
 const AWS: &[Move] = &[
-    // The field can only be true, so it tells nothing.
+    // The only accepted value is true, so the field has no effect.
     dropped("spec.cloudConfig.awsEBSCSIDriver.enabled"),
     moved("spec.cloudConfig.awsEBSCSIDriver", "spec.cloudProvider.aws.ebsCSIDriver"),
     moved(

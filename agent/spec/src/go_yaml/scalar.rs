@@ -37,13 +37,13 @@ pub(super) fn key_style(text: &str) -> Style {
     }
 }
 
-/// A character that is written only as an escape. It is not printable in YAML 1.1, or it is a line break in
-/// YAML 1.1 and not in YAML 1.2.
+/// Whether a character must be escaped: it is not printable in YAML 1.1, or it is a line break in YAML 1.1 but
+/// not in YAML 1.2.
 fn is_foreign(c: char) -> bool {
     c != '\n' && (!is_printable(c) || matches!(c, '\u{2028}' | '\u{2029}'))
 }
 
-/// To Go's emitter, no character outside the basic plane is printable.
+/// Whether Go's emitter treats a character as printable. It escapes every character outside the basic plane.
 pub(super) fn is_printable(c: char) -> bool {
     matches!(c, ' '..='~' | '\u{a0}'..='\u{fffd}') && c != '\u{feff}'
 }

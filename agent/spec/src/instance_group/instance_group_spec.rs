@@ -20,7 +20,7 @@ use crate::scalars::Quantity;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct InstanceGroupSpec {
-    /// The manager that starts and ends the machines: `CloudGroup` or `Karpenter`.
+    /// The manager that starts and terminates the machines: `CloudGroup` or `Karpenter`.
     pub manager: String,
     #[serde_with(skip_apply)]
     pub role: InstanceGroupRole,
@@ -60,7 +60,7 @@ pub struct InstanceGroupSpec {
     pub file_assets: Vec<FileAssetSpec>,
     /// Whether hardware is shared: `default` or `dedicated` (AWS).
     pub tenancy: String,
-    /// Changes to the cluster's kubelet settings.
+    /// Kubelet settings that override the cluster's.
     pub kubelet: Option<KubeletConfigSpec>,
     pub taints: Vec<String>,
     /// Several types in one group (AWS).
@@ -93,7 +93,7 @@ pub struct InstanceGroupSpec {
     pub update_policy: Option<String>,
     /// Machines that are started before they are needed (AWS).
     pub warm_pool: Option<WarmPoolSpec>,
-    /// Changes to the cluster's containerd settings.
+    /// containerd settings that override the cluster's.
     pub containerd: Option<ContainerdConfig>,
     pub packages: Vec<String>,
     pub guest_accelerators: Vec<AcceleratorConfig>,

@@ -1,4 +1,4 @@
-//! Which keys are trusted, in which order, and that private ones stay private.
+//! Tests of trusted keys, of their order, and of hidden private keys.
 
 #![allow(clippy::unwrap_used)]
 

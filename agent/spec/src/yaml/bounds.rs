@@ -27,7 +27,7 @@ const MOST_TIMES: usize = 16;
 /// The memory in bytes that every value may take, even if its text is short.
 const SMALL: usize = 256 << 10;
 
-/// Why a text is not read.
+/// Why a text costs too much to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TooCostly {
     Long,
@@ -60,13 +60,13 @@ pub(super) fn check(text: &[u8]) -> Result<(), TooCostly> {
         return Err(TooCostly::Long);
     }
     Scanner::of(text).scan()?;
-    // A text without an alias does not expand.
+    // Only a text with aliases can expand. An alias begins with `*`.
     if !text.contains(&b'*') {
         return Ok(());
     }
     let left = Cell::new((text.len() * MOST_TIMES).max(SMALL));
     for document in serde_yaml::Deserializer::from_slice(text) {
-        // Reading the text reports every other error.
+        // All other errors are ignored here: the later read of the text reports them.
         let counted = Counted(&left).deserialize(document);
         if counted.is_err() {
             break;
@@ -219,8 +219,7 @@ mod tests {
     ];
 
     proptest! {
-        /// After any beginning, the scanner finds nesting that is too deep for the reader. It refuses no text that the reader
-        /// reads.
+        /// After any beginning, the scanner finds nesting that is too deep for libyaml. It rejects no text that libyaml reads.
         #[test]
         fn the_scanner_finds_the_depth_that_libyaml_finds(
             pieces in proptest::collection::vec(proptest::sample::select(&PIECES[..]), 0..14),

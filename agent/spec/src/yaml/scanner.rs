@@ -7,7 +7,7 @@ use super::bounds::{DEEPEST, MOST_DIRECTIVES, TooCostly};
 pub(super) struct Scanner<'a> {
     text: &'a [u8],
     at: usize,
-    /// In characters, as libyaml counts.
+    /// The current column, in characters, as libyaml counts.
     column: usize,
     flow: usize,
     directives: usize,
