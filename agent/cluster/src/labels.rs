@@ -36,7 +36,7 @@ pub const OF_ANY_CONTROL_PLANE: [&str; 3] = [
 
 /// Prefixes of the labels that only the controller decides. Operators use these labels to separate trusted workloads from others.
 ///
-/// The admission plugin NodeRestriction keeps a kubelet from setting these labels. But a kubelet can still become a second owner of one: an
+/// The admission plugin NodeRestriction forbids a kubelet to set these labels. But a kubelet can still become a second owner of a label: an
 /// apply that changes nothing is allowed, under any manager's name. So a second owner does not protect such a label from removal.
 const DECIDED_HERE: [&str; 3] =
     ["node-role.kubernetes.io/", "kops.k8s.io/", "node-restriction.kubernetes.io/"];

@@ -67,7 +67,9 @@ pub fn print_report(report: &Report, output: Output) -> Result<u8> {
             let mut text: String = report.kept.iter().map(|kept| text::keeping(kept) + "\n").collect();
             let is_unmended = report.kept.iter().any(|kept| kept.keeping == Keeping::Unmended);
             match report.applied.is_empty() {
-                true if is_unmended => text.push_str("Nothing that can be done now.\n"),
+                true if is_unmended => {
+                    text.push_str("Nothing to do now: the problems above cannot be repaired yet.\n");
+                }
                 true => text.push_str("Nothing to do: this node is as it should be.\n"),
                 false => writeln!(text, "{}", text::applied(&report.summary))?,
             }

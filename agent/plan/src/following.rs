@@ -1,8 +1,8 @@
 //! Following: a node takes the current configuration of its group without a new machine.
 //!
-//! User-data pins a machine to one configuration by its hash, and to the authorities of that day. User-data of a running
-//! machine does not change. So a node that follows keeps a boot config of its own, which replaces the one of its
-//! user-data from then on, also after a reboot. New user-data ends that.
+//! User-data pins a machine to one configuration by its hash, and to the authorities at that time. The user-data of a
+//! running machine does not change. So a node that follows stores its own boot config, which replaces the boot config of
+//! the user-data, also after a reboot. New user-data ends this.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -10,26 +10,26 @@ use thiserror::Error;
 use kops_agent_spec::BootConfig;
 use kops_agent_spec::digest::sha256_hex;
 
-/// How many earlier configurations a node remembers. A cluster changes a few times a week, so this is about a year.
+/// The maximum number of earlier configurations that a node remembers: about a year's, at a few changes a week.
 const MOST_PAST: usize = 256;
 
 const END: &str = "-----END CERTIFICATE-----";
 
-/// Which configuration of its group a run takes.
+/// The configuration of the group that a run takes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Follow {
-    /// The one that the node follows already, or else the one that its user-data pins.
+    /// The configuration that the node follows already, or else the one that its user-data pins.
     #[default]
     Stay,
-    /// The group's current one, unless the node has left it before.
+    /// The group's current configuration, unless the node has left it before.
     Newest,
-    /// The group's current one, if it has this hash.
+    /// The group's current configuration, if it has this hash.
     To {
         hash: String,
-        /// Whether it may be one that the node has left before.
+        /// Whether the node may return to a configuration that it has left before.
         may_go_back: bool,
     },
-    /// The one that the user-data pins.
+    /// The configuration that the user-data pins.
     UserData,
 }
 
@@ -39,11 +39,11 @@ pub enum Follow {
 pub struct Followed {
     /// The boot config of the user-data. A machine with other user-data does not use `boot`.
     pub user_data: BootConfig,
-    /// The boot config that replaces it.
+    /// The boot config that replaces the user-data's.
     pub boot: BootConfig,
     /// The hashes of the configurations that this node has left, the oldest first.
     pub past: Vec<String>,
-    /// Digests of the certificates of authorities that this node trusted once and does not trust now.
+    /// Digests of the authorities that this node trusted earlier and no longer trusts.
     #[serde(default)]
     pub dropped: Vec<String>,
 }
@@ -86,15 +86,15 @@ pub enum NotFollowed {
 }
 
 impl Follow {
-    /// Whether the group's current configuration is asked for.
+    /// Whether the run requests the group's current configuration.
     pub fn asks_for_current(&self) -> bool {
         matches!(self, Follow::Newest | Follow::To { .. })
     }
 }
 
 impl Followed {
-    /// The boot config in effect: `followed`'s if this run stays with it and it replaces this user-data, or else the
-    /// user-data's.
+    /// The boot config in effect: `followed.boot`, if it belongs to this user-data and the run does not return to the
+    /// user-data. Otherwise the user-data's.
     pub fn in_effect<'a>(
         followed: Option<&'a Followed>,
         user_data: &'a BootConfig,
@@ -112,8 +112,8 @@ impl Followed {
         (pinned != self.boot.nodeup_config_hash).then_some(pinned)
     }
 
-    /// Whether this state was made with the same user-data. Compares only fields that each version of the state has: a
-    /// later agent may read more fields of the user-data.
+    /// Whether this state belongs to the same user-data. It compares only fields that every version of the state has,
+    /// because a later agent may read more fields of the user-data.
     fn is_of(&self, user_data: &BootConfig) -> bool {
         let known = |boot: &BootConfig| {
             let addresses = (boot.api_server_ips.clone(), boot.etcd_ips.clone());
@@ -128,10 +128,10 @@ impl Followed {
         known(&self.user_data) == known(user_data)
     }
 
-    /// The state after this run, which has taken `boot` in the place of the boot config in effect.
+    /// The state after this run, if `boot` replaces the boot config in effect.
     ///
     /// # Errors
-    /// The node may not take it.
+    /// If the node may not take `boot`.
     pub fn after(
         followed: Option<&Followed>,
         user_data: &BootConfig,
@@ -177,7 +177,7 @@ impl Followed {
     }
 }
 
-/// The fields that say which node a boot config is for, each with its value.
+/// The fields that identify the node of a boot config, each with its value.
 fn names(boot: &BootConfig) -> [(&'static str, String); 4] {
     [
         ("ClusterName", boot.cluster_name.clone()),

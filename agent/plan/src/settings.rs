@@ -1,4 +1,4 @@
-//! Settings that a node leaves to the default of the program.
+//! Finds the program whose default applies to a setting that the node does not set.
 
 use std::iter::once;
 
@@ -9,8 +9,8 @@ use kops_agent_spec::{
 
 use crate::resolve::NodeConfig;
 
-/// The answer for a flag (`--max-pods`) or field (`maxPods`) that is not set: the programs of this node that know it. `None` if no program
-/// knows it.
+/// A sentence for a flag (`--max-pods`) or field (`maxPods`) that is not set, with the programs of this node that have it. `None` if no
+/// program has it.
 pub fn not_set(question: &str, node: &NodeConfig) -> Option<String> {
     let kubelet = once(("kubelet", field_names::<KubeletConfigSpec>()));
     let proxy = node.kube_proxy.as_ref().map(|_| ("kube-proxy", field_names::<KubeProxyConfig>()));

@@ -33,7 +33,7 @@ pub fn mounted_paths(manifest: &str) -> Vec<String> {
 pub enum Rank {
     /// etcd changes first: the API server needs it.
     Etcd,
-    /// All other pods are clients of the API server, and must not be newer than it (Kubernetes' version skew policy).
+    /// The API server changes before all other pods. They are its clients, and must not be newer than it (Kubernetes' version skew policy).
     ApiServer,
     Other,
 }

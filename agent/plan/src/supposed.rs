@@ -118,7 +118,8 @@ pub fn merged(told: &[(Facts, Problems)]) -> Problems {
 /// How a problem names the distribution of its machine.
 const DISTRIBUTION: &str = "this distribution";
 
-/// The text of a problem or warning, with the machines that have it. If all have it, only a text about their distribution names it.
+/// The text of a problem or warning, followed by the machines that have it. If all machines have it, only their distributions follow, and
+/// only after the words `this distribution`.
 fn with_names<'a>(
     problem: &Problem,
     told: impl Iterator<Item = &'a (Facts, Problems)>,

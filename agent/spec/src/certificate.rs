@@ -27,7 +27,7 @@ pub enum CertificateType {
 pub struct Subject {
     /// The user or host that the certificate identifies.
     pub common_name: String,
-    /// The groups of that user.
+    /// The user's groups.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub organization: Vec<String>,
 }
@@ -38,7 +38,7 @@ pub struct Subject {
 pub struct Certificate {
     /// The name that files use, and, for [`Issuer::Bootstrap`], the name in the bootstrap protocol.
     pub name: String,
-    /// The keyset that signs it (`kubernetes-ca`).
+    /// The keyset that signs the certificate, such as `kubernetes-ca`.
     pub signer: String,
     /// The id of the signing item in that keyset; empty if the bootstrap server chooses.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -46,7 +46,7 @@ pub struct Certificate {
     #[serde(rename = "type")]
     pub certificate_type: CertificateType,
     pub subject: Subject,
-    /// Names and addresses it is valid for.
+    /// Names and addresses that the certificate is valid for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sans: Vec<String>,
     pub issuer: Issuer,

@@ -41,7 +41,7 @@ pub(crate) enum NoKubeEnv {
 /// The beginnings of the lines with the URLs of nodeup, in kOps' boot script and in `packaging/cloud-init/user-data`.
 const URL_LINES: [&str; 4] = ["NODEUP_URL_AMD64=", "NODEUP_URL_ARM64=", "agent_amd64=", "agent_arm64="];
 
-/// The URLs from which this user-data downloads nodeup. Empty if the user-data has no lines of [`URL_LINES`].
+/// The URLs from which this user-data downloads nodeup. Empty if the user-data names no URL of nodeup.
 pub fn nodeup_urls(user_data: &[u8]) -> Vec<String> {
     let Ok(user_data) = unpacked(user_data) else { return Vec::new() };
     let text = String::from_utf8_lossy(&user_data);

@@ -18,8 +18,8 @@ use kops_agent_spec::omit::is_zero;
 /// The only version.
 pub const API_VERSION: &str = "bootstrap.kops.k8s.io/v1alpha1";
 
-/// The maximum number of certificates, and of key pairs, in a request. kOps' nodes name at most six. A request stays in memory while it
-/// waits for its turn, and thousands of strangers' requests may wait.
+/// The maximum number of certificates, and of key pairs, in a request. kOps' nodes name at most six. The limit bounds memory, because
+/// thousands of unverified requests may wait at a time.
 const MOST_NAMED: usize = 32;
 
 /// A machine's request.

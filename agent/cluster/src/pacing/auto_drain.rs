@@ -1,5 +1,5 @@
-//! The rule `auto` for drains: a minor upgrade of kubelet or a major upgrade of containerd drains the node, and no other
-//! change does. Going back counts like an upgrade.
+//! The rule `auto` for drains: only a minor upgrade of kubelet or a major upgrade of containerd drains the node. A downgrade
+//! counts like an upgrade.
 
 use serde::{Deserialize, Serialize};
 

@@ -20,7 +20,7 @@ const MIRROR: &str = "kubernetes.io/config.mirror";
 pub struct Cordon {
     /// Whether the Node is unschedulable.
     pub is_cordoned: bool,
-    /// Whether a run has cordoned it.
+    /// Whether a run has cordoned the Node.
     pub is_of_a_run: bool,
     resource_version: Value,
 }
@@ -60,11 +60,11 @@ impl Cordon {
 pub struct Leaving {
     pub namespace: String,
     pub name: String,
-    /// Its UID. A new pod of the same name has another one.
+    /// The pod's UID. A new pod of the same name has another UID.
     pub uid: String,
-    /// Whether it has no controller that replaces it.
+    /// Whether the pod has no controller that would replace it.
     pub is_bare: bool,
-    /// Whether it is already terminating.
+    /// Whether the pod is already terminating.
     pub is_ending: bool,
 }
 

@@ -82,7 +82,7 @@ pub struct SlotHolder {
 #[serde(default, rename_all = "camelCase")]
 pub struct NotReady {
     pub node: String,
-    /// Since when and why it is not Ready, from the Node's condition.
+    /// Since when and why the Node is not Ready, from its condition.
     pub why: String,
 }
 

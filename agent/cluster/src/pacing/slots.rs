@@ -21,17 +21,17 @@ pub const REST_SECONDS: i64 = 60 * 60;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Slot {
     pub number: u32,
-    /// The Node that holds it; empty if no Node does.
+    /// The Node that holds the slot; empty if the slot is free.
     pub holder: String,
-    /// The last Node that held it.
+    /// The last Node that held the slot.
     pub last_holder: String,
-    /// When the last holder acquired it.
+    /// When the last holder acquired the slot.
     pub acquired: i64,
-    /// When it was last renewed or released.
+    /// When the slot was last renewed or released.
     pub renewed: i64,
     /// For how many seconds the last holder had held slots when it acquired this one.
     pub held_before: i64,
-    /// Whether it was not renewed within its duration.
+    /// Whether the slot was not renewed within its duration.
     pub has_expired: bool,
 }
 

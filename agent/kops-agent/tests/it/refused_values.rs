@@ -183,7 +183,7 @@ fn a_machine_that_can_run_more_pods_by_prefixes_is_told_by_every_command() {
     machine.cluster.edit("cluster-completed.spec", "    cni: {}\n", cni).unwrap();
     let problem = "spec.kubelet.maxPods: is not set, but ENABLE_PREFIX_DELEGATION is true";
     assert_found(&machine, NODES, 0, problem);
-    let number = "Amazon's number for m7g.large is 110; set spec.kubelet.maxPods: 110 in the instance group";
+    let number = "Amazon recommends 110 for m7g.large; set spec.kubelet.maxPods: 110 in the instance group";
     assert!(check_group(&machine, NODES).stdout.contains(number));
     machine.run("converge", &[]).with(0, &[problem, number]);
     edit_group(&machine, NODES, "kubelet: {maxPods: 250}");

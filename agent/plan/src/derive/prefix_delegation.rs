@@ -1,5 +1,5 @@
-//! Checks `maxPods` if the Amazon VPC CNI assigns pod addresses from prefixes. kOps computes `maxPods` as if each pod needed an address of
-//! its own (nodeup/pkg/model/kubelet.go). Such a node can run more pods than that.
+//! Warns of a too low `maxPods` if the Amazon VPC CNI assigns pod addresses from prefixes. kOps computes `maxPods` as if each address
+//! served one pod (nodeup/pkg/model/kubelet.go). With prefixes, a node can run more pods, and Amazon recommends a higher `maxPods`.
 
 use kops_agent_spec::InstanceGroupSpec;
 
@@ -9,13 +9,13 @@ use crate::supposed::instance_types;
 
 /// The CNI's environment variable that enables prefixes (github.com/aws/amazon-vpc-cni-k8s, README.md).
 const SWITCH: &str = "ENABLE_PREFIX_DELEGATION";
-/// Amazon's number for instance types with at most 30 vCPUs, and for all others (`max-pods-calculator.sh` of
+/// Amazon's recommended `maxPods` for instance types with at most 30 vCPUs, and for all others (`max-pods-calculator.sh` of
 /// github.com/awslabs/amazon-eks-ami).
-const OF_FEW_CPUS: u32 = 110;
-const OF_MANY_CPUS: u32 = 250;
+const MAX_PODS_OF_FEW_CPUS: u32 = 110;
+const MAX_PODS_OF_MANY_CPUS: u32 = 250;
 /// The first size in `xlarge` with more than 30 vCPUs. A size of N has 4 N vCPUs (docs.aws.amazon.com/ec2/latest/instancetypes).
 const MANY_CPUS: u32 = 8;
-/// Families whose number does not follow from the name: not on Nitro, so without prefixes, or with other vCPUs.
+/// Families without a rule here: they are not on Nitro, so they have no prefixes, or the size does not give their vCPUs.
 const UNKNOWN: [&str; 28] = [
     "c1", "c3", "c4", "cc2", "cr1", "d2", "f1", "g2", "g3", "g3s", "h1", "hi1", "hpc6a", "hpc7a", "hs1",
     "i2", "i3", "m1", "m2", "m3", "m4", "p2", "p3", "r3", "r4", "t1", "t2", "x1",
@@ -26,48 +26,49 @@ pub(super) fn check(inputs: &Inputs<'_>, problems: &mut Problems) {
     let Some(cni) = &inputs.cluster.spec.networking.amazon_vpc else { return };
     let is_on = cni.env.iter().any(|variable| variable.name == SWITCH && variable.value == "true");
     if is_on && kubelet::kubelet_config(inputs).max_pods.is_none() {
-        let amazons = match of_group(&inputs.instance_group.spec) {
+        let advice = match recommended_for_group(&inputs.instance_group.spec) {
             Some((types, most)) => format!(
-                "Amazon's number for {types} is {most}; set spec.kubelet.maxPods: {most} in the instance group"
+                "Amazon recommends {most} for {types}; set spec.kubelet.maxPods: {most} in the instance group"
             ),
             None => format!(
-                "Amazon recommends at most {OF_FEW_CPUS} for instance types with up to 30 vCPUs, and {OF_MANY_CPUS} for all others; set it \
-                 in the instance group"
+                "Amazon recommends at most {MAX_PODS_OF_FEW_CPUS} for instance types with up to 30 vCPUs, and \
+                 {MAX_PODS_OF_MANY_CPUS} for all others; set it in the instance group"
             ),
         };
         problems.warn(
             "spec.kubelet.maxPods",
             format!(
-                "is not set, but {SWITCH} is true: kOps computes it from one address per pod, and uses at most 110. {amazons}"
+                "is not set, but {SWITCH} is true: kOps computes it from one address per pod, and uses at most 110. {advice}"
             ),
         );
     }
 }
 
-/// The instance types of a group, and Amazon's number for the smallest of them. `None` if one is unknown.
-fn of_group(group: &InstanceGroupSpec) -> Option<(String, u32)> {
+/// The instance types of a group, and the `maxPods` that Amazon recommends for the smallest of them. `None` if a type is unknown.
+fn recommended_for_group(group: &InstanceGroupSpec) -> Option<(String, u32)> {
     let types = instance_types(group)?;
-    let numbers: Option<Vec<u32>> = types.iter().map(|name| of_type(name)).collect();
+    let numbers: Option<Vec<u32>> = types.iter().map(|name| recommended_for_type(name)).collect();
     Some((types.join(", "), numbers?.into_iter().min()?))
 }
 
-/// Amazon's number for an instance type: the addresses of its prefixes, capped by its vCPUs. From size `large` on, only the cap counts.
-fn of_type(name: &str) -> Option<u32> {
+/// The `maxPods` that Amazon recommends for an instance type: the addresses of its prefixes, capped by its vCPUs. From size `large` on,
+/// only the cap counts.
+fn recommended_for_type(name: &str) -> Option<u32> {
     let (family, size) = name.split_once('.').filter(|(family, _)| !UNKNOWN.contains(family))?;
     let of_xlarge = |number: &str| {
         let number: u32 = if number.is_empty() { 1 } else { number.parse().ok()? };
-        Some(if number < MANY_CPUS { OF_FEW_CPUS } else { OF_MANY_CPUS })
+        Some(if number < MANY_CPUS { MAX_PODS_OF_FEW_CPUS } else { MAX_PODS_OF_MANY_CPUS })
     };
     let is_burstable = family.starts_with('t');
     match size {
-        "nano" | "micro" if is_burstable => Some(of_prefixes(2, 2)),
-        "small" if family == "t3a" => Some(of_prefixes(2, 4)),
-        "small" | "medium" if is_burstable => Some(OF_FEW_CPUS),
-        "medium" => Some(of_prefixes(2, 4)),
-        "large" => Some(OF_FEW_CPUS),
+        "nano" | "micro" if is_burstable => Some(pods_of_prefixes(2, 2)),
+        "small" if family == "t3a" => Some(pods_of_prefixes(2, 4)),
+        "small" | "medium" if is_burstable => Some(MAX_PODS_OF_FEW_CPUS),
+        "medium" => Some(pods_of_prefixes(2, 4)),
+        "large" => Some(MAX_PODS_OF_FEW_CPUS),
         "metal" if family.starts_with("mac") => None,
-        "metal" if family == "a1" => Some(OF_FEW_CPUS),
-        "metal" => Some(OF_MANY_CPUS),
+        "metal" if family == "a1" => Some(MAX_PODS_OF_FEW_CPUS),
+        "metal" => Some(MAX_PODS_OF_MANY_CPUS),
         _ => match size.strip_prefix("metal-") {
             Some(size) => of_xlarge(size.strip_suffix("xl")?),
             None => of_xlarge(size.strip_suffix("xlarge")?),
@@ -76,8 +77,8 @@ fn of_type(name: &str) -> Option<u32> {
 }
 
 /// The pods that prefixes of 16 addresses allow: each interface has its own address, and two pods use the node's network.
-fn of_prefixes(interfaces: u32, addresses: u32) -> u32 {
-    (interfaces * (addresses - 1) * 16 + 2).min(OF_FEW_CPUS)
+fn pods_of_prefixes(interfaces: u32, addresses: u32) -> u32 {
+    (interfaces * (addresses - 1) * 16 + 2).min(MAX_PODS_OF_FEW_CPUS)
 }
 
 #[cfg(test)]
@@ -117,7 +118,7 @@ mod tests {
     fn the_smallest_instance_type_of_the_group_decides() {
         let of = |group: &str| told(&with("true"), &format!("role: Node, {group}")).concat();
         for (group, part) in [
-            ("machineType: m7g.large", "Amazon's number for m7g.large is 110; set spec.kubelet.maxPods: 110"),
+            ("machineType: m7g.large", "Amazon recommends 110 for m7g.large; set spec.kubelet.maxPods: 110"),
             ("machineType: 'm5.8xlarge,m5.16xlarge'", "number for m5.8xlarge, m5.16xlarge is 250"),
             (
                 "machineType: m5.8xlarge, mixedInstancesPolicy: {instances: [m5.8xlarge, m7g.medium]}",
@@ -151,7 +152,7 @@ mod tests {
             ("m5", None),
             ("m5.huge", None),
         ] {
-            assert_eq!(of_type(name), most, "{name}");
+            assert_eq!(recommended_for_type(name), most, "{name}");
         }
     }
 }

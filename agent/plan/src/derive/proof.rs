@@ -1,14 +1,13 @@
 //! Possible reasons why a derived configuration differs from the one that `NodeupConfigHash` in the user-data pins, for the error message.
 //!
-//! kOps' output depends on the store, and on a few values from other places (`../shared/design/cluster-spec-mode.md`, section 8). Each of
-//! these values is a [`Reason`].
+//! kOps' output depends on the store, and on a few values from other places. Each of these values is a [`Reason`].
 
 use super::Inputs;
 use super::differences::FieldDifference;
 use kops_agent_spec::NodeupConfig;
 use kops_agent_spec::urls::{hash_and_urls, shown_url};
 
-/// A value that kOps knew and the store does not contain.
+/// A value that kOps used and that the store does not contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
     /// Addresses of load balancers. Only the cloud knows them.

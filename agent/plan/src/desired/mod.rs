@@ -115,7 +115,7 @@ pub fn desired_with(node: &NodeConfig, services: Services<'_>) -> Result<Desired
     kube_apiserver::add(node, published, &mut state);
     kops_channels::add(node, applied_by, &mut state);
     protokube::add(node, applied_by, &mut state);
-    add_what_kops_has(node, &mut state);
+    add_kops_components(node, &mut state);
     if let Some(service) = services.controller {
         controller_service::add(node, service, &mut state);
     }
@@ -133,7 +133,7 @@ pub fn desired_with(node: &NodeConfig, services: Services<'_>) -> Result<Desired
 }
 
 /// Adds kOps' own components, except those that kops-agent's services change.
-fn add_what_kops_has(node: &NodeConfig, state: &mut DesiredState) {
+fn add_kops_components(node: &NodeConfig, state: &mut DesiredState) {
     for add in [
         cloud_config::add,
         container_os_directories::add,

@@ -5,8 +5,8 @@ use crate::resolve::NodeConfig;
 use super::paths::PACKAGED_PROGRAM;
 
 const SERVICE: &str = "[Service]\n";
-/// kOps sets this variable for its own system components (`BuildSystemComponentEnvVars` in
-/// util/pkg/env/standard.go).
+/// The line that turns off the verification of OpenStack's certificates. kOps sets this variable for its own components
+/// (`BuildSystemComponentEnvVars` in util/pkg/env/standard.go).
 const ANY_CERTIFICATE_OF_OPENSTACK: &str = "Environment=KOPS_OS_TLS_INSECURE_SKIP_VERIFY=true\n";
 
 /// The text of a packaged unit, adapted to this node and to the path of this program.

@@ -30,8 +30,7 @@ pub struct Upkeep {
 }
 
 impl Upkeep {
-    /// The timers and their services. They depend on nothing that a run has to find out, so a first run that fails has
-    /// placed them.
+    /// The timers and their services. They need no result of a run, so they exist even if the first run fails.
     pub fn timers(&self) -> DesiredState {
         let mut state = DesiredState::default();
         for [(service, text), (timer, timer_text)] in SERVICES {

@@ -37,7 +37,7 @@ pub struct Times {
     pub unread: BTreeSet<ResourceId>,
 }
 
-/// The result for a machine without a record.
+/// The state of units and static pods on a machine without a record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FirstSight {
     /// Units and static pods that run with the present files.
@@ -137,8 +137,7 @@ fn unread_since(
 const MICROS_PER_SECOND: u64 = 1_000_000;
 
 impl Times {
-    /// The write time of the oldest text. Unchanged texts are never rewritten, so the program that made this machine a node did not run
-    /// before that time.
+    /// The write time of the oldest text. Unchanged texts are never rewritten, so nodeup or the agent did not run before that time.
     fn first(&self, desired: &DesiredState) -> Option<u64> {
         let is_text = |id: &ResourceId| match desired.get(id) {
             Some(Resource::File(file)) => matches!(file.content, Content::Text(_)),

@@ -21,7 +21,7 @@ pub enum Observed {
 }
 
 impl Observed {
-    /// Hides nothing of the present text that the desired text shows.
+    /// Forgets which part of the present text is free text. Then the desired text decides what a diff hides.
     pub fn show_free_text(&mut self) {
         match self {
             Observed::File(file) => file.free_text = None,
@@ -54,7 +54,7 @@ pub struct ObservedFile {
     pub access: Access,
     /// Lower-case hexadecimal SHA-256 of the content.
     pub sha256: String,
-    /// More about the content.
+    /// Details of the content besides its hash.
     pub content: ObservedContent,
     /// SHA-256 of the content for which the file's commands ([`crate::resource::File::on_change`]) last completed.
     pub commands_ran_for: Option<String>,
@@ -76,7 +76,7 @@ pub struct Serves {
     pub due: Option<u64>,
 }
 
-/// More about a file's content than its hash.
+/// Details of a file's content besides its hash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ObservedContent {
     Text(String),

@@ -18,7 +18,7 @@ pub type OwnedState = BTreeMap<ResourceId, Owned>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owned {
-    /// Whether something was at this place before the agent came.
+    /// Whether the place was occupied before the agent's first run.
     pub was_there: bool,
     /// The present state.
     pub now: OwnedNow,
@@ -53,11 +53,11 @@ pub enum Keeping {
     NotWanted,
     /// The resource is desired, but its desired state is unknown now.
     Unknown,
-    /// The resource is desired and wrong, and cannot be fixed now.
+    /// The resource is desired but wrong, and cannot be repaired now.
     Unmended,
     /// The resource is desired, but an operator overrides it.
     Left,
-    /// The resource is desired and runs, with older certificates than the present ones.
+    /// The resource is desired and runs with older certificates than those on disk.
     Loaded,
 }
 

@@ -78,7 +78,7 @@ fn restart(
         Change::Restart { because } => Some(because),
         _ => None,
     })?;
-    // A restart that an interrupted run left undone has an empty `because`: this plan changes none of its files.
+    // A restart that an interrupted run left undone has an empty `because`, because this plan changes none of its files.
     let is_left_due = interrupted == Interrupted::Yes
         && because.is_empty()
         && match desired.get(&step.resource)? {

@@ -50,7 +50,7 @@ pub fn plan(plan: &Plan, style: Style) -> String {
 /// Formats a resource that stays, and the reason, as one line.
 pub fn keeping(kept: &Kept) -> String {
     let stays = match kept.keeping {
-        Keeping::NotWanted => "stays, though no longer wanted",
+        Keeping::NotWanted => "stays, although the configuration no longer has it",
         Keeping::Unknown => "stays as it is",
         Keeping::Unmended => "CANNOT BE REPAIRED",
         Keeping::Left => "is left as it is",
@@ -63,7 +63,7 @@ pub fn keeping(kept: &Kept) -> String {
 pub fn summary(plan: &Plan) -> String {
     if plan.is_empty() {
         return match plan.kept.iter().any(|kept| kept.keeping == Keeping::Unmended) {
-            true => "Nothing that can be done now.".into(),
+            true => "Nothing to do now: the problems above cannot be repaired yet.".into(),
             false => "Nothing to do: this node is as it should be.".into(),
         };
     }

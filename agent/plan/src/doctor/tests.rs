@@ -9,7 +9,7 @@ fn set(names: &[&str]) -> BTreeSet<String> {
 }
 
 /// A machine without problems.
-fn well() -> Observations {
+fn healthy() -> Observations {
     let service = |kind, name: &str| Service { kind, name: name.into(), outcome: Outcome::Answers };
     Observations {
         is_control_plane: false,
@@ -67,8 +67,8 @@ fn disk() -> Disk {
 
 /// The only finding that is not `Ok` after this change to a healthy machine.
 #[track_caller]
-fn only(change: impl FnOnce(&mut Observations)) -> Finding {
-    let mut observed = well();
+fn only_finding(change: impl FnOnce(&mut Observations)) -> Finding {
+    let mut observed = healthy();
     change(&mut observed);
     let mut findings = findings(&observed);
     findings.retain(|finding| finding.verdict != Verdict::Ok);
@@ -78,8 +78,8 @@ fn only(change: impl FnOnce(&mut Observations)) -> Finding {
 
 /// Asserts that the change gives one finding with this verdict, with this text, and with a remedy.
 #[track_caller]
-fn is(verdict: Verdict, said: &str, change: impl FnOnce(&mut Observations)) {
-    let finding = only(change);
+fn assert_finding(verdict: Verdict, said: &str, change: impl FnOnce(&mut Observations)) {
+    let finding = only_finding(change);
     assert_eq!(finding.verdict, verdict, "{finding:#?}");
     assert!(finding.what.contains(said), "{finding:#?}");
     assert!(!finding.to_do.is_empty(), "{finding:#?}");
@@ -89,7 +89,7 @@ fn is(verdict: Verdict, said: &str, change: impl FnOnce(&mut Observations)) {
 
 #[test]
 fn a_healthy_machine_has_no_problems() {
-    let findings = findings(&well());
+    let findings = findings(&healthy());
     assert!(
         findings.iter().all(|finding| finding.verdict == Verdict::Ok && finding.to_do.is_empty()),
         "{findings:#?}"
@@ -122,17 +122,21 @@ fn names() {
         move |observed: &mut Observations| observed.names = vec![name(purpose, outcome)]
     };
     let absent = || NameOutcome::Absent("there is no such name".into());
-    is(Verdict::Problem, "there is no such name", outcome(Purpose::Store, absent()));
-    is(
+    assert_finding(Verdict::Problem, "there is no such name", outcome(Purpose::Store, absent()));
+    assert_finding(
         Verdict::Unknown,
         "is unknown: no name server answers",
         outcome(Purpose::Store, NameOutcome::Unknown("no name server answers".into())),
     );
     let placeholder =
         || NameOutcome::Addresses(vec!["203.0.113.123".parse().unwrap(), "fd00:dead:add::".parse().unwrap()]);
-    is(Verdict::Problem, "still has kOps' placeholder address", outcome(Purpose::ApiServer, placeholder()));
+    assert_finding(
+        Verdict::Problem,
+        "still has kOps' placeholder address",
+        outcome(Purpose::ApiServer, placeholder()),
+    );
     for of_cluster in [absent(), placeholder()] {
-        let mut first = well();
+        let mut first = healthy();
         first.is_control_plane = true;
         first.names = vec![name(Purpose::ApiServer, of_cluster)];
         assert!(
@@ -145,23 +149,23 @@ fn names() {
 #[test]
 fn services() {
     for at in 0..4 {
-        is(Verdict::Problem, "no", |observed| {
+        assert_finding(Verdict::Problem, "no", |observed| {
             observed.services[at].outcome = Outcome::Fails("no".into());
             if at == 1 {
                 observed.services.pop();
             }
         });
-        is(Verdict::Unknown, "slow", |observed| {
+        assert_finding(Verdict::Unknown, "slow", |observed| {
             observed.services[at].outcome = Outcome::Unknown("slow".into())
         });
     }
-    let finding = only(|observed| {
+    let finding = only_finding(|observed| {
         observed.services[1].outcome =
             Outcome::Fails("s3://b/c/cluster-completed.spec: access denied (403)".into());
         observed.services.pop();
     });
     assert_eq!(finding.what, "s3://b/c/cluster-completed.spec: access denied (403)", "the URL is said once");
-    is(
+    assert_finding(
         Verdict::Warning,
         "access denied (403); the configuration of the node is valid without it",
         |observed| {
@@ -169,29 +173,36 @@ fn services() {
         },
     );
     // This happens during a rolling update of control planes.
-    is(Verdict::Warning, "https://b:3988/: refused; another kops-controller answers", |observed| {
-        let controller =
-            |name: &str, outcome| Service { kind: ServiceKind::KopsController, name: name.into(), outcome };
-        observed.services = vec![
-            controller("https://a:3988/", Outcome::Answers),
-            controller("https://b:3988/", Outcome::Fails("refused".into())),
-        ];
-    });
+    assert_finding(
+        Verdict::Warning,
+        "https://b:3988/: refused; another kops-controller answers",
+        |observed| {
+            let controller = |name: &str, outcome| Service {
+                kind: ServiceKind::KopsController,
+                name: name.into(),
+                outcome,
+            };
+            observed.services = vec![
+                controller("https://a:3988/", Outcome::Answers),
+                controller("https://b:3988/", Outcome::Fails("refused".into())),
+            ];
+        },
+    );
 }
 
 #[test]
 fn downloads() {
     let (fails, unknown) = (|| Outcome::Fails("404".into()), || Outcome::Unknown("503".into()));
-    is(Verdict::Problem, "cannot be downloaded: a: 404; b: 404", |observed| {
+    assert_finding(Verdict::Problem, "cannot be downloaded: a: 404; b: 404", |observed| {
         observed.downloads = vec![download(false, &[("a", fails()), ("b", fails())])];
     });
-    is(Verdict::Unknown, "can be downloaded: a: 404; b: 503", |observed| {
+    assert_finding(Verdict::Unknown, "can be downloaded: a: 404; b: 503", |observed| {
         observed.downloads = vec![download(false, &[("a", fails()), ("b", unknown())])];
     });
     for fine in
         [download(true, &[("a", fails())]), download(false, &[("a", fails()), ("b", Outcome::Answers)])]
     {
-        let mut observed = well();
+        let mut observed = healthy();
         observed.downloads.push(fine);
         let findings = findings(&observed);
         assert!(findings.iter().any(|finding| finding.what.starts_with("2 of 2 downloads")), "{findings:#?}");
@@ -204,18 +215,18 @@ fn time() {
         let servers = servers.iter().map(|(server, ahead)| ((*server).to_owned(), *ahead)).collect();
         move |observed: &mut Observations| observed.clock.servers = servers
     };
-    is(Verdict::Problem, "is 301 s behind, compared with m", servers(&[("m", 301)]));
-    is(Verdict::Problem, "is 3600 s ahead", |observed| {
+    assert_finding(Verdict::Problem, "is 301 s behind, compared with m", servers(&[("m", 301)]));
+    assert_finding(Verdict::Problem, "is 3600 s ahead", |observed| {
         servers(&[("m", -3600), ("n", -3601)])(observed);
         observed.clock.is_synchronized = Ok(false);
     });
-    is(Verdict::Warning, "or a cache returned an old answer", servers(&[("m", -3600)]));
-    is(Verdict::Warning, "is 300 s behind", servers(&[("m", 300)]));
-    is(Verdict::Warning, "the clock of n differs by 9000 s", servers(&[("m", 2), ("n", -9000)]));
-    is(Verdict::Warning, "is not synchronized over the network", |observed| {
+    assert_finding(Verdict::Warning, "or a cache returned an old answer", servers(&[("m", -3600)]));
+    assert_finding(Verdict::Warning, "is 300 s behind", servers(&[("m", 300)]));
+    assert_finding(Verdict::Warning, "the clock of n differs by 9000 s", servers(&[("m", 2), ("n", -9000)]));
+    assert_finding(Verdict::Warning, "is not synchronized over the network", |observed| {
         observed.clock = Clock { servers: vec![], is_synchronized: Ok(false) };
     });
-    is(Verdict::Unknown, "is unknown: no timedatectl", |observed| {
+    assert_finding(Verdict::Unknown, "is unknown: no timedatectl", |observed| {
         observed.clock = Clock { servers: vec![], is_synchronized: Err("no timedatectl".into()) };
     });
 }
@@ -229,25 +240,25 @@ fn room() {
             observed.disks = Ok(vec![disk]);
         }
     };
-    is(Verdict::Problem, "mounted read-only", disk(|disk| disk.is_read_only = true));
-    is(Verdict::Problem, "must be downloaded", disk(|disk| disk.needed = disk.free + 1));
-    is(Verdict::Problem, "has 0 MB free", disk(|disk| (disk.free, disk.needed) = (0, 0)));
-    is(Verdict::Problem, "no free inodes", disk(|disk| disk.free_inodes = 0));
-    is(
+    assert_finding(Verdict::Problem, "mounted read-only", disk(|disk| disk.is_read_only = true));
+    assert_finding(Verdict::Problem, "must be downloaded", disk(|disk| disk.needed = disk.free + 1));
+    assert_finding(Verdict::Problem, "has 0 MB free", disk(|disk| (disk.free, disk.needed) = (0, 0)));
+    assert_finding(Verdict::Problem, "no free inodes", disk(|disk| disk.free_inodes = 0));
+    assert_finding(
         Verdict::Warning,
         "9 %: kubelet evicts pods below 10 %",
         disk(|disk| disk.free = disk.total / 100 * 9 + (1 << 29)),
     );
-    is(Verdict::Warning, "4 % of its inodes", disk(|disk| disk.free_inodes = 4));
-    is(Verdict::Unknown, "hung", |observed| observed.disks = Err("hung".into()));
-    let mut btrfs = well();
+    assert_finding(Verdict::Warning, "4 % of its inodes", disk(|disk| disk.free_inodes = 4));
+    assert_finding(Verdict::Unknown, "hung", |observed| observed.disks = Err("hung".into()));
+    let mut btrfs = healthy();
     disk(|disk| (disk.free_inodes, disk.inodes) = (0, 0))(&mut btrfs);
     assert!(!stops(&findings(&btrfs)), "it does not count inodes");
 }
 
 #[test]
 fn a_newer_kubernetes_than_known_is_a_warning() {
-    is(Verdict::Warning, "Kubernetes 1.37.0 is newer than this kops-agent knows", |observed| {
+    assert_finding(Verdict::Warning, "Kubernetes 1.37.0 is newer than this kops-agent knows", |observed| {
         observed.kubernetes = KubernetesVersion::parse("1.37.0");
     });
 }
@@ -256,11 +267,15 @@ fn a_newer_kubernetes_than_known_is_a_warning() {
 fn kernel() {
     let cgroups = |cgroups| move |observed: &mut Observations| observed.kernel.cgroups = cgroups;
     let all = || set(&["cpu", "cpuset", "memory", "pids"]);
-    is(Verdict::Problem, "without memory, pids", cgroups(Ok(Cgroups::V2(set(&["cpu", "cpuset"])))));
-    is(Verdict::Problem, "no cgroups are mounted", cgroups(Ok(Cgroups::Missing)));
-    is(Verdict::Warning, "cgroups v1", cgroups(Ok(Cgroups::V1(all()))));
-    is(Verdict::Unknown, "no /sys", cgroups(Err("no /sys".into())));
-    is(Verdict::Problem, "Kubernetes 1.35.0 does not start", |observed| {
+    assert_finding(
+        Verdict::Problem,
+        "without memory, pids",
+        cgroups(Ok(Cgroups::V2(set(&["cpu", "cpuset"])))),
+    );
+    assert_finding(Verdict::Problem, "no cgroups are mounted", cgroups(Ok(Cgroups::Missing)));
+    assert_finding(Verdict::Warning, "cgroups v1", cgroups(Ok(Cgroups::V1(all()))));
+    assert_finding(Verdict::Unknown, "no /sys", cgroups(Err("no /sys".into())));
+    assert_finding(Verdict::Problem, "Kubernetes 1.35.0 does not start", |observed| {
         observed.kubernetes = KubernetesVersion::parse("1.35.0");
         observed.kernel.cgroups = Ok(Cgroups::V1(all()));
     });
@@ -268,21 +283,25 @@ fn kernel() {
         let module = Module { name: name.into(), state };
         move |observed: &mut Observations| observed.kernel.modules.push(module)
     };
-    is(Verdict::Problem, "no overlay file system", module("overlay", Ok(ModuleState::Missing)));
-    is(Verdict::Warning, "has no module br_netfilter", module("br_netfilter", Ok(ModuleState::Missing)));
-    is(
+    assert_finding(Verdict::Problem, "no overlay file system", module("overlay", Ok(ModuleState::Missing)));
+    assert_finding(
+        Verdict::Warning,
+        "has no module br_netfilter",
+        module("br_netfilter", Ok(ModuleState::Missing)),
+    );
+    assert_finding(
         Verdict::Warning,
         "`blacklist x` in /etc/y forbids it",
         module("x", Ok(ModuleState::Forbidden("`blacklist x` in /etc/y".into()))),
     );
-    is(Verdict::Unknown, "modprobe hangs", module("x", Err("modprobe hangs".into())));
-    is(Verdict::Problem, "/proc/sys is mounted read-only", |observed| {
+    assert_finding(Verdict::Unknown, "modprobe hangs", module("x", Err("modprobe hangs".into())));
+    assert_finding(Verdict::Problem, "/proc/sys is mounted read-only", |observed| {
         observed.kernel.parameters_are_read_only = Ok(true)
     });
-    is(Verdict::Warning, "no parameter a.b, c", |observed| {
+    assert_finding(Verdict::Warning, "no parameter a.b, c", |observed| {
         observed.kernel.missing_parameters = Ok(vec!["a.b".into(), "c".into()])
     });
-    is(Verdict::Unknown, "no /proc", |observed| {
+    assert_finding(Verdict::Unknown, "no /proc", |observed| {
         observed.kernel.parameters_are_read_only = Err("no /proc".into())
     });
 }
@@ -293,21 +312,23 @@ fn ports() {
         let process = process.map(|(name, number)| (name.to_owned(), number));
         move |observed: &mut Observations| observed.listeners = Ok(vec![Listener { port, process }])
     };
-    is(
+    assert_finding(
         Verdict::Problem,
         "port 10250 of kubelet is used by nginx (process 7)",
         listener(10250, Some(("nginx", 7))),
     );
-    is(Verdict::Unknown, "cannot see", listener(10248, None));
-    is(Verdict::Unknown, "no /proc/net", |observed| observed.listeners = Err("no /proc/net".into()));
-    is(Verdict::Problem, "port 443 of kube-apiserver is used by", |observed| {
+    assert_finding(Verdict::Unknown, "cannot see", listener(10248, None));
+    assert_finding(Verdict::Unknown, "no /proc/net", |observed| {
+        observed.listeners = Err("no /proc/net".into())
+    });
+    assert_finding(Verdict::Problem, "port 443 of kube-apiserver is used by", |observed| {
         observed.is_control_plane = true;
         listener(443, Some(("nginx", 7)))(observed);
     });
     for fine in
         [listener(10250, Some(("kubelet", 7))), listener(443, Some(("nginx", 7))), listener(8080, None)]
     {
-        let mut observed = well();
+        let mut observed = healthy();
         fine(&mut observed);
         assert!(findings(&observed).iter().all(|finding| finding.verdict == Verdict::Ok));
     }
@@ -315,12 +336,16 @@ fn ports() {
 
 #[test]
 fn packages() {
-    is(Verdict::Warning, "apt-get (process 7) holds the lock of the package manager, /lock", |observed| {
-        observed.packages.lock =
-            Ok(Some(PackageLock { path: "/lock".into(), holder: "apt-get (process 7)".into() }));
-    });
-    is(Verdict::Unknown, "denied", |observed| observed.packages.lock = Err("denied".into()));
-    is(Verdict::Unknown, "are missing: no dpkg", |observed| {
+    assert_finding(
+        Verdict::Warning,
+        "apt-get (process 7) holds the lock of the package manager, /lock",
+        |observed| {
+            observed.packages.lock =
+                Ok(Some(PackageLock { path: "/lock".into(), holder: "apt-get (process 7)".into() }));
+        },
+    );
+    assert_finding(Verdict::Unknown, "denied", |observed| observed.packages.lock = Err("denied".into()));
+    assert_finding(Verdict::Unknown, "are missing: no dpkg", |observed| {
         observed.packages.missing = Some(Err("no dpkg".into()));
     });
     let missing = |answering, complaints: &[&str]| {
@@ -331,49 +356,61 @@ fn packages() {
             observed.packages.repositories = repositories;
         }
     };
-    is(Verdict::Problem, "conntrack, ethtool are not installed yet, and", missing(0, &["a.test: 503"]));
-    is(Verdict::Problem, "can read no repository: none is configured", missing(0, &[]));
-    is(Verdict::Warning, "some repositories cannot be read: a.test: 503", missing(2, &["a.test: 503"]));
-    is(Verdict::Unknown, "it is unknown whether their repositories answer: killed", |observed| {
+    assert_finding(
+        Verdict::Problem,
+        "conntrack, ethtool are not installed yet, and",
+        missing(0, &["a.test: 503"]),
+    );
+    assert_finding(Verdict::Problem, "can read no repository: none is configured", missing(0, &[]));
+    assert_finding(
+        Verdict::Warning,
+        "some repositories cannot be read: a.test: 503",
+        missing(2, &["a.test: 503"]),
+    );
+    assert_finding(Verdict::Unknown, "it is unknown whether their repositories answer: killed", |observed| {
         missing(0, &[])(observed);
         observed.packages.repositories = Some(Err("killed".into()));
     });
-    let mut observed = well();
+    let mut observed = healthy();
     missing(3, &[])(&mut observed);
     assert!(findings(&observed).iter().all(|finding| finding.verdict == Verdict::Ok));
     // If the desired packages are unknown, another finding reports that.
-    observed.packages = Packages { missing: None, ..well().packages };
+    observed.packages = Packages { missing: None, ..healthy().packages };
     assert!(findings(&observed).iter().all(|finding| finding.check != "repositories"));
 }
 
 #[test]
 fn programs() {
-    is(Verdict::Problem, "systemd does not run this machine", |observed| {
+    assert_finding(Verdict::Problem, "systemd does not run this machine", |observed| {
         observed.machine.runs_systemd = Ok(false)
     });
-    is(Verdict::Unknown, "no /run", |observed| observed.machine.runs_systemd = Err("no /run".into()));
-    is(Verdict::Problem, "/dev/zram0 is used as swap", |observed| {
+    assert_finding(Verdict::Unknown, "no /run", |observed| {
+        observed.machine.runs_systemd = Err("no /run".into())
+    });
+    assert_finding(Verdict::Problem, "/dev/zram0 is used as swap", |observed| {
         observed.machine.swap = Ok(vec!["/dev/zram0".into()])
     });
-    is(Verdict::Unknown, "/dev/zram0 is used as swap, and it is unknown whether", |observed| {
+    assert_finding(Verdict::Unknown, "/dev/zram0 is used as swap, and it is unknown whether", |observed| {
         (observed.machine.swap, observed.machine.allows_swap) = (Ok(vec!["/dev/zram0".into()]), None);
     });
-    is(Verdict::Unknown, "no swaps", |observed| observed.machine.swap = Err("no swaps".into()));
+    assert_finding(Verdict::Unknown, "no swaps", |observed| observed.machine.swap = Err("no swaps".into()));
     let process = |name: &str, unit: Option<&str>| {
         let process = Process { name: name.into(), number: 7, unit: unit.map(str::to_owned) };
         move |observed: &mut Observations| observed.machine.processes = Ok(vec![process])
     };
-    is(
+    assert_finding(
         Verdict::Problem,
         "a kubelet runs outside kubelet.service (process 7, of snap.kubelet.service)",
         process("kubelet", Some("snap.kubelet.service")),
     );
-    is(Verdict::Problem, "a kubelet runs", process("kubelet", None));
-    is(Verdict::Warning, "nodeup runs", process("nodeup", None));
-    is(Verdict::Warning, "Docker runs", process("dockerd", Some("docker.service")));
-    is(Verdict::Problem, "k3s-server runs", process("k3s-server", None));
-    is(Verdict::Unknown, "no /proc", |observed| observed.machine.processes = Err("no /proc".into()));
-    let mut observed = well();
+    assert_finding(Verdict::Problem, "a kubelet runs", process("kubelet", None));
+    assert_finding(Verdict::Warning, "nodeup runs", process("nodeup", None));
+    assert_finding(Verdict::Warning, "Docker runs", process("dockerd", Some("docker.service")));
+    assert_finding(Verdict::Problem, "k3s-server runs", process("k3s-server", None));
+    assert_finding(Verdict::Unknown, "no /proc", |observed| {
+        observed.machine.processes = Err("no /proc".into())
+    });
+    let mut observed = healthy();
     process("kubelet", Some("kubelet.service"))(&mut observed);
     (observed.machine.swap, observed.machine.allows_swap) = (Ok(vec!["/swap".into()]), Some(true));
     assert!(findings(&observed).iter().all(|finding| finding.verdict == Verdict::Ok));
@@ -384,24 +421,25 @@ fn a_missing_volume_device_is_reported_with_the_existing_ones() {
     let volume = |is_there| Volume { device: "/dev/xvdd".into(), path: "/mnt/data".into(), is_there };
     let ids = ["nvme-Amazon_Elastic_Block_Store_vol0abc".to_owned()];
     let device = |links: &[String]| Device { path: "/dev/nvme1n1".into(), links: links.to_vec() };
-    let finding =
-        |devices| only(|observed| observed.volumes = Ok(Volumes { wanted: vec![volume(false)], devices }));
+    let finding = |devices| {
+        only_finding(|observed| observed.volumes = Ok(Volumes { wanted: vec![volume(false)], devices }))
+    };
     let missing = finding(vec![device(&ids)]);
     assert_eq!((missing.check, missing.verdict), ("volumes", Verdict::Problem));
     assert!(missing.what.contains("/dev/xvdd, the device of /mnt/data, is missing"), "{missing:?}");
     assert!(missing.what.contains("/dev/nvme1n1 (nvme-Amazon_Elastic_Block_Store_vol0abc)"), "{missing:?}");
     assert!(missing.to_do.contains("/dev/disk/by-id/nvme-Amazon_Elastic_Block_Store_vol"), "{missing:?}");
     assert!(finding(vec![]).what.ends_with("this machine has no block devices"));
-    let unknown = only(|observed| observed.volumes = Err("no".into()));
+    let unknown = only_finding(|observed| observed.volumes = Err("no".into()));
     assert_eq!(unknown.verdict, Verdict::Unknown);
-    let mut observed = well();
+    let mut observed = healthy();
     observed.volumes = Ok(Volumes { wanted: vec![volume(true)], devices: vec![] });
     assert!(!stops(&findings(&observed)));
 }
 
 #[test]
 fn a_program_that_cannot_start_is_a_problem() {
-    let finding = only(|observed| {
+    let finding = only_finding(|observed| {
         observed.machine.unfit = Some(("containerd would not start".into(), "set it".into()))
     });
     assert_eq!(

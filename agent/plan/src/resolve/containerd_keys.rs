@@ -9,19 +9,19 @@ use std::ops::RangeInclusive;
 use super::containerd_config::{CRI_IMAGES, CRI_OF_1, CRI_RUNTIME};
 
 const OVERLAYFS: &str = "io.containerd.snapshotter.v1.overlayfs";
-/// In a table's place: any name.
+/// In the path of a table: stands for any name.
 const ANY: &str = "*";
-/// The versions of files of containerd 1, of containerd 2, and of both.
+/// The versions of configuration files: of containerd 1, of containerd 2, and of both.
 const OF_1: RangeInclusive<i64> = 2..=2;
 const OF_2: RangeInclusive<i64> = 3..=i64::MAX;
 const OF_BOTH: RangeInclusive<i64> = 2..=i64::MAX;
 
-/// The known keys of a table, which is below a plugin.
+/// The known keys of a table of a plugin.
 struct Keys {
     versions: RangeInclusive<i64>,
     plugin: &'static str,
     table: &'static [&'static str],
-    /// Separated by spaces.
+    /// The keys, separated by spaces.
     known: &'static str,
 }
 
@@ -31,7 +31,7 @@ const RUNTIME_OF_1: &str = "base_runtime_spec cni_conf_dir cni_max_conf_num cont
 const REGISTRY: &str = "auths config_path configs headers mirrors";
 const AUTH: &str = "auth identitytoken password username";
 const X509: &str = "tls_cert_file tls_key_file";
-/// Names of Go fields, which TOML may write in any case: of runc's shim, and of shims that are given a file.
+/// Options of runc's shim, and of shims that read a file. The names are Go fields, so TOML may write them in any case.
 const RUNTIME_OPTIONS: &str = "BinaryName ConfigBody ConfigPath CriuImagePath CriuPath CriuWorkPath IoGid IoUid NoNewKeyring NoPivotRoot Root \
     ShimCgroup SystemdCgroup TaskApiAddress TaskApiVersion TypeUrl";
 
@@ -85,8 +85,8 @@ const TABLES: [Keys; 25] = [
     Keys { versions: OF_BOTH, plugin: OVERLAYFS, table: &[], known: "mount_options root_path slow_chown sync_remove upperdir_label" },
 ];
 
-/// The first key of a path below a plugin that the plugin does not know: how many keys lead to it, with its own, and what to write.
-/// `None` if all keys are known, or the tables in question are not listed here.
+/// Finds the first unknown key of a path below a plugin. Returns the number of keys up to and including it, and advice. `None` if all
+/// keys are known, or if this file does not list the tables on the path.
 pub(super) fn unknown(plugin: &str, path: &[&str], version: i64) -> Option<(usize, String)> {
     (0..path.len()).find_map(|at| {
         let (table, key) = (&path[..at], path[at]);

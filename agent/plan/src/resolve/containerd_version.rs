@@ -26,7 +26,7 @@ impl ContainerdVersion {
         parts.next().is_none().then_some(ContainerdVersion { major, minor, patch, is_pre_release })
     }
 
-    /// Whether it is a 1.x.
+    /// Whether the version is 1.x.
     pub fn is_before_2(&self) -> bool {
         self.major < 2
     }

@@ -54,9 +54,9 @@ pub struct Kubelet {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Taint {
     pub key: String,
-    /// Its value; may be empty.
+    /// The taint's value; may be empty.
     pub value: String,
-    /// Its effect on pods that do not tolerate it (`NoSchedule`).
+    /// The effect on pods that do not tolerate the taint, such as `NoSchedule`.
     pub effect: String,
 }
 

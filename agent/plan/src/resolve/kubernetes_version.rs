@@ -95,12 +95,12 @@ impl KubernetesVersion {
         self.is_pre_release
     }
 
-    /// At least 1.`minor`, pre-releases of it included.
+    /// Whether the version is 1.`minor` or newer. Pre-releases of 1.`minor` count.
     fn at_least(&self, minor: u64) -> bool {
         (self.major, self.minor) >= (1, minor)
     }
 
-    /// The release of the CNI plugins that kOps uses with it; `None` if the kOps release does not support this version.
+    /// The release of the CNI plugins for this version; `None` if the kOps release does not support the version.
     pub fn cni_plugins_release(&self, release: KopsRelease) -> Option<&'static str> {
         (self.major == 1).then(|| release.cni_plugins(self.minor))?
     }

@@ -97,7 +97,7 @@ pub struct Inputs {
     /// Manifests of the store that this node runs, by their URL in the configuration.
     pub manifests: BTreeMap<String, String>,
     pub facts: Facts,
-    /// The kOps version, by a source outside the configuration; `None` if no source tells it.
+    /// The kOps version from a source outside the configuration; `None` if no source has it.
     pub kops_version: Option<Told>,
     /// The files of archives that this machine has downloaded.
     pub archives: ArchiveFiles,
@@ -134,7 +134,7 @@ pub struct NodeConfig {
     pub kubernetes_version: KubernetesVersion,
     pub distribution: &'static Distribution,
     pub assets: Assets,
-    /// The name of its Node object.
+    /// The name of the machine's Node object.
     pub node_name: String,
     pub kubelet: Kubelet,
     pub container_runtime: Containerd,
@@ -154,7 +154,7 @@ pub struct NodeConfig {
     pub cni_plugins: Option<Asset>,
     /// Ports of Services, which the kernel must not use for outgoing connections: `first-last`, or one port.
     pub reserved_ports: String,
-    /// Whether it updates its packages automatically.
+    /// Whether the machine updates its packages automatically.
     pub updates_itself: bool,
     /// The machine's primary network interface, if it must be distinguished from its pods' interfaces.
     pub primary_interface: Option<String>,
@@ -181,7 +181,7 @@ pub struct NodeConfig {
 pub fn resolve(inputs: Inputs) -> Result<NodeConfig, Problems> {
     let config = inputs.config.clone();
     resolve_all(inputs).map_err(|problems| {
-        // This type always has a JSON form.
+        // Serialization cannot fail, because the type is our own.
         let config = serde_json::to_value(config).unwrap_or_default();
         let free_text = free_text::values(&config);
         let hiding = |redactor: Redactor, text: &String| redactor.hiding_free_text(text);

@@ -10,17 +10,17 @@ use super::{FileAsset, KubeApiServer, Kubelet, Problems};
 
 /// A component, and the files that its settings name.
 struct Component<'a> {
-    /// Its name in messages.
+    /// The component's name in messages.
     name: &'static str,
-    /// The path of its settings.
+    /// The path of the component's settings in the configuration.
     settings: &'static str,
     /// The directory for files that a user adds.
     directory: String,
-    /// The files and directories of the machine that its pod sees; `None` if it runs outside pods.
+    /// The files and directories of the machine that the pod mounts; `None` if the component runs outside pods.
     seen: Option<Vec<String>>,
-    /// The files that kOps writes for it.
+    /// The files that kOps writes for the component.
     own: Vec<String>,
-    /// The fields that become a path for it, each with the path. An empty path names no file.
+    /// The fields whose value becomes a path of the component, each with the path. An empty path names no file.
     named: Vec<(&'static str, &'a str)>,
     /// The fields that kOps replaces, each with its path and the path that replaces it.
     replaced: Vec<(&'static str, &'a str, String)>,

@@ -12,9 +12,9 @@ use kops_agent_spec::base64_text;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Content {
-    /// Text that is no secret.
+    /// Text without secrets.
     Text(String),
-    /// Bytes that are no secret, in standard base64.
+    /// Bytes without secrets, in standard base64.
     Base64(String),
     /// A downloaded file, or a member of a downloaded archive.
     Asset(AssetContent),
@@ -65,8 +65,8 @@ pub struct Kubeconfig {
     pub server: String,
 }
 
-/// The part of a text that is free text of the specification ([`kops_agent_spec::free_text`]). Outputs hide it and show the rest
-/// of the text.
+/// The part of a text that is free text of the specification ([`kops_agent_spec::free_text`]). Outputs hide this part and show
+/// the rest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum FreeText {
@@ -74,7 +74,7 @@ pub enum FreeText {
     Whole,
     /// The values of environment variables in a pod's manifest.
     Variables,
-    /// These lines, counted from 0. Of another text of this file, outputs only show lines that are public in this text.
+    /// These lines, counted from 0. If the file has another text, outputs show only its lines that are public in this text.
     Lines(BTreeSet<usize>),
 }
 
@@ -82,7 +82,7 @@ pub enum FreeText {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum SecretPiece {
-    /// Text that is no secret by itself.
+    /// Text without secrets.
     Text(String),
     /// The decoded bytes of `secrets/<name>` in the state store.
     Secret(String),
@@ -146,33 +146,33 @@ impl File {
         File::new(path, Content::Text(text.into()))
     }
 
-    /// The same file with other permission bits.
+    /// Sets the permission bits.
     pub fn mode(self, mode: Mode) -> File {
         File { mode, ..self }
     }
 
-    /// The same file, with a part of its text marked as free text.
+    /// Marks a part of the text as free text.
     pub fn with_free_text(self, free_text: FreeText) -> File {
         File { free_text: Some(free_text), ..self }
     }
 
-    /// The same file owned by `user`. If `user` is not root, an existing file keeps its group, as in upstream (`EnsureFileOwner`
-    /// in upup/pkg/fi/files_owner.go).
+    /// Sets the owner. If `user` is not root, an existing file keeps its group, as in upstream (`EnsureFileOwner` in
+    /// upup/pkg/fi/files_owner.go).
     pub fn owned_by(self, user: &str) -> File {
         File { owner: user.into(), group: (user == "root").then(|| user.into()), ..self }
     }
 
-    /// The same file of this group.
+    /// Sets the owning group.
     pub fn group(self, group: &str) -> File {
         File { group: Some(group.into()), ..self }
     }
 
-    /// The same file, written only if it does not exist yet.
+    /// Lets the file be written only if it does not exist yet.
     pub fn create_only(self) -> File {
         File { create_only: true, ..self }
     }
 
-    /// The same file, with a command to run after it has changed.
+    /// Adds a command to run after the file has changed.
     pub fn on_change(mut self, command: &[&str]) -> File {
         self.on_change.push(command.iter().map(|word| (*word).to_owned()).collect());
         self
@@ -194,7 +194,7 @@ impl Directory {
         Directory { path: path.into(), mode: Mode::EXECUTABLE, owner: "root".into(), group: "root".into() }
     }
 
-    /// The same directory with other permission bits.
+    /// Sets the permission bits.
     pub fn mode(self, mode: Mode) -> Directory {
         Directory { mode, ..self }
     }

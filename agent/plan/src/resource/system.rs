@@ -51,7 +51,7 @@ pub struct Mount {
     /// Options for making the file system.
     pub format_options: Vec<String>,
     pub mount_options: Vec<String>,
-    /// Whether the machine mounts it at every boot, before anything uses it.
+    /// Whether the machine mounts the file system at every boot, before any program uses it.
     #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
     pub at_boot: bool,
 }
@@ -91,7 +91,7 @@ pub struct Image {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostsEntry {
     pub hostname: String,
-    /// Its addresses. An empty list means that the name must be absent.
+    /// The name's addresses. An empty list means that the name must be absent.
     pub addresses: Vec<String>,
 }
 
@@ -112,8 +112,8 @@ pub struct Ipv6Prefix {
 }
 
 impl Ipv6Prefix {
-    /// The cloud from which a machine must request its prefix. Other clouds assign one without a request, or
-    /// have none.
+    /// The cloud from which a machine must request its prefix. Other clouds assign a prefix without a request, or have
+    /// no prefixes.
     pub const ASKED_OF: CloudProvider = CloudProvider::Aws;
 }
 

@@ -13,13 +13,13 @@ pub struct Unit {
     pub name: String,
     /// The unit file; `None` if the distribution includes the unit, and only its state is managed.
     pub text: Option<String>,
-    /// Whether it starts at boot.
+    /// Whether the unit starts at boot.
     pub enabled: bool,
     pub running: bool,
-    /// Whether only its text is managed. systemd then decides whether it starts at boot and whether it runs.
+    /// Whether the agent manages only the text. systemd then decides whether the unit starts at boot and whether it runs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub text_only: bool,
-    /// The resources whose change restarts it; the unit's own text is always one of them.
+    /// The resources whose change restarts the unit, besides its own text, which always does.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub restarted_by: Vec<ResourceId>,
     /// The part of the text that outputs hide.
@@ -46,12 +46,12 @@ impl Unit {
         }
     }
 
-    /// The same unit, with a part of its text marked as free text.
+    /// Marks a part of the text as free text.
     pub fn with_free_text(self, free_text: FreeText) -> Unit {
         Unit { free_text: Some(free_text), ..self }
     }
 
-    /// The same unit, restarted when any of these files changes.
+    /// Adds files whose change restarts the unit.
     pub fn restarted_by_files<I: IntoIterator<Item = S>, S: Into<String>>(mut self, paths: I) -> Unit {
         self.restarted_by.extend(paths.into_iter().map(|path| ResourceId::new(Kind::File, path)));
         self

@@ -19,8 +19,8 @@ const DISTRIBUTIONS: [(&str, &str); 10] = [
 /// How many words, such as a code name, may stand between a distribution and its version.
 const MOST_WORDS_BETWEEN: usize = 2;
 
-/// Keeps the machines that the group can have. A name that tells nothing, or of a machine that is not among these,
-/// excludes none.
+/// Keeps the machines that the group can have. An unknown name, or a name of a machine that is not in the list, excludes no
+/// machine.
 pub(super) fn narrowed(machines: Vec<Facts>, cloud: CloudProvider, group: &InstanceGroupSpec) -> Vec<Facts> {
     let words = words(&group.image);
     let distribution = distribution(&words);
@@ -41,7 +41,7 @@ pub(super) fn narrowed(machines: Vec<Facts>, cloud: CloudProvider, group: &Insta
     machines
 }
 
-/// The instance types of a group on AWS. `None` if the group only has requirements of them.
+/// The instance types of a group on AWS. `None` if the group has only requirements for instance types.
 pub(crate) fn instance_types(group: &InstanceGroupSpec) -> Option<Vec<&str>> {
     let mixed = group.mixed_instances_policy.as_ref();
     match mixed.filter(|mixed| !mixed.instances.is_empty()) {
@@ -80,7 +80,7 @@ impl Distribution {
     }
 }
 
-/// The distribution that the last word for one names, as in `ubuntu/images/hvm-ssd/ubuntu-noble-24.04-amd64-server`.
+/// The distribution in an image's name, by the last word that names one: `ubuntu/images/hvm-ssd/ubuntu-noble-24.04-amd64-server`.
 fn distribution(words: &[String]) -> Option<Distribution> {
     let found = words.iter().enumerate().rev().find_map(|(at, word)| {
         let (_, id) = DISTRIBUTIONS.iter().find(|(known, _)| known == word)?;
@@ -109,7 +109,7 @@ fn architecture(words: &[String]) -> Option<Architecture> {
     })
 }
 
-/// The architecture of these types, if all have the same.
+/// The architecture of these machine types, if it is the same for all.
 fn of_machine_types(cloud: CloudProvider, types: &str) -> Option<Architecture> {
     let mut architectures = types.split(',').map(|one| of_machine_type(cloud, one.trim()));
     let first = architectures.next()??;

@@ -119,7 +119,7 @@ fn decide(cloud: &str, role: Role) -> DesiredState {
     named
 }
 
-/// Prints a state in order: one line for each resource, with its text below.
+/// Prints a state: one line for each resource, with its text below.
 fn print(state: &DesiredState, known: &[(String, DesiredState)]) -> String {
     let mut out = String::new();
     let mut previous = None;

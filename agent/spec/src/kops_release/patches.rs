@@ -6,9 +6,9 @@ use super::parts;
 /// A minor version of kOps whose patch releases make different nodes.
 struct Minor {
     minor: u64,
-    /// The patch release that is decided as upstream.
+    /// The patch release whose rules the agent applies.
     decided: u64,
-    /// The patch releases that changed nodes, the oldest first, each with what earlier ones do differently.
+    /// The patch releases that changed nodes, the oldest first, each with the parts that earlier releases decide differently.
     changes: &'static [(u64, &'static str)],
 }
 
@@ -51,8 +51,8 @@ const MINORS: [Minor; 3] = [
     },
 ];
 
-/// How the nodes of this version may differ from the decided ones. `None` if upstream's nodes are decided exactly, or if upstream has no
-/// release of the minor version yet.
+/// How nodes of this version may differ from the agent's. `None` if they are equal, or if upstream has no release of the minor version
+/// yet.
 pub(super) fn difference(version: &str) -> Option<String> {
     let (minor, patch, is_preview) = parts(version)?;
     let Minor { decided, changes, .. } = MINORS.iter().find(|known| known.minor == minor)?;

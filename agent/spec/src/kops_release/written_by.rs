@@ -9,7 +9,7 @@ use crate::urls::hash_and_urls;
 
 use super::{KopsRelease, NEWEST_KNOWN_MINOR, OLDEST_SUPPORTED_MINOR, minor_of, patches};
 
-/// The environment variable with the kOps version of a machine that no other source tells.
+/// The environment variable with the kOps version, for machines where no other source has it.
 pub const VARIABLE: &str = "KOPS_AGENT_KOPS_VERSION";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,7 +40,7 @@ impl From<WrittenBy> for Shown {
     }
 }
 
-/// A version that a source outside the node's configuration tells.
+/// A kOps version from a source outside the node's configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Told {
     pub version: String,

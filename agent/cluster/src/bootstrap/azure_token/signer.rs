@@ -1,7 +1,7 @@
 //! Signed data with one signer, whose certificate is included (CMS: RFC 5652, section 5).
 //!
-//! Parsing checks no signature. A stranger may write the data, and may send it repeatedly. [`Signer::has_signed`] checks the signature
-//! later, when the request's turn has come.
+//! Parsing checks no signature, because a stranger may send such data repeatedly. [`Signer::has_signed`] checks the signature later, when
+//! the server admits the request.
 
 use cms::cert::CertificateChoices;
 use cms::content_info::ContentInfo;

@@ -138,7 +138,7 @@ fn bit_lengths_ignore_leading_zeros() {
     assert_eq!([bits(&[]), bits(&[0, 0]), bits(&[0, 0, 1]), bits(&[0, 0x80, 0])], [0, 0, 1, 16]);
 }
 
-/// `protocols.md` 1.6: 11069 and 11359 hours. Every machine has at least 455 days.
+/// A certificate's lifetime is 455 days plus up to 30 days, which depend on the hash (upstream: `issueCert`).
 #[test]
 fn lifetimes_are_spread_by_the_hash_of_the_nodes_name() {
     assert_eq!(455 * 24 + extra_hours("i-0123456789abcdef0"), 11_069);
