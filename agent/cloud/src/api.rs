@@ -127,7 +127,7 @@ pub enum ApiError {
     Unreachable { action: &'static str, endpoint: String, cause: String },
     /// The rate limit is exceeded. The same request will succeed later.
     #[error(
-        "{} puts off {} ({}): this {} sends too many requests at the moment",
+        "{} throttles {} ({}): this {} sends too many requests at the moment",
         .0.api, .0.action, .0.reason(), .0.limited
     )]
     Throttled(Box<ErrorAnswer>),

@@ -26,9 +26,9 @@ pub struct Call {
 }
 
 /// A service that has not answered for this long is reported. Shorter outages pass by themselves.
-const TOLD_AFTER: Duration = Duration::from_secs(3 * 60);
-/// A failure older than this says nothing about the present.
-const STANDS: Duration = Duration::from_secs(5 * 60);
+const REPORTED_AFTER: Duration = Duration::from_secs(3 * 60);
+/// How long a failure counts. An older failure says nothing about the present.
+const FAILURE_COUNTS_FOR: Duration = Duration::from_secs(5 * 60);
 
 /// The calls of this process to clouds. Clones share their counts.
 #[derive(Clone, Debug, Default)]
@@ -49,19 +49,19 @@ impl CloudCalls {
     pub fn count(&self, service: &'static str, action: &'static str, outcome: Outcome) {
         self.counted.get_or_create(&Call { service, action, outcome }).inc();
         match outcome {
-            Outcome::Success => self.answered(service),
+            Outcome::Success => self.note_answer(service),
             Outcome::Throttled | Outcome::Error => self.failed(service, Instant::now()),
         }
     }
 
     /// Notes that a service has answered. If the service rejects a machine's own token, that counts as an answer too.
-    pub fn answered(&self, service: &'static str) {
+    pub fn note_answer(&self, service: &'static str) {
         self.failing.lock().remove(service);
     }
 
     fn failed(&self, service: &'static str, now: Instant) {
         let mut failing = self.failing.lock();
-        let known = failing.get(service).filter(|known| now.duration_since(known.last) < STANDS);
+        let known = failing.get(service).filter(|known| now.duration_since(known.last) < FAILURE_COUNTS_FOR);
         let first = known.map_or(now, |known| known.first);
         failing.insert(service, Failing { first, last: now });
     }
@@ -77,8 +77,8 @@ impl CloudCalls {
     fn answer_at(&self, now: Instant) -> Result<(), String> {
         let failing = self.failing.lock();
         let is_silent = |failing: &Failing| {
-            now.duration_since(failing.last) < STANDS
-                && failing.last.duration_since(failing.first) >= TOLD_AFTER
+            now.duration_since(failing.last) < FAILURE_COUNTS_FOR
+                && failing.last.duration_since(failing.first) >= REPORTED_AFTER
         };
         let silent = failing.iter().filter(|(_, failing)| is_silent(failing));
         let told: Vec<String> = silent
@@ -96,11 +96,11 @@ impl CloudCalls {
         self.counted.get_or_create(&Call { service, action, outcome }).get()
     }
 
-    /// Records a failure of a service, `TOLD_AFTER` ago. One more failure now makes it silent.
+    /// Records a failure of a service, `REPORTED_AFTER` ago. After one more failure, `answer` reports the service.
     #[cfg(any(test, feature = "testing"))]
     pub fn fail_minutes_ago(&self, service: &'static str) {
         let now = Instant::now();
-        self.failed(service, now.checked_sub(TOLD_AFTER).unwrap_or(now));
+        self.failed(service, now.checked_sub(REPORTED_AFTER).unwrap_or(now));
     }
 
     /// The counters, for the metrics endpoint.
@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(calls.answer_at(minutes(20)), Ok(()));
         calls.failed("sts", minutes(24));
         assert!(calls.answer_at(minutes(24)).is_err());
-        calls.answered("sts");
+        calls.note_answer("sts");
         assert_eq!(calls.answer_at(minutes(24)), Ok(()));
     }
 }

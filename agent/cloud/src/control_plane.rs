@@ -25,7 +25,7 @@ pub enum NotIdentified {
 }
 
 impl NotIdentified {
-    /// For a cloud that responds with this error, or does not respond.
+    /// Wraps the error of a cloud that rejects the request or does not respond.
     pub(crate) fn unavailable(error: impl Display) -> NotIdentified {
         NotIdentified::Unavailable(error.to_string())
     }
@@ -40,7 +40,7 @@ impl From<Refusal> for NotIdentified {
 /// Why the pods of a Node get no address ranges.
 #[derive(Clone, Debug)]
 pub enum NoPodRanges {
-    /// It is not known which machine the Node is.
+    /// The Node's machine is not identified.
     NotIdentified(NotIdentified),
     /// The machine has no address ranges for pods.
     Lacking(PodRangeProblem),
@@ -66,7 +66,7 @@ pub enum ControlPlaneError {
     /// The configuration or the environment must change before a retry can succeed.
     #[error("{0}")]
     Configuration(String),
-    /// A step that is needed first has failed.
+    /// A preparatory step has failed.
     #[error("{doing}")]
     Failed {
         doing: &'static str,
@@ -79,12 +79,12 @@ pub enum ControlPlaneError {
 }
 
 impl ControlPlaneError {
-    /// For an error of the step `doing`.
+    /// Wraps an error of the step `doing`.
     pub(crate) fn failed<E: Error + Send + Sync + 'static>(doing: &'static str) -> impl FnOnce(E) -> Self {
         move |cause| ControlPlaneError::Failed { doing, cause: Box::new(cause) }
     }
 
-    /// For an error of a client that lists machines. The configuration may be the cause.
+    /// Wraps an error of a client that lists machines. The cause may be the configuration.
     pub(crate) fn of_list(doing: &'static str) -> impl FnOnce(ApiError) -> Self {
         move |error| match error.is_configuration() {
             true => ControlPlaneError::Configuration(error.to_string()),
@@ -92,7 +92,7 @@ impl ControlPlaneError {
         }
     }
 
-    /// For a client that cannot be created.
+    /// Wraps the error of a client that cannot be created.
     pub(crate) fn client<E: Error + Send + Sync + 'static>(cause: E) -> Self {
         ControlPlaneError::Client(Box::new(cause))
     }

@@ -18,20 +18,20 @@ impl RateLimiter {
     }
 
     /// Waits until the next call is permitted, and counts it.
-    pub(super) async fn turn(&self) {
+    pub(super) async fn acquire(&self) {
         let pause = self.0.lock().take(Instant::now());
         sleep(pause).await;
     }
 
     /// Permits no call during this pause.
-    pub(super) fn put_off(&self, pause: Duration) {
-        self.0.lock().put_off(Instant::now(), pause);
+    pub(super) fn pause(&self, pause: Duration) {
+        self.0.lock().pause(Instant::now(), pause);
     }
 
     /// After a throttled call, permits no call for the pause that the API asks for, or for `usual`.
-    pub(super) fn heed<T>(&self, asked: &Result<T, ApiError>, usual: Duration) {
+    pub(super) fn pause_if_throttled<T>(&self, asked: &Result<T, ApiError>, usual: Duration) {
         if let Err(error @ ApiError::Throttled(_)) = asked {
-            self.put_off(error.retry_after().unwrap_or(usual));
+            self.pause(error.retry_after().unwrap_or(usual));
         }
     }
 }
@@ -62,7 +62,7 @@ impl TokenBucket {
     }
 
     /// Whether a call is permitted now. If it is, it is counted.
-    pub(super) fn has_one(&mut self, now: Instant) -> bool {
+    pub(super) fn try_take(&mut self, now: Instant) -> bool {
         let pause = self.take(now);
         if !pause.is_zero() {
             self.tokens += 1.0;
@@ -71,7 +71,7 @@ impl TokenBucket {
     }
 
     /// Permits no call during this pause.
-    pub(super) fn put_off(&mut self, now: Instant, pause: Duration) {
+    pub(super) fn pause(&mut self, now: Instant, pause: Duration) {
         self.not_before = self.not_before.max(now + pause);
     }
 }
@@ -101,17 +101,17 @@ mod tests {
     fn a_cancelled_call_takes_no_token() {
         let mut rate_limiter = TokenBucket::of(2.0, 0.5);
         let now = rate_limiter.counted_at;
-        assert_eq!((0..60).filter(|_| rate_limiter.has_one(now)).count(), 2);
-        assert!(!rate_limiter.has_one(now + Duration::from_secs(1)));
-        assert!(rate_limiter.has_one(now + Duration::from_secs(2)));
+        assert_eq!((0..60).filter(|_| rate_limiter.try_take(now)).count(), 2);
+        assert!(!rate_limiter.try_take(now + Duration::from_secs(1)));
+        assert!(rate_limiter.try_take(now + Duration::from_secs(2)));
     }
 
     #[test]
     fn a_pause_applies_to_all_calls() {
         let mut rate_limiter = TokenBucket::of(50.0, 10.0);
         let now = rate_limiter.counted_at;
-        rate_limiter.put_off(now, Duration::from_secs(4));
-        rate_limiter.put_off(now, Duration::from_secs(1));
+        rate_limiter.pause(now, Duration::from_secs(4));
+        rate_limiter.pause(now, Duration::from_secs(1));
         assert_eq!(rate_limiter.take(now), Duration::from_secs(4));
         assert!(rate_limiter.take(now + Duration::from_secs(5)).is_zero());
     }

@@ -63,8 +63,8 @@ impl<T: Send + Sync + 'static, E: Send + Sync + 'static> Singleflight<T, E> {
         asking.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
     }
 
-    /// The last answer, if it was requested at most `longest` ago. It waits for a request that has begun, but begins none.
-    pub(super) async fn known(&self, longest: Duration) -> Option<Arc<T>> {
+    /// The last answer, if it was requested at most `longest` ago. Waits for a running request, but starts no request.
+    pub(super) async fn cached(&self, longest: Duration) -> Option<Arc<T>> {
         let called = Instant::now();
         let last = self.last.lock().await;
         let answered = last.as_ref().filter(|answered| answered.at + longest >= called)?;
@@ -108,17 +108,18 @@ mod tests {
     async fn a_cached_answer_needs_no_request() {
         let (singleflight, count) = (Singleflight::default(), Arc::new(AtomicU32::new(0)));
         let minute = Duration::from_secs(60);
-        assert_eq!(singleflight.known(minute).await, None);
-        let (answer, known) = tokio::join!(singleflight.get(minute, ask(&count)), singleflight.known(minute));
+        assert_eq!(singleflight.cached(minute).await, None);
+        let (answer, cached) =
+            tokio::join!(singleflight.get(minute, ask(&count)), singleflight.cached(minute));
         assert_eq!(
-            (answer.unwrap(), known),
+            (answer.unwrap(), cached),
             (Arc::new(0), Some(Arc::new(0))),
             "it waits for the caller that asks"
         );
-        assert_eq!(singleflight.known(minute).await, Some(Arc::new(0)));
-        assert_eq!(singleflight.known(Duration::ZERO).await, None, "it is older than that");
+        assert_eq!(singleflight.cached(minute).await, Some(Arc::new(0)));
+        assert_eq!(singleflight.cached(Duration::ZERO).await, None, "it is older than that");
         let failed = singleflight.get(Duration::ZERO, || ready(Err("busy".to_owned()))).await;
-        assert_eq!((failed.is_err(), singleflight.known(minute).await), (true, None));
+        assert_eq!((failed.is_err(), singleflight.cached(minute).await), (true, None));
     }
 
     #[tokio::test]

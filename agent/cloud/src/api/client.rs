@@ -63,7 +63,7 @@ impl<T: AccessTokens> ApiClient<T> {
         let attempt = || async {
             let asked = self.attempt(question, &request).await;
             self.calls.count(self.service, question.action, outcome(&asked));
-            self.limiter.heed(&asked, PAUSE);
+            self.limiter.pause_if_throttled(&asked, PAUSE);
             asked
         };
         let what = format!("{}, {}", question.api.name, question.action);
@@ -75,7 +75,7 @@ impl<T: AccessTokens> ApiClient<T> {
         question: Question<'_>,
         request: &(impl Fn(&Client) -> RequestBuilder + Sync),
     ) -> Result<A, ApiError> {
-        self.limiter.turn().await;
+        self.limiter.acquire().await;
         let mut asked = self.send(question, request(&self.client)).await;
         if asked.as_ref().is_err_and(|error| error.status() == Some(401)) {
             // A token may be revoked before it expires.

@@ -218,9 +218,9 @@ async fn messages_name_the_action_the_endpoint_and_the_remedy() {
         (
             503,
             xml("RequestLimitExceeded"),
-            "EC2 puts off Act (RequestLimitExceeded): this account sends too many requests at the moment",
+            "EC2 throttles Act (RequestLimitExceeded): this account sends too many requests at the moment",
         ),
-        (429, String::new(), "EC2 puts off Act (429): this account sends too many requests at the moment"),
+        (429, String::new(), "EC2 throttles Act (429): this account sends too many requests at the moment"),
         (400, xml("a\n(b)"), "EC2 answers Act with 400 ab: m"),
         (
             502,

@@ -63,7 +63,10 @@ async fn own_region() -> Result<String, MetadataError> {
 
 impl AwsControlPlane {
     /// The EC2 instance of a Node, and its identity.
-    async fn look(&self, node: &ObservedNode) -> Result<(Arc<Ec2Instance>, Identity), NotIdentified> {
+    async fn find_instance(
+        &self,
+        node: &ObservedNode,
+    ) -> Result<(Arc<Ec2Instance>, Identity), NotIdentified> {
         let id = aws::instance_id(&node.provider_id)?;
         let found = self.instances.get(id).await.map_err(NotIdentified::unavailable)?;
         let instance = found.ok_or_else(|| Refusal::NoSuchInstance { instance: id.to_owned() })?;
@@ -75,13 +78,13 @@ impl AwsControlPlane {
 #[async_trait::async_trait]
 impl ControlPlane for AwsControlPlane {
     async fn identify(&self, node: &ObservedNode, _since: Instant) -> Result<Identity, NotIdentified> {
-        Ok(self.look(node).await?.1)
+        Ok(self.find_instance(node).await?.1)
     }
 
     /// Uses the `DescribeInstances` call that also identifies the Node. Upstream requests the network interfaces of each
     /// instance separately.
     async fn pod_ranges(&self, node: &ObservedNode, _since: Instant) -> Result<Vec<String>, NoPodRanges> {
-        let (instance, _) = self.look(node).await?;
+        let (instance, _) = self.find_instance(node).await?;
         Ok(aws::pod_ranges(&instance)?)
     }
 

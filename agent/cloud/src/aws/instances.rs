@@ -149,7 +149,7 @@ impl Asking {
                 Err(error @ ApiError::Throttled(_)) if tries < TRIES => {
                     let backoff = FIRST_PAUSE * 2u32.pow(tries - 1);
                     let pause = error.retry_after().map_or(backoff, |asked| asked.max(backoff));
-                    self.limiter.put_off(pause);
+                    self.limiter.pause(pause);
                 }
                 Err(error) => return Err(error),
                 Ok(instances) => return Ok(instances),
@@ -174,7 +174,7 @@ impl Asking {
         let names: Vec<String> = (1..=ids.len()).map(|number| format!("InstanceId.{number}")).collect();
         let parameters: Vec<(&str, &str)> =
             names.iter().map(String::as_str).zip(ids.iter().copied()).collect();
-        self.limiter.turn().await;
+        self.limiter.acquire().await;
         let asked = self.ec2.query_within(self.timeout, ACTION, &parameters).await;
         self.calls.count(SERVICE.name, ACTION, api::outcome(&asked));
         let instances = answer::parse(&asked?).map_err(|problem| self.ec2.garbage(ACTION, &problem))?;

@@ -122,7 +122,7 @@ impl Sts {
             self.ask(request.map_err(|error| self.question().unreachable(innermost_cause(error)))?).await;
         // STS rejects the request that a machine signed, so STS itself is healthy.
         if told.as_ref().is_err_and(ApiError::is_refusal) {
-            self.calls.answered(STS_SERVICE);
+            self.calls.note_answer(STS_SERVICE);
         }
         told
     }

@@ -138,7 +138,7 @@ impl Attestation {
         }
         let asked = self.remembered(&issuer);
         let mut claim = None;
-        let issuers = match asked.known(REMEMBERED_FOR).await {
+        let issuers = match asked.cached(REMEMBERED_FOR).await {
             Some(known) => known,
             None => {
                 self.claims.enter(origin, &mut claim).await?;

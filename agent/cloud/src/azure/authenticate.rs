@@ -31,8 +31,8 @@ enum Form {
     UnsignedOf134,
 }
 
-/// The order in which the forms are tried. Every second form is for kOps 1.37: its server also answers 403 while Azure does not
-/// list the machine yet.
+/// The order in which the forms are tried. The form for kOps 1.37 comes every second time, because its server also answers 403 as
+/// long as Azure does not list the machine.
 const FORMS: [Form; 4] = [Form::Signed, Form::Unsigned, Form::Signed, Form::UnsignedOf134];
 
 /// Makes tokens with documents that the metadata service signs.

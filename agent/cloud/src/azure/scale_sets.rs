@@ -20,7 +20,7 @@ use crate::api::ApiError;
 use crate::singleflight::Singleflight;
 use crate::verify::OwnAddresses;
 
-/// The maximum age of the list of scale sets: the first if the list has the wanted scale set, the second if it lacks it.
+/// The maximum age of the list of scale sets. The first applies if the list has the wanted scale set, the second if it does not.
 const SETS_FOR: [Duration; 2] = [Duration::from_secs(10 * 60), Duration::from_secs(30)];
 /// The maximum age of a list of machines. A list that does not show the machine as running must also be newer than the Node.
 const LISTED_FOR: Duration = Duration::from_secs(10);
@@ -96,7 +96,7 @@ impl ScaleSets {
         machine: &MachinePath,
     ) -> Result<Option<(AzureMachine, Vec<IpAddr>)>, Arc<ApiError>> {
         let Some(set) = self.set(&machine.scale_set).await? else { return Ok(None) };
-        let last = set.machines.known(NAMESAKES_FOR).await.map_or(0, |last| last.len());
+        let last = set.machines.cached(NAMESAKES_FOR).await.map_or(0, |last| last.len());
         let pages = u32::try_from(last / PAGE).unwrap_or(u32::MAX).saturating_add(1);
         let longest = CLAIMED_FOR.saturating_mul(pages);
         let listed = self.machines(&set, machine, longest).await?;
@@ -113,7 +113,7 @@ impl ScaleSets {
             other.path != *machine && other.node_name() == node && !is_of_another
         };
         for set in sets {
-            let known = set.machines.known(NAMESAKES_FOR).await;
+            let known = set.machines.cached(NAMESAKES_FOR).await;
             if known.is_some_and(|known| known.values().any(is_namesake)) {
                 return true;
             }

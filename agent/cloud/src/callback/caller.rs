@@ -46,8 +46,8 @@ pub enum CallFailed {
 pub enum Proof {
     /// The hash of the request's secret.
     OfSecret,
-    /// [`CONSTANT`], which is all that nodeup of some releases sends. The pinned certificate still proves the request: its private key never
-    /// leaves the machine that made the request.
+    /// [`CONSTANT`], which nodeup of some releases sends instead of a hash. The pinned certificate still proves the request: its private
+    /// key never leaves the machine that made the request.
     Constant,
 }
 

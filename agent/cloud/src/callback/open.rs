@@ -44,8 +44,8 @@ impl Open {
     pub(crate) fn enter(self: &Arc<Open>, address: IpAddr) -> Option<(Place, oneshot::Receiver<Infallible>)> {
         let mut state = self.state.lock();
         if state.unverified.len() + state.kops_controllers.len() >= self.most {
-            let gives_way = state.gives_way()?;
-            state.unverified.remove(&gives_way);
+            let closed = state.oldest_to_close()?;
+            state.unverified.remove(&closed);
         }
         let (sender, ends) = oneshot::channel();
         let number = state.next;
@@ -58,7 +58,7 @@ impl Open {
 impl State {
     /// The oldest connection of the address with the most connections. Of several such addresses, the one with the oldest
     /// connection counts.
-    fn gives_way(&self) -> Option<u64> {
+    fn oldest_to_close(&self) -> Option<u64> {
         let mut of_addresses: BTreeMap<IpAddr, (usize, u64)> = BTreeMap::new();
         for (number, (address, _)) in &self.unverified {
             of_addresses.entry(address.to_canonical()).or_insert((0, *number)).0 += 1;
@@ -70,7 +70,7 @@ impl State {
 
 impl Place {
     /// Marks the connection as kops-controller's. From now on, it does not end for another connection.
-    pub(crate) fn is_kops_controllers(&self) {
+    pub(crate) fn mark_as_kops_controllers(&self) {
         let mut state = self.open.state.lock();
         if let Some((_, sender)) = state.unverified.remove(&self.number) {
             state.kops_controllers.insert(self.number, sender);
@@ -104,7 +104,7 @@ mod tests {
     fn the_oldest_unverified_connection_is_closed_and_never_kops_controllers() {
         let open = Open::at_most(3);
         let mut entered: Vec<Entered> = (0..3).map(|_| open.enter(ONE).unwrap()).collect();
-        entered[0].0.is_kops_controllers();
+        entered[0].0.mark_as_kops_controllers();
         for oldest in 1..50 {
             entered.push(open.enter(ONE).unwrap());
             assert!(is_ended(&mut entered[oldest]), "{oldest}");
@@ -112,7 +112,7 @@ mod tests {
         }
         entered.retain_mut(|entered| !is_ended(entered));
         assert_eq!(entered.len(), 3);
-        entered.iter().for_each(|(place, _)| place.is_kops_controllers());
+        entered.iter().for_each(|(place, _)| place.mark_as_kops_controllers());
         assert!(open.enter(ONE).is_none(), "kops-controller has all places");
         entered.pop();
         assert!(open.enter(ONE).is_some());
@@ -138,7 +138,7 @@ mod tests {
         let first = open.enter(ONE).unwrap();
         let mut second = open.enter(ONE).unwrap();
         // The first connection has already ended.
-        first.0.is_kops_controllers();
+        first.0.mark_as_kops_controllers();
         drop(first);
         assert!(!is_ended(&mut second));
         assert_eq!(open.state.lock().unverified.len(), 1);

@@ -70,7 +70,7 @@ impl Default for Deadlines {
 /// Why no call-back can be answered.
 #[derive(Debug, Error)]
 pub enum CallbackServerError {
-    /// For example, the port is in use.
+    /// The address is not available, for example because the port is in use.
     #[error("cannot listen on {address} for kops-controller's call-back: {cause}")]
     Listen { address: SocketAddr, cause: std::io::Error },
     #[error("cannot make a certificate for kops-controller's call-back: {0}")]
@@ -101,7 +101,7 @@ pub struct CallbackServer {
 
 #[derive(Debug, Default)]
 struct State {
-    known: Option<Known>,
+    pending: Option<PendingChallenge>,
     form: Form,
     /// Whether a challenge was answered in this form.
     is_answered: bool,
@@ -109,7 +109,7 @@ struct State {
 
 /// The challenge that the server answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Known {
+struct PendingChallenge {
     id: String,
     secret: Base64,
 }
@@ -155,7 +155,7 @@ impl CallbackServer {
     /// If there is no randomness.
     pub fn challenge(&self) -> Result<ChallengeRequest, CallbackServerError> {
         let (id, secret) = (random::name()?, Base64(random::bytes::<SECRET>()?.to_vec()));
-        self.state.lock().known = Some(Known { id: id.clone(), secret: secret.clone() });
+        self.state.lock().pending = Some(PendingChallenge { id: id.clone(), secret: secret.clone() });
         Ok(ChallengeRequest {
             endpoint: self.address.to_string(),
             ca: Base64(self.certificate.clone().into_bytes()),
@@ -164,7 +164,7 @@ impl CallbackServer {
         })
     }
 
-    /// Notes that kops-controller refused the proofs of a round. If it got one, the next challenges are answered in the other form: the
+    /// Notes that kops-controller rejected the proofs of a round. If the round had a proof, the next proofs have the other form: the
     /// kops-controller of kOps 1.34.0 and 1.34.1 accepts only [`CONSTANT`].
     pub fn refused(&self) {
         let mut state = self.state.lock();
@@ -249,7 +249,7 @@ async fn connection(
     let name = certificate.and_then(|der| common_name_and_validity(der, OffsetDateTime::now_utc()));
     let is_kops_controller = name.is_some_and(|(name, _)| name == caller);
     if is_kops_controller {
-        place.is_kops_controllers();
+        place.mark_as_kops_controllers();
     }
     let service = service_fn(move |request| {
         let state = state.clone();
@@ -284,11 +284,11 @@ async fn called(request: Request<Incoming>, state: &Mutex<State>) -> Response<Bo
     };
     let answered = {
         let mut state = state.lock();
-        match (state.known.take_if(|known| known.id == challenge.id), state.form) {
-            (Some(known), form) => {
+        match (state.pending.take_if(|pending| pending.id == challenge.id), state.form) {
+            (Some(pending), form) => {
                 state.is_answered = true;
                 match form {
-                    Form::OfSecret => answer(&known.secret.0, &challenge.random),
+                    Form::OfSecret => answer(&pending.secret.0, &challenge.random),
                     Form::Constant => CONSTANT,
                 }
             }

@@ -18,7 +18,7 @@ use kops_agent_net::tls;
 
 const CLUSTER: &str = "c.example.com";
 const RANDOM: [u8; 16] = [7; 16];
-/// Longer than anything takes, even on a busy machine.
+/// Longer than any step takes, even on a busy machine.
 const AMPLE: Duration = Duration::from_secs(600);
 
 fn new_authority() -> Authority {

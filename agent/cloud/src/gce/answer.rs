@@ -295,7 +295,7 @@ pub(super) struct ShieldedIdentity {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct SigningKey {
-    /// In PEM.
+    /// The public key, in PEM.
     pub(super) ek_pub: String,
 }
 

@@ -60,7 +60,7 @@ async fn cluster(options: &KopsControllerOptions) -> Result<GceCluster, ControlP
 
 impl GceControlPlane {
     /// The instance of a Node as its group lists it, and its identity.
-    async fn look(
+    async fn find_instance(
         &self,
         node: &ObservedNode,
         since: Instant,
@@ -85,12 +85,12 @@ impl GceControlPlane {
 #[async_trait::async_trait]
 impl ControlPlane for GceControlPlane {
     async fn identify(&self, node: &ObservedNode, since: Instant) -> Result<Identity, NotIdentified> {
-        Ok(self.look(node, since).await?.1)
+        Ok(self.find_instance(node, since).await?.1)
     }
 
     /// Lists the instances of a zone once. Upstream requests each instance.
     async fn pod_ranges(&self, node: &ObservedNode, since: Instant) -> Result<Vec<String>, NoPodRanges> {
-        let (instance, _) = self.look(node, since).await?;
+        let (instance, _) = self.find_instance(node, since).await?;
         let ranges = self.groups.ranges(&instance).await.map_err(NotIdentified::unavailable)?;
         let name = instance.path.name.clone();
         let ranges = ranges

@@ -20,8 +20,8 @@ use crate::singleflight::Singleflight;
 
 /// The maximum age of the list of the region's zones.
 const ZONES_FOR: Duration = Duration::from_secs(10 * 60);
-/// The maximum age of the list of a zone's groups: the first if a group has the instance, the second if no group has it. So
-/// made-up instances do not cost a request each.
+/// The maximum age of the list of a zone's groups. The first applies if a group has the instance, the second if no group has it.
+/// So made-up instances do not cost a request each.
 const GROUPS_FOR: [Duration; 2] = [Duration::from_secs(10 * 60), Duration::from_secs(30)];
 /// The maximum age of a group's list. A list that does not show the instance as running must also be newer than the Node.
 const LISTED_FOR: Duration = Duration::from_secs(10);
@@ -81,13 +81,13 @@ enum Asker {
     /// An unverified request, which may name a made-up instance.
     Stranger,
     /// An unverified request that only the cache may answer.
-    StrangerForFree,
+    StrangerFromCache,
 }
 
 /// Why there is no answer.
 enum Unanswered {
     /// The cache has no answer, and Google may not be asked.
-    NotRemembered,
+    NotCached,
     Failed(Arc<ApiError>),
 }
 
@@ -130,21 +130,21 @@ impl ManagedGroups {
         instance: &InstancePath,
         since: Instant,
     ) -> Result<Option<Managed>, Arc<ApiError>> {
-        asked(self.look(instance, Asker::Node { since }).await)
+        asked(self.find_for(instance, Asker::Node { since }).await)
     }
 
     /// Like `find`, for an unverified request: a list of some seconds ago decides that the instance is absent. So a thousand
     /// names cost as many requests as one.
     pub async fn find_claimed(&self, instance: &InstancePath) -> Result<Option<Managed>, Arc<ApiError>> {
-        asked(self.look(instance, Asker::Stranger).await)
+        asked(self.find_for(instance, Asker::Stranger).await)
     }
 
     /// The result of [`ManagedGroups::find_claimed`] without a request to Google; `None` if it would make a request.
     pub async fn recall(&self, instance: &InstancePath) -> Option<Option<Managed>> {
-        self.look(instance, Asker::StrangerForFree).await.ok()
+        self.find_for(instance, Asker::StrangerFromCache).await.ok()
     }
 
-    async fn look(&self, instance: &InstancePath, asker: Asker) -> Result<Option<Managed>, Unanswered> {
+    async fn find_for(&self, instance: &InstancePath, asker: Asker) -> Result<Option<Managed>, Unanswered> {
         // A made-up zone costs no request, and nothing is cached for it.
         let (compute, region) = (self.0.compute.clone(), self.cluster().region.clone());
         let zones = move || async move { compute.zones(&region).await };
@@ -192,9 +192,9 @@ impl ManagedGroups {
     /// The result of `signing_key` without a request to Google; `None` if it would make a request.
     pub async fn recall_signing_key(&self, instance: &ManagedInstance) -> Option<Arc<Option<String>>> {
         let asked = remembered(&self.0.signing_keys, instance.id);
-        match asked.known(KEY_FOR).await {
+        match asked.cached(KEY_FOR).await {
             Some(key) if key.is_some() => Some(key),
-            _ => asked.known(NO_KEY_FOR).await,
+            _ => asked.cached(NO_KEY_FOR).await,
         }
     }
 
@@ -281,8 +281,8 @@ impl ManagedGroups {
         let longest = match (is_likely, asker) {
             (false, _) => UNLIKELY_FOR,
             (true, Asker::Node { .. }) => LISTED_FOR,
-            (true, Asker::Stranger | Asker::StrangerForFree) => {
-                let last = listing.known(UNLIKELY_FOR).await;
+            (true, Asker::Stranger | Asker::StrangerFromCache) => {
+                let last = listing.cached(UNLIKELY_FOR).await;
                 LISTED_FOR.max(claimed_for(last.map_or(0, |last| last.len())))
             }
         };
@@ -293,7 +293,7 @@ impl ManagedGroups {
         }
         let longest = match asker {
             Asker::Node { since } => LISTED_FOR.min(since.elapsed()),
-            Asker::Stranger | Asker::StrangerForFree => claimed_for(known.len()),
+            Asker::Stranger | Asker::StrangerFromCache => claimed_for(known.len()),
         };
         Ok(asker.get(&listing, longest, ask()).await?.get(&instance.name).cloned())
     }
@@ -324,7 +324,7 @@ impl Asker {
     ) -> Result<Arc<T>, Unanswered> {
         match self {
             Asker::Node { .. } | Asker::Stranger => asked.get(longest, ask).await.map_err(Unanswered::Failed),
-            Asker::StrangerForFree => asked.known(longest).await.ok_or(Unanswered::NotRemembered),
+            Asker::StrangerFromCache => asked.cached(longest).await.ok_or(Unanswered::NotCached),
         }
     }
 }
@@ -333,7 +333,9 @@ impl Asker {
 fn asked<T>(answer: Result<T, Unanswered>) -> Result<T, Arc<ApiError>> {
     answer.map_err(|unanswered| match unanswered {
         Unanswered::Failed(error) => error,
-        Unanswered::NotRemembered => unreachable!("what may be asked is not only remembered"),
+        Unanswered::NotCached => {
+            unreachable!("an asker that may ask Google always gets an answer or an error")
+        }
     })
 }
 

@@ -20,10 +20,10 @@ const PATH: &str = "/computeMetadata/v1/instance/service-accounts/default/token"
 /// Why there is no token.
 #[derive(Debug, Error)]
 pub enum TokenError {
-    /// For the instance's service account.
+    /// The metadata server gives no token of the instance's service account.
     #[error(transparent)]
     Metadata(#[from] MetadataError),
-    /// For the account of a key file.
+    /// The key file's account gets no token.
     #[error(transparent)]
     Key(#[from] KeyError),
 }

@@ -31,7 +31,7 @@ const SOON: Duration = Duration::from_secs(3);
 /// The maximum age of a response by which a machine gets certificates.
 const FRESH_FOR: Duration = Duration::from_secs(10);
 /// The rate limit of requests for ids that no list has: a burst, and then a number of requests per second. Strangers can make
-/// up ids. If three replicas use it fully, a tenth of what a cloud permits an hour remains for others.
+/// up ids. Even if three replicas use it fully, a tenth of the requests that a cloud permits an hour remains for others.
 const BESIDES_BURST: f64 = 30.0;
 const BESIDES_PER_SECOND: f64 = 0.1;
 /// The maximum number of ids that no list has and that wait for a request. Unverified requests can name any number of ids.
@@ -157,7 +157,7 @@ impl<M: Listed> Inventory<M> {
 
     /// The machine with an id, as the cloud describes it now or some seconds ago.
     pub async fn get_fresh(self: &Arc<Self>, id: MachineId) -> Result<Option<Arc<M>>, Arc<ApiError>> {
-        if let Some(listed) = self.listed.known(self.fresh_for).await {
+        if let Some(listed) = self.listed.cached(self.fresh_for).await {
             return Ok(listed.get(&id).cloned());
         }
         let fresh = {
@@ -265,7 +265,7 @@ impl<M: Listed> Inventory<M> {
     /// page before when another machine is removed.
     pub(super) async fn refresh(&self, known: &Listing<M>) -> Result<Listing<M>, ApiError> {
         let mut listing = known.clone();
-        let may_ask = !M::API.newest_first.is_empty() && self.last().besides.has_one(Instant::now());
+        let may_ask = !M::API.newest_first.is_empty() && self.last().besides.try_take(Instant::now());
         if may_ask {
             let (newest, pages) = self.unless_failed(self.questions.pages(Some(known))).await?;
             self.last().newest_pages = pages;
@@ -282,7 +282,7 @@ impl<M: Listed> Inventory<M> {
     /// The next missed id to request, if the rate limit permits a request now.
     fn next_missed(&self) -> Option<MachineId> {
         let mut last = self.last();
-        if last.missed.is_empty() || !last.besides.has_one(Instant::now()) {
+        if last.missed.is_empty() || !last.besides.try_take(Instant::now()) {
             return None;
         }
         last.missed.pop_first()

@@ -1,7 +1,7 @@
 //! Requests to the API of a cloud that lists machines: for pages of the list, and for one machine.
 //!
-//! A page that fails is retried, and a throttled page after the API's `Retry-After`. So a long list completes, and its first
-//! pages are not read in vain.
+//! A page that fails is retried. A throttled page is retried after the API's `Retry-After`. So a long list completes, and is not
+//! read again from its first page.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -167,7 +167,7 @@ impl Questions {
     ) -> Result<(HeaderMap, T), ApiError> {
         let request = self.client.get(url).headers(access.headers.clone()).build();
         let request = request.map_err(|error| question.unreachable(innermost_cause(error)))?;
-        self.limiter.turn().await;
+        self.limiter.acquire().await;
         let answer = timeout(self.retries.attempt, api::ask_whole(&self.client, request, question)).await;
         let answer = answer.unwrap_or_else(|_| {
             Err(question.unreachable(format!("no answer in {} seconds", self.retries.attempt.as_secs())))
@@ -177,7 +177,7 @@ impl Questions {
             Ok((headers, read?))
         });
         self.calls.count(access.service, question.action, api::outcome(&answer));
-        self.limiter.heed(&answer, PAUSE);
+        self.limiter.pause_if_throttled(&answer, PAUSE);
         answer
     }
 }

@@ -42,7 +42,7 @@ pub struct Listing {
     /// The address, with the length of its prefix.
     #[serde(default, deserialize_with = "null_is_empty")]
     ipv6: String,
-    /// In UTC, without a zone.
+    /// The time of creation in UTC, without a zone.
     #[serde(default, deserialize_with = "null_is_empty")]
     created: String,
 }

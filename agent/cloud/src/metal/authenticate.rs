@@ -22,7 +22,7 @@ use crate::authenticate::{AuthenticationError, Authenticator};
 pub struct HostAuthenticator {
     host: String,
     key: Arc<dyn SigningKey>,
-    /// In PEM.
+    /// The machine's public key, in PEM.
     public_key: String,
 }
 

@@ -232,7 +232,7 @@ struct Answer {
 struct Told {
     issued_at: String,
     expires_at: String,
-    /// Empty for a user without a project.
+    /// The endpoints of services. Empty for a user without a project.
     #[serde(default)]
     catalog: Vec<Service>,
 }

@@ -139,7 +139,7 @@ impl Listed for OpenstackServer {
         Selection { path: "/servers/detail".into(), machines: Some("/servers"), ..Selection::default() }
     }
 
-    /// A link `next` says that there may be another page.
+    /// If the page has a link `next`, there may be another page.
     fn of_page(page: Page, PageAt { number, .. }: PageAt) -> (Vec<OpenstackServer>, Option<u32>) {
         let has_next = page.servers_links.iter().any(|link| link.rel == "next");
         (page.servers.into_iter().filter_map(server).collect(), has_next.then(|| number + 1))

@@ -46,7 +46,7 @@ struct Listing {
     zone: String,
     #[serde(default, deserialize_with = "null_is_empty")]
     tags: Vec<String>,
-    /// Empty for servers with routed addresses, which kOps makes.
+    /// The private address. Empty for servers with routed addresses, such as kOps' servers.
     #[serde(default, deserialize_with = "null_is_empty")]
     private_ip: String,
     #[serde(default, deserialize_with = "null_is_empty")]

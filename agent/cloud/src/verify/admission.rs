@@ -319,7 +319,7 @@ mod tests {
 
     impl Asker<'_> {
         /// Checks whether the request is admitted.
-        fn look(self) -> Option<Self> {
+        fn check(self) -> Option<Self> {
             match self {
                 Asker::Waits(mut entering) => match entering.as_mut().now_or_never() {
                     None => Some(Asker::Waits(entering)),
@@ -358,12 +358,12 @@ mod tests {
                 match event {
                     Event::Comes(of) => {
                         let asker = Asker::Waits(Box::pin(admission.enter(origin(of))));
-                        askers.extend(asker.look());
+                        askers.extend(asker.check());
                     }
                     Event::Looks(_) | Event::Goes(_) if askers.is_empty() => {}
                     Event::Looks(which) => {
                         let asker = askers.swap_remove(which % askers.len());
-                        askers.extend(asker.look());
+                        askers.extend(asker.check());
                     }
                     Event::Goes(which) => drop(askers.swap_remove(which % askers.len())),
                 }

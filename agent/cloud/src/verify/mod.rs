@@ -42,19 +42,19 @@ pub struct Presented<'a> {
 pub struct VerifiedNode {
     /// The id or path of the instance in its cloud.
     pub instance: String,
-    /// The name of its Node.
+    /// The name of the machine's Node.
     pub node_name: String,
-    /// The names and addresses in its serving certificate.
+    /// The names and addresses in the machine's serving certificate.
     pub certificate_names: Vec<String>,
-    /// The name of its instance group; empty if it is in none.
+    /// The name of the machine's instance group; empty if it is in none.
     pub instance_group: String,
     /// The address and port for the call-back (`10.0.0.1:3987`); empty if it is not known.
     pub challenge_endpoint: String,
-    /// Its addresses, as the cloud lists them. May be empty if the token alone proves which machine it is.
+    /// The machine's addresses, as the cloud lists them. May be empty if the token alone proves which machine it is.
     pub addresses: Vec<IpAddr>,
-    /// When the machine began, in seconds since 1970. A Node that was last heard of before belongs to an earlier machine of its name. On
-    /// AWS and GCE it is the last start of the machine, on other clouds its creation. `None` if the cloud does not report it, or lists
-    /// another machine of the cluster with this Node name: the Node may belong to that one, which may be running.
+    /// The last start of the machine on AWS and GCE, and its creation on other clouds, in seconds since 1970. A Node whose last sign of
+    /// life is older belongs to an earlier machine of its name. `None` if the cloud does not report the time, or lists another machine of
+    /// the cluster with this Node name. The Node may then belong to that machine, which may be running.
     pub launched: Option<i64>,
 }
 
@@ -90,7 +90,7 @@ pub enum Answer {
     NotVerified,
     /// The machine did not prove in the call-back that it made the request.
     NotProven,
-    /// A Node with its name is already registered.
+    /// A Node with the machine's name is already registered.
     AlreadyRegistered,
     /// The request is wrong. The machine is told why.
     BadRequest,
@@ -107,17 +107,17 @@ pub enum Answer {
 }
 
 impl Refusal {
-    /// For a machine that is not the claimed one.
+    /// The refusal of a machine that is not the claimed one.
     pub fn not_verified(reason: &'static str, problem: impl fmt::Display) -> Refusal {
         Refusal { answer: Answer::NotVerified, reason, message: problem.to_string() }
     }
 
-    /// For a machine that, according to its cloud, is no node of this cluster.
+    /// The refusal of a machine that is not a node of this cluster, according to its cloud.
     pub fn of_instance(refusal: &identity::Refusal) -> Refusal {
         Refusal::not_verified(refusal.reason(), refusal)
     }
 
-    /// For a service that the server needs and that does not respond.
+    /// The refusal because a service that the server needs does not respond.
     pub fn unavailable(reason: &'static str, problem: impl fmt::Display) -> Refusal {
         Refusal { answer: Answer::Unavailable, reason, message: problem.to_string() }
     }
@@ -140,7 +140,7 @@ pub enum Proof {
 
 /// A token that passed the checks without a request.
 pub struct Examined<'a> {
-    /// It differs between the tokens of a machine, like a signature. A token is accepted once.
+    /// Identifies the token, like a signature. The server accepts each fingerprint once.
     pub fingerprint: Vec<u8>,
     /// When the token was made, in seconds since 1970, by the machine's clock. `None` if the token does not say; then an
     /// eavesdropper cannot reuse it anyway.

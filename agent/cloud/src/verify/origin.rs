@@ -89,12 +89,12 @@ impl Origin {
         Origin { claimed: Some(id), ..self }
     }
 
-    /// Whether it is exactly this address. Needed for clouds whose machines have single addresses.
+    /// Whether the origin is exactly this address. Needed for clouds whose machines have single addresses.
     pub fn is_at(self, address: IpAddr) -> bool {
         self.address == address.to_canonical()
     }
 
-    /// Whether it includes a claimed machine. One machine may be in many such origins.
+    /// Whether the origin includes a claimed machine. One machine may be in many such origins.
     pub fn is_claim(self) -> bool {
         self.claimed.is_some()
     }

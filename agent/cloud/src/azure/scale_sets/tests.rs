@@ -106,7 +106,7 @@ async fn a_forbidden_slow_or_unreadable_answer_does_not_mean_absent() {
         (Mood::Forbidding, "Contributor"),
         (Mood::Down, "answers virtualMachineScaleSets.list with 503"),
         (Mood::WithoutGroup, "ResourceGroupNotFound"),
-        (Mood::Throttling(1), "puts off virtualMachineScaleSets.list"),
+        (Mood::Throttling(1), "throttles virtualMachineScaleSets.list"),
         (Mood::Babbling, "not as Azure Resource Manager does"),
         (Mood::Truncating, "not as Azure Resource Manager does"),
         (Mood::Endless, "its pages have no end"),

@@ -132,7 +132,7 @@ async fn a_machine_with_a_signed_document_is_verified() {
     assert_eq!(fingerprint, examined.fingerprint, "two documents for one body are one token");
 }
 
-/// Outside of scale sets, operators choose the names.
+/// Outside of scale sets, operators choose the names, so two machines may have one name.
 #[tokio::test]
 async fn a_machine_with_a_namesake_has_no_known_age() {
     let world = World::new();

@@ -169,12 +169,12 @@ async fn made_up_machines_cost_few_calls_and_block_no_machine() {
     let reasons: Vec<&str> = refusals.into_iter().map(|refused| refused.unwrap_err().reason).collect();
     let busy = |reason: &&&str| ["QueueFull", "QueuedTooLong"].contains(*reason);
     assert!(reasons.iter().all(|reason| busy(&reason) || *reason == "InstanceGroupUnknown"), "{reasons:?}");
-    // One request each for the zones, the groups, their template and the instances of the group; lists that became too old,
-    // once more.
+    // One request each for the zones, the groups, their template and the instances of the group. Lists that became too old are
+    // requested once more.
     let most = 4 + 2 * lists_within(begun.elapsed());
     assert!(cluster.gce.calls().len() <= most, "{:?}", cluster.gce.calls());
 
-    // Google has created this instance since: no list has it yet, and it retries like all machines.
+    // Google has just created this instance. No list has it yet, so it retries like all machines.
     let instance = cluster.gce.create_instance(&cluster.group, "nodes-new");
     cluster.gce.put_instance("nodes-new", Instance { signing_key: cluster.tpm.public_pem(), ..instance });
     let (new, before) = (token("nodes-new", &cluster.tpm), cluster.gce.calls().len());

@@ -130,7 +130,7 @@ pub(super) async fn a_failing_api_is_asked_again_after_a_pause<K: Known>() {
     let as_said = |status: u16| format!("{name} answers {action} with {status}");
     let not_as = |status: u16| format!("answers {action} with {status}, and not as {name} does");
     for (mood, expected, outcome) in [
-        (Mood::Throttling, format!("{name} puts off {action} ({})", K::API.throttled), Outcome::Throttled),
+        (Mood::Throttling, format!("{name} throttles {action} ({})", K::API.throttled), Outcome::Throttled),
         (Mood::Down, format!("{} {}", as_said(503), K::API.down), Outcome::Error),
         (Mood::Forbidding, as_said(403), Outcome::Error),
         (Mood::NotFound, as_said(404), Outcome::Error),
@@ -164,7 +164,7 @@ pub(super) async fn retry_after_is_honoured_up_to_a_maximum<K: Known>() {
         let until = machines.last().failed.as_ref().unwrap().0;
         assert!(until >= before + made && until <= Instant::now() + made, "{asked:?}");
         api.set_mood(Mood::Good);
-        // First as if the pause were far from over, then as if it were over.
+        // First the pause ends in an hour, then it has ended.
         machines.last().failed.as_mut().unwrap().0 = Instant::now() + hour;
         machines.list().await.unwrap_err();
         assert_eq!(api.calls(), 1, "{asked:?}");
