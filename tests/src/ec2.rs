@@ -1,4 +1,5 @@
-//! A stand-in for EC2, as far as the agent uses it: instances with their tags, instance types, refusals, and moods.
+//! A stand-in for EC2, as far as the agent uses it: instances with their tags, and instance types. It can reject requests and fail
+//! ([`Mood`]).
 //!
 //! Source: the EC2 API Reference, `DescribeInstances`, `DescribeInstanceTypes`, `AssignIpv6Addresses`, and "Error codes".
 

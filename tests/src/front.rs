@@ -1,4 +1,4 @@
-//! A server in front of the server or folder that has the answers. While a fault file exists, it fails as the file says. It logs
+//! A server that forwards requests to another server or to a folder. While a fault file exists, it fails as the file says. It logs
 //! each request and its outcome.
 //!
 //! Each request has its own connection and its own thread, so a fault affects every request from the moment it is set.

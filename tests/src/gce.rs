@@ -1,5 +1,5 @@
-//! A stand-in for Compute Engine and an instance's metadata server, as far as the agent uses them: managed groups,
-//! templates, instances, refusals, and moods.
+//! A stand-in for Compute Engine and an instance's metadata server, as far as the agent uses them: managed groups, templates and
+//! instances. It can reject requests and fail ([`Mood`]).
 //!
 //! Source: the Compute Engine API v1 (`instanceGroupManagers`, `instanceTemplates`, `instances`, "Error codes").
 

@@ -1,4 +1,4 @@
-//! A stand-in for kops-controller's bootstrap server, as upstream's nodes know it, with moods that a real server must not have.
+//! A stand-in for kops-controller's bootstrap server with upstream's protocol. It can also misbehave as no real server may ([`Mood`]).
 //!
 //! It checks requests as upstream's server does, except that it cannot ask AWS for the signer of a token. It checks only
 //! the token's form and the hash in it. Source: upstream's `cmd/kops-controller/pkg/server/server.go` and

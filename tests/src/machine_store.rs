@@ -50,7 +50,7 @@ pub fn built_releases(kube: &Path) -> anyhow::Result<Releases> {
 /// If it cannot be read.
 pub fn program_in(folders: &[impl AsRef<Path>], name: &str, version: &str) -> anyhow::Result<Vec<u8>> {
     let built = folders.iter().map(|folder| folder.as_ref().join(name)).find(|file| file.exists());
-    // No node of these tests runs a program that is in no folder, so a script stands in for it.
+    // If no folder has the program, a script replaces it: no node of these tests runs it.
     Ok(match built {
         Some(file) => fs::read(&file).with_context(|| format!("reading {}", file.display()))?,
         None => script(name, version, OWN_ARCHITECTURE),
@@ -58,7 +58,7 @@ pub fn program_in(folders: &[impl AsRef<Path>], name: &str, version: &str) -> an
 }
 
 /// Writes the downloads of machines that run the programs in `kube` to `folder`, at the paths of the URLs, with a `.sha256` beside
-/// each. `kubelet` is a folder with an older kubelet, for machines of older kOps. `kops` has the versions of these.
+/// each. Machines of the kOps versions in `kops` run the older kubelet in the folder `kubelet`.
 pub fn write_downloads(kube: &Path, kubelet: &Path, kops: &[String], folder: &Path) -> anyhow::Result<()> {
     let releases = built_releases(kube)?;
     let older = Releases {

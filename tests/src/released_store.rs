@@ -45,7 +45,7 @@ pub fn write_as(store: &ExampleStore, version: &str) -> anyhow::Result<()> {
     };
     write("kops-version.txt", version)?;
     if minor <= 35 {
-        // protokube applies the add-ons, and not a pod.
+        // In this release, protokube applies the add-ons instead of a pod.
         fs::remove_dir_all(folder.join("manifests/channels")).context("removing the channels' manifest")?;
     }
     if minor <= 34 {
@@ -69,8 +69,7 @@ mod tests {
 
     use super::*;
 
-    /// The fields and files in which the store of this version differs from the other ones: the pause image of containerd, that of
-    /// kubelet, and the channels' manifest.
+    /// Which parts the store of this version has: the pause image of containerd, the pause image of kubelet, and the channels' manifest.
     fn written_as(version: &str) -> (bool, bool, bool) {
         let folder = tempfile::tempdir().unwrap();
         let store =

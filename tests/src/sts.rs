@@ -1,5 +1,5 @@
-//! A stand-in for STS, as far as the bootstrap server uses it. It checks signatures, identifies the signer, and has moods. The module
-//! also has the machines that sign.
+//! A stand-in for STS, as far as the bootstrap server uses it. It checks signatures, identifies the signer, and can fail on request
+//! ([`Mood`]). The module also has the machines that sign.
 //!
 //! Source: the STS API Reference, `GetCallerIdentity`; tokens: upstream's `pkg/bootstrap/awsbootstrap/authenticator.go`.
 

@@ -84,7 +84,7 @@ pub struct Cluster {
     pub powered_on: f64,
     /// The index of the control plane whose API server the test uses.
     asked: AtomicUsize,
-    /// When each Node was first seen Ready. Each look is at all Nodes.
+    /// When each Node was first seen Ready.
     seen: Mutex<BTreeMap<String, Instant>>,
     pub store: Store,
     pub world: World,
@@ -255,7 +255,7 @@ impl Cluster {
         self.run_kubectl(&["apply", "--filename", "/root/manifest.yaml"]);
     }
 
-    /// The time from `since` until a Node was first seen Ready. `None` if it is not Ready yet. Each look is at all Nodes.
+    /// The time from `since` until a Node was first seen Ready. `None` if it is not Ready yet. Each call records the state of all Nodes.
     pub fn ready_since(&self, node: &str, since: Instant) -> Option<Duration> {
         let mut seen = self.seen.lock();
         seen.retain(|_, at| *at > since);

@@ -1,5 +1,5 @@
-//! A rollout: a changed kubelet setting reaches the control plane and two groups of workers by one command of an operator. A
-//! setting that kubelet refuses reaches one machine, and no other.
+//! A rollout, which one command of an operator starts: a changed kubelet setting reaches the control plane and two groups of workers.
+//! A setting that kubelet rejects reaches only one machine.
 
 use kops_agent_machines::machine::Ended;
 use serde_json::Value;
@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::cluster::{AGENT, BOOT_CONFIG, Cluster, has_condition};
 use crate::workload;
 
-/// Long enough for a restart of the control plane here, in seconds.
+/// The health timeout in seconds, long enough for a restart of the control plane.
 const HEALTH_TIMEOUT: &str = "60";
 const KUBECONFIG: &str = "/var/lib/kubectl/kubeconfig";
 
@@ -35,7 +35,7 @@ pub fn kubelet_settings_roll_out(cluster: &Cluster) {
 
 /// The control plane, which is first, rolls a bad setting back, and no other machine moves. With the corrected spec, the rollout goes on.
 pub fn a_bad_setting_stops_a_rollout(cluster: &Cluster) {
-    // Only the machine knows that it has less memory, so no check in advance refuses it.
+    // No earlier check rejects this setting, because only the machine knows that it has less memory.
     change(cluster, "{spec: {kubelet: {maxPods: 44}, masterKubelet: {kubeReserved: {memory: 100000Gi}}}}");
     started(cluster, &["start", "--health-timeout", HEALTH_TIMEOUT]);
     until_phase(cluster, "stopped");
@@ -87,7 +87,7 @@ fn status(cluster: &Cluster) -> Value {
 
 fn until_phase(cluster: &Cluster, phase: &str) {
     cluster.control_plane().until(&format!("the rollout is {phase}"), || {
-        // The API server is away while its machine changes.
+        // The API server does not answer while its machine changes.
         let ended = rollout(cluster, &["status", "-o", "json"]);
         let status: Value = serde_json::from_str(&ended.stdout).ok()?;
         let now = status["status"]["phase"].as_str()?;

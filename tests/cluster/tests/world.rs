@@ -120,7 +120,7 @@ impl World {
         }
     }
 
-    /// Starts EC2's metadata service, which serves these instances their own metadata.
+    /// Starts EC2's metadata service, which serves each instance its own metadata.
     pub fn tell(&mut self, network: &Network, instances: BTreeMap<IpAddr, Instance>) {
         let prefixes = self.ec2.prefixes();
         let told = move |client| {

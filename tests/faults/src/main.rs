@@ -21,25 +21,25 @@ const PROGRESS: usize = 500;
 
 #[derive(Parser)]
 struct Arguments {
-    /// The agent's binary.
+    /// The kops-agent program to test.
     #[arg(long)]
     agent: PathBuf,
-    /// Try every case; without it, a sample.
+    /// Try every case instead of a sample.
     #[arg(long)]
     all: bool,
-    /// So many cases make a sample, shared by all kinds of faults.
+    /// Number of cases in the sample, shared by all kinds of faults.
     #[arg(long, default_value_t = 60)]
     cases: usize,
-    /// What decides which cases make the sample; chosen by the time of day if it is not given.
+    /// Seed of the random sample. Default: from the time of day.
     #[arg(long)]
     seed: Option<u64>,
-    /// Try these only, by the names that a failure is told with, or by how these begin.
+    /// Try only cases whose name, as a failure prints it, begins with this text.
     #[arg(long, value_name = "SCENARIO/FAULT/NUMBER")]
     case: Vec<String>,
-    /// How many agents at once.
+    /// Number of concurrent runs of the agent.
     #[arg(long, default_value_t = 2)]
     jobs: usize,
-    /// Write the table between the markers of this file.
+    /// File whose table, between its markers, is replaced by the results.
     #[arg(long, value_name = "README")]
     write: Option<PathBuf>,
 }

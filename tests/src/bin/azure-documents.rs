@@ -12,18 +12,18 @@ use kops_agent_tests::azure::metadata::{Document, MetadataService};
 
 #[derive(Parser)]
 struct Arguments {
-    /// Folder to write to; made if it is not there.
+    /// Output folder; created if missing.
     folder: PathBuf,
-    /// The machine's id.
+    /// VM id of the machine.
     #[arg(long)]
     vm_id: String,
-    /// The machine's subscription.
+    /// Subscription of the machine.
     #[arg(long)]
     subscription: String,
-    /// The body of the request that they are for.
+    /// Body of the bootstrap request that the documents are for.
     #[arg(long)]
     body: String,
-    /// When they were made, in seconds since 1970.
+    /// Creation time of the documents, in seconds since 1970.
     #[arg(long)]
     created: i64,
 }

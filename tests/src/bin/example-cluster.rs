@@ -11,9 +11,9 @@ use kops_agent_tests::example_store::{CONFIG_BASE, CONTROL_PLANE, NODES};
 
 #[derive(Parser)]
 struct Arguments {
-    /// Folder to write the store and the machines' boot configs and facts to; made if it is not there.
+    /// Output folder for the store, the boot configs and the facts; created if missing.
     folder: PathBuf,
-    /// Have the machines download Kubernetes from its publishers, not the stand-ins from here.
+    /// Let the machines download Kubernetes from its publishers instead of the stand-ins.
     #[arg(long)]
     real_downloads: bool,
 }

@@ -11,12 +11,12 @@ use kops_agent_tests::example_store::REGION;
 
 #[derive(Parser)]
 struct Arguments {
-    /// Folder to write the store and the controller's configuration to; made if it is not there.
+    /// Output folder for the store and the controller's configuration; created if missing.
     folder: PathBuf,
-    /// Folder of etcd, kube-apiserver and kubectl.
+    /// Folder with the programs etcd, kube-apiserver and kubectl.
     #[arg(long)]
     assets: PathBuf,
-    /// The rights of kops-controller, as a manifest.
+    /// Manifest with the RBAC rights of kops-controller.
     #[arg(long)]
     rbac: PathBuf,
 }

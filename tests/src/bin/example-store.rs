@@ -7,9 +7,9 @@ use kops_agent_tests::example_store::ExampleStore;
 
 #[derive(Parser)]
 struct Arguments {
-    /// Folder to write to; made if it is not there.
+    /// Output folder; created if missing.
     folder: PathBuf,
-    /// Where the cluster's machines are to download Kubernetes from, in the place of its publishers.
+    /// Mirror from which the machines download Kubernetes, instead of its publishers.
     #[arg(long, value_name = "URL")]
     mirror: Option<String>,
 }

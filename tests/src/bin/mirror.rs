@@ -20,15 +20,15 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Writes the stand-ins of the example's downloads to a folder, by the paths of their URLs.
+    /// Write the stand-ins for the example's downloads to a folder, at the paths of their URLs.
     StandIns { folder: PathBuf },
-    /// Serves a folder, with a `.sha256` beside each file, until standard input closes. Prints an empty line once it does.
+    /// Serve a folder, with a `.sha256` beside each file, until standard input closes. Prints an empty line when ready.
     Serve {
         folder: PathBuf,
-        /// Where to listen.
+        /// Address and port to listen on.
         #[arg(long)]
         listen: SocketAddr,
-        /// By how many milliseconds each answer is late.
+        /// Delay of each response, in milliseconds.
         #[arg(long, default_value_t = 0)]
         late: u64,
     },

@@ -9,7 +9,7 @@ use kops_agent_tests::s3::S3Server;
 
 #[derive(Parser)]
 struct Arguments {
-    /// Folder whose folders are the buckets.
+    /// Folder whose subfolders are the buckets.
     buckets: PathBuf,
 }
 

@@ -27,7 +27,7 @@ use kops_agent_tests::s3::S3Server;
 
 const METADATA: Ipv4Addr = Ipv4Addr::new(169, 254, 169, 254);
 const NAMES: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
-/// The servers: each one's name here, and its name in DNS. Server n, counted from 0, has the address 10.99.0.(n + 2).
+/// The servers: their short names and DNS names. Server n, counted from 0, has the address 10.99.0.(n + 2).
 const SERVERS: [(&str, &str); 8] = [
     ("store", "store.example.com"),
     ("mirror", "mirror.example.com"),
@@ -48,54 +48,54 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Writes what machines download of the programs that tests/kube/build has built to a folder, by the paths of the URLs.
+    /// Write the downloads of machines to a folder, at the paths of their URLs. tests/kube/build has built the programs.
     Downloads {
         kube: PathBuf,
         /// Folder with an older kubelet, for `serve --kubelet`.
         kubelet: PathBuf,
         folder: PathBuf,
-        /// Versions of kOps, for `serve --kops`.
+        /// Versions of kOps whose downloads to write, for `serve --kops`.
         kops: Vec<String>,
     },
-    /// Prints the addresses that the network has to have for `serve`.
+    /// Print the addresses that `serve` needs in the network.
     Addresses,
-    /// Serves until standard input closes. Prints variables for the boot script, and an empty line once all is ready.
+    /// Serve until standard input closes. Prints variables for the boot script, and an empty line when ready.
     Serve(Serve),
 }
 
 #[derive(Args)]
 struct Serve {
-    /// Folder for the store, the boot configs and the controls; `user-data` in it is the machine's.
+    /// Folder for the store, the boot configs and the controls. Its file `user-data` is the machine's user-data.
     folder: PathBuf,
     #[arg(long)]
     cloud: Cloud,
-    /// The machine's address.
+    /// IPv4 address of the machine.
     #[arg(long)]
     address: Ipv4Addr,
     #[arg(long)]
     hostname: String,
-    /// What tests/kube/build has built.
+    /// Folder with the programs that tests/kube/build has built.
     #[arg(long)]
     kube: PathBuf,
-    /// The version of kOps that writes the store; without it, that of the example store.
+    /// Version of kOps that writes the store. Default: the version of the example store.
     #[arg(long)]
     kops: Option<String>,
-    /// The folder of an older kubelet, whose version the machine runs.
+    /// Folder with an older kubelet for the machine.
     #[arg(long)]
     kubelet: Option<PathBuf>,
-    /// Folders that the mirrors serve.
+    /// Folder that a mirror serves; may be repeated.
     #[arg(long)]
     mirror: Vec<PathBuf>,
-    /// The folder of Debian's packages.
+    /// Folder with Debian's packages.
     #[arg(long)]
     packages: PathBuf,
-    /// Folders with changes of the example store.
+    /// Folder with changes to the example store; may be repeated.
     #[arg(long)]
     overlay: Vec<PathBuf>,
-    /// Serve the store by TLS, by an authority that the machine does not know: its certificate is `ca.crt`.
+    /// Serve the store by TLS with an authority that the machine does not trust. Its certificate is `ca.crt` in the folder.
     #[arg(long)]
     private_store: bool,
-    /// Let the machine reach nothing but its cloud's metadata and the proxy.
+    /// Let the machine reach only its cloud's metadata service and the proxy.
     #[arg(long)]
     proxied: bool,
 }

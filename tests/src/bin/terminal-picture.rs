@@ -8,7 +8,7 @@ use kops_agent_tests::terminal_picture::{TITLE, session, svg};
 
 #[derive(Parser)]
 struct Arguments {
-    /// The program that is drawn.
+    /// The kops-agent program whose output is drawn.
     #[arg(long, value_name = "FILE")]
     agent: PathBuf,
 }

@@ -99,7 +99,7 @@ fn an_upgrade_of_kops_applies_the_rules_of_each_release() {
         "to kOps 1.35 a manifest is an empty channel"
     );
 
-    // To kOps 1.35, any condition tells of health.
+    // In kOps 1.35, every condition counts for health.
     report(&cluster, "ReplicaFailure");
     let second = manifest(&[settings("2"), config_map("retired", "kube-system", "1")]);
     addons.put(NAME, entry("1.35.2"), &second);
@@ -107,7 +107,7 @@ fn an_upgrade_of_kops_applies_the_rules_of_each_release() {
     assert_eq!(data()["value"], "2");
     assert!(recorded(&addons, &first) && !addons.is_marked(&worker));
 
-    // To kOps 1.36, that condition says nothing. Its channel has the same objects.
+    // In kOps 1.36, that condition does not count. The channel has the same objects.
     upgrade("1.36.2");
     addons.put(NAME, entry("1.36.2"), &second);
     eventually("it is healthy", || recorded(&addons, &second));
@@ -139,7 +139,7 @@ fn an_upgrade_of_kops_applies_the_rules_of_each_release() {
     assert!(!addons.is_marked(&worker), "nothing of the add-on has changed");
     assert!(addons.is_there("configmap", "unlisted", "kube-system") && addons.recorded("unlisted").is_some());
 
-    // A Deployment that gave up on its rollout is unhealthy to each release.
+    // A Deployment whose rollout failed is unhealthy in every release.
     addons.put(NAME, entry("1.37.0"), &fourth);
     eventually("it is unhealthy", || service.get("/readyz").contains("Progressing is False"));
     assert!(recorded(&addons, &third) && !addons.is_marked(&worker));

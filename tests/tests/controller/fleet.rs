@@ -229,7 +229,7 @@ fn a_superseded_node_tells_the_change_that_waits_for_it_and_fleet_plan_shows_it(
     assert_eq!(annotation(&node(&cluster, "a")), Value::Null);
     assert_eq!(plan()["superseded"], 1);
 
-    // The next configuration is taken: the annotation goes.
+    // The node runs the next configuration, so the annotation is removed.
     record["superseded"]["next"]["schemaVersion"] = 1.into();
     tells(&machine(&cluster, "a", &record));
     assert!(annotation(&node(&cluster, "a")).is_string());

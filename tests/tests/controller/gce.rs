@@ -27,7 +27,7 @@ fn nodes_on_gce_get_the_labels_of_their_group() {
     cluster.create_node_saying("control-plane-x1y2", &provider_id("control-plane-x1y2"));
 
     let controller = cluster.controller();
-    eventually("GCE puts off", || controller.get("/metrics").contains(r#"outcome="Throttled""#));
+    eventually("GCE throttles", || controller.get("/metrics").contains(r#"outcome="Throttled""#));
     gce.set_mood(Mood::Good);
     eventually("the nodes are labelled", || {
         names.iter().all(|name| cluster.label(name, GROUP_LABEL).as_deref() == Some("nodes"))

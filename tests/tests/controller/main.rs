@@ -157,7 +157,7 @@ fn the_controller_recovers_from_faults() {
     eventually("EC2 is asked", || !cluster.ec2.calls().is_empty());
     assert_eq!(cluster.label(&id(1), GROUP_LABEL), None);
     cluster.ec2.set_mood(Mood::Throttling);
-    eventually("EC2 puts off", || controller.get("/metrics").contains(r#"outcome="Throttled""#));
+    eventually("EC2 throttles", || controller.get("/metrics").contains(r#"outcome="Throttled""#));
     cluster.ec2.set_mood(Mood::Good);
     eventually("EC2 is asked again", || cluster.label(&id(1), GROUP_LABEL).is_some());
 

@@ -1,5 +1,5 @@
-//! Rollouts on a real API server: `fleet rollout` starts one, the leading controller orders, and nodes answer as
-//! `fleet follow` does. A stand-in for the node's run takes what it is ordered, or fails.
+//! Rollouts on a real API server. `fleet rollout` starts a rollout, the leading controller writes orders, and nodes answer like
+//! `fleet follow`. A stand-in for the node's run applies the ordered configuration, or fails.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! How a controller runs beside other writers: kubelets, and another holder of the Lease; and as a pod.
+//! Tests of a controller beside other writers (kubelets, another holder of the Lease), and of a controller in a pod.
 
 use kops_agent_tests::ec2::Instance;
 
