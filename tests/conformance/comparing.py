@@ -1,4 +1,4 @@
-"""Compares observed facts of a machine with given facts, and makes facts false."""
+"""Compares the observed facts of a machine with given facts, and makes given facts false."""
 
 import copy
 
@@ -48,7 +48,7 @@ def leaves_of_list(values, at):
 
 
 def falsified(facts, path):
-    """Returns the facts with a false one at `path`."""
+    """Returns the facts with a false value at `path`."""
     facts = copy.deepcopy(facts)
     *parents, last = path.split(".")
     holder = facts

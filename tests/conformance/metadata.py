@@ -9,7 +9,7 @@ import urllib.parse
 import yaml
 
 METADATA = "169.254.169.254"
-# The addresses of metadata services that are elsewhere.
+# The addresses of metadata services that are not at 169.254.169.254.
 METADATA_OF = {"scaleway": "169.254.42.42"}
 
 
@@ -118,7 +118,7 @@ def metadata_service(cloud, facts):
         def do_GET(self):
             meta_data = json.dumps({"uuid": facts.get("serverID"), "name": "server-1", "meta": {}})
             answers = {"latest/meta-data/local-ipv4": facts.get("localIPv4"), "openstack/latest/meta_data.json": meta_data}
-            # kOps' nodeup sends a double slash, which Nova takes for a single one.
+            # kOps' nodeup sends a double slash. Nova treats it as a single one.
             self.path = self.path.replace("//", "/")
             self.respond_from(answers, "/")
 

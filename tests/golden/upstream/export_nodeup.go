@@ -1,4 +1,4 @@
 package nodeup
 
-// EvaluateSpec asks the metadata service for what kubelet and kube-proxy are told of the machine.
+// EvaluateSpec completes the settings of kubelet and kube-proxy with values from the metadata service.
 var EvaluateSpec = evaluateSpec

@@ -1,6 +1,6 @@
-// Command golden prints what kOps' own nodeup would make of a machine: the tasks of its models, in the form of the
-// conformance corpus. It is built within a checkout of kOps, with export_model.go and export_nodeup.go beside it, and runs
-// where /etc, the host's name and the metadata service are those of the machine.
+// Command golden prints the tasks of kOps' own nodeup for a machine, in the form of the conformance corpus. It is built
+// within a checkout of kOps, together with export_model.go and export_nodeup.go. It must run where /etc, the host name and
+// the metadata service are those of the machine.
 //
 // usage: golden FOLDER, with FOLDER/{kube_env.yaml,nodeupconfig.yaml,keysets.json,machine.json}
 package main
@@ -29,7 +29,7 @@ import (
 	"k8s.io/kops/util/pkg/vfs"
 )
 
-// machine is what main is told beside what nodeup reads by itself.
+// machine has the inputs that nodeup does not read by itself.
 type machine struct {
 	Arch    architectures.Architecture
 	Secrets []string
@@ -56,7 +56,7 @@ func (k keys) FindKeyset(_ context.Context, name string) (*fi.Keyset, error) {
 	return &fi.Keyset{Items: map[string]*fi.KeysetItem{found.ID: item}, Primary: item}, nil
 }
 
-// secrets is the secret store: what a secret says is its own name.
+// secrets is the secret store: the content of each secret is its own name.
 type secrets []string
 
 func (s secrets) FindSecret(id string) (*fi.Secret, error) {
@@ -164,8 +164,8 @@ func run(folder string) ([]any, error) {
 	return out, nil
 }
 
-// builders are those of Run in upup/pkg/fi/nodeup/command.go, in its order, but for those that act while they decide: of
-// volumes, which formats disks, and of the client that asks kops-controller.
+// builders returns the builders of Run in upup/pkg/fi/nodeup/command.go, in the same order. Two builders are left out,
+// because they act while they decide: the builder of volumes formats disks, and the bootstrap client asks kops-controller.
 func builders(c *model.NodeupModelContext) []fi.NodeupModelBuilder {
 	return []fi.NodeupModelBuilder{
 		&model.DiscoveryService{NodeupModelContext: c}, &model.EtcHostsBuilder{NodeupModelContext: c}, &model.NTPBuilder{NodeupModelContext: c},
@@ -184,7 +184,7 @@ func builders(c *model.NodeupModelContext) []fi.NodeupModelBuilder {
 	}
 }
 
-// add puts a download into the store, with what archives of its name have in them.
+// add puts a download into the store, with the members of the real archive of this name.
 func add(store *fi.AssetStore, asset string) {
 	url := strings.Split(asset[strings.Index(asset, "@")+1:], ",")[0]
 	base := path.Base(url)
