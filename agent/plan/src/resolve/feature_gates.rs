@@ -4,13 +4,17 @@
 //! k8s.io/component-base/featuregate).
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use kops_agent_spec::NodeupConfig;
 
 use super::{KubernetesVersion, Problems};
 
-/// The gates by release.
-const TABLE: &str = include_str!("feature_gates.txt");
+/// The gates by release, one in each line.
+const TEXT: &str = include_str!("feature_gates.txt");
+/// The gates by name. Each decision about a control plane looks some 2,000 of them up.
+static TABLE: LazyLock<BTreeMap<&str, Columns>> =
+    LazyLock::new(|| lines().filter_map(Columns::read).collect());
 /// The minor versions that the table has a column for.
 const OLDEST_MINOR: u64 = 29;
 const NEWEST_MINOR: u64 = 36;
@@ -50,7 +54,7 @@ impl<'a> Gates<'a> {
     }
 
     fn gate(&self, name: &str) -> Option<Gate> {
-        columns(name).and_then(|columns| columns.of(self.minor.clamp(OLDEST_MINOR, NEWEST_MINOR)))
+        TABLE.get(name).and_then(|columns| columns.of(self.minor.clamp(OLDEST_MINOR, NEWEST_MINOR)))
     }
 
     /// Why a setting that needs this gate, which is off, is refused, and what to do.
@@ -86,7 +90,9 @@ impl<'a> Gates<'a> {
         match self.gate(name) {
             None => Err(format!(
                 "is no feature gate of Kubernetes 1.{release}, so the component does not start; {}",
-                columns(name).map_or_else(|| "correct or remove it".to_owned(), |gate| gate.why_not(release))
+                TABLE
+                    .get(name)
+                    .map_or_else(|| "correct or remove it".to_owned(), |gate| gate.why_not(release))
             )),
             Some(Gate { is_locked: true, is_on, .. }) if is_on != value => Err(format!(
                 "is {value}, but Kubernetes 1.{release} has this feature gate locked to {is_on}, so the component does not start; \
@@ -108,7 +114,8 @@ impl<'a> Gates<'a> {
 
     /// The gates that this gate needs and that are off.
     fn missing(&self, name: &str) -> Vec<&'static str> {
-        let needs = columns(name)
+        let needs = TABLE
+            .get(name)
             .filter(|_| (CHECKS_NEEDS..=NEWEST_MINOR).contains(&self.minor))
             .map_or("", |columns| columns.needs);
         needs.split(',').filter(|needed| !needed.is_empty() && !self.is_on(needed)).collect()
@@ -116,7 +123,7 @@ impl<'a> Gates<'a> {
 
     /// Checks the gates that are on without their own setting.
     fn check_defaults(&self) -> Result<(), String> {
-        let names = TABLE.lines().filter_map(|line| line.split(' ').next());
+        let names = TABLE.keys().copied();
         let on = names
             .filter(|name| !self.set.contains_key(*name) && self.gate(name).is_some() && self.is_on(name));
         let wrong: Vec<String> = on
@@ -142,14 +149,8 @@ struct Columns {
     needs: &'static str,
 }
 
-fn columns(name: &str) -> Option<Columns> {
-    let line = TABLE.lines().find(|line| line.split(' ').next() == Some(name))?;
-    let mut words = line.split(' ').skip(1);
-    let mut gates = [None; (NEWEST_MINOR - OLDEST_MINOR + 1) as usize];
-    for gate in &mut gates {
-        *gate = gate_of(words.next()?);
-    }
-    Some(Columns { gates, needs: words.next().unwrap_or_default() })
+fn lines() -> impl Iterator<Item = &'static str> {
+    TEXT.lines().filter(|line| !line.starts_with('#'))
 }
 
 fn gate_of(word: &str) -> Option<Gate> {
@@ -158,6 +159,17 @@ fn gate_of(word: &str) -> Option<Gate> {
 }
 
 impl Columns {
+    /// Reads a line of the table: the name, one word a release, and perhaps the names of gates that it needs.
+    fn read(line: &'static str) -> Option<(&'static str, Columns)> {
+        let mut words = line.split(' ');
+        let name = words.next()?;
+        let mut gates = [None; (NEWEST_MINOR - OLDEST_MINOR + 1) as usize];
+        for gate in &mut gates {
+            *gate = gate_of(words.next()?);
+        }
+        Some((name, Columns { gates, needs: words.next().unwrap_or_default() }))
+    }
+
     fn of(&self, minor: u64) -> Option<Gate> {
         let column = usize::try_from(minor.checked_sub(OLDEST_MINOR)?).ok()?;
         self.gates.get(column).copied().flatten()
@@ -248,14 +260,13 @@ mod tests {
 
     #[test]
     fn every_line_of_the_table_has_a_gate_for_some_release() {
-        let lines: Vec<&str> = TABLE.lines().filter(|line| !line.starts_with('#')).collect();
-        assert!(lines.len() > 300);
-        for line in lines {
-            let columns = columns(line.split(' ').next().unwrap()).unwrap();
-            assert!(columns.gates.iter().flatten().all(|gate| "abgd".contains(gate.stage)), "{line}");
-            assert!(columns.gates.iter().any(Option::is_some), "{line}");
+        assert!(TABLE.len() > 300);
+        assert_eq!(TABLE.len(), lines().count(), "a line has too few words, or two lines have one name");
+        for (name, columns) in &*TABLE {
+            assert!(columns.gates.iter().flatten().all(|gate| "abgd".contains(gate.stage)), "{name}");
+            assert!(columns.gates.iter().any(Option::is_some), "{name}");
             for needed in columns.needs.split(',').filter(|needed| !needed.is_empty()) {
-                assert!(super::columns(needed).unwrap().of(NEWEST_MINOR).is_some(), "{line}");
+                assert!(TABLE[needed].of(NEWEST_MINOR).is_some(), "{name}");
             }
         }
     }
