@@ -235,7 +235,7 @@ def a_release_is_read_back_by_kops_rules(agent):
             (["copy", folder / "one", folder / "x", "--", "--acl"], 2, "takes no options"),
             (["copy", folder / "one", "b"], 2, "no absolute folder"),
             (["--out", folder / "x", "--kops-version", KOPS, "--program", f"amd64={agent}", "--sign", "k"], 2, "it takes --packages"),
-            # Rejected immediately, not after a quarter of an hour of building.
+            # This is rejected immediately, not after a quarter of an hour of building.
             (["--out", folder / "x", "--kops-version", KOPS, "--architecture", OTHER, "--packages"], 1, "this machine's architecture"),
         ]:
             assert message in ran(RELEASE, *arguments, fails=code)

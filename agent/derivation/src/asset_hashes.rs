@@ -175,8 +175,8 @@ fn is_loopback_server(url: &Url) -> bool {
 struct Unanswered(anyhow::Error);
 
 impl Unanswered {
-    /// For how long the request is retried. A name may resolve later in a boot, and a busy server may answer later. Other failures
-    /// end the run immediately: an operator may plan without a network.
+    /// How long the request is retried. A name may resolve later in a boot, and a busy server may answer later. Other failures end
+    /// the run immediately: an operator may plan without a network.
     fn retried_for(&self, busy_for: Duration) -> Duration {
         match self.name() {
             Some(_) => Duration::MAX,

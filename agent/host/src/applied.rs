@@ -1,10 +1,10 @@
 //! The last applied state. The agent repairs a machine by it while the store cannot be read, or while the store's
 //! configuration is for other machines.
 //!
-//! It is stored beside the record with mode 0600. It holds references to private keys and secrets, as every desired
-//! state does, and the certificates of keysets. A state to be applied gets its own file before the first write, and
-//! replaces the last one when it is reached. The record says which state was settled and which one was begun. So an
-//! interruption never makes an unreached or outdated state the last one.
+//! The state is stored beside the record with mode 0600. It holds references to private keys and secrets, as every
+//! desired state does, and the certificates of keysets. A state to be applied gets its own file before the first
+//! write, and replaces the last one when it is reached. The record says which state was settled and which one was
+//! begun. So an interruption never makes an unreached or outdated state the last one.
 
 use std::collections::{BTreeMap, BTreeSet};
 

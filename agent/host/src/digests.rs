@@ -17,10 +17,10 @@ const BUFFER: usize = 64 * 1024;
 /// How a change of a large file is detected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Depth {
-    /// By size, inode and times.
+    /// Compares size, inode and times.
     #[default]
     Touched,
-    /// By every byte.
+    /// Compares every byte.
     Content,
 }
 

@@ -66,7 +66,7 @@ impl Staged {
         if let Some((uid, gid)) = owner {
             set_owner(&self.file, uid, gid).map_err(|error| self.failed("set the owner of", error))?;
         }
-        // Set after the owner, because a change of owner clears mode bits.
+        // The mode comes after the owner, because a change of owner clears mode bits.
         set_mode(&self.file, mode).map_err(|error| self.failed("set the mode of", error))
     }
 

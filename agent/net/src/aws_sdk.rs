@@ -50,7 +50,7 @@ pub fn http_client() -> Result<SharedHttpClient, SetupError> {
 }
 
 /// The endpoint that the environment sets for a service (`S3`): the name of the variable, and the URL. This is the SDK's own rule.
-/// It is needed for requests without the SDK, and where the endpoint must be known before a request.
+/// Callers need it for requests without the SDK, and where the endpoint must be known before a request.
 pub fn endpoint_of_environment(
     service: &str,
     variable: impl Fn(&str) -> Option<String>,

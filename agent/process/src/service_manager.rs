@@ -2,8 +2,8 @@
 //! that the node has converged. If `NOTIFY_SOCKET` is not set, nothing is reported, and that is not an error.
 //!
 //! A run works on the only thread of its runtime, and cannot report while it waits, for example for a package manager.
-//! So a second thread reports: each step as soon as it starts, and at intervals that the run is alive. It stops to
-//! report that if a step takes longer than the time that the run has allowed for it. Then systemd's own timeouts
+//! So a second thread reports: each step as soon as it starts, and at intervals that the run is alive. If a step takes
+//! longer than the time that the run has allowed for it, the thread stops these reports. Then systemd's own timeouts
 //! (`WatchdogSec=`, which counts from the first report on, and `TimeoutStartSec=`) expire, and systemd ends the run.
 
 use std::convert::Infallible;

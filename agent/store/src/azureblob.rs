@@ -1,6 +1,7 @@
 //! Containers of Azure Blob Storage, by its REST API, with the machine's managed identity.
 //!
-//! Without Microsoft's libraries: the agent needs three requests, and the libraries bring their own HTTP client.
+//! This module does not use Microsoft's libraries: the agent needs three requests, and the libraries bring their own HTTP
+//! client.
 //!
 //! A URL is `azureblob://ACCOUNT/CONTAINER/KEY`. Older kOps wrote `azureblob://CONTAINER/KEY`, with the account in
 //! `AZURE_STORAGE_ACCOUNT`. Newer kOps refuses to run with that variable (upstream: `buildAzureBlobPath` in
@@ -50,7 +51,7 @@ const SIZE_TIMEOUT: Duration = Duration::from_secs(20);
 const PAGE: &str = "1000";
 /// The longest page that is read, in bytes. A blob takes some 1 KiB.
 const LONGEST_PAGE: u64 = 4 * 1024 * 1024;
-/// More pages than any state store has.
+/// Limit of the pages of a list. No state store has so many.
 const MOST_PAGES: usize = 1000;
 
 #[derive(Debug)]

@@ -1,6 +1,7 @@
 //! Buckets of Google Cloud Storage, by its JSON API, with the service account of the instance or of a key.
 //!
-//! Without Google's libraries: the agent needs three requests, and the libraries bring their own TLS and HTTP clients.
+//! This module does not use Google's libraries: the agent needs three requests, and the libraries bring their own TLS
+//! and HTTP clients.
 //!
 //! Source: the Cloud Storage JSON API v1, `objects.get` and `objects.list`.
 
@@ -32,7 +33,7 @@ const ENDPOINT: &str = "https://storage.googleapis.com/storage/v1";
 const SIZE_TIMEOUT: Duration = Duration::from_secs(20);
 /// The longest list that is read, in bytes. One page has a thousand names.
 const LONGEST_LIST: u64 = 4 * 1024 * 1024;
-/// More pages than any state store has.
+/// Limit of the pages of a list. No state store has so many.
 const MOST_PAGES: usize = 1000;
 /// The longest answer with an object's size that is read, in bytes.
 const LARGEST_METADATA: u64 = 64 * 1024;

@@ -1,7 +1,7 @@
 //! Reads kOps' files from a state store: a folder, a bucket of S3, of an S3-compatible server or of Google, a container
 //! of Azure or OpenStack, or a web server.
 //!
-//! Read-only: a node never writes to the state store.
+//! All access is read-only: a node never writes to the state store.
 
 mod assets;
 mod azureblob;

@@ -12,7 +12,7 @@ use super::folder;
 /// A URL cannot leave the folder. Links in the folder are followed, because the operator made them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct StoreMirror {
-    /// Without a trailing slash.
+    /// The URL has no trailing slash.
     pub(super) url: String,
     folder: PathBuf,
 }

@@ -39,7 +39,7 @@ const SIZE_TIMEOUT: Duration = Duration::from_secs(20);
 const PAGE: &str = "1000";
 /// The longest page that is read, in bytes. An object takes some 300.
 const LONGEST_PAGE: u64 = 4 * 1024 * 1024;
-/// More pages than any state store has.
+/// Limit of the pages of a list. No state store has so many.
 const MOST_PAGES: usize = 1000;
 
 /// All containers of a project.

@@ -6,8 +6,8 @@ use super::error::DownloadError;
 use crate::error::Result;
 use crate::root::{Dir, Root};
 
-/// By how much an archive grows when unpacked. Go programs, the largest part of a node, compress to between a half and
-/// a quarter of their size.
+/// How many times larger an archive is when unpacked. Go programs, the largest part of a node, compress to between a
+/// half and a quarter of their size.
 const UNPACKED: u64 = 3;
 
 /// The needed space on each file system.

@@ -193,7 +193,7 @@ fn has_record(kind: Kind) -> bool {
     is_file || matches!(kind, Kind::Directory | Kind::Symlink | Kind::HostsEntry) || kind.is_mount()
 }
 
-/// Whether it is a unit whose file the distribution ships. The agent does not own that file.
+/// Whether the resource is a unit whose file the distribution ships. The agent does not own that file.
 fn is_shipped(resource: &Resource) -> bool {
     matches!(resource, Resource::Unit(Unit { text: None, .. }))
 }

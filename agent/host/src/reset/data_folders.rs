@@ -60,9 +60,9 @@ const SYSTEM: [&str; 12] = [
 /// Data folders that the spec names.
 #[derive(Default)]
 pub(super) struct DataFolders {
-    /// Used by kubelet or containerd alone. The reset removes them.
+    /// Folders of kubelet or containerd alone. The reset removes them.
     pub(super) own: BTreeSet<String>,
-    /// Other programs may have files there, so they stay.
+    /// Folders that may have files of other programs, so they stay.
     pub(super) shared: BTreeSet<String>,
 }
 

@@ -1,8 +1,8 @@
 //! The journal of a change: the previous state of all changed resources, and the progress of the change.
 //!
-//! It is on the disk before the first file is replaced. It is removed when every component is healthy again or the
-//! rollback is complete. A run that finds a journal knows that the last run did not finish. It resumes the change or
-//! its rollback.
+//! The journal is on the disk before the first file is replaced. It is removed when every component is healthy again
+//! or the rollback is complete. A run that finds a journal knows that the last run did not finish. It resumes the
+//! change or its rollback.
 
 use std::collections::BTreeMap;
 

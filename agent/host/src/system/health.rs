@@ -34,7 +34,7 @@ pub struct HealthTimings {
     /// Timeout of each component. Zero disables the check and the rollback.
     pub timeout: Duration,
     pub pause: Duration,
-    /// For how long a component must stay healthy. systemd restarts a service two seconds after it failed, so a
+    /// How long a component must stay healthy. systemd restarts a service two seconds after it failed, so a
     /// component that crashes on start may look healthy for a moment.
     pub steady: Duration,
     /// After this time, kubelet has seen a changed manifest: kubelet lists its files every 20 s and gives pods 30 s to

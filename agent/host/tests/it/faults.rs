@@ -16,7 +16,7 @@ use kops_agent_host::{Error, FailedResource, Host, Report, Waits};
 use kops_agent_plan::resource::*;
 use kops_agent_spec::digest::sha256_hex;
 
-/// Less than the 600 s of anything that hangs, and more than anything else takes.
+/// The limit of a test: less than the 600 s of a program that hangs, and more than any other program takes.
 const A_WHILE: Duration = Duration::from_secs(400);
 
 /// Volumes whose device is missing, or takes for ever to appear.

@@ -15,7 +15,7 @@ use kops_agent_plan::health::{Check, StaticPod};
 use kops_agent_plan::resource::{DesiredState, File, Resource, ResourceId, Unit};
 
 const PROBE: &str = "http://127.0.0.1:3990/healthz";
-/// Longer than any test takes.
+/// A timeout longer than any test takes.
 const FOR_EVER: Duration = Duration::from_secs(3600);
 
 fn path(pod: &str) -> String {

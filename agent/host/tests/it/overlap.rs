@@ -16,7 +16,7 @@ use kops_agent_host::{Error, Host, Progress, Stopwatch};
 use kops_agent_plan::resource::{DesiredState, File, Image, Package, PackageSource, Resource};
 use kops_agent_plan::timeline::Work;
 
-/// Longer than any run takes, unless it hangs.
+/// A timeout longer than any run takes, unless the run hangs.
 const AMPLE: Duration = Duration::from_secs(600);
 
 /// A package manager that records what it installs, and signals what it does.

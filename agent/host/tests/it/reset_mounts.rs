@@ -29,7 +29,8 @@ fn bind(from: &str, to: &str) {
 
 /// Runs `test` in a root with mounts that vanish with it. Does nothing without the right to make them.
 fn in_a_root_of_its_own(test: impl FnOnce() + Send) {
-    // Not on tmpfs: the root and the user's folder must be on one file system, as on real machines.
+    // The folder must not be on tmpfs: the root and the user's folder must be on one file system, as on real
+    // machines.
     let folder = tempfile::Builder::new().prefix("kops-agent-reset-").tempdir_in("/var/tmp").unwrap();
     let run = || {
         if unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWNET).is_err() {

@@ -141,7 +141,7 @@ async fn every_new_resource_has_its_label() {
             ("/usr/bin", "bin_t"),
             ("/usr/bin/link", "link_t"),
             ("/etc/systemd/system/kubelet.service", "systemd_unit_file_t"),
-            // It existed before.
+            // This folder existed before the run.
             ("/etc", ""),
         ],
     );

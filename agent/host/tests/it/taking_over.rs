@@ -59,7 +59,7 @@ fn debian(units: &str) -> Machine {
 const RUNNING: &str = "\"kubelet.service\": {\"enabled\": true, \"running\": true}, \
                        \"chrony.service\": {\"enabled\": true, \"running\": true}";
 
-/// That machine as nodeup leaves it: equivalent files with other texts.
+/// A Debian machine as nodeup leaves it: equivalent files with other texts.
 fn made_by_nodeup() -> Machine {
     let machine = debian(RUNNING);
     write(

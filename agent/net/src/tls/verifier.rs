@@ -19,12 +19,12 @@ type Authorities = dyn Fn() -> Result<Arc<RootCertStore>, Error> + Send + Sync;
 
 pub(super) enum Rule {
     Nothing(String),
-    /// Only this certificate, no matter who signed it. It comes from a trusted source.
+    /// Trusts only this certificate, no matter who signed it. It comes from a trusted source.
     Only(CertificateDer<'static>),
-    /// Certificates that chain to these authorities. The function is called for each server, and not earlier. A host's
-    /// bundle is about a hundred files, and a run with nothing to do may use no TLS at all.
+    /// Trusts certificates that chain to these authorities. The function is called for each server, and not earlier. A
+    /// host's bundle is about a hundred files, and a run with nothing to do may use no TLS at all.
     VouchedForBy(Box<Authorities>),
-    /// Any server. An operator has requested that explicitly.
+    /// Trusts any server. An operator has requested that explicitly.
     Anyone,
 }
 

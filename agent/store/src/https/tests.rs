@@ -80,7 +80,7 @@ async fn each_failure_has_its_own_error() {
     assert!(circle.is_configuration() && circle.to_string().contains("in a circle"), "{circle}");
 }
 
-/// As for a role that may not list: denied does not mean absent.
+/// Without a list, a denied file may or may not exist, as for a role that may not list.
 #[tokio::test]
 async fn without_lists_a_denied_file_is_denied_and_a_missing_file_is_absent() {
     let (server, _) = web().await;

@@ -50,9 +50,9 @@ const CREDENTIALS_DEADLINE: Duration = Duration::from_secs(15);
 /// Lifetime of a signed URL. A download begins immediately, and requests another URL to continue.
 const SIGNED_FOR: Duration = Duration::from_secs(15 * 60);
 
-/// More pages than any state store has.
+/// Limit of the pages of a list. No state store has so many.
 const MOST_PAGES: usize = 1000;
-/// More names than any folder of a state store has. All of them are held in memory.
+/// Limit of the names of a list, which are held in memory. No folder of a state store has so many.
 const MOST_NAMES: usize = 100_000;
 
 /// All buckets, in any region.

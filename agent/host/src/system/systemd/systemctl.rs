@@ -43,7 +43,7 @@ const WAITED: [&str; 2] = ["connection terminated", "Failed to wait for response
 /// This directory exists if systemd is the machine's init system (sd_booted(3)).
 const BOOTED: &str = "/run/systemd/system";
 
-/// This machine's systemd.
+/// The systemd of this machine, asked by `systemctl`.
 pub struct Systemctl;
 
 impl Systemd for Systemctl {
@@ -91,7 +91,7 @@ impl Systemd for Systemctl {
     }
 
     fn kill(&self, unit: &str) -> Result<()> {
-        // It fails if no process is left to kill. That counts as success.
+        // `systemctl kill` fails if no process is left to kill. That counts as success.
         ask(&["systemctl", "kill", "--kill-who=all", "--signal=SIGKILL", "--", unit]).map(drop)
     }
 

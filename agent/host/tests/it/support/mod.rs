@@ -166,7 +166,7 @@ pub(crate) fn downloads(timeouts: DownloadTimeouts) -> Downloads {
     Downloads::new(client(&[])).timeouts(timeouts)
 }
 
-/// For downloads that succeed in the end. A busy machine may delay any step.
+/// Timeouts for downloads that succeed in the end. A busy machine may delay any step.
 pub(crate) const CALM: DownloadTimeouts = DownloadTimeouts {
     give_up_after: Duration::from_secs(120),
     pause: Duration::from_millis(5),
@@ -176,11 +176,11 @@ pub(crate) const CALM: DownloadTimeouts = DownloadTimeouts {
     least_unless_slow: 16 * 1024,
 };
 
-/// For downloads that succeed although a server is silent.
+/// Timeouts for downloads that succeed although a server is silent.
 pub(crate) const STEADY: DownloadTimeouts =
     DownloadTimeouts { stalled_after: Duration::from_secs(3), ..CALM };
 
-/// For downloads that fail.
+/// Timeouts for downloads that fail.
 pub(crate) const SHORT: DownloadTimeouts =
     DownloadTimeouts { give_up_after: Duration::from_secs(2), ..STEADY };
 
