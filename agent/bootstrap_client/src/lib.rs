@@ -338,7 +338,6 @@ impl KopsController {
     }
 }
 
-/// A request, with everything that it needs.
 struct Asking {
     authenticator: Box<dyn Authenticator>,
     trust: rustls::ClientConfig,

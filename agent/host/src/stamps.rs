@@ -22,7 +22,8 @@ pub(crate) enum Stamp {
     Run,
     /// A file: digest of the content for which its commands last succeeded.
     Commands,
-    /// A file of kernel parameters: those whose value in the kernel differed from the file right after they were set.
+    /// A file of kernel parameters: the parameters whose value in the kernel differed from the file right after the
+    /// agent set them.
     Parameters,
     /// A file: the archive and member from which it was unpacked, and its own digest.
     Member,

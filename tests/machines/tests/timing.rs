@@ -2,9 +2,10 @@
 //! every node needs. Also measures a run with nothing to do.
 //! `tests/bench/run boot` runs this.
 //!
-//! In each round, the machines of a cluster boot twice. After the first boot, the agent converges on the control plane. As
-//! soon after the second boot, apt alone installs the same packages there, and curl alone fetches the same bytes over the
-//! same link. To measure the start of the agent's units alone, the round starts them again with all files in place.
+//! In each round, the machines of a cluster boot twice. After the first boot, the agent converges on the control plane.
+//! After the second boot, without a longer wait, apt alone installs the same packages there, and curl alone fetches the
+//! same bytes over the same link. To measure the start of the agent's units alone, the round starts them again with all
+//! files in place.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

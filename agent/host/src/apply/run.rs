@@ -1,4 +1,4 @@
-//! A run applies a plan, one stage after another.
+//! Applies a plan, one stage after another.
 
 use std::collections::BTreeSet;
 

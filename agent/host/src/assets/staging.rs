@@ -27,7 +27,7 @@ pub(crate) struct Want {
     /// The archive member with the content. `None` if the content is the whole download.
     pub(crate) member: Option<String>,
     pub(crate) mode: u32,
-    /// User and group, if they are to be set and already exist.
+    /// The UID and GID to set. `None` if the owner stays, or does not exist yet.
     pub(crate) owner: Option<(u32, u32)>,
 }
 

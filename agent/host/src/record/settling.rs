@@ -113,8 +113,8 @@ impl Record {
         let mut adoptable = Vec::new();
         for (id, resource) in desired.iter().filter(|(id, _)| has_record(id.kind)) {
             let is_own = self.resources.get(id).is_some_and(|claim| !claim.was_there);
-            // Files do not show host names and mounts; an apply makes those that are missing. A host without addresses
-            // has no line.
+            // Host names and mounts have no file of their own. They count as existing, because an apply makes the
+            // missing ones. A host without addresses has no line.
             let is_there = match resource {
                 Resource::HostsEntry(entry) => !entry.addresses.is_empty(),
                 _ if id.kind.is_mount() => true,

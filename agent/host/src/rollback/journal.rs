@@ -58,7 +58,7 @@ pub(super) struct Kept {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub(super) enum Was {
-    /// The rollback leaves it alone, because the change only repairs it.
+    /// The resource needs no rollback, because the change only repairs it.
     Right,
     Absent,
     /// A regular file, backed up under the name `kept`.

@@ -127,7 +127,7 @@ async fn every_new_resource_has_its_label() {
         &[
             ("/etc/kubernetes", "kubernetes_file_t"),
             ("/etc/kubernetes/own", "own_t"),
-            // Parent directories that the run made.
+            // The run made these parent directories.
             ("/etc/kubernetes/deep", "kubernetes_file_t"),
             ("/etc/kubernetes/deep/manifests", "kubernetes_file_t"),
             ("/etc/kubernetes/deep/manifests/a.yaml", "kubernetes_file_t"),
