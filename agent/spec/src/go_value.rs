@@ -29,7 +29,7 @@ pub(crate) struct Misfit {
 }
 
 impl Misfit {
-    /// Puts `part` in front of the field's path: the outer document contains this one as that part.
+    /// The same problem for the outer document, which contains this document as `part`.
     fn within(self, part: Part<'_>) -> Misfit {
         Misfit { field: joined(&part.to_string(), &self.field), ..self }
     }

@@ -23,7 +23,7 @@ pub enum TokenError {
     /// The metadata server gives no token of the instance's service account.
     #[error(transparent)]
     Metadata(#[from] MetadataError),
-    /// The key file's account gets no token.
+    /// Google issues no token for the account of the key file.
     #[error(transparent)]
     Key(#[from] KeyError),
 }

@@ -54,7 +54,7 @@ pub(super) enum AccessSource {
 /// The URL of a list, and the token for it.
 #[derive(Debug)]
 pub(super) struct Access {
-    /// The URL of the list, without the page.
+    /// The URL of the list, without the parameter for the page.
     pub(super) list: Url,
     /// The URL below which each machine is, by its id.
     machines: Url,

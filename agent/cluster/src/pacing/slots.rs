@@ -14,7 +14,7 @@ pub const RENEW_EVERY: u64 = 30;
 /// For how many seconds in a row a node may hold slots. A run with `--health-timeout` and a rollback takes minutes, and systemd
 /// stops a run of the timer after an hour.
 pub const LONGEST_HELD: i64 = 60 * 60;
-/// For how many seconds the node then gets no slot. A slot whose last renewal is older than this does not count.
+/// For how many seconds a node gets no slot after `LONGEST_HELD`. A slot whose last renewal is older than this does not count.
 pub const REST_SECONDS: i64 = 60 * 60;
 
 /// A slot, as its Lease describes it. Times are seconds since 1970.

@@ -105,7 +105,7 @@ fn fingerprint(observed: Option<&Observed>) -> String {
     }
 }
 
-/// The equivalence of a file's content, if other bytes can serve its readers.
+/// What makes other contents equivalent to the content of this file. `None` if only the same bytes are.
 pub(super) fn serves(observed: Option<&Observed>) -> Option<&Serves> {
     match observed {
         Some(Observed::File(file)) => file.serves.as_ref(),

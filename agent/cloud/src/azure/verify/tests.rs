@@ -180,7 +180,7 @@ async fn other_machines_are_rejected() {
     }
     let vm_id = own();
     let document = Document::of(&vm_id, BODY, NOW);
-    // Another signer, whatever its name.
+    // Documents with a signature of another key, under the same and under another name.
     let liar = MetadataService::generate().unwrap();
     assert_eq!(world.reason(&liar.token(NODES, 0, &document).unwrap()).await, "WrongSignature");
     let other_name = MetadataService::named("metadata.azure.com.evil.example", "", (1975, 4096)).unwrap();
