@@ -1,9 +1,9 @@
 //! Finds the SHA-256 of downloads that no configuration gives: from a file, or from their publishers.
 //!
-//! kOps contains a table of hashes. The agent has no such table and requests hashes, so it never installs an unverified file
-//! (`../shared/design/cluster-spec-mode.md`, section 5). TLS protects a requested hash on its way from the server: the cluster's
-//! mirror if it has one, else the publisher. Plain HTTP does not protect it, and a warning says so. `NodeupConfigHash`, if the boot
-//! config has it, proves all hashes together. If it does not prove a hash from a mirror, that hash is not used.
+//! kOps contains a table of hashes. The agent has no such table and requests hashes, so it never installs an unverified file. TLS protects
+//! a requested hash on its way from the server: the cluster's mirror if it has one, else the publisher. Plain HTTP does not protect it, and a
+//! warning says so. `NodeupConfigHash`, if the boot config has it, proves all hashes together. If it does not prove a hash from a mirror,
+//! that hash is not used.
 
 use std::collections::BTreeMap;
 use std::fmt;
