@@ -105,9 +105,10 @@ impl Fleet {
     fn at_work(&self, nodes: &[&str]) {
         eventually(&format!("{nodes:?} are at work"), || {
             let status = self.status();
-            let groups = status["status"]["groups"].as_object().unwrap();
+            let groups = status["status"]["groups"].as_object();
             let updating: Vec<&str> = groups
-                .values()
+                .into_iter()
+                .flat_map(|groups| groups.values())
                 .flat_map(|group| group["updating"].as_array().unwrap())
                 .map(|node| node.as_str().unwrap())
                 .collect();
@@ -116,7 +117,7 @@ impl Fleet {
     }
 
     fn phase(&self) -> String {
-        self.status()["status"]["phase"].as_str().unwrap().to_owned()
+        self.status()["status"]["phase"].as_str().unwrap_or_default().to_owned()
     }
 }
 
@@ -160,11 +161,14 @@ fn nodes_take_their_turns_and_a_failure_stops_a_rollout() {
     eventually("the metric counts it", || controller.get("/metrics").contains(&format!("{metric} 1")));
     assert_eq!(fleet.order("a-1"), None);
 
-    // Another controller takes over, and the operator resumes.
+    // The operator resumes, and another controller takes over.
     controller.terminate();
-    let controller = fleet.cluster.controller();
     let (code, said) = fleet.rollout(&["resume"]);
     assert_eq!(code, Some(0), "{said}");
+    let (code, said) = fleet.rollout(&["status"]);
+    assert!(code == Some(4) && said.contains("resumed; no controller has read that yet"), "{said}");
+    assert_eq!(fleet.status()["status"], Value::Null, "the status of the first attempt answers no longer");
+    let controller = fleet.cluster.controller();
     fleet.at_work(&["a-0"]);
     assert_eq!(fleet.order("a-0").unwrap()["attempt"], 2);
     fleet.answer("a-0", "");
@@ -190,12 +194,15 @@ fn nodes_take_their_turns_and_a_failure_stops_a_rollout() {
 fn an_aborted_rollout_takes_its_orders_back_and_none_begins_without_a_controller() {
     let fleet = Fleet::start(&[("a", 2)]);
     fleet.runs("masters-0", &fleet.current("control-plane", "masters"));
+    fleet.cluster.create_node("stray", None);
     let (code, said) = fleet.rollout(&["start"]);
     assert!(code == Some(1) && said.contains("no controller has begun the rollout"), "{said}");
     let (_, said) = fleet.rollout(&["status"]);
     assert!(said.contains("not begun: no controller leads it"), "{said}");
     let _controller = fleet.cluster.controller();
     fleet.at_work(&["a-0"]);
+    let (_, said) = fleet.rollout(&["status"]);
+    assert!(said.contains("so without an order: stray"), "{said}");
     let (code, said) = fleet.rollout(&["abort"]);
     assert_eq!(code, Some(0), "{said}");
     eventually("the order is taken back", || fleet.order("a-0").is_none());

@@ -6,8 +6,12 @@
 
 mod decide;
 mod order;
+mod progress;
+mod status;
+mod turns;
 mod wanted;
 
-pub use decide::{Decision, GroupStatus, Member, Phase, Rank, Status, decide};
+pub use decide::{Decision, Member, Rank, decide};
 pub use order::{ORDER, OUTCOME, Order, Outcome};
+pub use status::{GroupStatus, Phase, Status};
 pub use wanted::{CONFIG_MAP, DrainMode, MaxUnavailable, ROLLOUT_KEY, Rollout, STATUS_KEY, State};

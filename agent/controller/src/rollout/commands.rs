@@ -81,7 +81,7 @@ async fn start(args: &RolloutStartArgs) -> Result<u8> {
     let begun = Instant::now();
     loop {
         let status = stored.read().await.context(READING)?.map(|read| read.status).unwrap_or_default();
-        if status.rollout == rollout.id {
+        if status.answers(&rollout) {
             return Ok(exit::CONVERGED);
         }
         if begun.elapsed() >= TAKEN_UP_WITHIN {

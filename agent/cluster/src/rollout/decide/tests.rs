@@ -3,6 +3,8 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
+use time::Duration;
+
 use super::super::wanted::{DrainMode, MaxUnavailable};
 use super::*;
 
@@ -268,6 +270,53 @@ fn a_group_whose_configuration_is_unknown_gets_no_order_and_is_told() {
     assert_eq!(cluster.status.groups["a"].problem, "the store does not answer");
     assert_eq!((cluster.status.groups["a"].done, cluster.status.groups["b"].done), (0, 1));
     assert_eq!(cluster.status.phase, Phase::Running);
+}
+
+#[test]
+fn a_status_answers_one_attempt_only() {
+    let mut cluster = Cluster::of(&[("a", 1)]);
+    cluster.step();
+    cluster.act("a-00", "kubelet is dead");
+    cluster.step();
+    assert!(cluster.status.is_in(Phase::Stopped, &cluster.rollout));
+    cluster.rollout.attempt = 2;
+    assert!(!cluster.status.answers(&cluster.rollout), "it is of the first attempt");
+    assert!(!cluster.status.is_in(Phase::Stopped, &cluster.rollout));
+    cluster.step();
+    assert!(cluster.status.is_in(Phase::Running, &cluster.rollout));
+}
+
+#[test]
+fn nodes_without_a_group_are_named_and_get_no_order() {
+    let mut cluster = Cluster::of(&[("a", 1), ("stray", 12)]);
+    for member in cluster.members.iter_mut().filter(|member| member.group == "stray") {
+        member.group.clear();
+    }
+    assert_eq!(cluster.run(), [["a-00"]]);
+    assert_eq!(cluster.status.phase, Phase::Done);
+    let unlabelled = &cluster.status.unlabelled;
+    assert_eq!((unlabelled.nodes, unlabelled.first.len()), (12, 10));
+    assert_eq!(unlabelled.first[0], "stray-00");
+}
+
+#[test]
+fn a_control_plane_without_a_group_counts_for_the_quorum_and_holds_the_workers() {
+    let mut cluster = Cluster::of(&[("masters", 3), ("a", 1)]);
+    let stray = cluster.of_name("masters-02");
+    stray.group.clear();
+    stray.is_ready = false;
+    assert_eq!(cluster.step(), [""; 0]);
+    assert_eq!(cluster.status.waits_for, "the control plane masters-02 is not Ready");
+    cluster.of_name("masters-02").is_ready = true;
+    assert_eq!(cluster.run(), [["masters-00"], ["masters-01"]]);
+    assert!(
+        cluster.status.waits_for.starts_with("masters-02 has an API server and no label"),
+        "{:?}",
+        cluster.status
+    );
+    assert_eq!(cluster.status.phase, Phase::Running);
+    cluster.of_name("masters-02").group = "masters".into();
+    assert_eq!(cluster.run(), [["masters-02"], ["a-00"]]);
 }
 
 #[derive(Clone, Debug)]

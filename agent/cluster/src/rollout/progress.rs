@@ -1,0 +1,61 @@
+//! How far each node of a rollout is.
+
+use time::{Duration, OffsetDateTime};
+
+use super::decide::Member;
+use super::order::Order;
+use super::wanted::Rollout;
+
+/// How far a node is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    Current,
+    Waiting,
+    Updating(Order),
+    Failed(Order, String),
+}
+
+/// How far a member is on its way to the configuration with this hash.
+pub(super) fn progress(
+    rollout: &Rollout,
+    member: &Member,
+    hash: Option<&str>,
+    ordered: Option<&Order>,
+    now: OffsetDateTime,
+) -> Progress {
+    let is_current = hash.is_some() && member.runs.as_deref() == hash;
+    let at_rest = if is_current { Progress::Current } else { Progress::Waiting };
+    let ordered = ordered.filter(|_| rollout.has_group(&member.group));
+    let (Some(hash), Some(order)) = (hash, ordered) else { return at_rest };
+    let outcome = member.outcome.as_ref().filter(|outcome| outcome.is_of(order));
+    let timeout = Duration::seconds(rollout.node_timeout.into());
+    let is_late = order.time().is_none_or(|at| now - at > timeout);
+    let is_done = is_current && member.is_ready;
+    // A failure counts until the operator resumes, also if the spec has changed since.
+    if order.attempt == rollout.attempt {
+        let problem = match outcome {
+            Some(outcome) if !outcome.problem.is_empty() => Some(outcome.problem.clone()),
+            None if is_late && !is_done => Some(format!(
+                "no result {timeout} after its order; is kops-agent-follow.service active on it?"
+            )),
+            _ => None,
+        };
+        if let Some(problem) = problem {
+            return Progress::Failed(order.clone(), problem);
+        }
+    }
+    if order.attempt != rollout.attempt || order.hash != hash {
+        // The node may still be at work for an earlier attempt, or for the configuration before the last change.
+        return if outcome.is_some() || is_late { at_rest } else { Progress::Updating(order.clone()) };
+    }
+    match (is_done, is_late) {
+        (true, _) => Progress::Current,
+        (false, false) => Progress::Updating(order.clone()),
+        (false, true) => {
+            let problem = format!(
+                "its run succeeded, but it is not Ready with the configuration {timeout} after its order"
+            );
+            Progress::Failed(order.clone(), problem)
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! The state of a rollout: the key `status` of the ConfigMap.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::order::Order;
+use super::wanted::Rollout;
+
+/// The state of a rollout, as the controller writes it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Status {
+    /// The rollout's ID.
+    pub rollout: String,
+    /// The attempt of the rollout that this status answers.
+    #[serde(default)]
+    pub attempt: u32,
+    pub phase: Phase,
+    /// Why no node has an order although nodes wait; empty if a node has one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub waits_for: String,
+    pub groups: BTreeMap<String, GroupStatus>,
+    /// Nodes without the label of an instance group. They get no order.
+    #[serde(default, skip_serializing_if = "Unlabelled::is_none")]
+    pub unlabelled: Unlabelled,
+    /// The nodes with an order, each with the order. The controller decides by this, because a kubelet can change the
+    /// annotations of its own Node.
+    #[serde(default)]
+    pub ordered: BTreeMap<String, Order>,
+}
+
+/// Nodes without the label of an instance group: their number, and the names of the first ones.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Unlabelled {
+    pub nodes: usize,
+    pub first: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Phase {
+    #[default]
+    Running,
+    /// The operator has paused it.
+    Paused,
+    /// A node failed, no node is at work, and no other node may begin.
+    Stopped,
+    Aborted,
+    Done,
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Phase::Running => "running",
+            Phase::Paused => "paused",
+            Phase::Stopped => "stopped",
+            Phase::Aborted => "aborted",
+            Phase::Done => "done",
+        })
+    }
+}
+
+impl Unlabelled {
+    /// The most nodes that are named. A ConfigMap has at most 1 MiB.
+    const MOST_NAMED: usize = 10;
+
+    pub(super) fn of<'a>(nodes: impl Iterator<Item = &'a str>) -> Unlabelled {
+        let mut unlabelled = Unlabelled::default();
+        for node in nodes {
+            unlabelled.nodes += 1;
+            if unlabelled.first.len() < Self::MOST_NAMED {
+                unlabelled.first.push(node.to_owned());
+            }
+        }
+        unlabelled
+    }
+
+    pub fn is_none(&self) -> bool {
+        self.nodes == 0
+    }
+}
+
+/// The nodes of a group, by progress.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GroupStatus {
+    /// The hash of its current configuration; empty if it is not known.
+    pub hash: String,
+    pub nodes: usize,
+    pub done: usize,
+    pub updating: Vec<String>,
+    /// Nodes without an order that do not run the current configuration.
+    pub waiting: usize,
+    pub failed: usize,
+    /// The first failed nodes, each with its problem.
+    pub failures: BTreeMap<String, String>,
+    /// Why the group's current configuration is not known; empty if it is known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub problem: String,
+}
+
+impl Status {
+    /// Whether this is the status of this attempt of this rollout. An older status says nothing about it.
+    pub fn answers(&self, rollout: &Rollout) -> bool {
+        self.rollout == rollout.id && self.attempt == rollout.attempt
+    }
+
+    /// Whether this status answers this attempt of this rollout, and the rollout is in this phase.
+    pub fn is_in(&self, phase: Phase, rollout: &Rollout) -> bool {
+        self.answers(rollout) && self.phase == phase
+    }
+
+    pub fn is_done(&self, rollout: &Rollout) -> bool {
+        self.is_in(Phase::Done, rollout)
+    }
+
+    /// Whether a node has an order and has not finished.
+    pub fn is_at_work(&self) -> bool {
+        self.groups.values().any(|group| !group.updating.is_empty())
+    }
+}
