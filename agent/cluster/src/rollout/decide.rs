@@ -7,10 +7,11 @@ use std::collections::BTreeMap;
 
 use time::OffsetDateTime;
 
+use super::course::Course;
 use super::order::{Order, Outcome};
 use super::progress::{Progress, progress};
 use super::status::{GroupStatus, Phase, Status, Unlabelled};
-use super::turns::{Group, next};
+use super::turns::{Begun, Group, next};
 use super::wanted::{Rollout, State};
 use kops_agent_spec::timestamp;
 
@@ -59,51 +60,63 @@ pub fn decide(
     before: &Status,
     now: OffsetDateTime,
 ) -> Decision {
+    decide_course(&Course::from(rollout), members, current, before, now)
+}
+
+pub(super) fn decide_course(
+    course: &Course,
+    members: &[Member],
+    current: &BTreeMap<String, Result<String, String>>,
+    before: &Status,
+    now: OffsetDateTime,
+) -> Decision {
     let nothing = BTreeMap::new();
-    let ordered = if before.rollout == rollout.id { &before.ordered } else { &nothing };
+    let ordered = if before.rollout == course.id { &before.ordered } else { &nothing };
     let mut groups: BTreeMap<&str, Group<'_>> = BTreeMap::new();
     let (labelled, unlabelled): (Vec<&Member>, Vec<&Member>) =
         members.iter().partition(|member| !member.group.is_empty());
     for member in labelled {
         let hash = current.get(&member.group).and_then(|hash| hash.as_deref().ok());
-        let progress = progress(rollout, member, hash, ordered.get(&member.node), now);
-        let group =
-            groups.entry(&member.group).or_insert(Group { rank: member.rank, hash, members: Vec::new() });
+        let progress = progress(course, member, hash, ordered.get(&member.node), now);
+        let group = groups.entry(&member.group).or_insert_with(|| {
+            let settings = course.settings(&member.group);
+            let closed = settings.and_then(|settings| settings.closed(now));
+            Group { rank: member.rank, hash, settings, closed, members: Vec::new() }
+        });
         group.rank = group.rank.min(member.rank);
         group.members.push((member, progress));
     }
 
-    let next = match rollout.state {
-        State::Running => next(rollout, &groups, &unlabelled),
+    let next = match course.state {
+        State::Running => next(&groups, &unlabelled),
         State::Paused => Err("the rollout is paused".to_owned()),
         State::Aborted => Err("the rollout was aborted".to_owned()),
     };
     let (begun, waits_for) = match next {
-        Ok(members) => (members, String::new()),
+        Ok(begun) => (begun, String::new()),
         Err(waits_for) => (Vec::new(), waits_for),
     };
     let mut decision = Decision::default();
-    for (member, hash) in begun {
-        let nodes = groups.get(member.group.as_str()).map_or(1, |group| group.members.len());
+    for Begun { member, hash, settings, nodes } in begun {
         let order = Order {
-            rollout: rollout.id.clone(),
-            attempt: rollout.attempt,
+            rollout: course.id.clone(),
+            attempt: course.attempt,
             hash: hash.to_owned(),
-            drain: rollout.drain,
-            max_unavailable: u32::try_from(rollout.max_unavailable.of(nodes)).unwrap_or(u32::MAX),
-            health_timeout: rollout.health_timeout,
-            may_go_back: rollout.may_go_back,
+            drain: settings.drain,
+            max_unavailable: u32::try_from(settings.max_unavailable.of(nodes)).unwrap_or(u32::MAX),
+            health_timeout: settings.health_timeout,
+            may_go_back: settings.may_go_back,
             at: timestamp(now),
         };
         decision.orders.insert(member.node.clone(), order);
     }
-    let mut status = status(rollout, &groups, current, &decision.orders);
+    let mut status = status(course, &groups, current, &decision.orders);
     status.unlabelled = Unlabelled::of(unlabelled.iter().map(|member| member.node.as_str()));
     for (member, progress) in groups.values().flat_map(|group| &group.members) {
         let (Progress::Updating(order) | Progress::Failed(order, _)) = progress else { continue };
         let is_open = matches!(progress, Progress::Updating(_))
             && member.outcome.as_ref().is_none_or(|outcome| !outcome.is_of(order));
-        if is_open && rollout.state == State::Aborted {
+        if is_open && course.state == State::Aborted {
             decision.withdrawn.push(member.node.clone());
             continue;
         }
@@ -120,18 +133,18 @@ pub fn decide(
 }
 
 fn status(
-    rollout: &Rollout,
+    course: &Course,
     groups: &BTreeMap<&str, Group<'_>>,
     current: &BTreeMap<String, Result<String, String>>,
     begun: &BTreeMap<String, Order>,
 ) -> Status {
     let mut status = Status {
-        rollout: rollout.id.clone(),
-        attempt: rollout.attempt,
+        rollout: course.id.clone(),
+        attempt: course.attempt,
         ordered: begun.clone(),
         ..Status::default()
     };
-    for (name, group) in groups.iter().filter(|(name, _)| rollout.has_group(name)) {
+    for (name, group) in groups.iter().filter(|(_, group)| group.settings.is_some() || group.is_at_work()) {
         let problem = match current.get(*name) {
             Some(Ok(_)) => String::new(),
             Some(Err(problem)) => problem.clone(),
@@ -161,7 +174,7 @@ fn status(
     }
     let has_failed = status.groups.values().any(|group| group.failed > 0);
     let is_done = status.groups.values().all(|group| group.problem.is_empty() && group.done == group.nodes);
-    status.phase = match rollout.state {
+    status.phase = match course.state {
         _ if is_done => Phase::Done,
         State::Aborted => Phase::Aborted,
         State::Paused => Phase::Paused,

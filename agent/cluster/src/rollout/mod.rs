@@ -4,14 +4,17 @@
 //! nodes are next, and writes an [`Order`] into the Node of each. The node acts, and acknowledges with an [`Outcome`] in
 //! its own Node. So all state is in the ConfigMap and the Nodes, and any process may end at any time.
 
+mod course;
 mod decide;
 mod order;
 mod progress;
 mod status;
 mod turns;
 mod wanted;
+mod window;
 
 pub use decide::{Decision, Member, Rank, decide};
 pub use order::{ORDER, OUTCOME, Order, Outcome};
 pub use status::{GroupStatus, Phase, Status};
 pub use wanted::{CONFIG_MAP, DrainMode, MaxUnavailable, ROLLOUT_KEY, Rollout, STATUS_KEY, State};
+pub use window::Window;

@@ -2,6 +2,7 @@
 
 use time::{Duration, OffsetDateTime};
 
+use super::course::Course;
 use super::decide::Member;
 use super::order::Order;
 use super::wanted::Rollout;
@@ -17,7 +18,7 @@ pub(super) enum Progress {
 
 /// How far a member is on its way to the configuration with this hash.
 pub(super) fn progress(
-    rollout: &Rollout,
+    course: &Course,
     member: &Member,
     hash: Option<&str>,
     ordered: Option<&Order>,
@@ -25,14 +26,14 @@ pub(super) fn progress(
 ) -> Progress {
     let is_current = hash.is_some() && member.runs.as_deref() == hash;
     let at_rest = if is_current { Progress::Current } else { Progress::Waiting };
-    let ordered = ordered.filter(|_| rollout.has_group(&member.group));
     let (Some(hash), Some(order)) = (hash, ordered) else { return at_rest };
     let outcome = member.outcome.as_ref().filter(|outcome| outcome.is_of(order));
-    let timeout = Duration::seconds(rollout.node_timeout.into());
+    let node_timeout = course.settings(&member.group).map(|settings| settings.node_timeout);
+    let timeout = Duration::seconds(node_timeout.unwrap_or(Rollout::node_timeout()).into());
     let is_late = order.time().is_none_or(|at| now - at > timeout);
     let is_done = is_current && member.is_ready;
     // A failure counts until the operator resumes, also if the spec has changed since.
-    if order.attempt == rollout.attempt {
+    if order.attempt == course.attempt {
         let problem = match outcome {
             Some(outcome) if !outcome.problem.is_empty() => Some(outcome.problem.clone()),
             None if is_late && !is_done => Some(format!(
@@ -44,7 +45,7 @@ pub(super) fn progress(
             return Progress::Failed(order.clone(), problem);
         }
     }
-    if order.attempt != rollout.attempt || order.hash != hash {
+    if order.attempt != course.attempt || order.hash != hash {
         // The node may still be at work for an earlier attempt, or for the configuration before the last change.
         return if outcome.is_some() || is_late { at_rest } else { Progress::Updating(order.clone()) };
     }

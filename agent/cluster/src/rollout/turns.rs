@@ -2,19 +2,32 @@
 
 use std::collections::BTreeMap;
 
+use super::course::Settings;
 use super::decide::{Member, Rank};
 use super::progress::Progress;
-use super::wanted::Rollout;
 use crate::labels::INSTANCE_GROUP;
 
 /// A group's members, with their progress.
 pub(super) struct Group<'a> {
     pub(super) rank: Rank,
     pub(super) hash: Option<&'a str>,
+    /// `None` if the group is no part of the rollout.
+    pub(super) settings: Option<&'a Settings>,
+    /// Why no node may begin now; `None` if one may.
+    pub(super) closed: Option<String>,
     pub(super) members: Vec<(&'a Member, Progress)>,
 }
 
-impl Group<'_> {
+/// A member that gets an order now, with the hash and the settings of its group.
+pub(super) struct Begun<'a> {
+    pub(super) member: &'a Member,
+    pub(super) hash: &'a str,
+    pub(super) settings: &'a Settings,
+    /// The number of nodes in its group.
+    pub(super) nodes: usize,
+}
+
+impl<'a> Group<'a> {
     pub(super) fn done(&self) -> usize {
         self.count(|progress| *progress == Progress::Current)
     }
@@ -25,6 +38,11 @@ impl Group<'_> {
 
     fn has_failed(&self) -> bool {
         self.members.iter().any(|(_, progress)| matches!(progress, Progress::Failed(..)))
+    }
+
+    /// Whether a member has an order that has not ended well.
+    pub(super) fn is_at_work(&self) -> bool {
+        self.count(|progress| matches!(progress, Progress::Updating(_) | Progress::Failed(..))) > 0
     }
 
     fn is_done(&self) -> bool {
@@ -41,26 +59,47 @@ impl Group<'_> {
             .count()
     }
 
-    /// How many canaries the group still needs.
-    fn canaries_left(&self, rollout: &Rollout) -> usize {
-        let wanted = usize::try_from(rollout.canary).unwrap_or(usize::MAX).min(self.members.len());
+    /// How many canaries the group still needs. A closed window holds no other group, and a failed canary does.
+    fn canaries_left(&self) -> usize {
+        let Some(settings) = self.settings.filter(|_| self.closed.is_none() || self.has_failed()) else {
+            return 0;
+        };
+        let wanted = usize::try_from(settings.canary).unwrap_or(usize::MAX).min(self.members.len());
         wanted.saturating_sub(self.done())
+    }
+
+    /// The waiting members, each as one that begins.
+    fn waiting(&self) -> impl Iterator<Item = Begun<'a>> {
+        let of_group = self.hash.zip(self.settings).filter(|_| self.closed.is_none());
+        of_group.into_iter().flat_map(|(hash, settings)| {
+            let nodes = self.members.len();
+            let waiting = self.members.iter().filter(|(_, progress)| *progress == Progress::Waiting);
+            waiting.map(move |(member, _)| Begun { member, hash, settings, nodes })
+        })
+    }
+
+    /// The members that get an order now, at most this many.
+    fn next(&self, most: usize) -> Vec<Begun<'a>> {
+        let Some(settings) = self.settings.filter(|_| !self.has_failed()) else { return Vec::new() };
+        let at_a_time = settings.max_unavailable.of(self.members.len());
+        let at_work = self.count(|progress| matches!(progress, Progress::Updating(_)));
+        let free = at_a_time.saturating_sub(self.unavailable()).min(most.saturating_sub(at_work));
+        self.waiting().filter(|begun| begun.member.is_ready).take(free).collect()
     }
 }
 
-/// The members that get an order now, each with the hash of its group.
+/// The members that get an order now.
 ///
 /// # Errors
 /// No member may get one; the text is what they wait for.
 pub(super) fn next<'a>(
-    rollout: &Rollout,
     groups: &BTreeMap<&str, Group<'a>>,
     unlabelled: &[&'a Member],
-) -> Result<Vec<(&'a Member, &'a str)>, String> {
+) -> Result<Vec<Begun<'a>>, String> {
     let of_rank = |rank: Rank| groups.values().filter(move |group| group.rank == rank);
     let control_planes: Vec<&Group<'a>> = of_rank(Rank::ControlPlane).collect();
     if !control_planes.iter().all(|group| group.is_done()) {
-        return one_control_plane(rollout, &control_planes, unlabelled).map(|member| vec![member]);
+        return one_control_plane(&control_planes, unlabelled).map(|member| vec![member]);
     }
     // Without a group, its current configuration is unknown, so it may have an older API server than the others.
     if let Some(member) = unlabelled.iter().find(|member| member.rank < Rank::Worker) {
@@ -72,18 +111,16 @@ pub(super) fn next<'a>(
     // A kubelet must not be newer than an API server, so these wait also if their groups are no part of this rollout.
     let api_servers: Vec<&Group<'a>> = of_rank(Rank::ApiServer).collect();
     if !api_servers.iter().all(|group| group.is_done()) {
-        let members = api_servers.iter().flat_map(|group| of_group(rollout, group, usize::MAX));
-        return some(members.collect(), || waiting(&api_servers, "the nodes with API servers"));
+        let members = api_servers.iter().flat_map(|group| group.next(usize::MAX));
+        return some(members.collect(), || obstacle(&api_servers, "the nodes with API servers"));
     }
-    let workers: Vec<&Group<'a>> = of_rank(Rank::Worker)
-        .filter(|group| group.members.iter().any(|(member, _)| rollout.has_group(&member.group)))
-        .collect();
-    if workers.iter().any(|group| group.canaries_left(rollout) > 0) {
-        let members = workers.iter().flat_map(|group| of_group(rollout, group, group.canaries_left(rollout)));
-        return some(members.collect(), || waiting(&workers, "the canaries"));
+    let workers: Vec<&Group<'a>> = of_rank(Rank::Worker).filter(|group| group.settings.is_some()).collect();
+    if workers.iter().any(|group| group.canaries_left() > 0) {
+        let members = workers.iter().flat_map(|group| group.next(group.canaries_left()));
+        return some(members.collect(), || obstacle(&workers, "the canaries"));
     }
-    let members = workers.iter().flat_map(|group| of_group(rollout, group, usize::MAX));
-    some(members.collect(), || waiting(&workers, "the nodes"))
+    let members = workers.iter().flat_map(|group| group.next(usize::MAX));
+    some(members.collect(), || obstacle(&workers, "the nodes"))
 }
 
 fn some<T>(members: Vec<T>, waits_for: impl Fn() -> String) -> Result<Vec<T>, String> {
@@ -91,17 +128,12 @@ fn some<T>(members: Vec<T>, waits_for: impl Fn() -> String) -> Result<Vec<T>, St
 }
 
 /// The next control plane. There is none while another one is not Ready or at work, because etcd could lose its quorum.
-fn one_control_plane<'a>(
-    rollout: &Rollout,
-    groups: &[&Group<'a>],
-    unlabelled: &[&'a Member],
-) -> Result<(&'a Member, &'a str), String> {
+fn one_control_plane<'a>(groups: &[&Group<'a>], unlabelled: &[&'a Member]) -> Result<Begun<'a>, String> {
     let is_control_plane = |member: &&&Member| member.rank == Rank::ControlPlane;
     if let Some(member) = unlabelled.iter().filter(is_control_plane).find(|member| !member.is_ready) {
         return Err(format!("the control plane {} is not Ready", member.node));
     }
-    let members = || groups.iter().flat_map(|group| &group.members);
-    for (member, progress) in members() {
+    for (member, progress) in groups.iter().flat_map(|group| &group.members) {
         match progress {
             Progress::Failed(_, problem) => return Err(format!("{} has failed: {problem}", member.node)),
             Progress::Updating(_) => return Err(format!("{} is at work", member.node)),
@@ -109,53 +141,47 @@ fn one_control_plane<'a>(
             Progress::Current | Progress::Waiting => {}
         }
     }
-    for group in groups {
-        for (member, progress) in &group.members {
-            if let (Progress::Waiting, Some(hash)) = (progress, group.hash)
-                && rollout.has_group(&member.group)
-            {
-                return Ok((member, hash));
-            }
-        }
+    if let Some(begun) = groups.iter().find_map(|group| group.waiting().next()) {
+        return Ok(begun);
     }
-    Err("the control planes do not run the current configuration of their groups; all other nodes come after them, so start a rollout of \
-         all groups"
-        .to_owned())
+    let closed = groups.iter().filter(|group| !group.is_done()).find_map(|group| of_closed(group));
+    Err(closed.unwrap_or_else(|| {
+        "the control planes do not run the current configuration of their groups; all other nodes come after them, so start a \
+         rollout of all groups"
+            .to_owned()
+    }))
 }
 
-/// The members of a group that get an order now, at most this many.
-fn of_group<'a>(rollout: &Rollout, group: &Group<'a>, most: usize) -> Vec<(&'a Member, &'a str)> {
-    let Some(hash) = group.hash.filter(|_| !group.has_failed()) else { return Vec::new() };
-    let at_a_time = rollout.max_unavailable.of(group.members.len());
-    let at_work = group.count(|progress| matches!(progress, Progress::Updating(_)));
-    let free = at_a_time.saturating_sub(group.unavailable()).min(most.saturating_sub(at_work));
-    group
-        .members
-        .iter()
-        .filter(|(member, progress)| {
-            *progress == Progress::Waiting && member.is_ready && rollout.has_group(&member.group)
-        })
-        .map(|(member, _)| (*member, hash))
-        .take(free)
-        .collect()
+/// Why a group without an open window waits; `None` if it has one.
+fn of_closed(group: &Group<'_>) -> Option<String> {
+    let (closed, (member, _)) = (group.closed.as_ref()?, group.members.first()?);
+    Some(format!("the group {}: {closed}", member.group))
 }
 
 /// What keeps these groups from being done.
-fn waiting(groups: &[&Group<'_>], what: &str) -> String {
-    for group in groups.iter().filter(|group| !group.is_done()) {
-        for (member, progress) in &group.members {
+fn obstacle(groups: &[&Group<'_>], what: &str) -> String {
+    let not_done = || groups.iter().filter(|group| !group.is_done());
+    for group in not_done() {
+        if let Some((member, _)) =
+            group.members.iter().find(|(_, progress)| matches!(progress, Progress::Failed(..)))
+        {
+            return format!(
+                "{what}: the group {} is paused, because {} has failed",
+                member.group, member.node
+            );
+        }
+    }
+    if let Some(closed) = not_done().find_map(|group| of_closed(group)) {
+        return format!("{what}: {closed}");
+    }
+    for group in not_done() {
+        for (member, _) in &group.members {
             let name = &member.group;
-            match progress {
-                Progress::Failed(..) => {
-                    return format!("{what}: the group {name} is paused, because {} has failed", member.node);
-                }
-                _ if !member.is_ready => {
-                    return format!("{what}: {} of the group {name} is not Ready", member.node);
-                }
-                _ if group.hash.is_none() => {
-                    return format!("{what}: the current configuration of the group {name} is not known");
-                }
-                _ => {}
+            if !member.is_ready {
+                return format!("{what}: {} of the group {name} is not Ready", member.node);
+            }
+            if group.hash.is_none() {
+                return format!("{what}: the current configuration of the group {name} is not known");
             }
         }
     }

@@ -6,6 +6,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use super::window::Window;
+
 /// The ConfigMap of a rollout, in the namespace of pacing.
 pub const CONFIG_MAP: &str = "rollout";
 /// The key with the operator's [`Rollout`].
@@ -42,6 +44,9 @@ pub struct Rollout {
     /// How long a node may take, in seconds.
     #[serde(default = "Rollout::node_timeout")]
     pub node_timeout: u32,
+    /// When nodes may begin; empty for always. Nodes at work finish in any case.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub windows: Vec<Window>,
 }
 
 impl Rollout {

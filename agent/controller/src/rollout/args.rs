@@ -1,7 +1,7 @@
 //! The command line of `kops-agent fleet rollout`.
 
 use clap::{Args, Subcommand, ValueEnum, value_parser};
-use kops_agent_cluster::rollout::{DrainMode, MaxUnavailable, Rollout};
+use kops_agent_cluster::rollout::{DrainMode, MaxUnavailable, Rollout, Window};
 use kops_agent_process::output::Output;
 
 use crate::kubernetes::KubeconfigArgs;
@@ -48,6 +48,10 @@ pub struct RolloutStartArgs {
     /// Seconds after which a node without a result has failed.
     #[arg(long, value_name = "SECONDS", default_value_t = Rollout::node_timeout(), value_parser = value_parser!(u32).range(1..))]
     pub node_timeout: u32,
+    /// Time in which nodes may begin, such as "Mon-Fri 22:00-05:00 Europe/Berlin"; may be given more than once. Nodes at
+    /// work finish outside of it. Default: always.
+    #[arg(long = "window", value_name = "DAYS HH:MM-HH:MM ZONE")]
+    pub windows: Vec<Window>,
 }
 
 /// When to drain a node.

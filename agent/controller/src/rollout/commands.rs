@@ -9,7 +9,7 @@ use kops_agent_cluster::pacing::NAMESPACE;
 use kops_agent_cluster::rollout::{CONFIG_MAP, Phase, Rollout, State, Status};
 use kops_agent_net::random;
 use kops_agent_process::exit::{self, WrongUsage};
-use kops_agent_process::output::{self, Output};
+use kops_agent_process::output::{self, Output, one_line};
 use kops_agent_process::stop;
 use kops_agent_spec::timestamp;
 use kube::Client;
@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep};
 use super::args::{RolloutCommand, RolloutStartArgs, RolloutStatusArgs};
 use super::config_map::{Read, Stored};
 use super::table::{Shown, table};
-use crate::fleet;
+use crate::fleet::{self, table::SHOWN_OF_PROBLEM};
 use crate::kubernetes::{self, KubeconfigArgs};
 
 /// How long `start` waits for a controller to begin the rollout. A controller looks every five seconds.
@@ -73,6 +73,7 @@ async fn start(args: &RolloutStartArgs) -> Result<u8> {
         may_go_back: args.go_back,
         health_timeout: args.health_timeout,
         node_timeout: args.node_timeout,
+        windows: args.windows.clone(),
     };
     stored.start(&rollout, before.as_ref()).await.with_context(|| {
         format!("writing the ConfigMap {NAMESPACE}/{CONFIG_MAP}; the namespace is in packaging/kubernetes/rbac.yaml")
@@ -82,6 +83,12 @@ async fn start(args: &RolloutStartArgs) -> Result<u8> {
     loop {
         let status = stored.read().await.context(READING)?.map(|read| read.status).unwrap_or_default();
         if status.answers(&rollout) {
+            if !status.waits_for.is_empty() {
+                output::print_text(&format!(
+                    "it waits for: {}\n",
+                    one_line(&status.waits_for, SHOWN_OF_PROBLEM)
+                ))?;
+            }
             return Ok(exit::CONVERGED);
         }
         if begun.elapsed() >= TAKEN_UP_WITHIN {

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use time::Duration;
+use time::macros::datetime;
 
 use super::super::wanted::{DrainMode, MaxUnavailable};
 use super::*;
@@ -22,6 +23,7 @@ fn rollout() -> Rollout {
         may_go_back: false,
         health_timeout: 300,
         node_timeout: 600,
+        windows: Vec::new(),
     }
 }
 
@@ -270,6 +272,31 @@ fn a_group_whose_configuration_is_unknown_gets_no_order_and_is_told() {
     assert_eq!(cluster.status.groups["a"].problem, "the store does not answer");
     assert_eq!((cluster.status.groups["a"].done, cluster.status.groups["b"].done), (0, 1));
     assert_eq!(cluster.status.phase, Phase::Running);
+}
+
+#[test]
+fn no_node_begins_outside_the_windows_and_nodes_at_work_finish() {
+    let mut cluster = Cluster::of(&[("masters", 1), ("a", 3)]);
+    cluster.rollout.windows = vec!["Mon-Fri 22:00-05:00 Europe/Berlin".parse().unwrap()];
+    // A Friday evening.
+    cluster.now = datetime!(2026-11-27 21:50 +1);
+    assert_eq!(cluster.step(), [""; 0]);
+    let opens = "its window opens at 2026-11-27T21:00:00Z (Mon-Fri 22:00-05:00 Europe/Berlin)";
+    assert_eq!(cluster.status.waits_for, format!("the group masters: {opens}"));
+    assert_eq!(cluster.status.phase, Phase::Running);
+    cluster.now = datetime!(2026-11-28 04:40 +1);
+    assert_eq!(cluster.step(), ["masters-00"]);
+    cluster.act("masters-00", "");
+    assert_eq!(cluster.step(), ["a-00"]);
+    cluster.now = datetime!(2026-11-28 05:00 +1);
+    assert_eq!(cluster.step(), [""; 0]);
+    assert_eq!(cluster.status.groups["a"].updating, ["a-00"], "it finishes");
+    cluster.act("a-00", "");
+    assert_eq!(cluster.step(), [""; 0]);
+    let opens = "its window opens at 2026-11-30T21:00:00Z (Mon-Fri 22:00-05:00 Europe/Berlin)";
+    assert_eq!(cluster.status.waits_for, format!("the nodes: the group a: {opens}"));
+    cluster.rollout.windows.push("Sat 00:00-24:00 UTC".parse().unwrap());
+    assert_eq!(cluster.step(), ["a-01"]);
 }
 
 #[test]

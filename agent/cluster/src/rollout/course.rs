@@ -1,0 +1,77 @@
+//! What decisions go by: an operator's rollout, or the standing policy.
+
+use std::collections::BTreeMap;
+
+use time::OffsetDateTime;
+
+use super::wanted::{DrainMode, MaxUnavailable, Rollout, State};
+use super::window::Window;
+use kops_agent_spec::timestamp;
+
+/// How the nodes of a group change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Settings {
+    pub(super) max_unavailable: MaxUnavailable,
+    pub(super) canary: u32,
+    pub(super) drain: DrainMode,
+    pub(super) may_go_back: bool,
+    pub(super) health_timeout: u32,
+    pub(super) node_timeout: u32,
+    /// When nodes may begin; empty for always.
+    pub(super) windows: Vec<Window>,
+}
+
+/// A rollout with the settings of each group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Course {
+    pub(super) id: String,
+    pub(super) state: State,
+    pub(super) attempt: u32,
+    /// The settings of all groups that `groups` does not name; `None` if they are no part of it.
+    pub(super) others: Option<Settings>,
+    pub(super) groups: BTreeMap<String, Option<Settings>>,
+}
+
+impl Course {
+    /// The settings of a group; `None` if it is no part of this rollout.
+    pub(super) fn settings(&self, group: &str) -> Option<&Settings> {
+        self.groups.get(group).unwrap_or(&self.others).as_ref()
+    }
+}
+
+impl Settings {
+    /// Why no node may begin now: all windows are closed. `None` if one is open, or if there are none.
+    pub(super) fn closed(&self, now: OffsetDateTime) -> Option<String> {
+        if self.windows.is_empty() || self.windows.iter().any(|window| window.is_open(now)) {
+            return None;
+        }
+        let next = self.windows.iter().filter_map(|window| Some((window.opens(now)?, window)));
+        Some(match next.min_by_key(|(opens, _)| *opens) {
+            Some((opens, window)) => format!("its window opens at {} ({window})", timestamp(opens)),
+            None => "its windows do not open within two weeks".to_owned(),
+        })
+    }
+}
+
+impl From<&Rollout> for Course {
+    fn from(rollout: &Rollout) -> Course {
+        let settings = Settings {
+            max_unavailable: rollout.max_unavailable,
+            canary: rollout.canary,
+            drain: rollout.drain,
+            may_go_back: rollout.may_go_back,
+            health_timeout: rollout.health_timeout,
+            node_timeout: rollout.node_timeout,
+            windows: rollout.windows.clone(),
+        };
+        let groups: BTreeMap<String, Option<Settings>> =
+            rollout.instance_groups.iter().map(|group| (group.clone(), Some(settings.clone()))).collect();
+        Course {
+            id: rollout.id.clone(),
+            state: rollout.state,
+            attempt: rollout.attempt,
+            others: groups.is_empty().then_some(settings),
+            groups,
+        }
+    }
+}
