@@ -189,6 +189,7 @@ async fn while_leading(
         node_labels.is_synced.store(false, Ordering::Relaxed);
         metrics.leads.set(0);
         metrics.queued(0, 0);
+        metrics.rollout.clear();
     }
 }
 

@@ -90,15 +90,23 @@ struct ByGroup {
     state: &'static str,
 }
 
-/// The metrics of the last rollout. Clones share their values.
+/// The metrics of the rollout that this process leads. Clones share their values.
 #[derive(Clone, Debug, Default)]
 pub struct RolloutMetrics {
     nodes: Family<ByGroup, Gauge>,
+    /// 1 while the policy is not valid.
+    policy_refused: Gauge,
 }
 
 impl RolloutMetrics {
-    /// Shows the status of a rollout.
-    pub fn show(&self, status: &Status) {
+    /// Shows nothing: this process does not lead, or there is no rollout.
+    pub fn clear(&self) {
+        self.show(&Status::default(), false);
+    }
+
+    /// Shows the status of a rollout, and whether the policy is refused.
+    pub fn show(&self, status: &Status, is_policy_refused: bool) {
+        self.policy_refused.set(is_policy_refused.into());
         self.nodes.clear();
         for (instance_group, group) in &status.groups {
             for (state, nodes) in [
@@ -326,8 +334,13 @@ impl Metrics {
         registry.register("kops_agent_cloud_calls", "Calls to the cloud", self.cloud_calls.metric());
         registry.register(
             "kops_agent_rollout_nodes",
-            "Nodes of the last rollout that this process led, by instance group and state",
+            "Nodes of the rollout that this process leads, by instance group and state",
             self.rollout.nodes.clone(),
+        );
+        registry.register(
+            "kops_agent_rollout_policy_refused",
+            "Whether the policy of rollouts is not valid, as seen by the process that leads",
+            self.rollout.policy_refused.clone(),
         );
         self.bootstrap.register(&mut registry);
         register_build(&mut registry);
@@ -399,7 +412,7 @@ mod tests {
         metrics.bootstrap.renewed("Granted", true);
         metrics.cloud_calls.count("ec2", "DescribeInstances", Outcome::Success);
         let groups = [("nodes".to_owned(), GroupStatus::default())].into();
-        metrics.rollout.show(&Status { groups, ..Status::default() });
+        metrics.rollout.show(&Status { groups, ..Status::default() }, true);
         let of_controller = text(&metrics.registry(true));
         let of_addons = crate::addons::every_metric();
         for served in [&of_controller, &of_addons] {

@@ -4,13 +4,14 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::cluster::{Cluster, GROUP_LABEL, eventually, plain_agent};
+use crate::cluster::{Cluster, GROUP_LABEL, eventually, path_of, plain_agent};
 
 const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 const ORDER: &str = "kops-agent/follow";
@@ -116,6 +117,34 @@ impl Fleet {
         });
     }
 
+    /// Waits until exactly these nodes are at work by the policy.
+    fn at_work_by_policy(&self, nodes: &[&str]) {
+        eventually(&format!("{nodes:?} are at work by the policy"), || {
+            let status = self.status();
+            let groups = status["policy"]["status"]["groups"].as_object();
+            let updating: Vec<&str> = groups
+                .into_iter()
+                .flat_map(|groups| groups.values())
+                .flat_map(|group| group["updating"].as_array().unwrap())
+                .map(|node| node.as_str().unwrap())
+                .collect();
+            updating == nodes && nodes.iter().all(|node| self.order(node).is_some())
+        });
+    }
+
+    /// Applies a policy as an operator does.
+    fn apply_policy(&self, policy: &str) {
+        let map = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "rollout", "namespace": "kops-agent"},
+            "data": {"policy": policy},
+        });
+        self.cluster.api.kubectl(&["apply", "-f", "-"], &map.to_string()).unwrap();
+    }
+
+    fn phase_of_policy(&self) -> String {
+        self.status()["policy"]["status"]["phase"].as_str().unwrap_or_default().to_owned()
+    }
+
     fn phase(&self) -> String {
         self.status()["status"]["phase"].as_str().unwrap_or_default().to_owned()
     }
@@ -209,4 +238,99 @@ fn an_aborted_rollout_takes_its_orders_back_and_none_begins_without_a_controller
     assert_eq!(fleet.phase(), "aborted");
     let (code, said) = fleet.rollout(&["resume"]);
     assert!(code == Some(1) && said.contains("was aborted"), "{said}");
+}
+
+#[test]
+#[ignore = "starts an API server: tests/controller/run"]
+fn a_rollout_waits_for_its_window() {
+    let fleet = Fleet::start(&[("a", 1)]);
+    fleet.runs("masters-0", &fleet.current("control-plane", "masters"));
+    let _controller = fleet.cluster.controller();
+    let (code, said) = fleet.rollout(&["start", "--window", "Mon-Fri 22:00-05:00 Europe/Atlantis"]);
+    assert!(code == Some(2) && said.contains("no name of the time zone database"), "{said}");
+    let (_, said) = fleet.rollout(&["status"]);
+    assert!(said.contains("there is no rollout"), "{said}");
+
+    // 1970-01-01 was a Thursday.
+    let days = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() / 86_400;
+    let in_three_days =
+        ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"][usize::try_from(days + 3 + 3).unwrap() % 7];
+    let window = format!("{in_three_days} 00:00-01:00 UTC");
+    let (code, said) = fleet.rollout(&["start", "--window", &window]);
+    assert!(code == Some(0) && said.contains("its window opens at"), "{said}");
+    let (code, said) = fleet.rollout(&["status"]);
+    assert!(code == Some(4) && said.contains(&format!("T00:00:00Z ({window})")), "{said}");
+    assert_eq!(fleet.order("a-0"), None);
+    fleet.rollout(&["abort"]);
+    let (code, said) = fleet.rollout(&["start", "--window", "Mon-Sun 00:00-24:00 UTC"]);
+    assert_eq!(code, Some(0), "{said}");
+    fleet.at_work(&["a-0"]);
+}
+
+#[test]
+#[ignore = "starts an API server: tests/controller/run"]
+fn a_policy_has_nodes_follow_and_a_wrong_policy_is_refused() {
+    let fleet = Fleet::start(&[("a", 2), ("b", 1)]);
+    fleet.runs("masters-0", &fleet.current("control-plane", "masters"));
+    let controller = fleet.cluster.controller();
+    let page = fs::read_to_string(path_of("docs/rollout.md")).unwrap();
+    let example = page.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
+    fleet.cluster.api.kubectl(&["apply", "-f", "-"], example).unwrap();
+    eventually("the example of the page is accepted", || {
+        fleet.status()["policy"]["accepted"]["groups"]["gpu"]["maxUnavailable"] == "1"
+    });
+    assert_eq!(fleet.status()["policy"]["refused"], "");
+
+    fleet.apply_policy("cluster: {follow: automatic}\ngroups: {b: {follow: manual}}\n");
+    fleet.at_work_by_policy(&["a-0"]);
+    assert_eq!(fleet.order("a-0").unwrap()["hash"], fleet.current("node", "a"));
+    fleet.answer("a-0", "kubelet is dead");
+    eventually("the policy stops", || fleet.phase_of_policy() == "stopped");
+    let (code, said) = fleet.rollout(&["status", "--watch"]);
+    assert!(code == Some(4) && said.contains("a-0 failed: kubelet is dead"), "{said}");
+
+    // A wrong policy changes nothing, and is told everywhere.
+    fleet.apply_policy("cluster: {follow: always}");
+    let metric = "kops_agent_rollout_policy_refused";
+    eventually("the policy is refused", || controller.get("/metrics").contains(&format!("{metric} 1")));
+    let (_, said) = fleet.rollout(&["status"]);
+    assert!(
+        said.contains("refused, so the policy before stays") && said.contains("cluster.follow"),
+        "{said}"
+    );
+    let events = fleet.cluster.kubectl(&["get", "events", "-n", "kube-system"]);
+    assert!(events.contains("RolloutPolicyRefused"), "{events}");
+    assert_eq!(fleet.phase_of_policy(), "stopped");
+
+    // A changed configuration is tried, by another controller, until the operator pauses.
+    fleet.apply_policy("cluster: {follow: automatic}\ngroups: {b: {follow: manual}}\n");
+    eventually("the policy is accepted", || controller.get("/metrics").contains(&format!("{metric} 0")));
+    controller.terminate();
+    let _controller = fleet.cluster.controller();
+    fleet.cluster.apply("node", "a", "tier: web");
+    fleet.at_work_by_policy(&["a-0"]);
+    assert_eq!(fleet.order("a-0").unwrap()["hash"], fleet.current("node", "a"));
+    let (code, said) = fleet.rollout(&["pause"]);
+    assert!(code == Some(0) && said.contains("paused the policy"), "{said}");
+    fleet.answer("a-0", "");
+    eventually("the policy is paused", || fleet.phase_of_policy() == "paused");
+    assert_eq!(fleet.order("a-1"), None);
+
+    // A rollout of the operator comes first.
+    let (code, said) = fleet.rollout(&["start", "--instance-group", "b"]);
+    assert_eq!(code, Some(0), "{said}");
+    fleet.at_work(&["b-0"]);
+    let (_, said) = fleet.rollout(&["status"]);
+    assert!(said.contains("policy: waits for the rollout"), "{said}");
+    fleet.answer("b-0", "");
+    eventually("the rollout is done", || fleet.phase() == "done");
+    let (code, said) = fleet.rollout(&["abort"]);
+    assert!(code == Some(1) && said.contains("no rollout is running, only the policy"), "{said}");
+    let (code, said) = fleet.rollout(&["resume"]);
+    assert!(code == Some(0) && said.contains("resumed the policy"), "{said}");
+    fleet.at_work_by_policy(&["a-1"]);
+    fleet.answer("a-1", "");
+    eventually("the policy is done", || fleet.phase_of_policy() == "done");
+    let (code, said) = fleet.rollout(&["status"]);
+    assert_eq!(code, Some(0), "{said}");
 }

@@ -27,6 +27,10 @@ pub(super) struct Course {
     pub(super) id: String,
     pub(super) state: State,
     pub(super) attempt: u32,
+    /// Why no node may begin; `None` if one may.
+    pub(super) hold: Option<String>,
+    /// Whether it is the policy's. Then a changed spec ends a failure, because no operator watches.
+    pub(super) is_standing: bool,
     /// The settings of all groups that `groups` does not name; `None` if they are no part of it.
     pub(super) others: Option<Settings>,
     pub(super) groups: BTreeMap<String, Option<Settings>>,
@@ -70,6 +74,12 @@ impl From<&Rollout> for Course {
             id: rollout.id.clone(),
             state: rollout.state,
             attempt: rollout.attempt,
+            hold: match rollout.state {
+                State::Running => None,
+                State::Paused => Some("the rollout is paused".to_owned()),
+                State::Aborted => Some("the rollout was aborted".to_owned()),
+            },
+            is_standing: false,
             others: groups.is_empty().then_some(settings),
             groups,
         }

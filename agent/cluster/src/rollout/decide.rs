@@ -77,7 +77,9 @@ pub(super) fn decide_course(
         members.iter().partition(|member| !member.group.is_empty());
     for member in labelled {
         let hash = current.get(&member.group).and_then(|hash| hash.as_deref().ok());
-        let progress = progress(course, member, hash, ordered.get(&member.node), now);
+        let ordered = ordered.get(&member.node);
+        let has_failed = before.failed.contains(&member.node);
+        let progress = progress(course, member, hash, ordered, has_failed, now);
         let group = groups.entry(&member.group).or_insert_with(|| {
             let settings = course.settings(&member.group);
             let closed = settings.and_then(|settings| settings.closed(now));
@@ -87,11 +89,7 @@ pub(super) fn decide_course(
         group.members.push((member, progress));
     }
 
-    let next = match course.state {
-        State::Running => next(&groups, &unlabelled),
-        State::Paused => Err("the rollout is paused".to_owned()),
-        State::Aborted => Err("the rollout was aborted".to_owned()),
-    };
+    let next = course.hold.clone().map_or_else(|| next(&groups, &unlabelled), Err);
     let (begun, waits_for) = match next {
         Ok(begun) => (begun, String::new()),
         Err(waits_for) => (Vec::new(), waits_for),
@@ -125,6 +123,9 @@ pub(super) fn decide_course(
             decision.orders.insert(member.node.clone(), order.clone());
         }
         status.ordered.insert(member.node.clone(), order.clone());
+        if matches!(progress, Progress::Failed(..)) {
+            status.failed.insert(member.node.clone());
+        }
     }
     if status.phase != Phase::Done && !status.is_at_work() {
         status.waits_for = waits_for;

@@ -4,17 +4,26 @@
 //! nodes are next, and writes an [`Order`] into the Node of each. The node acts, and acknowledges with an [`Outcome`] in
 //! its own Node. So all state is in the ConfigMap and the Nodes, and any process may end at any time.
 
+mod arbitration;
 mod course;
 mod decide;
 mod order;
+mod policy;
 mod progress;
 mod status;
+#[cfg(test)]
+mod testing;
 mod turns;
 mod wanted;
 mod window;
 
+pub use arbitration::{Actions, Asked, decide_all};
 pub use decide::{Decision, Member, Rank, decide};
 pub use order::{ORDER, OUTCOME, Order, Outcome};
+pub use policy::{
+    Follow, GroupPolicy, POLICY_KEY, POLICY_STATE_KEY, POLICY_STATUS_KEY, Policy, PolicyState, PolicyStatus,
+    decide_by_policy,
+};
 pub use status::{GroupStatus, Phase, Status};
 pub use wanted::{CONFIG_MAP, DrainMode, MaxUnavailable, ROLLOUT_KEY, Rollout, STATUS_KEY, State};
 pub use window::Window;

@@ -1,12 +1,12 @@
 //! The state of a rollout: the key `status` of the ConfigMap.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
 use super::order::Order;
-use super::wanted::Rollout;
+use super::wanted::{Rollout, State};
 
 /// The state of a rollout, as the controller writes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,6 +29,9 @@ pub struct Status {
     /// annotations of its own Node.
     #[serde(default)]
     pub ordered: BTreeMap<String, Order>,
+    /// The nodes of these that have failed. Another rollout replaces a node's outcome.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub failed: BTreeSet<String>,
 }
 
 /// Nodes without the label of an instance group: their number, and the names of the first ones.
@@ -116,6 +119,12 @@ impl Status {
 
     pub fn is_done(&self, rollout: &Rollout) -> bool {
         self.is_in(Phase::Done, rollout)
+    }
+
+    /// Whether nothing changes any more unless an operator starts or resumes a rollout.
+    pub fn is_over(&self, rollout: &Rollout) -> bool {
+        self.is_done(rollout)
+            || rollout.state == State::Aborted && self.is_in(Phase::Aborted, rollout) && !self.is_at_work()
     }
 
     /// Whether a node has an order and has not finished.

@@ -88,7 +88,7 @@ pub enum DrainMode {
 
 /// How many nodes of a group may be unavailable at a time: a number, or a share of the group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[serde(try_from = "Text", into = "String")]
 pub enum MaxUnavailable {
     Nodes(u32),
     /// From 1 to 100.
@@ -127,11 +127,22 @@ impl FromStr for MaxUnavailable {
     }
 }
 
-impl TryFrom<String> for MaxUnavailable {
+/// A number or a share in a document. YAML reads `2` as a number.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Text {
+    Number(u32),
+    Share(String),
+}
+
+impl TryFrom<Text> for MaxUnavailable {
     type Error = String;
 
-    fn try_from(text: String) -> Result<MaxUnavailable, String> {
-        text.parse()
+    fn try_from(text: Text) -> Result<MaxUnavailable, String> {
+        match text {
+            Text::Number(number) => number.to_string().parse(),
+            Text::Share(share) => share.parse(),
+        }
     }
 }
 

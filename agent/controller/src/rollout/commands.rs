@@ -8,6 +8,9 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use kops_agent_cluster::pacing::NAMESPACE;
 use kops_agent_cluster::rollout::{CONFIG_MAP, Phase, Rollout, State, Status};
 use kops_agent_net::random;
+use kops_agent_plan::pacing::NAMESPACE;
+use kops_agent_plan::rollout::{CONFIG_MAP, POLICY_KEY, Policy, PolicyState, Rollout, State};
+use kops_agent_plan::timestamp;
 use kops_agent_process::exit::{self, WrongUsage};
 use kops_agent_process::output::{self, Output, one_line};
 use kops_agent_process::stop;
@@ -18,7 +21,7 @@ use tokio::time::{Instant, sleep};
 
 use super::args::{RolloutCommand, RolloutStartArgs, RolloutStatusArgs};
 use super::config_map::{Read, Stored};
-use super::table::{Shown, table};
+use super::table::{Shown, ShownPolicy, table};
 use crate::fleet::{self, table::SHOWN_OF_PROBLEM};
 use crate::kubernetes::{self, KubeconfigArgs};
 
@@ -53,9 +56,9 @@ async fn start(args: &RolloutStartArgs) -> Result<u8> {
     }
     let stored = Stored::of(client);
     let before = stored.read().await.context(READING)?;
-    if let Some(Read { rollout: Ok(Some(running)), status, .. }) = &before
-        && running.state != State::Aborted
-        && !status.is_done(running)
+    if let Some(read) = &before
+        && let Ok(Some(running)) = &read.rollout
+        && !has_ended(running, read)
     {
         bail!(
             "the rollout {} is not over: see `kops-agent fleet rollout status`, and end it with `kops-agent fleet rollout abort` first",
@@ -106,72 +109,106 @@ async fn start(args: &RolloutStartArgs) -> Result<u8> {
 
 async fn change(kubeconfig: &KubeconfigArgs, state: State) -> Result<u8> {
     let stored = Stored::of(client(kubeconfig)?);
-    let (mut rollout, read) = existing(&stored).await?;
-    if rollout.state == State::Aborted {
-        bail!("the rollout {} was aborted; start another one", rollout.id);
-    }
-    if read.status.is_done(&rollout) {
-        bail!("the rollout {} is done", rollout.id);
-    }
-    if state == State::Running {
-        rollout.attempt += 1;
-    }
-    rollout.state = state;
-    stored
-        .change(&rollout, &read)
-        .await
-        .context("changing the rollout; if someone else changed it, repeat this command")?;
+    let read = existing(&stored).await?;
+    let rollout = rollout_of(&read)?;
+    let changing = "changing the rollout; if someone else changed it, repeat this command";
     let what = match state {
         State::Running => "resumed",
         State::Paused => "paused",
         State::Aborted => "aborted",
     };
+    let Some(mut rollout) = rollout.clone().filter(|rollout| !has_ended(rollout, &read)) else {
+        if !has_policy(&read) {
+            let rollout = rollout.ok_or_else(|| anyhow!(NONE))?;
+            match rollout.state {
+                State::Aborted => bail!("the rollout {} was aborted; start another one", rollout.id),
+                State::Running | State::Paused => bail!("the rollout {} is done", rollout.id),
+            }
+        }
+        let before = read.policy_state.clone().map_err(|problem| anyhow!(problem))?;
+        let policy_state = match state {
+            State::Running => before.resumed(&read.policy_status.status.rollout),
+            State::Paused => PolicyState { state, ..before },
+            State::Aborted => bail!(
+                "no rollout is running, only the policy: set `follow: manual` in the key {POLICY_KEY} of the ConfigMap \
+                 {NAMESPACE}/{CONFIG_MAP}, or `kops-agent fleet rollout pause`"
+            ),
+        };
+        stored.change_policy(&policy_state, &read).await.context(changing)?;
+        return output::print_text(&format!("{what} the policy\n"));
+    };
+    if state == State::Running {
+        rollout.attempt += 1;
+    }
+    rollout.state = state;
+    stored.change(&rollout, &read).await.context(changing)?;
     output::print_text(&format!("{what} the rollout {}\n", rollout.id))
 }
 
 async fn status(args: &RolloutStatusArgs) -> Result<u8> {
     let stored = Stored::of(client(&args.kubeconfig)?);
-    let (mut rollout, mut read) = existing(&stored).await?;
-    print(&rollout, &read.status, args.output)?;
+    let mut shown = shown(&existing(&stored).await?)?;
+    print(&shown, args.output)?;
     if args.watch {
         let mut stopped = pin!(stop::asked()?);
-        while !is_ended(&rollout, &read.status) {
+        while !shown.is_ended() {
             tokio::select! {
                 _ = &mut stopped => break,
                 () = sleep(PAUSE) => {}
             }
-            let (next, now) = existing(&stored).await?;
-            if (&next, &now.status) != (&rollout, &read.status) {
-                print(&next, &now.status, args.output)?;
+            let now = self::shown(&existing(&stored).await?)?;
+            if now != shown {
+                print(&now, args.output)?;
             }
-            (rollout, read) = (next, now);
+            shown = now;
         }
     }
-    Ok(if read.status.is_done(&rollout) { exit::CONVERGED } else { exit::DIFFERENT })
+    Ok(if shown.is_done() { exit::CONVERGED } else { exit::DIFFERENT })
 }
 
-/// Whether nothing changes any more unless an operator acts.
-fn is_ended(rollout: &Rollout, status: &Status) -> bool {
-    [Phase::Done, Phase::Stopped, Phase::Aborted].into_iter().any(|phase| status.is_in(phase, rollout))
+/// What `status` shows of the ConfigMap.
+fn shown(read: &Read) -> Result<Shown> {
+    let policy = has_policy(read).then(|| {
+        let state = read.policy_state.clone().map_err(|problem| anyhow!(problem))?;
+        let refused = Policy::read(&read.policy).err().unwrap_or_default();
+        Ok::<_, anyhow::Error>(ShownPolicy::of(state, refused, read.policy_status.clone()))
+    });
+    let (rollout, policy) = (rollout_of(read)?, policy.transpose()?);
+    if rollout.is_none() && policy.is_none() {
+        bail!(NONE);
+    }
+    Ok(Shown::of(rollout, &read.status, policy))
 }
 
-fn print(rollout: &Rollout, status: &Status, output: Output) -> Result<()> {
-    let shown = Shown::of(rollout, status);
+fn print(shown: &Shown, output: Output) -> Result<()> {
     match output {
-        Output::Json => drop(output::print_json(&shown)?),
-        Output::Text => drop(output::print_text(&table(&shown))?),
+        Output::Json => drop(output::print_json(shown)?),
+        Output::Text => drop(output::print_text(&table(shown))?),
     }
     Ok(())
 }
 
+/// Whether no command changes this rollout any more.
+fn has_ended(rollout: &Rollout, read: &Read) -> bool {
+    rollout.state == State::Aborted || read.status.is_done(rollout)
+}
+
+/// Whether there is a policy that is not manual for all groups, or is not valid.
+fn has_policy(read: &Read) -> bool {
+    read.policy_status.is_active() || Policy::read(&read.policy).map_or(true, |policy| policy.is_automatic())
+}
+
 const READING: &str = "reading the ConfigMap kops-agent/rollout";
 
+const NONE: &str = "there is no rollout; `kops-agent fleet rollout start` begins one";
+
+async fn existing(stored: &Stored) -> Result<Read> {
+    stored.read().await.context(READING)?.ok_or_else(|| anyhow!(NONE))
+}
+
 /// The rollout of the ConfigMap.
-async fn existing(stored: &Stored) -> Result<(Rollout, Read)> {
-    let none = || anyhow!("there is no rollout; `kops-agent fleet rollout start` begins one");
-    let read = stored.read().await.context(READING)?.ok_or_else(none)?;
-    let rollout = read.rollout.clone().map_err(|problem| anyhow!(problem))?.ok_or_else(none)?;
-    Ok((rollout, read))
+fn rollout_of(read: &Read) -> Result<Option<Rollout>> {
+    read.rollout.clone().map_err(|problem| anyhow!(problem))
 }
 
 fn client(kubeconfig: &KubeconfigArgs) -> Result<Client> {

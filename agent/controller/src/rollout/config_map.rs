@@ -1,8 +1,11 @@
 //! The ConfigMap of a rollout: the operator's part and the controller's part.
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use kops_agent_cluster::pacing::NAMESPACE;
-use kops_agent_cluster::rollout::{CONFIG_MAP, ROLLOUT_KEY, Rollout, STATUS_KEY, Status};
+use kops_agent_plan::pacing::NAMESPACE;
+use kops_agent_plan::rollout::{
+    CONFIG_MAP, POLICY_KEY, POLICY_STATE_KEY, POLICY_STATUS_KEY, PolicyState, PolicyStatus, ROLLOUT_KEY,
+    Rollout, STATUS_KEY, Status,
+};
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::core::ObjectMeta;
@@ -24,6 +27,12 @@ pub(super) struct Read {
     pub(super) rollout: Result<Option<Rollout>, String>,
     /// The default if there is none yet, or if it cannot be read.
     pub(super) status: Status,
+    /// The text of the policy; empty if there is none.
+    pub(super) policy: String,
+    /// The default if no operator has paused or resumed the policy; an error if it cannot be read.
+    pub(super) policy_state: Result<PolicyState, String>,
+    /// The default if there is none yet, or if it cannot be read.
+    pub(super) policy_status: PolicyStatus,
     version: Option<String>,
 }
 
@@ -38,24 +47,20 @@ impl Stored {
         Ok(found.map(|found| Read::of(&found)))
     }
 
-    /// Writes a new rollout, without a status. `before` is what was read.
+    /// Writes a new rollout, without a status. `before` is what was read. The policy stays.
     ///
     /// # Errors
     /// Someone else changed the ConfigMap meanwhile (409), or the API server rejects it.
     pub(super) async fn start(&self, rollout: &Rollout, before: Option<&Read>) -> Result<(), ApiError> {
         let map = ConfigMap {
-            metadata: ObjectMeta {
-                name: Some(CONFIG_MAP.to_owned()),
-                resource_version: before.and_then(|before| before.version.clone()),
-                ..ObjectMeta::default()
-            },
+            metadata: ObjectMeta { name: Some(CONFIG_MAP.to_owned()), ..ObjectMeta::default() },
             data: Some([(ROLLOUT_KEY.to_owned(), text(rollout))].into()),
             ..ConfigMap::default()
         };
         let parameters = PostParams { field_manager: Some(FIELD_MANAGER.into()), ..PostParams::default() };
         match before {
             None => answer(self.api.create(&parameters, &map)).await.map(drop),
-            Some(_) => answer(self.api.replace(CONFIG_MAP, &parameters, &map)).await.map(drop),
+            Some(before) => self.patch(json!({ROLLOUT_KEY: text(rollout), STATUS_KEY: null}), before).await,
         }
     }
 
@@ -67,13 +72,30 @@ impl Stored {
         self.patch(json!({ROLLOUT_KEY: text(rollout)}), before).await
     }
 
+    /// Pauses or resumes the policy.
+    ///
+    /// # Errors
+    /// Same errors as [`Stored::start`].
+    pub(super) async fn change_policy(&self, state: &PolicyState, before: &Read) -> Result<(), ApiError> {
+        self.patch(json!({POLICY_STATE_KEY: text(state)}), before).await
+    }
+
     /// Changes the controller's part. The operator's part is as it was read, or this fails. So no order follows from a
     /// rollout that was paused meanwhile.
     ///
     /// # Errors
     /// Same errors as [`Stored::start`].
-    pub(super) async fn tell(&self, status: &Status, before: &Read) -> Result<(), ApiError> {
-        self.patch(json!({STATUS_KEY: text(status)}), before).await
+    pub(super) async fn tell(
+        &self,
+        status: Option<&Status>,
+        policy_status: &PolicyStatus,
+        before: &Read,
+    ) -> Result<(), ApiError> {
+        let mut data = json!({POLICY_STATUS_KEY: text(policy_status)});
+        if let Some(status) = status {
+            data[STATUS_KEY] = text(status).into();
+        }
+        self.patch(data, before).await
     }
 
     async fn patch(&self, data: Value, before: &Read) -> Result<(), ApiError> {
@@ -90,10 +112,20 @@ impl Read {
         let wrong = |error: serde_json::Error| {
             format!("the ConfigMap {NAMESPACE}/{CONFIG_MAP} has a wrong rollout: {error}")
         };
+        let policy_state = of_key(POLICY_STATE_KEY).map(|text| serde_json::from_str(text)).transpose();
+        let wrong_state = |error: serde_json::Error| {
+            format!(
+                "the ConfigMap {NAMESPACE}/{CONFIG_MAP} has a wrong {POLICY_STATE_KEY}: {error}; remove that key"
+            )
+        };
         let status = of_key(STATUS_KEY).and_then(|text| serde_json::from_str(text).ok());
+        let policy_status = of_key(POLICY_STATUS_KEY).and_then(|text| serde_json::from_str(text).ok());
         Read {
             rollout: rollout.map_err(wrong),
             status: status.unwrap_or_default(),
+            policy: of_key(POLICY_KEY).cloned().unwrap_or_default(),
+            policy_state: policy_state.map(Option::unwrap_or_default).map_err(wrong_state),
+            policy_status: policy_status.unwrap_or_default(),
             version: map.metadata.resource_version.clone(),
         }
     }

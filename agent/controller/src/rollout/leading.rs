@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt as _};
-use kops_agent_cluster::fleet::{CONDITION, Told};
-use kops_agent_cluster::labels::{FIELD_MANAGER, INSTANCE_GROUP};
-use kops_agent_cluster::rollout::{
-    Decision, Member, ORDER, OUTCOME, Outcome, Phase, Rank, Rollout, State, Status, decide,
+use kops_agent_plan::fleet::{CONDITION, Told};
+use kops_agent_plan::labels::{FIELD_MANAGER, INSTANCE_GROUP};
+use kops_agent_plan::rollout::{
+    Actions, Asked, Member, ORDER, OUTCOME, Outcome, Phase, Rank, Status, decide_all,
 };
 use kops_agent_store::Store;
 use kube::Client;
@@ -35,6 +35,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// The TTL of the hashes of configurations.
 const HASHES_TTL: Duration = Duration::from_secs(10);
+/// The same while all nodes of the policy are current. Each read of a hash is a request to the state store.
+const HASHES_TTL_AT_REST: Duration = Duration::from_secs(60);
 /// How many orders are written at a time.
 const AT_ONCE: usize = 16;
 /// The labels of nodes with an API server.
@@ -98,11 +100,14 @@ impl Rollouts {
         }
     }
 
-    /// Leads the rollout of the ConfigMap until it is over.
+    /// Leads the rollout of the ConfigMap until it is over, and follows the policy.
     async fn lead(&self) -> Ended {
         match self.read().await {
-            Ok(Some((rollout, read))) if !is_over(&rollout, &read.status) => {}
-            Ok(_) => return Ended::Idle,
+            Ok((asked, read)) if asked.is_nothing() => {
+                let actions = decide_all(&asked, &[], &BTreeMap::new(), OffsetDateTime::now_utc());
+                return self.publish(&actions, &read).await.err().unwrap_or(Ended::Idle);
+            }
+            Ok(_) => {}
             Err(problem) => return problem,
         }
         let mut watch = NodeWatch::of(self.nodes.api(), LIST_TIMEOUT);
@@ -128,65 +133,97 @@ impl Rollouts {
         }
     }
 
-    /// Reads the rollout; `None` if there is none.
-    async fn read(&self) -> Result<Option<(Rollout, Read)>, Ended> {
-        let Some(read) = self.stored.read().await? else { return Ok(None) };
+    /// Reads the ConfigMap.
+    async fn read(&self) -> Result<(Asked, Read), Ended> {
+        let Some(read) = self.stored.read().await? else {
+            self.metrics.clear();
+            return Err(Ended::Idle);
+        };
         let rollout = read.rollout.clone().map_err(Ended::Failed)?;
-        Ok(rollout.map(|rollout| (rollout, read)))
+        let asked = Asked {
+            rollout: rollout.filter(|rollout| !read.status.is_over(rollout)),
+            status: read.status.clone(),
+            policy: read.policy_status.with_policy(&read.policy),
+            policy_state: read.policy_state.clone().map_err(Ended::Failed)?,
+        };
+        Ok((asked, read))
     }
 
     /// Decides once, and writes what follows: first the status, so that no order is forgotten, then the orders.
     async fn step(&self, members: &Watched<Member>, hashes: &mut Hashes) -> Result<(), Ended> {
-        let Some((rollout, read)) = self.read().await? else { return Err(Ended::Idle) };
+        let (asked, read) = self.read().await?;
         let members: Vec<Member> = members.nodes.values().cloned().collect();
-        let current = hashes.of(&self.current, &rollout, &members).await;
-        let decision = decide(&rollout, &members, current, &read.status, OffsetDateTime::now_utc());
-        // Another process may lead by now.
-        if self.leadership.remaining().is_none() {
-            return Err(Ended::Idle);
-        }
-        if decision.status != read.status {
-            self.tell(&rollout, &read.status, &decision.status).await;
-            self.stored.tell(&decision.status, &read).await?;
-        }
-        self.metrics.show(&decision.status);
-        self.write(&decision).await?;
-        match is_over(&rollout, &decision.status) {
+        let current = hashes.of(&self.current, &asked, &members).await;
+        let actions = decide_all(&asked, &members, current, OffsetDateTime::now_utc());
+        self.publish(&actions, &read).await?;
+        self.write(&actions).await?;
+        let is_over = asked
+            .rollout
+            .zip(actions.status.as_ref())
+            .is_none_or(|(rollout, status)| status.is_over(&rollout));
+        match is_over && !actions.policy.is_active() {
             true => Err(Ended::Idle),
             false => Ok(()),
         }
     }
 
+    /// Writes the status of both, and tells what has changed.
+    async fn publish(&self, actions: &Actions, read: &Read) -> Result<(), Ended> {
+        // Another process may lead by now.
+        if self.leadership.remaining().is_none() {
+            return Err(Ended::Idle);
+        }
+        let (status, policy) =
+            (actions.status.as_ref().filter(|status| **status != read.status), &actions.policy);
+        if let Some(status) = status {
+            self.tell(&read.status, status).await;
+        }
+        if *policy != read.policy_status {
+            self.tell(&read.policy_status.status, &policy.status).await;
+            if policy.refused != read.policy_status.refused && !policy.refused.is_empty() {
+                let problem = format!("{}; the policy before stays", policy.refused);
+                log::warn!("rollouts: {problem}");
+                self.events.warn_of_controller("RolloutPolicyRefused", &problem).await;
+            }
+        }
+        if status.is_some() || *policy != read.policy_status {
+            self.stored.tell(status, policy, read).await?;
+        }
+        self.metrics.show(actions.active(), !policy.refused.is_empty());
+        Ok(())
+    }
+
     /// Logs changes of the status, and creates Events for failures.
-    async fn tell(&self, rollout: &Rollout, before: &Status, now: &Status) {
-        if before.rollout != now.rollout {
-            log::info!("the rollout {} begins", rollout.id);
+    async fn tell(&self, before: &Status, now: &Status) {
+        let id = &now.rollout;
+        if before.rollout != now.rollout && !id.is_empty() {
+            log::info!("the rollout {id} begins");
         }
         for node in now.ordered.keys().filter(|node| !before.ordered.contains_key(*node)) {
-            log::info!("the rollout {} has {node} take the current configuration of its group", rollout.id);
+            log::info!("the rollout {id} has {node} take the current configuration of its group");
         }
         if before.waits_for != now.waits_for && !now.waits_for.is_empty() {
-            log::info!("the rollout {} waits: {}", rollout.id, now.waits_for);
+            log::info!("the rollout {id} waits: {}", now.waits_for);
         }
         for (name, group) in &now.groups {
             for (node, problem) in &group.failures {
                 let is_new = before.groups.get(name).is_none_or(|group| !group.failures.contains_key(node));
                 if is_new {
-                    let problem = format!("the rollout {} pauses the group {name}: {problem}", rollout.id);
+                    let problem = format!("the rollout {id} pauses the group {name}: {problem}");
                     log::warn!("{node}: {problem}");
                     self.events.warn(node, "RolloutFailed", &problem).await;
                 }
             }
         }
-        if before.phase != now.phase {
-            log::info!("the rollout {} is {}", rollout.id, now.phase);
+        if before.phase != now.phase && !id.is_empty() {
+            log::info!("the rollout {id} is {}", now.phase);
         }
     }
 
     /// Writes and takes back orders.
-    async fn write(&self, decision: &Decision) -> Result<(), Ended> {
-        let orders = decision.orders.iter().map(|(node, order)| (node, json!(order.text())));
-        let withdrawn = decision.withdrawn.iter().map(|node| (node, Value::Null));
+    async fn write(&self, actions: &Actions) -> Result<(), Ended> {
+        let orders = actions.orders.iter().map(|(node, order)| (node, json!(order.text())));
+        let withdrawn = actions.withdrawn.iter().map(|node| (node, Value::Null));
         let written: Vec<Result<(), ApiError>> = stream::iter(orders.chain(withdrawn))
             .map(|(node, order)| self.nodes.annotate(FIELD_MANAGER, node, ORDER, order))
             .buffer_unordered(AT_ONCE)
@@ -195,12 +232,6 @@ impl Rollouts {
         let refused = written.into_iter().find_map(Result::err).filter(|error| !error.is_not_found());
         refused.map_or(Ok(()), |error| Err(error.into()))
     }
-}
-
-/// Whether the leader has nothing left to do until the operator does something.
-fn is_over(rollout: &Rollout, status: &Status) -> bool {
-    status.is_done(rollout)
-        || rollout.state == State::Aborted && status.is_in(Phase::Aborted, rollout) && !status.is_at_work()
 }
 
 /// The part of a Node that decisions depend on.
@@ -239,17 +270,19 @@ impl Hashes {
     async fn of(
         &mut self,
         current: &Current,
-        rollout: &Rollout,
+        asked: &Asked,
         members: &[Member],
     ) -> &BTreeMap<String, Result<String, String>> {
         let mut groups: BTreeMap<String, Rank> = BTreeMap::new();
         for member in members {
-            if rollout.has_group(&member.group) || member.rank < Rank::Worker && !member.group.is_empty() {
+            if !member.group.is_empty() && (asked.has_part(member) || member.rank < Rank::Worker) {
                 let rank = groups.entry(member.group.clone()).or_insert(member.rank);
                 *rank = member.rank.min(*rank);
             }
         }
-        let is_fresh = self.read.is_some_and(|read| read.elapsed() < HASHES_TTL);
+        let is_at_rest = asked.rollout.is_none() && asked.policy.status.phase == Phase::Done;
+        let ttl = if is_at_rest { HASHES_TTL_AT_REST } else { HASHES_TTL };
+        let is_fresh = self.read.is_some_and(|read| read.elapsed() < ttl);
         if !is_fresh || !groups.keys().eq(&self.groups) {
             self.groups = groups.keys().cloned().collect();
             self.hashes = current.hashes(groups).await;

@@ -1,42 +1,134 @@
 //! The output of `kops-agent fleet rollout status`.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use kops_agent_cluster::fleet::short_hash;
-use kops_agent_cluster::labels::INSTANCE_GROUP;
-use kops_agent_cluster::rollout::{Phase, Rollout, State, Status};
+use kops_agent_plan::fleet::short_hash;
+use kops_agent_plan::labels::INSTANCE_GROUP;
+use kops_agent_plan::rollout::{Phase, Policy, PolicyState, PolicyStatus, Rollout, State, Status};
 use kops_agent_process::output::{self, one_line};
 use serde::Serialize;
 
 use crate::fleet::table::{SHOWN_OF_PROBLEM, shown};
 
-/// A rollout with its status. The status is a controller's, or is empty while no controller has begun the rollout.
-#[derive(Serialize)]
+/// What there is of rollouts.
+#[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Shown<'a> {
-    rollout: &'a Rollout,
+pub(super) struct Shown {
+    /// The last rollout of an operator.
+    rollout: Option<Rollout>,
     /// Whether a controller has begun this attempt of it. The status of an earlier attempt is left out.
     is_begun: bool,
-    status: Option<&'a Status>,
+    status: Option<Status>,
+    /// `None` if all groups are manual.
+    policy: Option<ShownPolicy>,
 }
 
-impl<'a> Shown<'a> {
-    pub(super) fn of(rollout: &'a Rollout, status: &'a Status) -> Shown<'a> {
-        let status = status.answers(rollout).then_some(status);
-        Shown { rollout, is_begun: status.is_some(), status }
+/// The policy, and what it does.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ShownPolicy {
+    state: PolicyState,
+    /// Why the text of the policy is refused; empty if it is valid.
+    refused: String,
+    /// The policy that the controller goes by.
+    accepted: Policy,
+    unknown_groups: BTreeSet<String>,
+    /// The status of the automatic rollout; `None` if no controller has read the policy since it was resumed.
+    status: Option<Status>,
+}
+
+impl ShownPolicy {
+    pub(super) fn of(state: PolicyState, refused: String, status: PolicyStatus) -> ShownPolicy {
+        let PolicyStatus { accepted, unknown_groups, status, .. } = status;
+        let is_read = !status.rollout.is_empty() && status.attempt == state.attempt_of(&status.rollout);
+        ShownPolicy { state, refused, accepted, unknown_groups, status: is_read.then_some(status) }
+    }
+
+    fn is_in(&self, phases: &[Phase]) -> bool {
+        self.status.as_ref().is_some_and(|status| phases.contains(&status.phase))
     }
 }
 
-/// One line per group, the failures, and what the rollout waits for.
-pub(super) fn table(&Shown { rollout, status, .. }: &Shown<'_>) -> String {
-    let phase = match (status, rollout.state, rollout.attempt) {
-        (Some(status), ..) => status.phase.to_string(),
-        (None, State::Aborted, _) => Phase::Aborted.to_string(),
-        (None, _, 1) => "not begun: no controller leads it".to_owned(),
-        (None, ..) => "resumed; no controller has read that yet".to_owned(),
-    };
-    let mut text = format!("rollout {}: {phase}\n", rollout.id);
-    let Some(status) = status else { return text };
+impl Shown {
+    pub(super) fn of(rollout: Option<Rollout>, status: &Status, policy: Option<ShownPolicy>) -> Shown {
+        let status = rollout.as_ref().filter(|rollout| status.answers(rollout)).map(|_| status.clone());
+        Shown { rollout, is_begun: status.is_some(), status, policy }
+    }
+
+    /// Whether the operator's rollout comes before the policy.
+    fn is_rollout_first(&self) -> bool {
+        match (&self.rollout, &self.status, &self.policy) {
+            (_, _, None) => true,
+            (None, _, Some(_)) => false,
+            (Some(rollout), None, Some(_)) => rollout.state != State::Aborted,
+            (Some(rollout), Some(status), Some(_)) => !status.is_over(rollout),
+        }
+    }
+
+    fn is_in(&self, phases: &[Phase]) -> bool {
+        let of_policy = self.policy.as_ref().filter(|_| !self.is_rollout_first());
+        of_policy.map_or_else(
+            || self.status.as_ref().is_some_and(|status| phases.contains(&status.phase)),
+            |policy| policy.is_in(phases),
+        )
+    }
+
+    /// Whether the nodes of the rollout, or else of the policy, run the current configurations.
+    pub(super) fn is_done(&self) -> bool {
+        self.is_in(&[Phase::Done])
+    }
+
+    /// Whether nothing changes any more unless an operator acts.
+    pub(super) fn is_ended(&self) -> bool {
+        self.is_in(&[Phase::Done, Phase::Stopped, Phase::Aborted])
+    }
+}
+
+/// The rollout, and then the policy.
+pub(super) fn table(shown: &Shown) -> String {
+    let mut text = String::new();
+    // Writing to a String cannot fail.
+    if let Some(rollout) = &shown.rollout {
+        let phase = match (&shown.status, rollout.state, rollout.attempt) {
+            (Some(status), ..) => status.phase.to_string(),
+            (None, State::Aborted, _) => Phase::Aborted.to_string(),
+            (None, _, 1) => "not begun: no controller leads it".to_owned(),
+            (None, ..) => "resumed; no controller has read that yet".to_owned(),
+        };
+        let _ = writeln!(text, "rollout {}: {phase}", rollout.id);
+        text += &shown.status.as_ref().map(table_of_status).unwrap_or_default();
+    }
+    if let Some(policy) = &shown.policy {
+        let phase = match (&policy.status, policy.accepted.is_automatic(), policy.state.state) {
+            (Some(status), true, _) => status.phase.to_string(),
+            (Some(_), false, _) => "manual; nodes at work finish".to_owned(),
+            (None, _, State::Running) => "no controller has read it yet".to_owned(),
+            (None, _, State::Paused | State::Aborted) => Phase::Paused.to_string(),
+        };
+        let _ = writeln!(text, "policy: {phase}");
+        if !policy.refused.is_empty() {
+            let refused = one_line(&policy.refused, SHOWN_OF_PROBLEM);
+            let _ = writeln!(text, "policy: refused, so the policy before stays: {refused}");
+        }
+        if !policy.unknown_groups.is_empty() {
+            let unknown = policy.unknown_groups.iter().cloned().collect::<Vec<_>>().join(", ");
+            let unknown = one_line(&unknown, SHOWN_OF_PROBLEM);
+            let _ = writeln!(text, "policy: no Node has these groups: {unknown}");
+        }
+        if shown.is_rollout_first()
+            && let Some(rollout) = &shown.rollout
+        {
+            let _ = writeln!(text, "policy: waits for the rollout {}", rollout.id);
+        } else {
+            text += &policy.status.as_ref().map(table_of_status).unwrap_or_default();
+        }
+    }
+    text
+}
+
+/// One line per group, the failures, and what the nodes wait for.
+fn table_of_status(status: &Status) -> String {
     let header = ["GROUP", "HASH", "NODES", "DONE", "UPDATING", "WAITING", "FAILED"].map(str::to_owned);
     let groups = status.groups.iter().map(|(name, group)| {
         let counts = [group.nodes, group.done, group.updating.len(), group.waiting, group.failed];
@@ -44,7 +136,7 @@ pub(super) fn table(&Shown { rollout, status, .. }: &Shown<'_>) -> String {
         [name.clone(), shown(&short_hash(&group.hash)), nodes, done, updating, waiting, failed]
     });
     let lines: Vec<[String; 7]> = std::iter::once(header).chain(groups).collect();
-    text += &output::columns(&lines);
+    let mut text = output::columns(&lines);
     // Writing to a String cannot fail.
     for (name, group) in &status.groups {
         if !group.updating.is_empty() {
@@ -96,8 +188,7 @@ mod tests {
             }},
         }))
         .unwrap();
-        let rollout = rollout();
-        let text = table(&Shown::of(&rollout, &status));
+        let text = table(&Shown::of(Some(rollout()), &status, None));
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(lines[0], ["rollout", "r-1:", "stopped"]);
         assert_eq!(lines[2], ["nodes", "3yUaBzOeXkF8", "3", "1", "0", "1", "1"]);
@@ -111,12 +202,45 @@ mod tests {
     #[test]
     fn a_rollout_that_no_controller_leads_says_so() {
         let (rollout, other) = (rollout(), Status { rollout: "r-0".into(), ..Status::default() });
-        let text = table(&Shown::of(&rollout, &other));
+        let text = table(&Shown::of(Some(rollout.clone()), &other, None));
         assert_eq!(text, "rollout r-1: not begun: no controller leads it\n");
         let resumed = Rollout { attempt: 2, ..rollout };
         let stopped =
             Status { rollout: "r-1".into(), attempt: 1, phase: Phase::Stopped, ..Status::default() };
-        let text = table(&Shown::of(&resumed, &stopped));
+        let text = table(&Shown::of(Some(resumed), &stopped, None));
         assert_eq!(text, "rollout r-1: resumed; no controller has read that yet\n");
+    }
+
+    #[test]
+    fn the_policy_is_shown_and_counts_once_the_rollout_is_over() {
+        let policy = |phase: &str, refused: &str| {
+            let status = PolicyStatus::default().with_policy("cluster: {follow: automatic}");
+            let of_rollout = json!({"rollout": "policy-1", "attempt": 1, "phase": phase, "groups": {}});
+            let status = PolicyStatus { status: serde_json::from_value(of_rollout).unwrap(), ..status };
+            Some(ShownPolicy::of(PolicyState::default(), refused.to_owned(), status))
+        };
+        let begun = Status { rollout: "r-1".into(), attempt: 1, ..Status::default() };
+        let shown = Shown::of(Some(rollout()), &begun, policy("done", ""));
+        assert!(
+            !shown.is_done() && table(&shown).ends_with("policy: waits for the rollout r-1\n"),
+            "{}",
+            table(&shown)
+        );
+        let done = Status { phase: Phase::Done, ..begun };
+        let shown = Shown::of(Some(rollout()), &done, policy("stopped", "it is not YAML"));
+        assert!(!shown.is_done() && shown.is_ended());
+        assert!(
+            table(&shown)
+                .contains("policy: stopped\npolicy: refused, so the policy before stays: it is not YAML\n"),
+            "{}",
+            table(&shown)
+        );
+        let shown = Shown::of(None, &Status::default(), policy("done", ""));
+        assert!(shown.is_done() && table(&shown).starts_with("policy: done\n"));
+        let resumed = PolicyState::default().resumed("policy-1");
+        let status = shown.policy.unwrap().status.unwrap();
+        let policy =
+            ShownPolicy::of(resumed, String::new(), PolicyStatus { status, ..PolicyStatus::default() });
+        assert_eq!(policy.status, None, "it is the status of the attempt before");
     }
 }

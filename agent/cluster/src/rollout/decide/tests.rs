@@ -6,111 +6,9 @@ use proptest::prelude::*;
 use time::Duration;
 use time::macros::datetime;
 
-use super::super::wanted::{DrainMode, MaxUnavailable};
+use super::super::testing::{BEGIN, Cluster};
+use super::super::wanted::MaxUnavailable;
 use super::*;
-
-const BEGIN: OffsetDateTime = OffsetDateTime::UNIX_EPOCH;
-
-fn rollout() -> Rollout {
-    Rollout {
-        id: "r-1".into(),
-        state: State::Running,
-        attempt: 1,
-        instance_groups: BTreeSet::new(),
-        max_unavailable: MaxUnavailable::default(),
-        canary: 0,
-        drain: DrainMode::Auto,
-        may_go_back: false,
-        health_timeout: 300,
-        node_timeout: 600,
-        windows: Vec::new(),
-    }
-}
-
-fn member(group: &str, number: usize) -> Member {
-    let rank = match group {
-        "masters" => Rank::ControlPlane,
-        "apiservers" => Rank::ApiServer,
-        _ => Rank::Worker,
-    };
-    Member {
-        node: format!("{group}-{number:02}"),
-        group: group.to_owned(),
-        rank,
-        is_ready: true,
-        runs: Some("a=".into()),
-        order: String::new(),
-        outcome: None,
-    }
-}
-
-/// A cluster whose nodes act on their orders, and a controller that keeps nothing but what it has written.
-struct Cluster {
-    rollout: Rollout,
-    members: Vec<Member>,
-    current: BTreeMap<String, Result<String, String>>,
-    status: Status,
-    now: OffsetDateTime,
-}
-
-impl Cluster {
-    fn of(groups: &[(&str, usize)]) -> Cluster {
-        let members =
-            groups.iter().flat_map(|(group, nodes)| (0..*nodes).map(|number| member(group, number)));
-        let current = groups.iter().map(|(group, _)| ((*group).to_owned(), Ok("b=".to_owned())));
-        Cluster {
-            rollout: rollout(),
-            members: members.collect(),
-            current: current.collect(),
-            status: Status::default(),
-            now: BEGIN,
-        }
-    }
-
-    /// Decides and writes. Returns the nodes that got an order.
-    fn step(&mut self) -> Vec<String> {
-        let decision = decide(&self.rollout, &self.members, &self.current, &self.status, self.now);
-        self.status = decision.status;
-        for member in &mut self.members {
-            if let Some(order) = decision.orders.get(&member.node) {
-                member.order = order.text();
-            }
-            if decision.withdrawn.contains(&member.node) {
-                member.order.clear();
-            }
-        }
-        decision.orders.into_keys().collect()
-    }
-
-    fn of_name(&mut self, node: &str) -> &mut Member {
-        self.members.iter_mut().find(|member| member.node == node).unwrap()
-    }
-
-    /// The node acts on its order: takes the configuration, or fails with a problem.
-    fn act(&mut self, node: &str, problem: &str) {
-        let member = self.of_name(node);
-        let order = Order::read(&member.order).unwrap();
-        if problem.is_empty() {
-            member.runs = Some(order.hash.clone());
-        }
-        member.outcome = Some(order.outcome(problem));
-    }
-
-    /// Steps, and has each ordered node succeed, until nothing is left. Returns the orders, step by step.
-    fn run(&mut self) -> Vec<Vec<String>> {
-        let mut steps = Vec::new();
-        loop {
-            let ordered = self.step();
-            if ordered.is_empty() {
-                return steps;
-            }
-            for node in &ordered {
-                self.act(node, "");
-            }
-            steps.push(ordered);
-        }
-    }
-}
 
 #[test]
 fn control_planes_come_first_then_api_servers_then_canaries_then_the_rest() {
@@ -297,6 +195,20 @@ fn no_node_begins_outside_the_windows_and_nodes_at_work_finish() {
     assert_eq!(cluster.status.waits_for, format!("the nodes: the group a: {opens}"));
     cluster.rollout.windows.push("Sat 00:00-24:00 UTC".parse().unwrap());
     assert_eq!(cluster.step(), ["a-01"]);
+}
+
+#[test]
+fn an_order_counts_while_the_configuration_is_unknown() {
+    let mut cluster = Cluster::of(&[("a", 2)]);
+    assert_eq!(cluster.step(), ["a-00"]);
+    let known = cluster.current.insert("a".into(), Err("the store does not answer".into())).unwrap();
+    assert_eq!(cluster.step(), [""; 0]);
+    assert_eq!(cluster.status.groups["a"].updating, ["a-00"]);
+    cluster.act("a-00", "kubelet is dead");
+    cluster.step();
+    cluster.current.insert("a".into(), known);
+    assert_eq!(cluster.step(), [""; 0]);
+    assert_eq!((cluster.status.phase, cluster.status.groups["a"].failed), (Phase::Stopped, 1));
 }
 
 #[test]

@@ -1,0 +1,155 @@
+//! Which of the two comes first: an operator's rollout, or the policy.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use time::OffsetDateTime;
+
+use super::decide::{Decision, Member, decide};
+use super::order::Order;
+use super::policy::{PolicyState, PolicyStatus, decide_by_policy};
+use super::status::{Phase, Status};
+use super::wanted::{Rollout, State};
+
+/// What the ConfigMap asks for.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// The operator's rollout; `None` if there is none, or if it is over.
+    pub rollout: Option<Rollout>,
+    /// The last written status of the operator's rollout.
+    pub status: Status,
+    pub policy: PolicyStatus,
+    pub policy_state: PolicyState,
+}
+
+/// What to do now for both.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Actions {
+    /// The orders to write, by node. Both statuses must be written before them.
+    pub orders: BTreeMap<String, Order>,
+    /// The nodes whose orders are taken back.
+    pub withdrawn: Vec<String>,
+    /// The status of the operator's rollout; `None` if it stays as it is.
+    pub status: Option<Status>,
+    pub policy: PolicyStatus,
+}
+
+impl Asked {
+    /// Whether there is nothing to decide until an operator does something.
+    pub fn is_nothing(&self) -> bool {
+        self.rollout.is_none() && !self.policy.is_active()
+    }
+
+    /// Whether a decision depends on the current configuration of this member's group.
+    pub fn has_part(&self, member: &Member) -> bool {
+        self.rollout.as_ref().is_some_and(|rollout| rollout.has_group(&member.group))
+            || self.policy.has_part(&member.group, &member.node)
+    }
+}
+
+impl Actions {
+    /// The status of the one that is active.
+    pub fn active(&self) -> &Status {
+        self.status.as_ref().unwrap_or(&self.policy.status)
+    }
+}
+
+/// Decides for an operator's rollout while it is not over, and then for the policy. No node gets orders of both.
+pub fn decide_all(
+    asked: &Asked,
+    members: &[Member],
+    current: &BTreeMap<String, Result<String, String>>,
+    now: OffsetDateTime,
+) -> Actions {
+    let by_policy =
+        |first| decide_by_policy(&asked.policy, &asked.policy_state, first, members, current, now);
+    let (decision, status, policy) = match &asked.rollout {
+        Some(rollout) if asked.policy.status.is_at_work() => {
+            let (decision, policy) = by_policy(Some(&rollout.id));
+            (decision, Some(waiting(rollout, &policy.status)), policy)
+        }
+        Some(rollout) => {
+            let decision = decide(rollout, members, current, &asked.status, now);
+            let status = decision.status.clone();
+            (decision, Some(status), asked.policy.clone())
+        }
+        None if asked.policy.is_active() => {
+            let (decision, policy) = by_policy(None);
+            (decision, None, policy)
+        }
+        None => {
+            let (unknown_groups, status) = (BTreeSet::new(), Status::default());
+            let policy = PolicyStatus { unknown_groups, status, ..asked.policy.clone() };
+            (Decision::default(), None, policy)
+        }
+    };
+    Actions { orders: decision.orders, withdrawn: decision.withdrawn, status, policy }
+}
+
+/// The status of a rollout that waits for the nodes that the policy has at work.
+fn waiting(rollout: &Rollout, policy: &Status) -> Status {
+    let at_work: Vec<&str> =
+        policy.groups.values().flat_map(|group| &group.updating).map(String::as_str).collect();
+    Status {
+        rollout: rollout.id.clone(),
+        attempt: rollout.attempt,
+        phase: match rollout.state {
+            State::Running => Phase::Running,
+            State::Paused => Phase::Paused,
+            State::Aborted => Phase::Aborted,
+        },
+        waits_for: format!("nodes that are at work by the policy: {}", at_work.join(", ")),
+        ..Status::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::Cluster;
+    use super::*;
+
+    fn asked(cluster: &Cluster, rollout: Option<&Rollout>) -> Asked {
+        Asked {
+            rollout: rollout.cloned(),
+            status: cluster.status.clone(),
+            policy: cluster.policy.clone(),
+            policy_state: cluster.policy_state.clone(),
+        }
+    }
+
+    #[test]
+    fn an_operators_rollout_waits_for_the_nodes_that_the_policy_has_at_work() {
+        let mut cluster = Cluster::of(&[("a", 2)]);
+        cluster.policy = cluster.policy.with_policy("cluster: {follow: automatic}");
+        assert_eq!(cluster.step_by_policy(), ["a-00"]);
+        let rollout = cluster.rollout.clone();
+        let decide = |cluster: &Cluster, rollout| {
+            decide_all(&asked(cluster, rollout), &cluster.members, &cluster.current, cluster.now)
+        };
+        let actions = decide(&cluster, Some(&rollout));
+        assert_eq!((actions.orders.len(), actions.withdrawn.len()), (0, 0));
+        let status = actions.status.clone().unwrap_or_default();
+        assert!(status.is_in(Phase::Running, &rollout));
+        assert_eq!(status.waits_for, "nodes that are at work by the policy: a-00");
+        let aborted = Rollout { state: State::Aborted, ..rollout.clone() };
+        let status = decide(&cluster, Some(&aborted)).status.unwrap_or_default();
+        assert!(status.is_over(&aborted));
+
+        cluster.act("a-00", "");
+        cluster.policy = decide(&cluster, Some(&rollout)).policy;
+        let actions = decide(&cluster, Some(&rollout));
+        assert_eq!(actions.orders.keys().collect::<Vec<_>>(), ["a-01"]);
+        assert_eq!(actions.orders["a-01"].rollout, rollout.id);
+    }
+
+    #[test]
+    fn a_policy_without_automatic_groups_decides_nothing() {
+        let cluster = Cluster::of(&[("a", 1)]);
+        let asked = asked(&cluster, None);
+        assert!(asked.is_nothing());
+        let actions = decide_all(&asked, &cluster.members, &cluster.current, cluster.now);
+        assert_eq!(
+            (actions.orders.len(), actions.status, actions.policy),
+            (0, None, PolicyStatus::default())
+        );
+    }
+}

@@ -1,0 +1,250 @@
+//! The standing policy: which groups follow their current configuration without a command, and how.
+//!
+//! The operator writes it, as YAML, under the key `policy` of the ConfigMap. `fleet rollout` writes [`PolicyState`], and
+//! the controller [`PolicyStatus`].
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kops_agent_spec::yaml;
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+
+use super::course::{Course, Settings};
+use super::decide::{Decision, Member, decide_course};
+use super::status::{Phase, Status};
+use super::wanted::{DrainMode, MaxUnavailable, Rollout, State};
+use super::window::Window;
+use crate::timestamp;
+
+/// The key with the operator's [`Policy`].
+pub const POLICY_KEY: &str = "policy";
+/// The key with the [`PolicyState`].
+pub const POLICY_STATE_KEY: &str = "policy-state";
+/// The key with the [`PolicyStatus`].
+pub const POLICY_STATUS_KEY: &str = "policy-status";
+
+/// Whether nodes take a new configuration of their group without a command.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Follow {
+    #[default]
+    Manual,
+    Automatic,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Policy {
+    /// What holds for all groups.
+    #[serde(default)]
+    pub cluster: GroupPolicy,
+    /// What differs for groups, by name.
+    #[serde(default)]
+    pub groups: BTreeMap<String, GroupPolicy>,
+}
+
+/// What a policy says. A group takes each missing setting from `cluster`, and that has the defaults of `fleet rollout start`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct GroupPolicy {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub follow: Option<Follow>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_unavailable: Option<MaxUnavailable>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub canary: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drain: Option<DrainMode>,
+    /// In seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub health_timeout: Option<u32>,
+    /// In seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_timeout: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub windows: Option<Vec<Window>>,
+}
+
+/// What an operator has done with the policy by `fleet rollout pause` and `resume`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PolicyState {
+    pub state: State,
+    /// The ID of the automatic rollout that was resumed last; empty for none.
+    #[serde(default)]
+    pub rollout: String,
+    /// The attempt of that rollout. Any other automatic rollout is in its first attempt.
+    #[serde(default = "first_attempt")]
+    pub attempt: u32,
+}
+
+const fn first_attempt() -> u32 {
+    1
+}
+
+/// What the controller does by the policy.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PolicyStatus {
+    /// The policy that the controller goes by: the last one that was valid.
+    pub accepted: Policy,
+    /// Why the policy of the operator was refused; empty if it was accepted.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub refused: String,
+    /// Groups of the policy that no Node has.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub unknown_groups: BTreeSet<String>,
+    /// The status of the automatic rollout.
+    pub status: Status,
+}
+
+impl Default for PolicyState {
+    fn default() -> PolicyState {
+        PolicyState { state: State::Running, rollout: String::new(), attempt: first_attempt() }
+    }
+}
+
+impl PolicyState {
+    /// The attempt of the automatic rollout with this ID.
+    pub fn attempt_of(&self, rollout: &str) -> u32 {
+        if self.rollout == rollout { self.attempt } else { first_attempt() }
+    }
+
+    /// The state after `fleet rollout resume`: nodes of this automatic rollout that failed try again.
+    pub fn resumed(&self, rollout: &str) -> PolicyState {
+        PolicyState {
+            state: State::Running,
+            rollout: rollout.to_owned(),
+            attempt: self.attempt_of(rollout).saturating_add(1),
+        }
+    }
+}
+
+impl Policy {
+    /// Reads the operator's text. A text without a document is the default: all groups are manual.
+    ///
+    /// # Errors
+    /// The text is not YAML, has an unknown field, or has a value that `fleet rollout start` would refuse.
+    pub fn read(text: &str) -> Result<Policy, String> {
+        let policy: Option<Policy> =
+            yaml::from_str(text).map_err(|error| format!("the policy is not valid: {error}"))?;
+        let policy = policy.unwrap_or_default();
+        let parts = policy.groups.iter().map(|(name, part)| (format!("groups.{name}"), part));
+        for (path, part) in parts.chain([("cluster".to_owned(), &policy.cluster)]) {
+            for (field, seconds) in
+                [("healthTimeout", part.health_timeout), ("nodeTimeout", part.node_timeout)]
+            {
+                if seconds == Some(0) {
+                    return Err(format!(
+                        "the policy is not valid: {path}.{field}: it is 0; give seconds from 1"
+                    ));
+                }
+            }
+        }
+        Ok(policy)
+    }
+
+    pub fn follow(&self, group: &str) -> Follow {
+        let of_group = self.groups.get(group).and_then(|part| part.follow);
+        of_group.or(self.cluster.follow).unwrap_or_default()
+    }
+
+    /// Whether a group may be automatic.
+    pub fn is_automatic(&self) -> bool {
+        self.follow("") == Follow::Automatic
+            || self.groups.keys().any(|group| self.follow(group) == Follow::Automatic)
+    }
+
+    /// The settings of a group that follows automatically.
+    fn settings(&self, group: &str) -> Option<Settings> {
+        let (none, cluster) = (GroupPolicy::default(), &self.cluster);
+        let own = self.groups.get(group).unwrap_or(&none);
+        (self.follow(group) == Follow::Automatic).then(|| Settings {
+            max_unavailable: own.max_unavailable.or(cluster.max_unavailable).unwrap_or_default(),
+            canary: own.canary.or(cluster.canary).unwrap_or_default(),
+            drain: own.drain.or(cluster.drain).unwrap_or_default(),
+            // Only an operator takes a node back, by a command: otherwise an old state store could.
+            may_go_back: false,
+            health_timeout: own
+                .health_timeout
+                .or(cluster.health_timeout)
+                .unwrap_or(Rollout::health_timeout()),
+            node_timeout: own.node_timeout.or(cluster.node_timeout).unwrap_or(Rollout::node_timeout()),
+            windows: own.windows.as_ref().or(cluster.windows.as_ref()).cloned().unwrap_or_default(),
+        })
+    }
+
+    fn course(&self, id: String, state: &PolicyState, hold: Option<String>) -> Course {
+        Course {
+            attempt: state.attempt_of(&id),
+            id,
+            state: if hold.is_some() { State::Paused } else { State::Running },
+            hold,
+            is_standing: true,
+            others: self.settings(""),
+            groups: self.groups.keys().map(|group| (group.clone(), self.settings(group))).collect(),
+        }
+    }
+}
+
+impl PolicyStatus {
+    /// The status after the operator's policy was read. If that is not valid, the policy stays as it was.
+    #[must_use]
+    pub fn with_policy(&self, text: &str) -> PolicyStatus {
+        let (accepted, refused) = match Policy::read(text) {
+            Ok(policy) => (policy, String::new()),
+            Err(problem) => (self.accepted.clone(), problem),
+        };
+        PolicyStatus { accepted, refused, ..self.clone() }
+    }
+
+    /// Whether a group is part of the automatic rollout, or a node of it is at work.
+    pub fn has_part(&self, group: &str, node: &str) -> bool {
+        self.accepted.follow(group) == Follow::Automatic || self.status.ordered.contains_key(node)
+    }
+
+    /// Whether there is something to decide.
+    pub fn is_active(&self) -> bool {
+        self.accepted.is_automatic() || self.status.is_at_work()
+    }
+}
+
+/// Decides what the policy does now. `before` has the policy. `first` is the ID of an operator's rollout that is not over: nodes
+/// at work finish before it, and no other node begins.
+pub fn decide_by_policy(
+    before: &PolicyStatus,
+    state: &PolicyState,
+    first: Option<&str>,
+    members: &[Member],
+    current: &BTreeMap<String, Result<String, String>>,
+    now: OffsetDateTime,
+) -> (Decision, PolicyStatus) {
+    let hold = match (first, state.state) {
+        (Some(rollout), _) => Some(format!("the rollout {rollout} comes first")),
+        (None, State::Running) => None,
+        (None, State::Paused | State::Aborted) => {
+            Some("an operator has paused it; `kops-agent fleet rollout resume` continues it".to_owned())
+        }
+    };
+    let decide = |id: String| {
+        let course = before.accepted.course(id, state, hold.clone());
+        decide_course(&course, members, current, &before.status, now)
+    };
+    let (last, fresh) = (&before.status, format!("policy-{}", timestamp(now)));
+    let mut decision = decide(if last.rollout.is_empty() { fresh.clone() } else { last.rollout.clone() });
+    // The next configuration is another rollout: a node acknowledges each order by the rollout's ID.
+    if last.phase == Phase::Done && decision.status.phase != Phase::Done {
+        decision = decide(fresh);
+    }
+    let groups: BTreeSet<&str> = members.iter().map(|member| member.group.as_str()).collect();
+    let unknown = before.accepted.groups.keys().filter(|group| !groups.contains(group.as_str()));
+    let status = PolicyStatus {
+        unknown_groups: unknown.cloned().collect(),
+        status: decision.status.clone(),
+        ..before.clone()
+    };
+    (decision, status)
+}
+
+#[cfg(test)]
+mod tests;

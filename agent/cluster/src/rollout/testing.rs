@@ -1,0 +1,137 @@
+//! A cluster for tests of decisions.
+
+#![allow(clippy::unwrap_used)]
+use std::collections::{BTreeMap, BTreeSet};
+
+use time::OffsetDateTime;
+
+use super::wanted::{DrainMode, MaxUnavailable};
+use super::{
+    Decision, Member, Order, PolicyState, PolicyStatus, Rank, Rollout, State, Status, decide,
+    decide_by_policy,
+};
+
+pub(super) const BEGIN: OffsetDateTime = OffsetDateTime::UNIX_EPOCH;
+
+pub(super) fn rollout() -> Rollout {
+    Rollout {
+        id: "r-1".into(),
+        state: State::Running,
+        attempt: 1,
+        instance_groups: BTreeSet::new(),
+        max_unavailable: MaxUnavailable::default(),
+        canary: 0,
+        drain: DrainMode::Auto,
+        may_go_back: false,
+        health_timeout: 300,
+        node_timeout: 600,
+        windows: Vec::new(),
+    }
+}
+
+fn member(group: &str, number: usize) -> Member {
+    let rank = match group {
+        "masters" => Rank::ControlPlane,
+        "apiservers" => Rank::ApiServer,
+        _ => Rank::Worker,
+    };
+    Member {
+        node: format!("{group}-{number:02}"),
+        group: group.to_owned(),
+        rank,
+        is_ready: true,
+        runs: Some("a=".into()),
+        order: String::new(),
+        outcome: None,
+    }
+}
+
+/// A cluster whose nodes act on their orders, and a controller that keeps nothing but what it has written.
+pub(super) struct Cluster {
+    pub(super) rollout: Rollout,
+    pub(super) members: Vec<Member>,
+    pub(super) current: BTreeMap<String, Result<String, String>>,
+    pub(super) status: Status,
+    pub(super) now: OffsetDateTime,
+    pub(super) policy: PolicyStatus,
+    pub(super) policy_state: PolicyState,
+}
+
+impl Cluster {
+    pub(super) fn of(groups: &[(&str, usize)]) -> Cluster {
+        let members =
+            groups.iter().flat_map(|(group, nodes)| (0..*nodes).map(|number| member(group, number)));
+        let current = groups.iter().map(|(group, _)| ((*group).to_owned(), Ok("b=".to_owned())));
+        Cluster {
+            rollout: rollout(),
+            members: members.collect(),
+            current: current.collect(),
+            status: Status::default(),
+            now: BEGIN,
+            policy: PolicyStatus::default(),
+            policy_state: PolicyState::default(),
+        }
+    }
+
+    /// Decides and writes. Returns the nodes that got an order.
+    pub(super) fn step(&mut self) -> Vec<String> {
+        let decision = decide(&self.rollout, &self.members, &self.current, &self.status, self.now);
+        self.write(&decision);
+        self.status = decision.status;
+        decision.orders.into_keys().collect()
+    }
+
+    /// As `step`, by the policy.
+    pub(super) fn step_by_policy(&mut self) -> Vec<String> {
+        self.step_after(None)
+    }
+
+    /// As `step_by_policy`, with an operator's rollout that comes first.
+    pub(super) fn step_after(&mut self, first: Option<&str>) -> Vec<String> {
+        let (decision, policy) =
+            decide_by_policy(&self.policy, &self.policy_state, first, &self.members, &self.current, self.now);
+        self.write(&decision);
+        self.policy = policy;
+        decision.orders.into_keys().collect()
+    }
+
+    fn write(&mut self, decision: &Decision) {
+        for member in &mut self.members {
+            if let Some(order) = decision.orders.get(&member.node) {
+                member.order = order.text();
+            }
+            if decision.withdrawn.contains(&member.node) {
+                member.order.clear();
+            }
+        }
+    }
+
+    pub(super) fn of_name(&mut self, node: &str) -> &mut Member {
+        self.members.iter_mut().find(|member| member.node == node).unwrap()
+    }
+
+    /// The node acts on its order: takes the configuration, or fails with a problem.
+    pub(super) fn act(&mut self, node: &str, problem: &str) {
+        let member = self.of_name(node);
+        let order = Order::read(&member.order).unwrap();
+        if problem.is_empty() {
+            member.runs = Some(order.hash.clone());
+        }
+        member.outcome = Some(order.outcome(problem));
+    }
+
+    /// Steps, and has each ordered node succeed, until nothing is left. Returns the orders, step by step.
+    pub(super) fn run(&mut self) -> Vec<Vec<String>> {
+        let mut steps = Vec::new();
+        loop {
+            let ordered = self.step();
+            if ordered.is_empty() {
+                return steps;
+            }
+            for node in &ordered {
+                self.act(node, "");
+            }
+            steps.push(ordered);
+        }
+    }
+}
