@@ -17,6 +17,8 @@ const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 const ORDER: &str = "kops-agent/follow";
 const OUTCOME: &str = "kops-agent/followed";
 const CONDITION: &str = "KopsConfigured";
+/// A policy for the group `a` alone.
+const AUTOMATIC: &str = "cluster: {follow: automatic, checkPodsAfter: 0}\ngroups: {b: {follow: manual}, masters: {follow: manual}}\n";
 const OLD: &str = "b2xkIG9sZCBvbGQgb2xkIG9sZCBvbGQgb2xkIG9sZCBvbGQ=";
 
 /// A cluster with one control plane and groups of workers, all on an old configuration.
@@ -89,6 +91,32 @@ impl Fleet {
             "rollout": order["rollout"], "attempt": order["attempt"], "hash": order["hash"], "problem": problem,
         });
         self.cluster.kubectl(&["annotate", "--overwrite", "node", node, &format!("{OUTCOME}={outcome}")]);
+    }
+
+    /// Creates a pod on a node.
+    fn create_pod(&self, name: &str, node: &str) {
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"},
+            "spec": {"nodeName": node, "containers": [{"name": "web", "image": "web"}]},
+        });
+        self.cluster.api.kubectl(&["create", "-f", "-"], &pod.to_string()).unwrap();
+    }
+
+    /// Kubelet reports a pod's container.
+    fn report_pod(&self, name: &str, restarts: u32, state: &Value) {
+        let container = json!({"name": "web", "image": "web", "imageID": "", "ready": false, "restartCount": restarts, "state": state});
+        let patch = json!({"status": {"containerStatuses": [container]}}).to_string();
+        self.cluster.kubectl(&[
+            "patch",
+            "pod",
+            "-n",
+            "default",
+            name,
+            "--subresource=status",
+            "--type=strategic",
+            "-p",
+            &patch,
+        ]);
     }
 
     fn rollout(&self, arguments: &[&str]) -> (Option<i32>, String) {
@@ -166,7 +194,7 @@ fn nodes_take_their_turns_and_a_failure_stops_a_rollout() {
     assert!(code == Some(2) && said.contains("the groups of the Nodes are: a, b, masters"), "{said}");
 
     let controller = fleet.cluster.controller();
-    let (code, said) = fleet.rollout(&["start", "--canary", "1"]);
+    let (code, said) = fleet.rollout(&["start", "--canary", "1", "--check-pods-after", "0"]);
     assert_eq!(code, Some(0), "{said}");
     let (code, said) = fleet.rollout(&["start"]);
     assert!(code == Some(1) && said.contains("is not over"), "{said}");
@@ -281,7 +309,7 @@ fn a_policy_has_nodes_follow_and_a_wrong_policy_is_refused() {
     });
     assert_eq!(fleet.status()["policy"]["refused"], "");
 
-    fleet.apply_policy("cluster: {follow: automatic}\ngroups: {b: {follow: manual}}\n");
+    fleet.apply_policy(AUTOMATIC);
     fleet.at_work_by_policy(&["a-0"]);
     assert_eq!(fleet.order("a-0").unwrap()["hash"], fleet.current("node", "a"));
     fleet.answer("a-0", "kubelet is dead");
@@ -303,7 +331,7 @@ fn a_policy_has_nodes_follow_and_a_wrong_policy_is_refused() {
     assert_eq!(fleet.phase_of_policy(), "stopped");
 
     // A changed configuration is tried, by another controller, until the operator pauses.
-    fleet.apply_policy("cluster: {follow: automatic}\ngroups: {b: {follow: manual}}\n");
+    fleet.apply_policy(AUTOMATIC);
     eventually("the policy is accepted", || controller.get("/metrics").contains(&format!("{metric} 0")));
     controller.terminate();
     let _controller = fleet.cluster.controller();
@@ -317,7 +345,7 @@ fn a_policy_has_nodes_follow_and_a_wrong_policy_is_refused() {
     assert_eq!(fleet.order("a-1"), None);
 
     // A rollout of the operator comes first.
-    let (code, said) = fleet.rollout(&["start", "--instance-group", "b"]);
+    let (code, said) = fleet.rollout(&["start", "--instance-group", "b", "--check-pods-after", "0"]);
     assert_eq!(code, Some(0), "{said}");
     fleet.at_work(&["b-0"]);
     let (_, said) = fleet.rollout(&["status"]);
@@ -333,4 +361,46 @@ fn a_policy_has_nodes_follow_and_a_wrong_policy_is_refused() {
     eventually("the policy is done", || fleet.phase_of_policy() == "done");
     let (code, said) = fleet.rollout(&["status"]);
     assert_eq!(code, Some(0), "{said}");
+}
+
+#[test]
+#[ignore = "starts an API server: tests/controller/run"]
+fn pods_that_crash_after_a_change_fail_their_node() {
+    let fleet = Fleet::start(&[("a", 3)]);
+    fleet.runs("masters-0", &fleet.current("control-plane", "masters"));
+    let running = json!({"running": {"startedAt": "2026-11-29T00:00:00Z"}});
+    let looping = json!({"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}});
+    for (pod, node, state) in [("on-0", "a-0", &looping), ("on-1", "a-1", &running)] {
+        fleet.create_pod(pod, node);
+        fleet.report_pod(pod, 3, state);
+    }
+    let controller = fleet.cluster.controller();
+    let lists = || fleet.cluster.requests("pods", "LIST");
+    let before = lists();
+    let (code, said) = fleet.rollout(&["start", "--check-pods-after", "1"]);
+    assert_eq!(code, Some(0), "{said}");
+    fleet.at_work(&["a-0"]);
+    fleet.report_pod("on-0", 9, &looping);
+    fleet.answer("a-0", "");
+    // The pod on a-0 crashes as before. The pod on a-1 did not crash before.
+    fleet.at_work(&["a-1"]);
+    fleet.report_pod("on-1", 4, &looping);
+    controller.terminate();
+    let controller = fleet.cluster.controller();
+    fleet.answer("a-1", "");
+    eventually("the rollout stops", || fleet.phase() == "stopped");
+    let (_, said) = fleet.rollout(&["status"]);
+    assert!(said.contains("a-1 failed: its run succeeded, but the container default/on-1/web"), "{said}");
+    assert_eq!(fleet.order("a-2"), None);
+    assert_eq!(lists() - before, 5, "a look at each node before its order, one after, and one more at a-1");
+
+    // Without the right to list pods, the rollout goes on, and says so.
+    fleet.cluster.kubectl(&["delete", "clusterrolebinding", "kops-agent-rollout"]);
+    fleet.rollout(&["resume"]);
+    fleet.at_work(&["a-2"]);
+    let (_, said) = fleet.rollout(&["status"]);
+    assert!(said.contains("a-2: its pods are not compared: listing its pods:"), "{said}");
+    fleet.answer("a-2", "");
+    eventually("the rollout is done", || fleet.phase() == "done");
+    drop(controller);
 }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 pub const CORDONED: &str = "kops-agent/cordoned-since";
 
 /// The annotation of a mirror pod, which represents a static pod (`k8s.io/api/core/v1`, `MirrorPodAnnotationKey`).
-const MIRROR: &str = "kubernetes.io/config.mirror";
+pub const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// Whether a Node is cordoned, and whether a run has cordoned it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

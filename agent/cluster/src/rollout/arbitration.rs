@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use time::OffsetDateTime;
 
-use super::decide::{Decision, Member, decide};
+use super::decide::{Decision, Member, Seen, decide};
 use super::order::Order;
 use super::policy::{PolicyState, PolicyStatus, decide_by_policy};
 use super::status::{Phase, Status};
@@ -28,6 +28,8 @@ pub struct Actions {
     pub orders: BTreeMap<String, Order>,
     /// The nodes whose orders are taken back.
     pub withdrawn: Vec<String>,
+    /// The nodes whose pods the decision needs. Nothing is to be written before it is made again with them.
+    pub to_look_at: BTreeSet<String>,
     /// The status of the operator's rollout; `None` if it stays as it is.
     pub status: Option<Status>,
     pub policy: PolicyStatus,
@@ -54,21 +56,15 @@ impl Actions {
 }
 
 /// Decides for an operator's rollout while it is not over, and then for the policy. No node gets orders of both.
-pub fn decide_all(
-    asked: &Asked,
-    members: &[Member],
-    current: &BTreeMap<String, Result<String, String>>,
-    now: OffsetDateTime,
-) -> Actions {
-    let by_policy =
-        |first| decide_by_policy(&asked.policy, &asked.policy_state, first, members, current, now);
+pub fn decide_all(asked: &Asked, members: &[Member], seen: &Seen, now: OffsetDateTime) -> Actions {
+    let by_policy = |first| decide_by_policy(&asked.policy, &asked.policy_state, first, members, seen, now);
     let (decision, status, policy) = match &asked.rollout {
         Some(rollout) if asked.policy.status.is_at_work() => {
             let (decision, policy) = by_policy(Some(&rollout.id));
             (decision, Some(waiting(rollout, &policy.status)), policy)
         }
         Some(rollout) => {
-            let decision = decide(rollout, members, current, &asked.status, now);
+            let decision = decide(rollout, members, seen, &asked.status, now);
             let status = decision.status.clone();
             (decision, Some(status), asked.policy.clone())
         }
@@ -82,7 +78,13 @@ pub fn decide_all(
             (Decision::default(), None, policy)
         }
     };
-    Actions { orders: decision.orders, withdrawn: decision.withdrawn, status, policy }
+    Actions {
+        orders: decision.orders,
+        withdrawn: decision.withdrawn,
+        to_look_at: decision.to_look_at,
+        status,
+        policy,
+    }
 }
 
 /// The status of a rollout that waits for the nodes that the policy has at work.
@@ -123,7 +125,7 @@ mod tests {
         assert_eq!(cluster.step_by_policy(), ["a-00"]);
         let rollout = cluster.rollout.clone();
         let decide = |cluster: &Cluster, rollout| {
-            decide_all(&asked(cluster, rollout), &cluster.members, &cluster.current, cluster.now)
+            decide_all(&asked(cluster, rollout), &cluster.members, &cluster.seen, cluster.now)
         };
         let actions = decide(&cluster, Some(&rollout));
         assert_eq!((actions.orders.len(), actions.withdrawn.len()), (0, 0));
@@ -146,7 +148,7 @@ mod tests {
         let cluster = Cluster::of(&[("a", 1)]);
         let asked = asked(&cluster, None);
         assert!(asked.is_nothing());
-        let actions = decide_all(&asked, &cluster.members, &cluster.current, cluster.now);
+        let actions = decide_all(&asked, &cluster.members, &cluster.seen, cluster.now);
         assert_eq!(
             (actions.orders.len(), actions.status, actions.policy),
             (0, None, PolicyStatus::default())

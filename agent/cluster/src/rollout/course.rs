@@ -17,6 +17,7 @@ pub(super) struct Settings {
     pub(super) may_go_back: bool,
     pub(super) health_timeout: u32,
     pub(super) node_timeout: u32,
+    pub(super) check_pods_after: u32,
     /// When nodes may begin; empty for always.
     pub(super) windows: Vec<Window>,
 }
@@ -66,6 +67,7 @@ impl From<&Rollout> for Course {
             may_go_back: rollout.may_go_back,
             health_timeout: rollout.health_timeout,
             node_timeout: rollout.node_timeout,
+            check_pods_after: rollout.check_pods_after,
             windows: rollout.windows.clone(),
         };
         let groups: BTreeMap<String, Option<Settings>> =

@@ -3,13 +3,14 @@
 //! The order is: control planes, one at a time; the other API servers; the canaries of each group of workers; all other
 //! workers. A group with a failed node gets no further orders. So a mistake in the spec stops at the first node.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use time::OffsetDateTime;
 
 use super::course::Course;
 use super::order::{Order, Outcome};
-use super::progress::{Progress, progress};
+use super::pods::{Containers, PodCheck};
+use super::progress::{Known, Progress, progress};
 use super::status::{GroupStatus, Phase, Status, Unlabelled};
 use super::turns::{Begun, Group, next};
 use super::wanted::{Rollout, State};
@@ -48,38 +49,50 @@ pub struct Decision {
     pub orders: BTreeMap<String, Order>,
     /// The nodes whose orders are taken back.
     pub withdrawn: Vec<String>,
+    /// The nodes whose pods the decision needs. Nothing is to be written before it is made again with them.
+    pub to_look_at: BTreeSet<String>,
     pub status: Status,
 }
 
-/// Decides what to do now. `current` has the hash of each group's current configuration, or the reason why it is not
-/// known. `before` is the last written status of this rollout.
+/// What was read for a decision, besides the Nodes.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    /// The hash of each group's current configuration, or the reason why it is not known.
+    pub current: BTreeMap<String, Result<String, String>>,
+    /// The containers of the nodes of [`Decision::to_look_at`], or the reason why they are not known.
+    pub looks: BTreeMap<String, Result<Containers, String>>,
+}
+
+/// Decides what to do now. `before` is the last written status of this rollout.
 pub fn decide(
     rollout: &Rollout,
     members: &[Member],
-    current: &BTreeMap<String, Result<String, String>>,
+    seen: &Seen,
     before: &Status,
     now: OffsetDateTime,
 ) -> Decision {
-    decide_course(&Course::from(rollout), members, current, before, now)
+    decide_course(&Course::from(rollout), members, seen, before, now)
 }
 
 pub(super) fn decide_course(
     course: &Course,
     members: &[Member],
-    current: &BTreeMap<String, Result<String, String>>,
+    seen: &Seen,
     before: &Status,
     now: OffsetDateTime,
 ) -> Decision {
-    let nothing = BTreeMap::new();
-    let ordered = if before.rollout == course.id { &before.ordered } else { &nothing };
+    let Seen { current, looks } = seen;
+    let of_other = Status::default();
+    let before = if before.rollout == course.id { before } else { &of_other };
+    let known = Known { ordered: &before.ordered, failed: &before.failed, pods: &before.pods, looks };
+    let mut pods: BTreeMap<String, PodCheck> = BTreeMap::new();
     let mut groups: BTreeMap<&str, Group<'_>> = BTreeMap::new();
     let (labelled, unlabelled): (Vec<&Member>, Vec<&Member>) =
         members.iter().partition(|member| !member.group.is_empty());
     for member in labelled {
         let hash = current.get(&member.group).and_then(|hash| hash.as_deref().ok());
-        let ordered = ordered.get(&member.node);
-        let has_failed = before.failed.contains(&member.node);
-        let progress = progress(course, member, hash, ordered, has_failed, now);
+        let (progress, check) = progress(course, member, hash, &known, now);
+        pods.extend(check.map(|check| (member.node.clone(), check)));
         let group = groups.entry(&member.group).or_insert_with(|| {
             let settings = course.settings(&member.group);
             let closed = settings.and_then(|settings| settings.closed(now));
@@ -106,11 +119,20 @@ pub(super) fn decide_course(
             may_go_back: settings.may_go_back,
             at: timestamp(now),
         };
+        if settings.check_pods_after > 0 {
+            if let Some(look) = looks.get(&member.node) {
+                pods.insert(member.node.clone(), PodCheck::before_order(look));
+            } else {
+                decision.to_look_at.insert(member.node.clone());
+            }
+        }
         decision.orders.insert(member.node.clone(), order);
     }
     let mut status = status(course, &groups, current, &decision.orders);
     status.unlabelled = Unlabelled::of(unlabelled.iter().map(|member| member.node.as_str()));
-    for (member, progress) in groups.values().flat_map(|group| &group.members) {
+    for (group, (member, progress)) in
+        groups.values().flat_map(|group| group.members.iter().map(move |member| (group, member)))
+    {
         let (Progress::Updating(order) | Progress::Failed(order, _)) = progress else { continue };
         let is_open = matches!(progress, Progress::Updating(_))
             && member.outcome.as_ref().is_none_or(|outcome| !outcome.is_of(order));
@@ -122,11 +144,18 @@ pub(super) fn decide_course(
         if is_open && member.order != order.text() {
             decision.orders.insert(member.node.clone(), order.clone());
         }
+        let after = group.settings.map_or(Rollout::check_pods_after(), |settings| settings.check_pods_after);
+        let is_due = pods.get(&member.node).is_some_and(|check| check.is_due(after, now));
+        if matches!(progress, Progress::Updating(_)) && is_due && !looks.contains_key(&member.node) {
+            decision.to_look_at.insert(member.node.clone());
+        }
         status.ordered.insert(member.node.clone(), order.clone());
         if matches!(progress, Progress::Failed(..)) {
             status.failed.insert(member.node.clone());
         }
     }
+    pods.retain(|node, _| status.ordered.contains_key(node));
+    status.pods = pods;
     if status.phase != Phase::Done && !status.is_at_work() {
         status.waits_for = waits_for;
     }

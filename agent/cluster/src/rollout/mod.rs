@@ -8,6 +8,7 @@ mod arbitration;
 mod course;
 mod decide;
 mod order;
+mod pods;
 mod policy;
 mod progress;
 mod status;
@@ -18,8 +19,9 @@ mod wanted;
 mod window;
 
 pub use arbitration::{Actions, Asked, decide_all};
-pub use decide::{Decision, Member, Rank, decide};
+pub use decide::{Decision, Member, Rank, Seen, decide};
 pub use order::{ORDER, OUTCOME, Order, Outcome};
+pub use pods::{Container, Containers, PodCheck};
 pub use policy::{
     Follow, GroupPolicy, POLICY_KEY, POLICY_STATE_KEY, POLICY_STATUS_KEY, Policy, PolicyState, PolicyStatus,
     decide_by_policy,

@@ -13,7 +13,7 @@ pub const ORDER: &str = "kops-agent/follow";
 /// The annotation of a Node with an [`Outcome`]. The node writes it.
 pub const OUTCOME: &str = "kops-agent/followed";
 /// Maximum length of a problem, in characters. Every client that lists Nodes gets it.
-const LONGEST_PROBLEM: usize = 500;
+pub(super) const LONGEST_PROBLEM: usize = 500;
 /// Maximum length of an annotation that is parsed, in bytes. A kubelet can write any value into its own Node.
 const LONGEST_ANNOTATION: usize = 4096;
 

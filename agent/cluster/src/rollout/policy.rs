@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
 use super::course::{Course, Settings};
-use super::decide::{Decision, Member, decide_course};
+use super::decide::{Decision, Member, Seen, decide_course};
 use super::status::{Phase, Status};
 use super::wanted::{DrainMode, MaxUnavailable, Rollout, State};
 use super::window::Window;
@@ -61,6 +61,9 @@ pub struct GroupPolicy {
     /// In seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_timeout: Option<u32>,
+    /// In seconds; 0 for never.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub check_pods_after: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub windows: Option<Vec<Window>>,
 }
@@ -170,6 +173,10 @@ impl Policy {
                 .or(cluster.health_timeout)
                 .unwrap_or(Rollout::health_timeout()),
             node_timeout: own.node_timeout.or(cluster.node_timeout).unwrap_or(Rollout::node_timeout()),
+            check_pods_after: own
+                .check_pods_after
+                .or(cluster.check_pods_after)
+                .unwrap_or(Rollout::check_pods_after()),
             windows: own.windows.as_ref().or(cluster.windows.as_ref()).cloned().unwrap_or_default(),
         })
     }
@@ -216,7 +223,7 @@ pub fn decide_by_policy(
     state: &PolicyState,
     first: Option<&str>,
     members: &[Member],
-    current: &BTreeMap<String, Result<String, String>>,
+    seen: &Seen,
     now: OffsetDateTime,
 ) -> (Decision, PolicyStatus) {
     let hold = match (first, state.state) {
@@ -228,7 +235,7 @@ pub fn decide_by_policy(
     };
     let decide = |id: String| {
         let course = before.accepted.course(id, state, hold.clone());
-        decide_course(&course, members, current, &before.status, now)
+        decide_course(&course, members, seen, &before.status, now)
     };
     let (last, fresh) = (&before.status, format!("policy-{}", timestamp(now)));
     let mut decision = decide(if last.rollout.is_empty() { fresh.clone() } else { last.rollout.clone() });

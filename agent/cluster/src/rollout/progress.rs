@@ -1,10 +1,13 @@
 //! How far each node of a rollout is.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use time::{Duration, OffsetDateTime};
 
 use super::course::Course;
 use super::decide::Member;
 use super::order::Order;
+use super::pods::{Containers, PodCheck};
 use super::wanted::Rollout;
 
 /// How far a node is.
@@ -16,52 +19,96 @@ pub(super) enum Progress {
     Failed(Order, String),
 }
 
-/// How far a member is on its way to the configuration with this hash. `ordered` is its order, and `has_failed` whether it had
-/// failed by then.
+/// What is known of the nodes with orders: the last written status, and the pods that were listed since.
+pub(super) struct Known<'a> {
+    pub(super) ordered: &'a BTreeMap<String, Order>,
+    pub(super) failed: &'a BTreeSet<String>,
+    pub(super) pods: &'a BTreeMap<String, PodCheck>,
+    pub(super) looks: &'a BTreeMap<String, Result<Containers, String>>,
+}
+
+/// How far a member is on its way to the configuration with this hash, and the check of its pods if it has an order.
 pub(super) fn progress(
     course: &Course,
     member: &Member,
     hash: Option<&str>,
-    ordered: Option<&Order>,
-    has_failed: bool,
+    known: &Known<'_>,
     now: OffsetDateTime,
-) -> Progress {
+) -> (Progress, Option<PodCheck>) {
     // While the current configuration is unknown, an order counts as before.
+    let ordered = known.ordered.get(&member.node);
     let hash = hash.or(ordered.map(|order| order.hash.as_str()));
     let is_current = hash.is_some() && member.runs.as_deref() == hash;
     let at_rest = if is_current { Progress::Current } else { Progress::Waiting };
-    let (Some(hash), Some(order)) = (hash, ordered) else { return at_rest };
+    let (Some(hash), Some(order)) = (hash, ordered) else { return (at_rest, None) };
+    let pods = known.pods.get(&member.node);
+    // The pods are checked from then on that the node is Ready with the configuration.
+    let unsettled = || pods.map(PodCheck::unsettled);
+    let failed = |problem: String| (Progress::Failed(order.clone(), problem), unsettled());
     let outcome = member.outcome.as_ref().filter(|outcome| outcome.is_of(order));
-    let node_timeout = course.settings(&member.group).map(|settings| settings.node_timeout);
-    let timeout = Duration::seconds(node_timeout.unwrap_or(Rollout::node_timeout()).into());
+    let settings = course.settings(&member.group);
+    let node_timeout = settings.map_or(Rollout::node_timeout(), |settings| settings.node_timeout);
+    let timeout = Duration::seconds(node_timeout.into());
     let is_late = order.time().is_none_or(|at| now - at > timeout);
     let is_done = is_current && member.is_ready;
     // A failure counts until the operator resumes. In an operator's rollout it also counts if the spec has changed since.
     if order.attempt == course.attempt && (order.hash == hash || !course.is_standing) {
+        let crashes = pods.map(|check| check.problem.as_str()).filter(|problem| !problem.is_empty());
         let problem = match outcome {
+            _ if crashes.is_some() => crashes.map(str::to_owned),
             Some(outcome) if !outcome.problem.is_empty() => Some(outcome.problem.clone()),
             None if is_late && !is_done => Some(format!(
                 "no result {timeout} after its order; is kops-agent-follow.service active on it?"
             )),
-            None if has_failed && !is_done => Some("it has failed, and has not tried again".to_owned()),
+            None if known.failed.contains(&member.node) && !is_done => {
+                Some("it has failed, and has not tried again".to_owned())
+            }
             _ => None,
         };
         if let Some(problem) = problem {
-            return Progress::Failed(order.clone(), problem);
+            return failed(problem);
         }
     }
     if order.attempt != course.attempt || order.hash != hash {
         // The node may still be at work for an earlier attempt, or for the configuration before the last change.
-        return if outcome.is_some() || is_late { at_rest } else { Progress::Updating(order.clone()) };
+        return match outcome.is_some() || is_late {
+            true => (at_rest, None),
+            false => (Progress::Updating(order.clone()), unsettled()),
+        };
     }
     match (is_done, is_late) {
-        (true, _) => Progress::Current,
-        (false, false) => Progress::Updating(order.clone()),
-        (false, true) => {
-            let problem = format!(
-                "its run succeeded, but it is not Ready with the configuration {timeout} after its order"
-            );
-            Progress::Failed(order.clone(), problem)
+        (true, _) => {
+            let after = settings.map_or(Rollout::check_pods_after(), |settings| settings.check_pods_after);
+            settled(order, pods, known.looks.get(&member.node), after, is_late, now)
         }
+        (false, false) => (Progress::Updating(order.clone()), unsettled()),
+        (false, true) => failed(format!(
+            "its run succeeded, but it is not Ready with the configuration {timeout} after its order"
+        )),
+    }
+}
+
+/// How far a node is that is Ready with the configuration: its pods are compared after `after` seconds.
+fn settled(
+    order: &Order,
+    pods: Option<&PodCheck>,
+    look: Option<&Result<Containers, String>>,
+    after: u32,
+    is_late: bool,
+    now: OffsetDateTime,
+) -> (Progress, Option<PodCheck>) {
+    let Some(pods) = pods.filter(|pods| after > 0 && pods.not_compared.is_empty()) else {
+        return (Progress::Current, None);
+    };
+    let settling = pods.settling(now);
+    let is_due = settling.is_due(after, now);
+    match look {
+        Some(Ok(containers)) if is_due => match settling.after_look(order.time(), containers, now) {
+            None => (Progress::Current, None),
+            Some(check) if check.problem.is_empty() => (Progress::Updating(order.clone()), Some(check)),
+            Some(check) => (Progress::Failed(order.clone(), check.problem.clone()), Some(check)),
+        },
+        Some(Err(_)) if is_due && is_late => (Progress::Current, None),
+        _ => (Progress::Updating(order.clone()), Some(settling)),
     }
 }

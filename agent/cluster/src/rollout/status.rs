@@ -6,6 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::order::Order;
+use super::pods::PodCheck;
 use super::wanted::{Rollout, State};
 
 /// The state of a rollout, as the controller writes it.
@@ -32,6 +33,9 @@ pub struct Status {
     /// The nodes of these that have failed. Another rollout replaces a node's outcome.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub failed: BTreeSet<String>,
+    /// The pods of the nodes with an order, before the order.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub pods: BTreeMap<String, PodCheck>,
 }
 
 /// Nodes without the label of an instance group: their number, and the names of the first ones.

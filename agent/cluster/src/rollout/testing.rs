@@ -7,8 +7,8 @@ use time::OffsetDateTime;
 
 use super::wanted::{DrainMode, MaxUnavailable};
 use super::{
-    Decision, Member, Order, PolicyState, PolicyStatus, Rank, Rollout, State, Status, decide,
-    decide_by_policy,
+    Containers, Decision, Member, Order, PolicyState, PolicyStatus, Rank, Rollout, Seen, State, Status,
+    decide, decide_by_policy,
 };
 
 pub(super) const BEGIN: OffsetDateTime = OffsetDateTime::UNIX_EPOCH;
@@ -25,6 +25,7 @@ pub(super) fn rollout() -> Rollout {
         may_go_back: false,
         health_timeout: 300,
         node_timeout: 600,
+        check_pods_after: 0,
         windows: Vec::new(),
     }
 }
@@ -50,7 +51,11 @@ fn member(group: &str, number: usize) -> Member {
 pub(super) struct Cluster {
     pub(super) rollout: Rollout,
     pub(super) members: Vec<Member>,
-    pub(super) current: BTreeMap<String, Result<String, String>>,
+    pub(super) seen: Seen,
+    /// The pods of each node.
+    pub(super) containers: BTreeMap<String, Result<Containers, String>>,
+    /// How often the pods of a node were listed.
+    pub(super) looked: BTreeMap<String, usize>,
     pub(super) status: Status,
     pub(super) now: OffsetDateTime,
     pub(super) policy: PolicyStatus,
@@ -65,7 +70,9 @@ impl Cluster {
         Cluster {
             rollout: rollout(),
             members: members.collect(),
-            current: current.collect(),
+            seen: Seen { current: current.collect(), ..Seen::default() },
+            containers: BTreeMap::new(),
+            looked: BTreeMap::new(),
             status: Status::default(),
             now: BEGIN,
             policy: PolicyStatus::default(),
@@ -75,7 +82,17 @@ impl Cluster {
 
     /// Decides and writes. Returns the nodes that got an order.
     pub(super) fn step(&mut self) -> Vec<String> {
-        let decision = decide(&self.rollout, &self.members, &self.current, &self.status, self.now);
+        let decide = |seen: &Seen| decide(&self.rollout, &self.members, seen, &self.status, self.now);
+        let mut decision = decide(&self.seen);
+        let mut seen = self.seen.clone();
+        while !decision.to_look_at.is_empty() {
+            for node in &decision.to_look_at {
+                *self.looked.entry(node.clone()).or_default() += 1;
+                let containers = self.containers.get(node).cloned().unwrap_or_else(|| Ok(Containers::new()));
+                seen.looks.insert(node.clone(), containers);
+            }
+            decision = decide(&seen);
+        }
         self.write(&decision);
         self.status = decision.status;
         decision.orders.into_keys().collect()
@@ -89,7 +106,7 @@ impl Cluster {
     /// As `step_by_policy`, with an operator's rollout that comes first.
     pub(super) fn step_after(&mut self, first: Option<&str>) -> Vec<String> {
         let (decision, policy) =
-            decide_by_policy(&self.policy, &self.policy_state, first, &self.members, &self.current, self.now);
+            decide_by_policy(&self.policy, &self.policy_state, first, &self.members, &self.seen, self.now);
         self.write(&decision);
         self.policy = policy;
         decision.orders.into_keys().collect()

@@ -44,6 +44,9 @@ pub struct Rollout {
     /// How long a node may take, in seconds.
     #[serde(default = "Rollout::node_timeout")]
     pub node_timeout: u32,
+    /// How long a changed node is Ready before its pods are compared with those before its order, in seconds; 0 for never.
+    #[serde(default = "Rollout::check_pods_after")]
+    pub check_pods_after: u32,
     /// When nodes may begin; empty for always. Nodes at work finish in any case.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub windows: Vec<Window>,
@@ -58,6 +61,11 @@ impl Rollout {
     /// The default of `health_timeout`: as long as kubelet gives the API server to start.
     pub const fn health_timeout() -> u32 {
         300
+    }
+
+    /// The default of `check_pods_after`. A container that crashes at once is in its third back-off by then.
+    pub const fn check_pods_after() -> u32 {
+        60
     }
 
     pub fn has_group(&self, group: &str) -> bool {

@@ -48,6 +48,9 @@ pub struct RolloutStartArgs {
     /// Seconds after which a node without a result has failed.
     #[arg(long, value_name = "SECONDS", default_value_t = Rollout::node_timeout(), value_parser = value_parser!(u32).range(1..))]
     pub node_timeout: u32,
+    /// Seconds that a changed node is Ready before its pods are compared with those before its order; 0 compares none.
+    #[arg(long, value_name = "SECONDS", default_value_t = Rollout::check_pods_after())]
+    pub check_pods_after: u32,
     /// Time in which nodes may begin, such as "Mon-Fri 22:00-05:00 Europe/Berlin"; may be given more than once. Nodes at
     /// work finish outside of it. Default: always.
     #[arg(long = "window", value_name = "DAYS HH:MM-HH:MM ZONE")]

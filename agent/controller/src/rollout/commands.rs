@@ -76,6 +76,7 @@ async fn start(args: &RolloutStartArgs) -> Result<u8> {
         may_go_back: args.go_back,
         health_timeout: args.health_timeout,
         node_timeout: args.node_timeout,
+        check_pods_after: args.check_pods_after,
         windows: args.windows.clone(),
     };
     stored.start(&rollout, before.as_ref()).await.with_context(|| {

@@ -10,7 +10,7 @@ use futures_util::stream::{self, StreamExt as _};
 use kops_agent_plan::fleet::{CONDITION, Told};
 use kops_agent_plan::labels::{FIELD_MANAGER, INSTANCE_GROUP};
 use kops_agent_plan::rollout::{
-    Actions, Asked, Member, ORDER, OUTCOME, Outcome, Phase, Rank, Status, decide_all,
+    Actions, Asked, Member, ORDER, OUTCOME, Outcome, Phase, Rank, Seen, Status, decide_all,
 };
 use kops_agent_store::Store;
 use kube::Client;
@@ -20,6 +20,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::config_map::{Read, Stored};
 use super::current::Current;
+use super::pods::Pods;
 use crate::api_error::ApiError;
 use crate::events::Events;
 use crate::lease::Leadership;
@@ -47,6 +48,7 @@ pub(crate) struct Rollouts {
     nodes: Nodes,
     stored: Stored,
     current: Current,
+    pods: Pods,
     events: Events,
     metrics: RolloutMetrics,
     leadership: Leadership,
@@ -77,6 +79,7 @@ impl Rollouts {
             nodes: Nodes::of(client.clone()),
             stored: Stored::of(client.clone()),
             current: Current::of(store, config_base),
+            pods: Pods::of(client.clone()),
             events: Events::of(client),
             metrics,
             leadership,
@@ -104,7 +107,7 @@ impl Rollouts {
     async fn lead(&self) -> Ended {
         match self.read().await {
             Ok((asked, read)) if asked.is_nothing() => {
-                let actions = decide_all(&asked, &[], &BTreeMap::new(), OffsetDateTime::now_utc());
+                let actions = decide_all(&asked, &[], &Seen::default(), OffsetDateTime::now_utc());
                 return self.publish(&actions, &read).await.err().unwrap_or(Ended::Idle);
             }
             Ok(_) => {}
@@ -153,8 +156,15 @@ impl Rollouts {
     async fn step(&self, members: &Watched<Member>, hashes: &mut Hashes) -> Result<(), Ended> {
         let (asked, read) = self.read().await?;
         let members: Vec<Member> = members.nodes.values().cloned().collect();
-        let current = hashes.of(&self.current, &asked, &members).await;
-        let actions = decide_all(&asked, &members, current, OffsetDateTime::now_utc());
+        let current = hashes.of(&self.current, &asked, &members).await.clone();
+        let mut seen = Seen { current, ..Seen::default() };
+        let now = OffsetDateTime::now_utc();
+        let mut actions = decide_all(&asked, &members, &seen, now);
+        // A look may end the check of one node, and so begin another node.
+        while !actions.to_look_at.is_empty() {
+            seen.looks.extend(self.pods.look(&actions.to_look_at).await);
+            actions = decide_all(&asked, &members, &seen, now);
+        }
         self.publish(&actions, &read).await?;
         self.write(&actions).await?;
         let is_over = asked
@@ -201,6 +211,11 @@ impl Rollouts {
         }
         for node in now.ordered.keys().filter(|node| !before.ordered.contains_key(*node)) {
             log::info!("the rollout {id} has {node} take the current configuration of its group");
+        }
+        for (node, check) in now.pods.iter().filter(|(node, _)| !before.pods.contains_key(*node)) {
+            if !check.not_compared.is_empty() {
+                log::warn!("{node}: its pods are not compared: {}", check.not_compared);
+            }
         }
         if before.waits_for != now.waits_for && !now.waits_for.is_empty() {
             log::info!("the rollout {id} waits: {}", now.waits_for);

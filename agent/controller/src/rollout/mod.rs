@@ -9,6 +9,7 @@ mod config_map;
 mod current;
 mod leading;
 mod orders;
+mod pods;
 mod table;
 
 pub use args::{DrainArg, RolloutCommand, RolloutStartArgs, RolloutStatusArgs};

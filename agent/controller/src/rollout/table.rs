@@ -150,6 +150,10 @@ fn table_of_status(status: &Status) -> String {
             let _ = writeln!(text, "{node} failed: {}", one_line(problem, SHOWN_OF_PROBLEM));
         }
     }
+    for (node, check) in status.pods.iter().filter(|(_, check)| !check.not_compared.is_empty()) {
+        let problem = one_line(&check.not_compared, SHOWN_OF_PROBLEM);
+        let _ = writeln!(text, "{node}: its pods are not compared: {problem}");
+    }
     let unlabelled = &status.unlabelled;
     if !unlabelled.is_none() {
         let first = one_line(&unlabelled.first.join(", "), SHOWN_OF_PROBLEM);
@@ -181,6 +185,7 @@ mod tests {
     fn each_group_has_a_line_and_each_failure_another() {
         let status: Status = serde_json::from_value(json!({
             "rollout": "r-1", "attempt": 1, "phase": "stopped", "waitsFor": "the canaries",
+            "pods": {"i-1": {"notCompared": "forbidden"}, "i-2": {}},
             "unlabelled": {"nodes": 2, "first": ["i-8", "i-9"]},
             "groups": {"nodes": {
                 "hash": "3yUaBzOeXkF8m0qLrTtV1wPq9nGh2sJd5cRb7vYx4Zk=", "nodes": 3, "done": 1, "updating": [], "waiting": 1,
@@ -193,7 +198,7 @@ mod tests {
         assert_eq!(lines[0], ["rollout", "r-1:", "stopped"]);
         assert_eq!(lines[2], ["nodes", "3yUaBzOeXkF8", "3", "1", "0", "1", "1"]);
         let (rest, strays) = (
-            "i-2 failed: kubelet is dead",
+            "i-2 failed: kubelet is dead\ni-1: its pods are not compared: forbidden",
             "without the label kops.k8s.io/instancegroup (2), so without an order: i-8, i-9",
         );
         assert!(text.ends_with(&format!("{rest}\n{strays}\nwaits for: the canaries\n")), "{text}");

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use time::Duration;
 use time::macros::datetime;
 
+use super::super::pods::Container;
 use super::super::testing::{BEGIN, Cluster};
 use super::super::wanted::MaxUnavailable;
 use super::*;
@@ -50,7 +51,7 @@ fn a_canary_that_fails_stops_everything_until_the_operator_resumes() {
     assert_eq!(cluster.step(), [""; 0]);
 
     // A corrected spec has another hash. All nodes of the group, and no other ones, are behind again.
-    cluster.current.insert("a".into(), Ok("c=".into()));
+    cluster.seen.current.insert("a".into(), Ok("c=".into()));
     cluster.rollout.attempt = 2;
     let steps = cluster.run();
     assert_eq!(steps[0], ["a-00"]);
@@ -63,7 +64,7 @@ fn a_node_at_work_counts_after_a_resumption_and_a_changed_spec() {
     cluster.rollout.max_unavailable = MaxUnavailable::Nodes(2);
     assert_eq!(cluster.step(), ["a-00", "a-01"]);
     cluster.act("a-00", "kubelet is dead");
-    cluster.current.insert("a".into(), Ok("c=".into()));
+    cluster.seen.current.insert("a".into(), Ok("c=".into()));
     assert_eq!(cluster.step(), [""; 0], "a changed spec alone resumes nothing");
     cluster.rollout.attempt = 2;
     assert_eq!(cluster.step(), ["a-00"], "a-01 is still at work");
@@ -165,7 +166,7 @@ fn a_paused_rollout_orders_nothing_and_an_aborted_one_takes_orders_back() {
 #[test]
 fn a_group_whose_configuration_is_unknown_gets_no_order_and_is_told() {
     let mut cluster = Cluster::of(&[("a", 1), ("b", 1)]);
-    cluster.current.insert("a".into(), Err("the store does not answer".into()));
+    cluster.seen.current.insert("a".into(), Err("the store does not answer".into()));
     cluster.run();
     assert_eq!(cluster.status.groups["a"].problem, "the store does not answer");
     assert_eq!((cluster.status.groups["a"].done, cluster.status.groups["b"].done), (0, 1));
@@ -197,16 +198,102 @@ fn no_node_begins_outside_the_windows_and_nodes_at_work_finish() {
     assert_eq!(cluster.step(), ["a-01"]);
 }
 
+fn web(restarts: u32, is_looping: bool) -> Result<Containers, String> {
+    let container = Container { restarts, is_looping, created: Some(BEGIN), ..Container::default() };
+    Ok([("default/web-0/web".to_owned(), container)].into())
+}
+
+/// A cluster with a group of two nodes, one of which has just followed.
+fn settling(before: Result<Containers, String>) -> Cluster {
+    let mut cluster = Cluster::of(&[("a", 2)]);
+    cluster.rollout.check_pods_after = 60;
+    cluster.containers.insert("a-00".into(), before);
+    assert_eq!(cluster.step(), ["a-00"]);
+    cluster.act("a-00", "");
+    cluster.now += Duration::seconds(10);
+    cluster
+}
+
+#[test]
+fn pods_that_crash_more_than_before_are_a_failure_until_the_operator_resumes() {
+    let mut cluster = settling(web(1, false));
+    for _ in 0..6 {
+        assert_eq!(cluster.step(), [""; 0]);
+        assert_eq!((cluster.status.phase, cluster.looked["a-00"]), (Phase::Running, 1));
+        cluster.now += Duration::seconds(10);
+    }
+    cluster.containers.insert("a-00".into(), web(4, true));
+    assert_eq!(cluster.step(), [""; 0]);
+    assert_eq!((cluster.status.phase, cluster.looked["a-00"]), (Phase::Running, 2), "it may recover");
+    cluster.now += Duration::seconds(60);
+    assert_eq!(cluster.step(), [""; 0]);
+    assert_eq!((cluster.status.phase, cluster.looked["a-00"]), (Phase::Stopped, 3));
+    let problem = &cluster.status.groups["a"].failures["a-00"];
+    assert!(problem.contains("default/web-0/web is in CrashLoopBackOff"), "{problem}");
+    // Another controller reads the status, and the pods have recovered.
+    cluster.containers.insert("a-00".into(), web(4, false));
+    let text = serde_json::to_string(&cluster.status).unwrap();
+    cluster.status = serde_json::from_str(&text).unwrap();
+    cluster.now += Duration::days(1);
+    assert_eq!(cluster.step(), [""; 0]);
+    assert_eq!((cluster.status.phase, cluster.looked["a-00"]), (Phase::Stopped, 3));
+    cluster.rollout.attempt = 2;
+    assert_eq!(cluster.step(), ["a-01"], "a-00 runs the configuration");
+    assert_eq!(cluster.status.groups["a"].done, 1);
+}
+
+#[test]
+fn a_node_whose_pods_crash_as_before_is_done_after_two_looks() {
+    let mut cluster = settling(web(1, false));
+    cluster.containers.insert("a-00".into(), web(2, false));
+    cluster.step();
+    cluster.now += Duration::seconds(60);
+    assert_eq!(cluster.step(), ["a-01"]);
+    assert_eq!((cluster.looked["a-00"], cluster.looked["a-01"]), (2, 1));
+    assert!(!cluster.status.pods.contains_key("a-00"));
+}
+
+#[test]
+fn the_time_begins_again_if_the_node_is_not_ready() {
+    let mut cluster = settling(web(1, false));
+    cluster.step();
+    cluster.now += Duration::seconds(50);
+    cluster.of_name("a-00").is_ready = false;
+    assert_eq!(cluster.step(), [""; 0]);
+    cluster.of_name("a-00").is_ready = true;
+    cluster.step();
+    cluster.now += Duration::seconds(50);
+    assert_eq!(cluster.step(), [""; 0]);
+    cluster.now += Duration::seconds(10);
+    assert_eq!(cluster.step(), ["a-01"]);
+}
+
+#[test]
+fn pods_that_cannot_be_listed_are_not_compared() {
+    let mut cluster = settling(Err("forbidden".into()));
+    assert_eq!(cluster.status.pods["a-00"].not_compared, "forbidden");
+    assert_eq!(cluster.step(), ["a-01"]);
+    // After the order, the list is tried again until the node is late.
+    let mut cluster = settling(web(1, false));
+    cluster.step();
+    cluster.containers.insert("a-00".into(), Err("no answer".into()));
+    cluster.now += Duration::seconds(60);
+    assert_eq!((cluster.step(), cluster.step()), (Vec::new(), Vec::new()));
+    assert_eq!(cluster.looked["a-00"], 3);
+    cluster.now += Duration::seconds(600);
+    assert_eq!(cluster.step(), ["a-01"]);
+}
+
 #[test]
 fn an_order_counts_while_the_configuration_is_unknown() {
     let mut cluster = Cluster::of(&[("a", 2)]);
     assert_eq!(cluster.step(), ["a-00"]);
-    let known = cluster.current.insert("a".into(), Err("the store does not answer".into())).unwrap();
+    let known = cluster.seen.current.insert("a".into(), Err("the store does not answer".into())).unwrap();
     assert_eq!(cluster.step(), [""; 0]);
     assert_eq!(cluster.status.groups["a"].updating, ["a-00"]);
     cluster.act("a-00", "kubelet is dead");
     cluster.step();
-    cluster.current.insert("a".into(), known);
+    cluster.seen.current.insert("a".into(), known);
     assert_eq!(cluster.step(), [""; 0]);
     assert_eq!((cluster.status.phase, cluster.status.groups["a"].failed), (Phase::Stopped, 1));
 }
@@ -300,7 +387,7 @@ proptest! {
             match &event {
                 Happens::ControllerEnds => {
                     cluster.status =
-                        decide(&cluster.rollout, &cluster.members, &cluster.current, &cluster.status, cluster.now)
+                        decide(&cluster.rollout, &cluster.members, &cluster.seen, &cluster.status, cluster.now)
                             .status;
                 }
                 _ => drop(cluster.step()),

@@ -29,7 +29,7 @@ fn run(cluster: &mut Cluster) -> Vec<Vec<String>> {
     }
 }
 
-const AUTOMATIC: &str = "cluster: {follow: automatic}";
+const AUTOMATIC: &str = "cluster: {follow: automatic, checkPodsAfter: 0}";
 
 #[test]
 fn a_policy_is_manual_unless_it_says_otherwise() {
@@ -93,7 +93,7 @@ fn a_wrong_policy_is_refused_and_the_one_before_stays() {
 
 #[test]
 fn superseded_nodes_of_automatic_groups_follow_in_their_turns() {
-    let policy = "{cluster: {follow: automatic, canary: 1}, groups: {b: {follow: manual}, c: {maxUnavailable: 2}, d: {}}}";
+    let policy = "{cluster: {follow: automatic, canary: 1, checkPodsAfter: 0}, groups: {b: {follow: manual}, c: {maxUnavailable: 2}, d: {}}}";
     let mut cluster = cluster(&[("masters", 1), ("a", 2), ("b", 2), ("c", 3)], policy);
     let steps = run(&mut cluster);
     let expected: [&[&str]; 3] = [&["masters-00"], &["a-00", "c-00"], &["a-01", "c-01", "c-02"]];
@@ -107,14 +107,15 @@ fn superseded_nodes_of_automatic_groups_follow_in_their_turns() {
     cluster.now += Duration::hours(1);
     assert_eq!(cluster.step_by_policy(), [""; 0]);
     assert_eq!(cluster.policy.status.rollout, first);
-    cluster.current.insert("a".into(), Ok("c=".into()));
+    cluster.seen.current.insert("a".into(), Ok("c=".into()));
     assert_eq!(run(&mut cluster), [["a-00"], ["a-01"]]);
     assert_eq!(cluster.policy.status.rollout, "policy-1970-01-01T01:00:00Z");
 }
 
 #[test]
 fn workers_wait_for_control_planes_that_are_manual() {
-    let mut cluster = cluster(&[("masters", 1), ("a", 1)], "groups: {a: {follow: automatic}}");
+    let mut cluster =
+        cluster(&[("masters", 1), ("a", 1)], "groups: {a: {follow: automatic, checkPodsAfter: 0}}");
     assert_eq!(cluster.step_by_policy(), [""; 0]);
     assert!(
         cluster.policy.status.waits_for.starts_with("the control planes do not run"),
@@ -135,7 +136,7 @@ fn a_failed_configuration_is_tried_again_only_once_it_changes_or_an_operator_res
         assert_eq!(cluster.policy.status.phase, Phase::Stopped);
         cluster.now += Duration::days(1);
     }
-    cluster.current.insert("a".into(), Ok("c=".into()));
+    cluster.seen.current.insert("a".into(), Ok("c=".into()));
     assert_eq!(cluster.step_by_policy(), ["a-00"]);
     cluster.act("a-00", "kubelet is dead again");
     assert_eq!(cluster.step_by_policy(), [""; 0]);
@@ -147,7 +148,7 @@ fn a_failed_configuration_is_tried_again_only_once_it_changes_or_an_operator_res
 
     // Nodes try the next configuration once again, without what `resume` allows.
     cluster.now += Duration::days(1);
-    cluster.current.insert("a".into(), Ok("d=".into()));
+    cluster.seen.current.insert("a".into(), Ok("d=".into()));
     cluster.step_by_policy();
     assert_eq!(Order::read(&cluster.of_name("a-00").order).unwrap().attempt, 1);
 }
@@ -230,7 +231,7 @@ proptest! {
         events in prop::collection::vec(happens(), 0..80),
         limit in 1u32..4,
     ) {
-        let policy = format!("{{cluster: {{follow: automatic, maxUnavailable: {limit}}}, groups: {{b: {{follow: manual}}}}}}");
+        let policy = format!("{{cluster: {{follow: automatic, maxUnavailable: {limit}, checkPodsAfter: 0}}, groups: {{b: {{follow: manual}}}}}}");
         let mut cluster = cluster(&[("masters", 2), ("a", 6), ("b", 2)], &policy);
         let mut failed: BTreeSet<(String, String)> = BTreeSet::new();
         let mut changes = 0;
@@ -239,7 +240,7 @@ proptest! {
             match event {
                 Happens::ControllerEnds => {
                     cluster.policy = decide_by_policy(
-                        &cluster.policy, &cluster.policy_state, None, &cluster.members, &cluster.current, cluster.now,
+                        &cluster.policy, &cluster.policy_state, None, &cluster.members, &cluster.seen, cluster.now,
                     ).1;
                 }
                 _ => drop(cluster.step_by_policy()),
@@ -282,7 +283,7 @@ proptest! {
                 Happens::Changes(is_a) => {
                     changes += 1;
                     let group = if is_a { "a" } else { "masters" };
-                    cluster.current.insert(group.to_owned(), Ok(format!("{changes}=")));
+                    cluster.seen.current.insert(group.to_owned(), Ok(format!("{changes}=")));
                 }
                 Happens::Pauses => cluster.policy_state.state = State::Paused,
                 Happens::Resumes => {

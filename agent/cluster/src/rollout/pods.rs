@@ -1,0 +1,274 @@
+//! Whether pods of a node crash more than before its order.
+
+use std::collections::BTreeMap;
+
+use kops_agent_spec::terminal::one_line;
+use serde::{Deserialize, Serialize};
+use time::{Duration, OffsetDateTime};
+
+use super::order::LONGEST_PROBLEM;
+use crate::digest::sha256_hex;
+use crate::{parse_timestamp, timestamp};
+
+/// The fewest restarts since the order that are a failure. The change itself restarts a container once or twice: with kubelet
+/// or containerd, and with its static pod.
+const MANY_RESTARTS: u32 = 3;
+/// The most containers of a node that are kept. A kubelet can create any number of mirror pods, and a ConfigMap has at most 1 MiB.
+const MOST_KEPT: usize = 500;
+/// Characters of the digest of a container's name, by which it is kept. A name may have some 400.
+const DIGEST: usize = 8;
+
+/// A container of a pod of a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Container {
+    pub restarts: u32,
+    /// Whether it waits in `CrashLoopBackOff`.
+    pub is_looping: bool,
+    /// Whether its pod is a static pod. Such a pod belongs to the node, whenever it was created.
+    pub is_of_static_pod: bool,
+    /// When its pod was created, by the API server's clock; `None` if that is not known.
+    pub created: Option<OffsetDateTime>,
+}
+
+/// The containers of a node's pods, by `NAMESPACE/POD/CONTAINER`.
+pub type Containers = BTreeMap<String, Container>;
+
+/// The containers of a node before its order, and what has become of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodCheck {
+    /// The restarts of each container that had restarted, by the digest of its name; `None` if it waited in
+    /// `CrashLoopBackOff`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    before: BTreeMap<String, Option<u32>>,
+    /// Why the pods are not compared; empty if they are.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub not_compared: String,
+    /// Since when the node has been Ready with the configuration, or since its pods crashed in the last look, in RFC 3339; empty
+    /// if it is not Ready.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    since: String,
+    /// Whether a container crashed more than before in the last look. A controller manager may still wait for its API server.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    is_suspect: bool,
+    /// Which container crashes more than before, in two looks; empty for none.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(super) problem: String,
+}
+
+impl PodCheck {
+    /// `look` has the containers of a node that gets an order now.
+    pub(super) fn before_order(look: &Result<Containers, String>) -> PodCheck {
+        let containers = match look {
+            Ok(containers) => containers,
+            Err(problem) => {
+                let not_compared = one_line(problem, LONGEST_PROBLEM);
+                return PodCheck { not_compared, ..PodCheck::default() };
+            }
+        };
+        let kept = containers.iter().filter(|(_, container)| container.is_looping || container.restarts > 0);
+        let before = kept
+            .map(|(name, container)| (digest(name), (!container.is_looping).then_some(container.restarts)));
+        PodCheck { before: before.take(MOST_KEPT).collect(), ..PodCheck::default() }
+    }
+
+    /// The check of a node that is not Ready with the configuration, or has failed.
+    pub(super) fn unsettled(&self) -> PodCheck {
+        PodCheck { since: String::new(), is_suspect: false, ..self.clone() }
+    }
+
+    /// The check of a node that is Ready with the configuration now.
+    pub(super) fn settling(&self, now: OffsetDateTime) -> PodCheck {
+        let since = if self.since.is_empty() { timestamp(now) } else { self.since.clone() };
+        PodCheck { since, ..self.clone() }
+    }
+
+    /// The check after a look at a node that is due: `None` if no container crashes more than before. `ordered` is the time of the
+    /// node's order.
+    pub(super) fn after_look(
+        &self,
+        ordered: Option<OffsetDateTime>,
+        containers: &Containers,
+        now: OffsetDateTime,
+    ) -> Option<PodCheck> {
+        let problem = self.problem_of(ordered, containers)?;
+        if self.is_suspect {
+            return Some(PodCheck { problem, ..self.clone() });
+        }
+        let restarted = containers.iter().filter(|(_, container)| container.restarts > 0).take(MOST_KEPT);
+        let before = restarted.map(|(name, container)| {
+            let digest = digest(name);
+            let has_looped = self.before.get(&digest) == Some(&None);
+            (digest, (!has_looped).then_some(container.restarts))
+        });
+        Some(PodCheck { before: before.collect(), since: timestamp(now), is_suspect: true, ..self.clone() })
+    }
+
+    /// Whether the node has been Ready with the configuration for so many seconds.
+    pub(super) fn is_due(&self, after: u32, now: OffsetDateTime) -> bool {
+        parse_timestamp(&self.since).is_some_and(|since| now - since >= Duration::seconds(after.into()))
+    }
+
+    /// The problem of a node whose containers crash more than before; `None` if none does. A container counts if its pod was
+    /// on the node before the order, or is a static pod. It has not to have waited in `CrashLoopBackOff` before.
+    fn problem_of(&self, ordered: Option<OffsetDateTime>, containers: &Containers) -> Option<String> {
+        let was_here = |container: &Container| {
+            container.is_of_static_pod
+                || container.created.zip(ordered).is_some_and(|(created, ordered)| created <= ordered)
+        };
+        let mut crashing =
+            containers.iter().filter(|(_, container)| was_here(container)).filter_map(|(name, container)| {
+                let before = self.before.get(&digest(name)).copied().unwrap_or(Some(0))?;
+                // A static pod with another manifest counts from 0.
+                let restarts = container.restarts.checked_sub(before).unwrap_or(container.restarts);
+                match (container.is_looping, restarts) {
+                    (true, _) => Some(format!("{name} is in CrashLoopBackOff, and was not before its order")),
+                    (false, MANY_RESTARTS..) => {
+                        Some(format!("{name} has restarted {restarts} times since its order"))
+                    }
+                    (false, _) => None,
+                }
+            });
+        let first = crashing.next()?;
+        let others = crashing.count();
+        let others = if others == 0 { String::new() } else { format!(" ({others} other containers, too)") };
+        Some(one_line(&format!("its run succeeded, but the container {first}{others}"), LONGEST_PROBLEM))
+    }
+}
+
+fn digest(name: &str) -> String {
+    sha256_hex(name.as_bytes()).chars().take(DIGEST).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const ORDERED: OffsetDateTime = OffsetDateTime::UNIX_EPOCH;
+
+    fn container(restarts: u32, is_looping: bool) -> Container {
+        let created = Some(ORDERED - Duration::hours(1));
+        Container { restarts, is_looping, created, ..Container::default() }
+    }
+
+    fn one(container: Container) -> Containers {
+        [("default/web-0/web".to_owned(), container)].into()
+    }
+
+    fn problem(before: Containers, after: Containers) -> Option<String> {
+        PodCheck::before_order(&Ok(before)).problem_of(Some(ORDERED), &after)
+    }
+
+    #[test]
+    fn a_container_that_crashes_more_than_before_is_named() {
+        let looping = problem(one(container(2, false)), one(container(3, true)));
+        let text = "its run succeeded, but the container default/web-0/web is in CrashLoopBackOff, and was not before its order";
+        assert_eq!(looping.as_deref(), Some(text));
+        let restarts = problem(one(container(2, false)), one(container(5, false)));
+        let text =
+            "its run succeeded, but the container default/web-0/web has restarted 3 times since its order";
+        assert_eq!(restarts.as_deref(), Some(text));
+        let both = Containers::from([
+            ("a/a/a".to_owned(), container(9, true)),
+            ("b/b/b".to_owned(), container(9, true)),
+            ("c/c/c".to_owned(), container(9, true)),
+        ]);
+        let problem = problem(Containers::new(), both).unwrap_or_default();
+        assert!(problem.contains("a/a/a") && problem.ends_with("(2 other containers, too)"), "{problem}");
+    }
+
+    #[test]
+    fn what_the_change_itself_restarts_and_what_crashed_before_is_no_failure() {
+        for (before, after) in [
+            (container(0, false), container(2, false)),
+            (container(40, false), container(42, false)),
+            (container(40, true), container(60, true)),
+            (container(40, true), container(60, false)),
+            // A static pod with another manifest.
+            (container(40, false), container(2, false)),
+        ] {
+            assert_eq!(problem(one(before.clone()), one(after.clone())), None, "{before:?} {after:?}");
+        }
+        assert_eq!(problem(one(container(0, false)), Containers::new()), None, "it has left the node");
+    }
+
+    #[test]
+    fn a_pod_that_came_later_counts_only_if_it_is_static() {
+        let later = Container { created: Some(ORDERED + Duration::SECOND), ..container(9, true) };
+        assert_eq!(problem(Containers::new(), one(later.clone())), None);
+        assert_eq!(problem(Containers::new(), one(Container { created: None, ..container(9, true) })), None);
+        let of_static_pod = Container { is_of_static_pod: true, ..later };
+        assert!(problem(Containers::new(), one(of_static_pod)).is_some());
+    }
+
+    #[test]
+    fn a_container_fails_its_node_only_if_it_crashes_in_two_looks() {
+        let now = ORDERED + Duration::minutes(5);
+        let check = PodCheck::before_order(&Ok(one(container(0, false))));
+        assert_eq!(check.after_look(Some(ORDERED), &one(container(2, false)), now), None);
+        let looks = |first: Container, second: Container| {
+            let suspect = check.after_look(Some(ORDERED), &one(first), now).unwrap_or_default();
+            assert!(suspect.is_suspect && suspect.problem.is_empty());
+            assert!(!suspect.is_due(60, now) && suspect.is_due(60, now + Duration::minutes(1)));
+            suspect.after_look(Some(ORDERED), &one(second), now).map(|check| check.problem)
+        };
+        assert_eq!(looks(container(4, true), container(5, false)), None, "it runs");
+        assert_eq!(looks(container(4, false), container(4, false)), None, "it has recovered");
+        assert!(looks(container(4, true), container(5, true)).is_some());
+        assert!(looks(container(4, false), container(7, false)).is_some());
+    }
+
+    #[test]
+    fn what_is_kept_is_small_and_read_as_written() {
+        let many: Containers = (0..2 * MOST_KEPT)
+            .map(|number| (format!("n/{number}/c"), container(1, number % 2 == 0)))
+            .collect();
+        let check = PodCheck::before_order(&Ok(many));
+        assert_eq!(check.before.len(), MOST_KEPT);
+        let text = serde_json::to_string(&check).unwrap_or_default();
+        assert!(text.len() < 20 * MOST_KEPT, "{}", text.len());
+        assert_eq!(serde_json::from_str(&text).ok(), Some(check));
+        let quiet = PodCheck::before_order(&Ok(one(container(0, false))));
+        assert_eq!(serde_json::to_string(&quiet).ok().as_deref(), Some("{}"));
+    }
+
+    fn containers() -> impl Strategy<Value = Containers> {
+        let container = (0..9u32, any::<bool>(), any::<bool>(), prop::option::of(-5..5i64)).prop_map(
+            |(restarts, is_looping, is_of_static_pod, created)| Container {
+                restarts,
+                is_looping,
+                is_of_static_pod,
+                created: created.map(|hours| ORDERED + Duration::hours(hours)),
+            },
+        );
+        prop::collection::btree_map("[ab]/[ab]/[ab]", container, 0..8)
+    }
+
+    proptest! {
+        #[test]
+        fn a_node_on_which_nothing_has_changed_never_fails(containers in containers()) {
+            // A static pod that came after the look is not part of it.
+            prop_assert_eq!(problem(containers.clone(), containers), None);
+        }
+
+        #[test]
+        fn more_crashes_never_mend_a_node(before in containers(), after in containers(), more in 0..9u32) {
+            let worse: Containers = after
+                .iter()
+                .map(|(name, container)| (name.clone(), Container { is_looping: true, ..container.clone() }))
+                .collect();
+            if problem(before.clone(), after.clone()).is_some() {
+                prop_assert!(problem(before.clone(), worse).is_some());
+            }
+            // The containers that waited before never count, however often they restart.
+            let looped: Containers = before.into_iter().filter(|(_, container)| container.is_looping).collect();
+            let restarted: Containers = looped
+                .iter()
+                .map(|(name, container)| (name.clone(), Container { restarts: container.restarts + more, ..container.clone() }))
+                .collect();
+            prop_assert_eq!(problem(looped, restarted), None);
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! The containers of a node's pods.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures_util::stream::{self, StreamExt as _};
+use k8s_openapi::api::core::v1::Pod;
+use kops_agent_plan::pacing::drain::MIRROR;
+use kops_agent_plan::parse_timestamp;
+use kops_agent_plan::rollout::{Container, Containers};
+use kube::Client;
+use kube::api::{Api, ListParams, Object};
+use kube::core::ApiResource;
+use serde::Deserialize;
+
+use crate::api_error::answer;
+
+/// How many Nodes are looked at at a time.
+const AT_ONCE: usize = 16;
+/// The most pods of a node that are compared. It is one page of a list, so a look is one call.
+const MOST_PODS: u32 = 500;
+
+/// A pod with the few fields that are used here.
+type PodObject = Object<PodSpec, PodStatus>;
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct PodSpec {}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct PodStatus {
+    container_statuses: Vec<ContainerStatus>,
+    init_container_statuses: Vec<ContainerStatus>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct ContainerStatus {
+    name: String,
+    restart_count: u32,
+    state: ContainerState,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct ContainerState {
+    waiting: Option<Waiting>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Waiting {
+    reason: String,
+}
+
+/// Lists the pods of nodes.
+pub(super) struct Pods {
+    api: Api<PodObject>,
+}
+
+impl Pods {
+    pub(super) fn of(client: Client) -> Pods {
+        Pods { api: Api::all_with(client, &ApiResource::erase::<Pod>(&())) }
+    }
+
+    /// The containers on each of these nodes, or why they are not known. One call a node.
+    pub(super) async fn look(
+        &self,
+        nodes: &BTreeSet<String>,
+    ) -> BTreeMap<String, Result<Containers, String>> {
+        stream::iter(nodes.clone())
+            .map(|node| async move {
+                let containers = self.of_node(&node).await;
+                (node, containers)
+            })
+            .buffer_unordered(AT_ONCE)
+            .collect()
+            .await
+    }
+
+    async fn of_node(&self, node: &str) -> Result<Containers, String> {
+        let selected = ListParams::default().fields(&format!("spec.nodeName={node}")).limit(MOST_PODS);
+        let pods =
+            answer(self.api.list(&selected)).await.map_err(|error| format!("listing its pods: {error}"))?;
+        Ok(pods.items.into_iter().flat_map(containers).collect())
+    }
+}
+
+/// The containers of a pod.
+fn containers(pod: PodObject) -> Vec<(String, Container)> {
+    let metadata = pod.metadata;
+    let pod_name =
+        format!("{}/{}", metadata.namespace.unwrap_or_default(), metadata.name.unwrap_or_default());
+    let is_of_static_pod = metadata.annotations.is_some_and(|annotations| annotations.contains_key(MIRROR));
+    let created = metadata.creation_timestamp.and_then(|created| parse_timestamp(&created.0.to_string()));
+    let status = pod.status.unwrap_or_default();
+    let statuses = status.container_statuses.into_iter().chain(status.init_container_statuses);
+    statuses
+        .map(|status| {
+            let waits_for = status.state.waiting.map(|waiting| waiting.reason).unwrap_or_default();
+            let container = Container {
+                restarts: status.restart_count,
+                is_looping: waits_for == "CrashLoopBackOff",
+                is_of_static_pod,
+                created,
+            };
+            (format!("{pod_name}/{}", status.name), container)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::Arc;
+
+    use kops_agent_tests::test_server::{TestServer, text};
+    use kube::Config;
+    use parking_lot::Mutex;
+    use serde_json::{Value, json};
+    use time::macros::datetime;
+
+    use super::*;
+
+    fn pod(name: &str, annotations: Value, status: Value) -> Value {
+        json!({
+            "metadata": {
+                "name": name, "namespace": "kube-system", "annotations": annotations,
+                "creationTimestamp": "2026-11-29T00:00:00Z",
+            },
+            "spec": {"nodeName": "a"}, "status": status,
+        })
+    }
+
+    #[test]
+    fn what_matters_of_a_pod_is_read() {
+        let status = json!({
+            "containerStatuses": [
+                {"name": "c", "restartCount": 7, "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}}},
+                {"name": "d", "restartCount": 1, "state": {"running": {"startedAt": "2026-11-29T00:00:00Z"}}},
+            ],
+            "initContainerStatuses": [{"name": "i", "restartCount": 0, "state": {"waiting": {"reason": "PodInitializing"}}}],
+        });
+        let read = |annotations: Value| -> BTreeMap<String, Container> {
+            let pod = pod("p", annotations, status.clone());
+            containers(serde_json::from_value(pod).unwrap()).into_iter().collect()
+        };
+        let containers = read(json!({}));
+        let created = Some(datetime!(2026-11-29 00:00 UTC));
+        let looping = Container { restarts: 7, is_looping: true, is_of_static_pod: false, created };
+        assert_eq!(containers["kube-system/p/c"], looping);
+        let running = Container { restarts: 1, is_looping: false, ..looping.clone() };
+        assert_eq!(containers["kube-system/p/d"], running);
+        assert_eq!(containers["kube-system/p/i"], Container { restarts: 0, ..running });
+        assert!(read(json!({MIRROR: "digest"})).values().all(|container| container.is_of_static_pod));
+        let pending = pod("p", json!({}), json!({"phase": "Pending"}));
+        assert!(super::containers(serde_json::from_value(pending).unwrap()).is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_look_is_one_bounded_call_a_node() {
+        kops_agent_net::tls::install_provider();
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let said = asked.clone();
+        let server = TestServer::start(move |request| {
+            said.lock().push(request.uri().to_string());
+            let more =
+                json!({"apiVersion": "v1", "kind": "PodList", "metadata": {"continue": "more"}, "items": []});
+            async move { Ok(text(200, &more.to_string())) }
+        })
+        .await;
+        let pods = Pods::of(Client::try_from(Config::new(server.url.parse().unwrap())).unwrap());
+        let looks = pods.look(&["a".to_owned(), "b".to_owned()].into()).await;
+        assert!(looks.values().all(Result::is_ok) && looks.len() == 2, "{looks:?}");
+        let mut asked = asked.lock().clone();
+        asked.sort();
+        let of = |node: &str| format!("/api/v1/pods?&fieldSelector=spec.nodeName%3D{node}&limit=500");
+        assert_eq!(asked, [of("a"), of("b")]);
+    }
+}
