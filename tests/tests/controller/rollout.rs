@@ -178,6 +178,14 @@ impl Fleet {
     }
 }
 
+/// A window that opens in three days.
+fn closed_window() -> String {
+    let days = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() / 86_400;
+    // 1970-01-01 was a Thursday.
+    let day = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"][usize::try_from(days + 3 + 3).unwrap() % 7];
+    format!("{day} 00:00-01:00 UTC")
+}
+
 fn ended(command: &mut Command) -> (Option<i32>, String) {
     let output = command.output().unwrap();
     let said = [output.stdout, output.stderr].map(|said| String::from_utf8(said).unwrap()).concat();
@@ -279,11 +287,7 @@ fn a_rollout_waits_for_its_window() {
     let (_, said) = fleet.rollout(&["status"]);
     assert!(said.contains("there is no rollout"), "{said}");
 
-    // 1970-01-01 was a Thursday.
-    let days = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() / 86_400;
-    let in_three_days =
-        ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"][usize::try_from(days + 3 + 3).unwrap() % 7];
-    let window = format!("{in_three_days} 00:00-01:00 UTC");
+    let window = closed_window();
     let (code, said) = fleet.rollout(&["start", "--window", &window]);
     assert!(code == Some(0) && said.contains("its window opens at"), "{said}");
     let (code, said) = fleet.rollout(&["status"]);
@@ -303,7 +307,9 @@ fn a_policy_has_nodes_follow_and_a_wrong_policy_is_refused() {
     let controller = fleet.cluster.controller();
     let page = fs::read_to_string(path_of("docs/rollout.md")).unwrap();
     let example = page.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
-    fleet.cluster.api.kubectl(&["apply", "-f", "-"], example).unwrap();
+    // The window of the page may be open now.
+    let example = example.replace("Mon-Fri 22:00-05:00 Europe/Berlin", &closed_window());
+    fleet.cluster.api.kubectl(&["apply", "-f", "-"], &example).unwrap();
     eventually("the example of the page is accepted", || {
         fleet.status()["policy"]["accepted"]["groups"]["gpu"]["maxUnavailable"] == "1"
     });

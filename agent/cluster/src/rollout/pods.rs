@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use time::{Duration, OffsetDateTime};
 
 use super::order::LONGEST_PROBLEM;
-use crate::digest::sha256_hex;
-use crate::{parse_timestamp, timestamp};
+use kops_agent_spec::digest::sha256_hex;
+use kops_agent_spec::{parse_timestamp, timestamp};
 
 /// The fewest restarts since the order that are a failure. The change itself restarts a container once or twice: with kubelet
 /// or containerd, and with its static pod.

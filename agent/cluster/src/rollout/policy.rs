@@ -14,7 +14,7 @@ use super::decide::{Decision, Member, Seen, decide_course};
 use super::status::{Phase, Status};
 use super::wanted::{DrainMode, MaxUnavailable, Rollout, State};
 use super::window::Window;
-use crate::timestamp;
+use kops_agent_spec::timestamp;
 
 /// The key with the operator's [`Policy`].
 pub const POLICY_KEY: &str = "policy";

@@ -6,11 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use kops_agent_cluster::pacing::NAMESPACE;
-use kops_agent_cluster::rollout::{CONFIG_MAP, Phase, Rollout, State, Status};
+use kops_agent_cluster::rollout::{CONFIG_MAP, POLICY_KEY, Policy, PolicyState, Rollout, State};
 use kops_agent_net::random;
-use kops_agent_plan::pacing::NAMESPACE;
-use kops_agent_plan::rollout::{CONFIG_MAP, POLICY_KEY, Policy, PolicyState, Rollout, State};
-use kops_agent_plan::timestamp;
 use kops_agent_process::exit::{self, WrongUsage};
 use kops_agent_process::output::{self, Output, one_line};
 use kops_agent_process::stop;

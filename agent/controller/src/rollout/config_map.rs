@@ -1,8 +1,8 @@
 //! The ConfigMap of a rollout: the operator's part and the controller's part.
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use kops_agent_plan::pacing::NAMESPACE;
-use kops_agent_plan::rollout::{
+use kops_agent_cluster::pacing::NAMESPACE;
+use kops_agent_cluster::rollout::{
     CONFIG_MAP, POLICY_KEY, POLICY_STATE_KEY, POLICY_STATUS_KEY, PolicyState, PolicyStatus, ROLLOUT_KEY,
     Rollout, STATUS_KEY, Status,
 };

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt as _};
-use kops_agent_plan::fleet::{CONDITION, Told};
-use kops_agent_plan::labels::{FIELD_MANAGER, INSTANCE_GROUP};
-use kops_agent_plan::rollout::{
+use kops_agent_cluster::fleet::{CONDITION, Told};
+use kops_agent_cluster::labels::{FIELD_MANAGER, INSTANCE_GROUP};
+use kops_agent_cluster::rollout::{
     Actions, Asked, Member, ORDER, OUTCOME, Outcome, Phase, Rank, Seen, Status, decide_all,
 };
 use kops_agent_store::Store;

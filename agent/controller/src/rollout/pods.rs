@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::stream::{self, StreamExt as _};
 use k8s_openapi::api::core::v1::Pod;
-use kops_agent_plan::pacing::drain::MIRROR;
-use kops_agent_plan::parse_timestamp;
-use kops_agent_plan::rollout::{Container, Containers};
+use kops_agent_cluster::pacing::drain::MIRROR;
+use kops_agent_cluster::rollout::{Container, Containers};
+use kops_agent_spec::parse_timestamp;
 use kube::Client;
 use kube::api::{Api, ListParams, Object};
 use kube::core::ApiResource;

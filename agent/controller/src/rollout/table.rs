@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use kops_agent_plan::fleet::short_hash;
-use kops_agent_plan::labels::INSTANCE_GROUP;
-use kops_agent_plan::rollout::{Phase, Policy, PolicyState, PolicyStatus, Rollout, State, Status};
+use kops_agent_cluster::fleet::short_hash;
+use kops_agent_cluster::labels::INSTANCE_GROUP;
+use kops_agent_cluster::rollout::{Phase, Policy, PolicyState, PolicyStatus, Rollout, State, Status};
 use kops_agent_process::output::{self, one_line};
 use serde::Serialize;
 

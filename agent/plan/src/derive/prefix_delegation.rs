@@ -119,10 +119,10 @@ mod tests {
         let of = |group: &str| told(&with("true"), &format!("role: Node, {group}")).concat();
         for (group, part) in [
             ("machineType: m7g.large", "Amazon recommends 110 for m7g.large; set spec.kubelet.maxPods: 110"),
-            ("machineType: 'm5.8xlarge,m5.16xlarge'", "number for m5.8xlarge, m5.16xlarge is 250"),
+            ("machineType: 'm5.8xlarge,m5.16xlarge'", "recommends 250 for m5.8xlarge, m5.16xlarge"),
             (
                 "machineType: m5.8xlarge, mixedInstancesPolicy: {instances: [m5.8xlarge, m7g.medium]}",
-                "number for m5.8xlarge, m7g.medium is 98",
+                "recommends 98 for m5.8xlarge, m7g.medium",
             ),
             ("machineType: m4.large", "at most 110 for instance types with up to 30 vCPUs, and 250"),
             ("machineType: 'm5.large,m4.large'", "and 250 for all others; set it"),

@@ -183,7 +183,7 @@ fn no_node_begins_outside_the_windows_and_nodes_at_work_finish() {
     let opens = "its window opens at 2026-11-27T21:00:00Z (Mon-Fri 22:00-05:00 Europe/Berlin)";
     assert_eq!(cluster.status.waits_for, format!("the group masters: {opens}"));
     assert_eq!(cluster.status.phase, Phase::Running);
-    cluster.now = datetime!(2026-11-28 04:40 +1);
+    cluster.now = datetime!(2026-11-28 04:55 +1);
     assert_eq!(cluster.step(), ["masters-00"]);
     cluster.act("masters-00", "");
     assert_eq!(cluster.step(), ["a-00"]);
