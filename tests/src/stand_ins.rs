@@ -74,6 +74,18 @@ impl Releases {
         Ok(files)
     }
 
+    /// Every download of these releases for one architecture, by URL path, with these bytes as the program `of`.
+    pub fn stand_ins_with(
+        &self,
+        arch: &str,
+        of: &str,
+        bytes: &[u8],
+    ) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
+        self.downloads(arch, Compression::fast(), |name, version| {
+            Ok(if name == of { bytes.to_vec() } else { script(name, version, arch) })
+        })
+    }
+
     /// Every download of these releases for one architecture, by URL path. `program` returns the bytes of a
     /// program by its name and version.
     ///

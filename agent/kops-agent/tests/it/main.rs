@@ -43,4 +43,5 @@ mod stores;
 mod superseded;
 mod support_bundle;
 mod timers;
+mod unfit_programs;
 mod upkeep;
