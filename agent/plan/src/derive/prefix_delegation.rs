@@ -15,24 +15,34 @@ const MAX_PODS_OF_FEW_CPUS: u32 = 110;
 const MAX_PODS_OF_MANY_CPUS: u32 = 250;
 /// The first size in `xlarge` with more than 30 vCPUs. A size of N has 4 N vCPUs (docs.aws.amazon.com/ec2/latest/instancetypes).
 const MANY_CPUS: u32 = 8;
-/// Families without a rule here: they are not on Nitro, so they have no prefixes, or the size does not give their vCPUs.
-const UNKNOWN: [&str; 28] = [
-    "c1", "c3", "c4", "cc2", "cr1", "d2", "f1", "g2", "g3", "g3s", "h1", "hi1", "hpc6a", "hpc7a", "hs1",
-    "i2", "i3", "m1", "m2", "m3", "m4", "p2", "p3", "r3", "r4", "t1", "t2", "x1",
+/// Families on the Xen hypervisor, for which the CNI assigns no prefixes (`HypervisorType` in pkg/vpc/vpc_ip_resource_limit.go of
+/// amazon-vpc-cni-k8s).
+const WITHOUT_PREFIXES: [&str; 27] = [
+    "c1", "c3", "c4", "cc2", "cr1", "d2", "f1", "g2", "g3", "g3s", "h1", "hi1", "hs1", "i2", "i3", "m1",
+    "m2", "m3", "m4", "p2", "p3", "r3", "r4", "t1", "t2", "x1", "x1e",
+];
+/// Sizes from `xlarge` on whose number does not follow from their names: with two interfaces of four addresses, or with fewer vCPUs.
+const SPECIAL: [(&str, u32); 3] = [
+    ("g4ad.xlarge", pods_of_prefixes(2, 4)),
+    ("g4ad.2xlarge", pods_of_prefixes(2, 4)),
+    ("hpc7a.12xlarge", MAX_PODS_OF_FEW_CPUS),
 ];
 
-/// Warns of a group that uses prefixes and does not set `maxPods`.
+/// Warns of a group that uses prefixes and does not set `maxPods`. If an instance type of the group has no prefixes, kOps' number is right
+/// for it, and no other number fits all machines of the group.
 pub(super) fn check(inputs: &Inputs<'_>, problems: &mut Problems) {
     let Some(cni) = &inputs.cluster.spec.networking.amazon_vpc else { return };
     let is_on = cni.env.iter().any(|variable| variable.name == SWITCH && variable.value == "true");
-    if is_on && kubelet::kubelet_config(inputs).max_pods.is_none() {
-        let advice = match recommended_for_group(&inputs.instance_group.spec) {
+    let group = &inputs.instance_group.spec;
+    let mut types = instance_types(group).into_iter().flatten();
+    if is_on && kubelet::kubelet_config(inputs).max_pods.is_none() && types.all(has_prefixes) {
+        let advice = match recommended_for_group(group) {
             Some((types, most)) => format!(
                 "Amazon recommends {most} for {types}; set spec.kubelet.maxPods: {most} in the instance group"
             ),
             None => format!(
-                "Amazon recommends at most {MAX_PODS_OF_FEW_CPUS} for instance types with up to 30 vCPUs, and \
-                 {MAX_PODS_OF_MANY_CPUS} for all others; set it in the instance group"
+                "Amazon recommends at most {MAX_PODS_OF_FEW_CPUS} for instance types with up to 30 vCPUs, and {MAX_PODS_OF_MANY_CPUS} for all others; set it \
+                 in the instance group"
             ),
         };
         problems.warn(
@@ -44,17 +54,26 @@ pub(super) fn check(inputs: &Inputs<'_>, problems: &mut Problems) {
     }
 }
 
-/// The instance types of a group, and the `maxPods` that Amazon recommends for the smallest of them. `None` if a type is unknown.
+/// The instance types of a group, and the `maxPods` that Amazon recommends for the smallest of them. `None` if one is unknown.
 fn recommended_for_group(group: &InstanceGroupSpec) -> Option<(String, u32)> {
     let types = instance_types(group)?;
     let numbers: Option<Vec<u32>> = types.iter().map(|name| recommended_for_type(name)).collect();
     Some((types.join(", "), numbers?.into_iter().min()?))
 }
 
-/// The `maxPods` that Amazon recommends for an instance type: the addresses of its prefixes, capped by its vCPUs. From size `large` on,
-/// only the cap counts.
+/// Whether the CNI assigns prefixes on this instance type. It does on a bare-metal type of any family.
+fn has_prefixes(name: &str) -> bool {
+    let (family, size) = name.split_once('.').unwrap_or((name, ""));
+    !WITHOUT_PREFIXES.contains(&family) || size.starts_with("metal")
+}
+
+/// The `maxPods` that Amazon recommends for an instance type with prefixes: the addresses of its prefixes, capped by its vCPUs. From size `large` on, only the
+/// cap counts, except for [`SPECIAL`].
 fn recommended_for_type(name: &str) -> Option<u32> {
-    let (family, size) = name.split_once('.').filter(|(family, _)| !UNKNOWN.contains(family))?;
+    if let Some((_, most)) = SPECIAL.iter().find(|(special, _)| *special == name) {
+        return Some(*most);
+    }
+    let (family, size) = name.split_once('.')?;
     let of_xlarge = |number: &str| {
         let number: u32 = if number.is_empty() { 1 } else { number.parse().ok()? };
         Some(if number < MANY_CPUS { MAX_PODS_OF_FEW_CPUS } else { MAX_PODS_OF_MANY_CPUS })
@@ -64,6 +83,9 @@ fn recommended_for_type(name: &str) -> Option<u32> {
         "nano" | "micro" if is_burstable => Some(pods_of_prefixes(2, 2)),
         "small" if family == "t3a" => Some(pods_of_prefixes(2, 4)),
         "small" | "medium" if is_burstable => Some(MAX_PODS_OF_FEW_CPUS),
+        // Generation 9 has 20 addresses on an interface.
+        "medium" if family.contains('9') => Some(MAX_PODS_OF_FEW_CPUS),
+        "medium" if family == "m8azn" => Some(pods_of_prefixes(3, 4)),
         "medium" => Some(pods_of_prefixes(2, 4)),
         "large" => Some(MAX_PODS_OF_FEW_CPUS),
         "metal" if family.starts_with("mac") => None,
@@ -77,8 +99,9 @@ fn recommended_for_type(name: &str) -> Option<u32> {
 }
 
 /// The pods that prefixes of 16 addresses allow: each interface has its own address, and two pods use the node's network.
-fn pods_of_prefixes(interfaces: u32, addresses: u32) -> u32 {
-    (interfaces * (addresses - 1) * 16 + 2).min(MAX_PODS_OF_FEW_CPUS)
+const fn pods_of_prefixes(interfaces: u32, addresses: u32) -> u32 {
+    let most = interfaces * (addresses - 1) * 16 + 2;
+    if most < MAX_PODS_OF_FEW_CPUS { most } else { MAX_PODS_OF_FEW_CPUS }
 }
 
 #[cfg(test)]
@@ -98,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_without_max_pods_gets_a_warning() {
+    fn a_group_that_sets_no_number_is_told() {
         for (cluster, group, is_told) in [
             (with("true"), "role: Node", true),
             (with("true"), "role: Master", true),
@@ -124,10 +147,14 @@ mod tests {
                 "machineType: m5.8xlarge, mixedInstancesPolicy: {instances: [m5.8xlarge, m7g.medium]}",
                 "recommends 98 for m5.8xlarge, m7g.medium",
             ),
-            ("machineType: m4.large", "at most 110 for instance types with up to 30 vCPUs, and 250"),
-            ("machineType: 'm5.large,m4.large'", "and 250 for all others; set it"),
+            ("machineType: mac2.metal", "at most 110 for instance types with up to 30 vCPUs, and 250"),
+            ("machineType: 'm5.large,mac2.metal'", "and 250 for all others; set it"),
+            ("machineType: i3.metal", "Amazon recommends 250 for i3.metal"),
         ] {
             assert!(of(group).contains(part), "{group}: {}", of(group));
+        }
+        for without_prefixes in ["m4.large", "x1e.xlarge", "m5.large,t2.large"] {
+            assert_eq!(of(&format!("machineType: '{without_prefixes}'")), "", "{without_prefixes}");
         }
     }
 
@@ -147,8 +174,13 @@ mod tests {
             ("a1.metal", Some(110)),
             ("u7i-6tb.112xlarge", Some(250)),
             ("mac2.metal", None),
-            ("t2.medium", None),
-            ("hpc7a.12xlarge", None),
+            ("m9g.medium", Some(110)),
+            ("m8azn.medium", Some(110)),
+            ("g4ad.2xlarge", Some(98)),
+            ("g4ad.4xlarge", Some(110)),
+            ("hpc7a.12xlarge", Some(110)),
+            ("hpc7a.24xlarge", Some(250)),
+            ("hpc6a.48xlarge", Some(250)),
             ("m5", None),
             ("m5.huge", None),
         ] {
