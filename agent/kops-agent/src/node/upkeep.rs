@@ -17,8 +17,8 @@ use super::{apply, machine};
 use crate::known::error_text;
 use crate::progress::Watch;
 
-/// The environment variable. With `false`, a machine whose boot script brought this program gets no timers and no name
-/// in `PATH`.
+/// The environment variable. With `false`, a machine whose boot script brought this program gets no timers, no name in
+/// `PATH` and no completions.
 pub const VARIABLE: &str = "KOPS_AGENT_TIMERS";
 
 /// The timers and the name for the machine below `root`, whose boot config is `conf`; `None` if it gets none.

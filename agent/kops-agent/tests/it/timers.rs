@@ -1,4 +1,4 @@
-//! A boot script's program, which no package installed, brings its timers and its name.
+//! A boot script's program, which no package installed, brings its timers, its name and its completions.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,6 +12,9 @@ use kops_agent_tests::example_store::{CONFIG_BASE, NODES};
 const DIFFERENT: i32 = 4;
 /// The timers' units, below the folder of units.
 const UNITS: [&str; 4] = ["verify.service", "verify.timer", "metrics.service", "metrics.timer"];
+
+/// Bash's completions.
+const COMPLETIONS: &str = "usr/local/share/bash-completion/completions/kops-agent";
 
 /// A node with the program of a boot script beside its boot config.
 struct BootScript {
@@ -76,15 +79,22 @@ fn a_boot_scripts_program_brings_its_timers_and_its_name() {
     let script = BootScript::new();
     let BootScript { node, program, conf } = &script;
     let converge = || script.decides("converge").with(0, &[]);
-    let is_there = || [&script.has_timers()[..], &[script.link().is_symlink()]].concat();
+    let others = || [script.link().is_symlink(), node.root().join(COMPLETIONS).exists()];
+    let is_there = || [&script.has_timers()[..], &others()].concat();
 
     converge();
-    assert_eq!(is_there(), [true; 5]);
+    assert_eq!(is_there(), [true; 6]);
     assert_eq!(fs::read_link(script.link()).unwrap(), *program);
     let verify = fs::read_to_string(script.unit("verify.service")).unwrap();
     let command = format!("\nExecStart={} verify --renew --conf {} ", program.display(), conf.display());
     assert!(verify.contains(&command), "{verify}");
     script.ran(["status"]).with(0, &[]);
+    let mut bash = Command::new("bash");
+    bash.args(["-euc", ". \"$1\"; complete -p kops-agent; declare -f _kops__agent", "bash"]);
+    let completed = Ended::of(bash.arg(node.root().join(COMPLETIONS)));
+    completed.with(0, &[]);
+    assert!(completed.stdout.contains("-F _kops__agent"), "{}", completed.stdout);
+    assert!(completed.stdout.contains("converge"), "{}", completed.stdout);
 
     // The advice has the path of this program.
     fs::write(node.root().join("etc/containerd/config.toml"), "").unwrap();
@@ -94,16 +104,16 @@ fn a_boot_scripts_program_brings_its_timers_and_its_name() {
     let environment = node.root().join("etc/environment");
     fs::write(&environment, "KOPS_AGENT_TIMERS=false\n").unwrap();
     converge();
-    assert_eq!(is_there(), [false; 5]);
+    assert_eq!(is_there(), [false; 6]);
 
     fs::write(&environment, "").unwrap();
     converge();
-    assert_eq!(is_there(), [true; 5]);
+    assert_eq!(is_there(), [true; 6]);
     let packaged = node.root().join("usr/bin/kops-agent");
     fs::create_dir_all(packaged.parent().unwrap()).unwrap();
     fs::write(packaged, "").unwrap();
     converge();
-    assert_eq!(is_there(), [false; 5], "a package brings them");
+    assert_eq!(is_there(), [false; 6], "a package brings them");
 }
 
 /// Without the timers, nothing would export the metrics of a machine that never becomes a node.

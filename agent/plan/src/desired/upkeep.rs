@@ -1,5 +1,5 @@
 //! Additions for a program that a boot script downloaded and no package installed: timers that verify the node and write its metrics,
-//! and a link in `PATH`.
+//! a link in `PATH`, and completions for bash.
 
 use crate::resolve::{NodeConfig, Project};
 use crate::resource::{DesiredState, File, Resource, Symlink, Unit};
@@ -20,6 +20,9 @@ const SERVICES: [[(&str, &str); 2]; 2] = [
         ("kops-agent-metrics.timer", include_str!("../../../../units/kops-agent-metrics.timer")),
     ],
 ];
+
+/// Where bash looks for completions of local programs.
+const COMPLETIONS: &str = "/usr/local/share/bash-completion/completions/kops-agent";
 
 /// The program and the boot config that the timers' services use.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +46,7 @@ impl Upkeep {
     }
 }
 
-/// Adds the timers and the link. If the user describes a resource of the same name, the user's resource stays.
+/// Adds the timers, the link and the completions. If the user describes a resource of the same name, the user's resource stays.
 pub(super) fn add(node: &NodeConfig, upkeep: &Upkeep, state: &mut DesiredState) {
     let mut add = |resource: Resource| {
         if state.get(&resource.id()).is_none() {
@@ -57,6 +60,12 @@ pub(super) fn add(node: &NodeConfig, upkeep: &Upkeep, state: &mut DesiredState) 
         _ => "/usr/local/bin",
     };
     add(Symlink { path: format!("{folder}/kops-agent"), target: upkeep.program.clone() }.into());
+    // On the others, `/usr` is read-only.
+    if folder == "/usr/local/bin" {
+        // The program prints them, so they are those of its current version.
+        let script = format!("eval \"$({} completions bash)\"\n", upkeep.program);
+        add(File::text(COMPLETIONS, script).into());
+    }
 }
 
 #[cfg(test)]
@@ -87,6 +96,7 @@ mod tests {
             [
                 "file /etc/systemd/system/kops-agent-metrics.service",
                 "file /etc/systemd/system/kops-agent-verify.service",
+                "file /usr/local/share/bash-completion/completions/kops-agent",
                 "symlink /usr/local/bin/kops-agent",
                 "unit kops-agent-metrics.timer",
                 "unit kops-agent-verify.timer",
