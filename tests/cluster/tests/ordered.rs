@@ -9,6 +9,8 @@ use crate::workload;
 
 /// The health timeout in seconds, long enough for a restart of the control plane.
 const HEALTH_TIMEOUT: &str = "60";
+/// After so many seconds the pods of a changed node are compared. The default of a minute would only make this test slower.
+const CHECK_PODS_AFTER: &str = "5";
 const KUBECONFIG: &str = "/var/lib/kubectl/kubeconfig";
 
 /// All machines take the setting. Their user-data stays, and pods of workers keep running.
@@ -17,7 +19,7 @@ pub fn kubelet_settings_roll_out(cluster: &Cluster) {
         || cluster.members.iter().map(|member| member.machine.read(BOOT_CONFIG)).collect::<Vec<_>>();
     let (pods, before) = (workload::pods_of_workers(cluster), boot_configs());
     change(cluster, "{spec: {kubelet: {maxPods: 43}, masterKubelet: {maxPods: 43}}}");
-    started(cluster, &["start", "--canary", "1"]);
+    started(cluster, &["start", "--canary", "1", "--check-pods-after", CHECK_PODS_AFTER]);
     until_phase(cluster, "done");
     for member in &cluster.members {
         cluster.until(&format!("kubelet of {} has it", member.id), "node", member.id, |node| {
@@ -37,7 +39,7 @@ pub fn kubelet_settings_roll_out(cluster: &Cluster) {
 pub fn a_bad_setting_stops_a_rollout(cluster: &Cluster) {
     // No earlier check rejects this setting, because only the machine knows that it has less memory.
     change(cluster, "{spec: {kubelet: {maxPods: 44}, masterKubelet: {kubeReserved: {memory: 100000Gi}}}}");
-    started(cluster, &["start", "--health-timeout", HEALTH_TIMEOUT]);
+    started(cluster, &["start", "--health-timeout", HEALTH_TIMEOUT, "--check-pods-after", CHECK_PODS_AFTER]);
     until_phase(cluster, "stopped");
     let status = status(cluster);
     let failed: u64 = groups(&status).map(|group| group["failed"].as_u64().unwrap()).sum();
