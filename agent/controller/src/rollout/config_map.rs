@@ -9,6 +9,7 @@ use kops_agent_cluster::rollout::{
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::core::ObjectMeta;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::api_error::{ApiError, answer};
@@ -52,16 +53,17 @@ impl Stored {
     /// # Errors
     /// Someone else changed the ConfigMap meanwhile (409), or the API server rejects it.
     pub(super) async fn start(&self, rollout: &Rollout, before: Option<&Read>) -> Result<(), ApiError> {
-        let map = ConfigMap {
-            metadata: ObjectMeta { name: Some(CONFIG_MAP.to_owned()), ..ObjectMeta::default() },
-            data: Some([(ROLLOUT_KEY.to_owned(), text(rollout))].into()),
-            ..ConfigMap::default()
+        let Some(before) = before else {
+            let map = ConfigMap {
+                metadata: ObjectMeta { name: Some(CONFIG_MAP.to_owned()), ..ObjectMeta::default() },
+                data: Some([(ROLLOUT_KEY.to_owned(), text(rollout))].into()),
+                ..ConfigMap::default()
+            };
+            let parameters =
+                PostParams { field_manager: Some(FIELD_MANAGER.into()), ..PostParams::default() };
+            return answer(self.api.create(&parameters, &map)).await.map(drop);
         };
-        let parameters = PostParams { field_manager: Some(FIELD_MANAGER.into()), ..PostParams::default() };
-        match before {
-            None => answer(self.api.create(&parameters, &map)).await.map(drop),
-            Some(before) => self.patch(json!({ROLLOUT_KEY: text(rollout), STATUS_KEY: null}), before).await,
-        }
+        self.patch(json!({ROLLOUT_KEY: text(rollout), STATUS_KEY: null}), before).await
     }
 
     /// Changes the operator's part.
@@ -107,28 +109,26 @@ impl Stored {
 
 impl Read {
     fn of(map: &ConfigMap) -> Read {
-        let of_key = |key: &str| map.data.as_ref().and_then(|data| data.get(key));
-        let rollout = of_key(ROLLOUT_KEY).map(|text| serde_json::from_str(text)).transpose();
-        let wrong = |error: serde_json::Error| {
-            format!("the ConfigMap {NAMESPACE}/{CONFIG_MAP} has a wrong rollout: {error}")
-        };
-        let policy_state = of_key(POLICY_STATE_KEY).map(|text| serde_json::from_str(text)).transpose();
-        let wrong_state = |error: serde_json::Error| {
-            format!(
-                "the ConfigMap {NAMESPACE}/{CONFIG_MAP} has a wrong {POLICY_STATE_KEY}: {error}; remove that key"
-            )
-        };
-        let status = of_key(STATUS_KEY).and_then(|text| serde_json::from_str(text).ok());
-        let policy_status = of_key(POLICY_STATUS_KEY).and_then(|text| serde_json::from_str(text).ok());
+        let policy_state = parsed(map, POLICY_STATE_KEY).map(Option::unwrap_or_default);
         Read {
-            rollout: rollout.map_err(wrong),
-            status: status.unwrap_or_default(),
-            policy: of_key(POLICY_KEY).cloned().unwrap_or_default(),
-            policy_state: policy_state.map(Option::unwrap_or_default).map_err(wrong_state),
-            policy_status: policy_status.unwrap_or_default(),
+            rollout: parsed(map, ROLLOUT_KEY),
+            status: parsed(map, STATUS_KEY).ok().flatten().unwrap_or_default(),
+            policy: value(map, POLICY_KEY).cloned().unwrap_or_default(),
+            policy_state: policy_state.map_err(|problem| format!("{problem}; remove that key")),
+            policy_status: parsed(map, POLICY_STATUS_KEY).ok().flatten().unwrap_or_default(),
             version: map.metadata.resource_version.clone(),
         }
     }
+}
+
+fn value<'a>(map: &'a ConfigMap, key: &str) -> Option<&'a String> {
+    map.data.as_ref()?.get(key)
+}
+
+/// Parses the JSON of a key; `None` if the ConfigMap does not have the key.
+fn parsed<T: DeserializeOwned>(map: &ConfigMap, key: &str) -> Result<Option<T>, String> {
+    let parsed = value(map, key).map(|text| serde_json::from_str(text)).transpose();
+    parsed.map_err(|error| format!("the ConfigMap {NAMESPACE}/{CONFIG_MAP} has a wrong {key}: {error}"))
 }
 
 fn text(part: &impl serde::Serialize) -> String {
