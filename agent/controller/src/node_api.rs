@@ -9,7 +9,7 @@ use k8s_openapi::jiff::Timestamp;
 use kops_agent_cluster::fleet::CONDITION;
 use kops_agent_cluster::labels::{FIELD_MANAGER, ObservedNode, managed_labels};
 use kops_agent_cluster::pod_ranges::NodePatch;
-use kube::api::{Api, Patch, PatchParams, ValidationDirective};
+use kube::api::{Api, ListParams, Patch, PatchParams, ValidationDirective};
 use kube::core::{ApiResource, Object, Request};
 use kube::{Client, Error};
 use serde::de::{SeqAccess, Visitor};
@@ -104,6 +104,11 @@ impl Registration {
             _ => false,
         }
     }
+}
+
+/// Selects the pods on a Node.
+pub(crate) fn pods_on(node: &str) -> ListParams {
+    ListParams::default().fields(&format!("spec.nodeName={node}"))
 }
 
 /// Keeps only conditions that are used. A page of a list has thousands of others, and each is freed before the next is read.

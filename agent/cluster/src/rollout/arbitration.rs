@@ -1,4 +1,4 @@
-//! Which of the two comes first: an operator's rollout, or the policy.
+//! Whether an operator's rollout or the policy gives the orders now.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,15 +21,15 @@ pub struct Asked {
     pub policy_state: PolicyState,
 }
 
-/// What to do now for both.
+/// What to do now for the operator's rollout and for the policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Actions {
     /// The orders to write, by node. Both statuses must be written before them.
     pub orders: BTreeMap<String, Order>,
     /// The nodes whose orders are taken back.
     pub withdrawn: Vec<String>,
-    /// The nodes whose pods the decision needs. Nothing is to be written before it is made again with them.
-    pub to_look_at: BTreeSet<String>,
+    /// The nodes whose pods must be listed first. Until the decision is made again with these lists, nothing may be written.
+    pub pods_to_list: BTreeSet<String>,
     /// The status of the operator's rollout; `None` if it stays as it is.
     pub status: Option<Status>,
     pub policy: PolicyStatus,
@@ -49,7 +49,7 @@ impl Asked {
 }
 
 impl Actions {
-    /// The status of the one that is active.
+    /// The status of the operator's rollout, or of the policy if no such rollout is open.
     pub fn active(&self) -> &Status {
         self.status.as_ref().unwrap_or(&self.policy.status)
     }
@@ -81,7 +81,7 @@ pub fn decide_all(asked: &Asked, members: &[Member], seen: &Seen, now: OffsetDat
     Actions {
         orders: decision.orders,
         withdrawn: decision.withdrawn,
-        to_look_at: decision.to_look_at,
+        pods_to_list: decision.pods_to_list,
         status,
         policy,
     }

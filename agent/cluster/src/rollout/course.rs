@@ -1,4 +1,4 @@
-//! What decisions go by: an operator's rollout, or the standing policy.
+//! The settings of a decision: an operator's rollout, or the standing policy.
 
 use std::collections::BTreeMap;
 
@@ -30,8 +30,8 @@ pub(super) struct Course {
     pub(super) attempt: u32,
     /// Why no node may begin; `None` if one may.
     pub(super) hold: Option<String>,
-    /// Whether it is the policy's. Then a changed spec ends a failure, because no operator watches.
-    pub(super) is_standing: bool,
+    /// Whether the policy decides. Then a changed spec ends a failure, because no operator watches.
+    pub(super) is_of_policy: bool,
     /// The settings of all groups that `groups` does not name; `None` if they are no part of it.
     pub(super) others: Option<Settings>,
     pub(super) groups: BTreeMap<String, Option<Settings>>,
@@ -81,7 +81,7 @@ impl From<&Rollout> for Course {
                 State::Paused => Some("the rollout is paused".to_owned()),
                 State::Aborted => Some("the rollout was aborted".to_owned()),
             },
-            is_standing: false,
+            is_of_policy: false,
             others: groups.is_empty().then_some(settings),
             groups,
         }

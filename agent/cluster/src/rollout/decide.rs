@@ -10,7 +10,7 @@ use time::OffsetDateTime;
 use super::course::Course;
 use super::order::{Order, Outcome};
 use super::pods::{Containers, PodCheck};
-use super::progress::{Known, Progress, progress};
+use super::progress::{Progress, Recorded, progress};
 use super::status::{GroupStatus, Phase, Status, Unlabelled};
 use super::turns::{Begun, Group, next};
 use super::wanted::{Rollout, State};
@@ -49,18 +49,18 @@ pub struct Decision {
     pub orders: BTreeMap<String, Order>,
     /// The nodes whose orders are taken back.
     pub withdrawn: Vec<String>,
-    /// The nodes whose pods the decision needs. Nothing is to be written before it is made again with them.
-    pub to_look_at: BTreeSet<String>,
+    /// The nodes whose pods must be listed first. Until the decision is made again with these lists, nothing may be written.
+    pub pods_to_list: BTreeSet<String>,
     pub status: Status,
 }
 
-/// What was read for a decision, besides the Nodes.
+/// The inputs of a decision besides the Nodes.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     /// The hash of each group's current configuration, or the reason why it is not known.
     pub current: BTreeMap<String, Result<String, String>>,
-    /// The containers of the nodes of [`Decision::to_look_at`], or the reason why they are not known.
-    pub looks: BTreeMap<String, Result<Containers, String>>,
+    /// The containers of the nodes of [`Decision::pods_to_list`], or the reason why they are not known.
+    pub listed: BTreeMap<String, Result<Containers, String>>,
 }
 
 /// Decides what to do now. `before` is the last written status of this rollout.
@@ -81,17 +81,17 @@ pub(super) fn decide_course(
     before: &Status,
     now: OffsetDateTime,
 ) -> Decision {
-    let Seen { current, looks } = seen;
+    let Seen { current, listed } = seen;
     let of_other = Status::default();
     let before = if before.rollout == course.id { before } else { &of_other };
-    let known = Known { ordered: &before.ordered, failed: &before.failed, pods: &before.pods, looks };
+    let recorded = Recorded { ordered: &before.ordered, failed: &before.failed, pods: &before.pods, listed };
     let mut pods: BTreeMap<String, PodCheck> = BTreeMap::new();
     let mut groups: BTreeMap<&str, Group<'_>> = BTreeMap::new();
     let (labelled, unlabelled): (Vec<&Member>, Vec<&Member>) =
         members.iter().partition(|member| !member.group.is_empty());
     for member in labelled {
         let hash = current.get(&member.group).and_then(|hash| hash.as_deref().ok());
-        let (progress, check) = progress(course, member, hash, &known, now);
+        let (progress, check) = progress(course, member, hash, &recorded, now);
         pods.extend(check.map(|check| (member.node.clone(), check)));
         let group = groups.entry(&member.group).or_insert_with(|| {
             let settings = course.settings(&member.group);
@@ -120,10 +120,10 @@ pub(super) fn decide_course(
             at: timestamp(now),
         };
         if settings.check_pods_after > 0 {
-            if let Some(look) = looks.get(&member.node) {
-                pods.insert(member.node.clone(), PodCheck::before_order(look));
+            if let Some(containers) = listed.get(&member.node) {
+                pods.insert(member.node.clone(), PodCheck::before_order(containers));
             } else {
-                decision.to_look_at.insert(member.node.clone());
+                decision.pods_to_list.insert(member.node.clone());
             }
         }
         decision.orders.insert(member.node.clone(), order);
@@ -146,8 +146,8 @@ pub(super) fn decide_course(
         }
         let after = group.settings.map_or(Rollout::check_pods_after(), |settings| settings.check_pods_after);
         let is_due = pods.get(&member.node).is_some_and(|check| check.is_due(after, now));
-        if matches!(progress, Progress::Updating(_)) && is_due && !looks.contains_key(&member.node) {
-            decision.to_look_at.insert(member.node.clone());
+        if matches!(progress, Progress::Updating(_)) && is_due && !listed.contains_key(&member.node) {
+            decision.pods_to_list.insert(member.node.clone());
         }
         status.ordered.insert(member.node.clone(), order.clone());
         if matches!(progress, Progress::Failed(..)) {

@@ -44,22 +44,22 @@ pub struct PodCheck {
     /// Why the pods are not compared; empty if they are.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub not_compared: String,
-    /// Since when the node has been Ready with the configuration, or since its pods crashed in the last look, in RFC 3339; empty
+    /// Since when the node has been Ready with the configuration, or since its pods crashed in the last list, in RFC 3339; empty
     /// if it is not Ready.
     #[serde(skip_serializing_if = "String::is_empty")]
     since: String,
-    /// Whether a container crashed more than before in the last look. A controller manager may still wait for its API server.
+    /// Whether a container crashed more than before in the last list. A controller manager may still wait for its API server.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     is_suspect: bool,
-    /// Which container crashes more than before, in two looks; empty for none.
+    /// Which container crashes more than before in two lists in a row; empty for none.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(super) problem: String,
 }
 
 impl PodCheck {
-    /// `look` has the containers of a node that gets an order now.
-    pub(super) fn before_order(look: &Result<Containers, String>) -> PodCheck {
-        let containers = match look {
+    /// The check of a node that gets an order now, from its containers.
+    pub(super) fn before_order(listed: &Result<Containers, String>) -> PodCheck {
+        let containers = match listed {
             Ok(containers) => containers,
             Err(problem) => {
                 let not_compared = one_line(problem, LONGEST_PROBLEM);
@@ -83,9 +83,9 @@ impl PodCheck {
         PodCheck { since, ..self.clone() }
     }
 
-    /// The check after a look at a node that is due: `None` if no container crashes more than before. `ordered` is the time of the
+    /// The check after the pods of a node that is due were listed: `None` if no container crashes more than before. `ordered` is the time of the
     /// node's order.
-    pub(super) fn after_look(
+    pub(super) fn after_listing(
         &self,
         ordered: Option<OffsetDateTime>,
         containers: &Containers,
@@ -204,20 +204,20 @@ mod tests {
     }
 
     #[test]
-    fn a_container_fails_its_node_only_if_it_crashes_in_two_looks() {
+    fn a_container_fails_its_node_only_if_it_crashes_in_two_lists() {
         let now = ORDERED + Duration::minutes(5);
         let check = PodCheck::before_order(&Ok(one(container(0, false))));
-        assert_eq!(check.after_look(Some(ORDERED), &one(container(2, false)), now), None);
-        let looks = |first: Container, second: Container| {
-            let suspect = check.after_look(Some(ORDERED), &one(first), now).unwrap_or_default();
+        assert_eq!(check.after_listing(Some(ORDERED), &one(container(2, false)), now), None);
+        let lists = |first: Container, second: Container| {
+            let suspect = check.after_listing(Some(ORDERED), &one(first), now).unwrap_or_default();
             assert!(suspect.is_suspect && suspect.problem.is_empty());
             assert!(!suspect.is_due(60, now) && suspect.is_due(60, now + Duration::minutes(1)));
-            suspect.after_look(Some(ORDERED), &one(second), now).map(|check| check.problem)
+            suspect.after_listing(Some(ORDERED), &one(second), now).map(|check| check.problem)
         };
-        assert_eq!(looks(container(4, true), container(5, false)), None, "it runs");
-        assert_eq!(looks(container(4, false), container(4, false)), None, "it has recovered");
-        assert!(looks(container(4, true), container(5, true)).is_some());
-        assert!(looks(container(4, false), container(7, false)).is_some());
+        assert_eq!(lists(container(4, true), container(5, false)), None, "it runs");
+        assert_eq!(lists(container(4, false), container(4, false)), None, "it has recovered");
+        assert!(lists(container(4, true), container(5, true)).is_some());
+        assert!(lists(container(4, false), container(7, false)).is_some());
     }
 
     #[test]
@@ -249,7 +249,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_node_on_which_nothing_has_changed_never_fails(containers in containers()) {
-            // A static pod that came after the look is not part of it.
+            // A static pod that came after the first list is not part of it.
             prop_assert_eq!(problem(containers.clone(), containers), None);
         }
 

@@ -187,7 +187,7 @@ impl Policy {
             id,
             state: if hold.is_some() { State::Paused } else { State::Running },
             hold,
-            is_standing: true,
+            is_of_policy: true,
             others: self.settings(""),
             groups: self.groups.keys().map(|group| (group.clone(), self.settings(group))).collect(),
         }
@@ -205,12 +205,12 @@ impl PolicyStatus {
         PolicyStatus { accepted, refused, ..self.clone() }
     }
 
-    /// Whether a group is part of the automatic rollout, or a node of it is at work.
+    /// Whether the policy decides about a node: its group follows automatically, or the node has an order of the policy.
     pub fn has_part(&self, group: &str, node: &str) -> bool {
         self.accepted.follow(group) == Follow::Automatic || self.status.ordered.contains_key(node)
     }
 
-    /// Whether there is something to decide.
+    /// Whether a group may follow automatically, or a node is still at work.
     pub fn is_active(&self) -> bool {
         self.accepted.is_automatic() || self.status.is_at_work()
     }

@@ -19,12 +19,12 @@ pub(super) enum Progress {
     Failed(Order, String),
 }
 
-/// What is known of the nodes with orders: the last written status, and the pods that were listed since.
-pub(super) struct Known<'a> {
+/// The last written status of the nodes with orders, and the pods that were listed since.
+pub(super) struct Recorded<'a> {
     pub(super) ordered: &'a BTreeMap<String, Order>,
     pub(super) failed: &'a BTreeSet<String>,
     pub(super) pods: &'a BTreeMap<String, PodCheck>,
-    pub(super) looks: &'a BTreeMap<String, Result<Containers, String>>,
+    pub(super) listed: &'a BTreeMap<String, Result<Containers, String>>,
 }
 
 /// How far a member is on its way to the configuration with this hash, and the check of its pods if it has an order.
@@ -32,16 +32,16 @@ pub(super) fn progress(
     course: &Course,
     member: &Member,
     hash: Option<&str>,
-    known: &Known<'_>,
+    recorded: &Recorded<'_>,
     now: OffsetDateTime,
 ) -> (Progress, Option<PodCheck>) {
     // While the current configuration is unknown, an order counts as before.
-    let ordered = known.ordered.get(&member.node);
+    let ordered = recorded.ordered.get(&member.node);
     let hash = hash.or(ordered.map(|order| order.hash.as_str()));
     let is_current = hash.is_some() && member.runs.as_deref() == hash;
     let at_rest = if is_current { Progress::Current } else { Progress::Waiting };
     let (Some(hash), Some(order)) = (hash, ordered) else { return (at_rest, None) };
-    let pods = known.pods.get(&member.node);
+    let pods = recorded.pods.get(&member.node);
     // The pods are checked from then on that the node is Ready with the configuration.
     let unsettled = || pods.map(PodCheck::unsettled);
     let failed = |problem: String| (Progress::Failed(order.clone(), problem), unsettled());
@@ -52,7 +52,7 @@ pub(super) fn progress(
     let is_late = order.time().is_none_or(|at| now - at > timeout);
     let is_done = is_current && member.is_ready;
     // A failure counts until the operator resumes. In an operator's rollout it also counts if the spec has changed since.
-    if order.attempt == course.attempt && (order.hash == hash || !course.is_standing) {
+    if order.attempt == course.attempt && (order.hash == hash || !course.is_of_policy) {
         let crashes = pods.map(|check| check.problem.as_str()).filter(|problem| !problem.is_empty());
         let problem = match outcome {
             _ if crashes.is_some() => crashes.map(str::to_owned),
@@ -60,7 +60,7 @@ pub(super) fn progress(
             None if is_late && !is_done => Some(format!(
                 "no result {timeout} after its order; is kops-agent-follow.service active on it?"
             )),
-            None if known.failed.contains(&member.node) && !is_done => {
+            None if recorded.failed.contains(&member.node) && !is_done => {
                 Some("it has failed, and has not tried again".to_owned())
             }
             _ => None,
@@ -79,7 +79,7 @@ pub(super) fn progress(
     match (is_done, is_late) {
         (true, _) => {
             let after = settings.map_or(Rollout::check_pods_after(), |settings| settings.check_pods_after);
-            settled(order, pods, known.looks.get(&member.node), after, is_late, now)
+            settled(order, pods, recorded.listed.get(&member.node), after, is_late, now)
         }
         (false, false) => (Progress::Updating(order.clone()), unsettled()),
         (false, true) => failed(format!(
@@ -92,7 +92,7 @@ pub(super) fn progress(
 fn settled(
     order: &Order,
     pods: Option<&PodCheck>,
-    look: Option<&Result<Containers, String>>,
+    listed: Option<&Result<Containers, String>>,
     after: u32,
     is_late: bool,
     now: OffsetDateTime,
@@ -102,8 +102,8 @@ fn settled(
     };
     let settling = pods.settling(now);
     let is_due = settling.is_due(after, now);
-    match look {
-        Some(Ok(containers)) if is_due => match settling.after_look(order.time(), containers, now) {
+    match listed {
+        Some(Ok(containers)) if is_due => match settling.after_listing(order.time(), containers, now) {
             None => (Progress::Current, None),
             Some(check) if check.problem.is_empty() => (Progress::Updating(order.clone()), Some(check)),
             Some(check) => (Progress::Failed(order.clone(), check.problem.clone()), Some(check)),

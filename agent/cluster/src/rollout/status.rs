@@ -30,7 +30,7 @@ pub struct Status {
     /// annotations of its own Node.
     #[serde(default)]
     pub ordered: BTreeMap<String, Order>,
-    /// The nodes of these that have failed. Another rollout replaces a node's outcome.
+    /// The nodes with an order that have failed. A node's own outcome does not last: another rollout replaces it.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub failed: BTreeSet<String>,
     /// The pods of the nodes with an order, before the order.

@@ -55,7 +55,7 @@ pub(super) struct Cluster {
     /// The pods of each node.
     pub(super) containers: BTreeMap<String, Result<Containers, String>>,
     /// How often the pods of a node were listed.
-    pub(super) looked: BTreeMap<String, usize>,
+    pub(super) listings: BTreeMap<String, usize>,
     pub(super) status: Status,
     pub(super) now: OffsetDateTime,
     pub(super) policy: PolicyStatus,
@@ -72,7 +72,7 @@ impl Cluster {
             members: members.collect(),
             seen: Seen { current: current.collect(), ..Seen::default() },
             containers: BTreeMap::new(),
-            looked: BTreeMap::new(),
+            listings: BTreeMap::new(),
             status: Status::default(),
             now: BEGIN,
             policy: PolicyStatus::default(),
@@ -85,11 +85,11 @@ impl Cluster {
         let decide = |seen: &Seen| decide(&self.rollout, &self.members, seen, &self.status, self.now);
         let mut decision = decide(&self.seen);
         let mut seen = self.seen.clone();
-        while !decision.to_look_at.is_empty() {
-            for node in &decision.to_look_at {
-                *self.looked.entry(node.clone()).or_default() += 1;
+        while !decision.pods_to_list.is_empty() {
+            for node in &decision.pods_to_list {
+                *self.listings.entry(node.clone()).or_default() += 1;
                 let containers = self.containers.get(node).cloned().unwrap_or_else(|| Ok(Containers::new()));
-                seen.looks.insert(node.clone(), containers);
+                seen.listed.insert(node.clone(), containers);
             }
             decision = decide(&seen);
         }
@@ -98,12 +98,12 @@ impl Cluster {
         decision.orders.into_keys().collect()
     }
 
-    /// As `step`, by the policy.
+    /// Like `step`, but the policy decides.
     pub(super) fn step_by_policy(&mut self) -> Vec<String> {
         self.step_after(None)
     }
 
-    /// As `step_by_policy`, with an operator's rollout that comes first.
+    /// Like `step_by_policy`, while an operator's rollout with this ID is open.
     pub(super) fn step_after(&mut self, first: Option<&str>) -> Vec<String> {
         let (decision, policy) =
             decide_by_policy(&self.policy, &self.policy_state, first, &self.members, &self.seen, self.now);

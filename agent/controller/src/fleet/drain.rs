@@ -8,14 +8,13 @@ use kops_agent_cluster::pacing::Versions;
 use kops_agent_cluster::pacing::drain::{Cordon, Leaving, leaving};
 use kops_agent_process::output::error_text;
 use kube::Client;
-use kube::api::ListParams;
 use serde_json::Value;
 
 use super::nodes;
 use super::telling::{FIELD_MANAGER, Untold, now, own_name};
 use crate::api_error::{ApiError, answer};
 use crate::kubernetes;
-use crate::node_api::Nodes;
+use crate::node_api::{Nodes, pods_on};
 use crate::node_watch::{LIST_TIMEOUT, NodeWatch};
 
 /// The most attempts to patch a Node that others change at the same time.
@@ -84,8 +83,7 @@ impl OwnNode {
     /// # Errors
     /// The API server does not list the pods, or does not answer.
     pub async fn evict(&self) -> Result<Vec<Remaining>, ApiError> {
-        let on_this_node = ListParams::default().fields(&format!("spec.nodeName={}", self.name));
-        let list = kube::core::Request::new("/api/v1/pods").list(&on_this_node);
+        let list = kube::core::Request::new("/api/v1/pods").list(&pods_on(&self.name));
         let list = list.map_err(|error| ApiError::Unanswered(error.to_string()))?;
         let pods = leaving(answer(self.client.request(list)).await?).map_err(ApiError::Unanswered)?;
         let mut remaining = Vec::new();

@@ -22,9 +22,9 @@ use super::table::{Shown, ShownPolicy, table};
 use crate::fleet::{self, table::SHOWN_OF_PROBLEM};
 use crate::kubernetes::{self, KubeconfigArgs};
 
-/// How long `start` waits for a controller to begin the rollout. A controller looks every five seconds.
+/// How long `start` waits for a controller to begin the rollout. A controller reads the ConfigMap every five seconds.
 const TAKEN_UP_WITHIN: Duration = Duration::from_secs(20);
-/// The pause between two looks at the ConfigMap.
+/// The pause between two reads of the ConfigMap.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Runs one of the commands.

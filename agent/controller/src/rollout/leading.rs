@@ -9,6 +9,7 @@ use std::time::Duration;
 use futures_util::stream::{self, StreamExt as _};
 use kops_agent_cluster::fleet::{CONDITION, Told};
 use kops_agent_cluster::labels::{FIELD_MANAGER, INSTANCE_GROUP};
+use kops_agent_cluster::pacing::CONTROL_PLANE_LABEL;
 use kops_agent_cluster::rollout::{
     Actions, Asked, Member, ORDER, OUTCOME, Outcome, Phase, Rank, Seen, Status, decide_all,
 };
@@ -28,7 +29,7 @@ use crate::metrics::RolloutMetrics;
 use crate::node_api::{NodeObject, Nodes, READY};
 use crate::node_watch::{LIST_TIMEOUT, NodeWatch, Watched};
 
-/// The pause between two looks at the ConfigMap while there is no rollout.
+/// The pause between two reads of the ConfigMap while there is no rollout.
 const IDLE: Duration = Duration::from_secs(5);
 /// The shortest time between two decisions. Many Nodes change at once.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -40,8 +41,7 @@ const HASHES_TTL: Duration = Duration::from_secs(10);
 const HASHES_TTL_AT_REST: Duration = Duration::from_secs(60);
 /// How many orders are written at a time.
 const AT_ONCE: usize = 16;
-/// The labels of nodes with an API server.
-const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
+/// The label of nodes of the role APIServer.
 const API_SERVER: &str = "node-role.kubernetes.io/api-server";
 
 pub(crate) struct Rollouts {
@@ -54,7 +54,7 @@ pub(crate) struct Rollouts {
     leadership: Leadership,
 }
 
-/// Why a look at the ConfigMap ended.
+/// Why [`Rollouts::lead`] ended.
 enum Ended {
     /// There is nothing to do.
     Idle,
@@ -160,9 +160,9 @@ impl Rollouts {
         let mut seen = Seen { current, ..Seen::default() };
         let now = OffsetDateTime::now_utc();
         let mut actions = decide_all(&asked, &members, &seen, now);
-        // A look may end the check of one node, and so begin another node.
-        while !actions.to_look_at.is_empty() {
-            seen.looks.extend(self.pods.look(&actions.to_look_at).await);
+        // A list of pods may end the check of one node, and so begin another node.
+        while !actions.pods_to_list.is_empty() {
+            seen.listed.extend(self.pods.list(&actions.pods_to_list).await);
             actions = decide_all(&asked, &members, &seen, now);
         }
         self.publish(&actions, &read).await?;
@@ -177,7 +177,7 @@ impl Rollouts {
         }
     }
 
-    /// Writes the status of both, and tells what has changed.
+    /// Writes the status of the operator's rollout and of the policy, and logs what has changed.
     async fn publish(&self, actions: &Actions, read: &Read) -> Result<(), Ended> {
         // Another process may lead by now.
         if self.leadership.remaining().is_none() {
@@ -255,7 +255,7 @@ fn member(node: NodeObject) -> Member {
     let labels = node.metadata.labels.unwrap_or_default();
     let annotations = node.metadata.annotations.unwrap_or_default();
     let rank = match () {
-        () if labels.contains_key(CONTROL_PLANE) => Rank::ControlPlane,
+        () if labels.contains_key(CONTROL_PLANE_LABEL) => Rank::ControlPlane,
         () if labels.contains_key(API_SERVER) => Rank::ApiServer,
         () => Rank::Worker,
     };
@@ -318,7 +318,7 @@ mod tests {
     fn what_a_decision_depends_on_is_read_of_a_node() {
         let node = json!({
             "metadata": {
-                "name": "i-1", "labels": {INSTANCE_GROUP: "masters", CONTROL_PLANE: ""},
+                "name": "i-1", "labels": {INSTANCE_GROUP: "masters", CONTROL_PLANE_LABEL: ""},
                 "annotations": {ORDER: "{}", OUTCOME: r#"{"rollout": "r", "attempt": 1, "hash": "b="}"#},
             },
             "spec": {},

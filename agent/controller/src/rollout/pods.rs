@@ -6,17 +6,18 @@ use futures_util::stream::{self, StreamExt as _};
 use k8s_openapi::api::core::v1::Pod;
 use kops_agent_cluster::pacing::drain::MIRROR;
 use kops_agent_cluster::rollout::{Container, Containers};
-use kops_agent_spec::parse_timestamp;
 use kube::Client;
-use kube::api::{Api, ListParams, Object};
+use kube::api::{Api, Object};
 use kube::core::ApiResource;
 use serde::Deserialize;
+use time::OffsetDateTime;
 
 use crate::api_error::answer;
+use crate::node_api::pods_on;
 
-/// How many Nodes are looked at at a time.
+/// How many lists are requested at a time.
 const AT_ONCE: usize = 16;
-/// The most pods of a node that are compared. It is one page of a list, so a look is one call.
+/// The most pods of a node that are compared. It is one page of a list, so a node takes one call.
 const MOST_PODS: u32 = 500;
 
 /// A pod with the few fields that are used here.
@@ -63,7 +64,7 @@ impl Pods {
     }
 
     /// The containers on each of these nodes, or why they are not known. One call a node.
-    pub(super) async fn look(
+    pub(super) async fn list(
         &self,
         nodes: &BTreeSet<String>,
     ) -> BTreeMap<String, Result<Containers, String>> {
@@ -78,7 +79,7 @@ impl Pods {
     }
 
     async fn of_node(&self, node: &str) -> Result<Containers, String> {
-        let selected = ListParams::default().fields(&format!("spec.nodeName={node}")).limit(MOST_PODS);
+        let selected = pods_on(node).limit(MOST_PODS);
         let pods =
             answer(self.api.list(&selected)).await.map_err(|error| format!("listing its pods: {error}"))?;
         Ok(pods.items.into_iter().flat_map(containers).collect())
@@ -91,7 +92,9 @@ fn containers(pod: PodObject) -> Vec<(String, Container)> {
     let pod_name =
         format!("{}/{}", metadata.namespace.unwrap_or_default(), metadata.name.unwrap_or_default());
     let is_of_static_pod = metadata.annotations.is_some_and(|annotations| annotations.contains_key(MIRROR));
-    let created = metadata.creation_timestamp.and_then(|created| parse_timestamp(&created.0.to_string()));
+    let created = metadata
+        .creation_timestamp
+        .and_then(|created| OffsetDateTime::from_unix_timestamp(created.0.as_second()).ok());
     let status = pod.status.unwrap_or_default();
     let statuses = status.container_statuses.into_iter().chain(status.init_container_statuses);
     statuses
@@ -157,7 +160,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_look_is_one_bounded_call_a_node() {
+    async fn a_node_takes_one_bounded_call() {
         kops_agent_net::tls::install_provider();
         let asked = Arc::new(Mutex::new(Vec::new()));
         let said = asked.clone();
@@ -169,8 +172,8 @@ mod tests {
         })
         .await;
         let pods = Pods::of(Client::try_from(Config::new(server.url.parse().unwrap())).unwrap());
-        let looks = pods.look(&["a".to_owned(), "b".to_owned()].into()).await;
-        assert!(looks.values().all(Result::is_ok) && looks.len() == 2, "{looks:?}");
+        let listed = pods.list(&["a".to_owned(), "b".to_owned()].into()).await;
+        assert!(listed.values().all(Result::is_ok) && listed.len() == 2, "{listed:?}");
         let mut asked = asked.lock().clone();
         asked.sort();
         let of = |node: &str| format!("/api/v1/pods?&fieldSelector=spec.nodeName%3D{node}&limit=500");

@@ -203,7 +203,7 @@ fn web(restarts: u32, is_looping: bool) -> Result<Containers, String> {
     Ok([("default/web-0/web".to_owned(), container)].into())
 }
 
-/// A cluster with a group of two nodes, one of which has just followed.
+/// A cluster with one group of two nodes. The first node took the configuration ten seconds ago, and had these containers before.
 fn settling(before: Result<Containers, String>) -> Cluster {
     let mut cluster = Cluster::of(&[("a", 2)]);
     cluster.rollout.check_pods_after = 60;
@@ -219,15 +219,15 @@ fn pods_that_crash_more_than_before_are_a_failure_until_the_operator_resumes() {
     let mut cluster = settling(web(1, false));
     for _ in 0..6 {
         assert_eq!(cluster.step(), [""; 0]);
-        assert_eq!((cluster.status.phase, cluster.looked["a-00"]), (Phase::Running, 1));
+        assert_eq!((cluster.status.phase, cluster.listings["a-00"]), (Phase::Running, 1));
         cluster.now += Duration::seconds(10);
     }
     cluster.containers.insert("a-00".into(), web(4, true));
     assert_eq!(cluster.step(), [""; 0]);
-    assert_eq!((cluster.status.phase, cluster.looked["a-00"]), (Phase::Running, 2), "it may recover");
+    assert_eq!((cluster.status.phase, cluster.listings["a-00"]), (Phase::Running, 2), "it may recover");
     cluster.now += Duration::seconds(60);
     assert_eq!(cluster.step(), [""; 0]);
-    assert_eq!((cluster.status.phase, cluster.looked["a-00"]), (Phase::Stopped, 3));
+    assert_eq!((cluster.status.phase, cluster.listings["a-00"]), (Phase::Stopped, 3));
     let problem = &cluster.status.groups["a"].failures["a-00"];
     assert!(problem.contains("default/web-0/web is in CrashLoopBackOff"), "{problem}");
     // Another controller reads the status, and the pods have recovered.
@@ -236,7 +236,7 @@ fn pods_that_crash_more_than_before_are_a_failure_until_the_operator_resumes() {
     cluster.status = serde_json::from_str(&text).unwrap();
     cluster.now += Duration::days(1);
     assert_eq!(cluster.step(), [""; 0]);
-    assert_eq!((cluster.status.phase, cluster.looked["a-00"]), (Phase::Stopped, 3));
+    assert_eq!((cluster.status.phase, cluster.listings["a-00"]), (Phase::Stopped, 3));
     cluster.rollout.attempt = 2;
     assert_eq!(cluster.step(), ["a-01"], "a-00 runs the configuration");
     assert_eq!(cluster.status.groups["a"].done, 1);
@@ -249,7 +249,7 @@ fn a_node_whose_pods_crash_as_before_is_done_after_two_looks() {
     cluster.step();
     cluster.now += Duration::seconds(60);
     assert_eq!(cluster.step(), ["a-01"]);
-    assert_eq!((cluster.looked["a-00"], cluster.looked["a-01"]), (2, 1));
+    assert_eq!((cluster.listings["a-00"], cluster.listings["a-01"]), (2, 1));
     assert!(!cluster.status.pods.contains_key("a-00"));
 }
 
@@ -279,7 +279,7 @@ fn pods_that_cannot_be_listed_are_not_compared() {
     cluster.containers.insert("a-00".into(), Err("no answer".into()));
     cluster.now += Duration::seconds(60);
     assert_eq!((cluster.step(), cluster.step()), (Vec::new(), Vec::new()));
-    assert_eq!(cluster.looked["a-00"], 3);
+    assert_eq!(cluster.listings["a-00"], 3);
     cluster.now += Duration::seconds(600);
     assert_eq!(cluster.step(), ["a-01"]);
 }

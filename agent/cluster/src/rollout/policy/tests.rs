@@ -146,7 +146,7 @@ fn a_failed_configuration_is_tried_again_only_once_it_changes_or_an_operator_res
     cluster.act("a-00", "");
     assert_eq!(run(&mut cluster), [["a-01"]]);
 
-    // Nodes try the next configuration once again, without what `resume` allows.
+    // `resume` counts only for the configuration that failed. The next one begins with the first attempt.
     cluster.now += Duration::days(1);
     cluster.seen.current.insert("a".into(), Ok("d=".into()));
     cluster.step_by_policy();
