@@ -72,7 +72,7 @@ pub struct Watched<T> {
     pub nodes: BTreeMap<String, T>,
     /// The Nodes of a list that is not complete yet.
     listed: BTreeMap<String, T>,
-    /// Whether a list was ever complete.
+    /// Whether all Nodes were listed at least once.
     pub is_complete: bool,
     part: fn(NodeObject) -> T,
 }

@@ -43,7 +43,7 @@ pub(super) struct Change<'a> {
     pub(super) scope: Scope<'a>,
 }
 
-/// A change that may be made. Nothing has been downloaded or written.
+/// A change that is not refused. Nothing has been downloaded or written.
 pub(super) struct Checked<'a> {
     change: Change<'a>,
     record: Record,
@@ -65,7 +65,7 @@ pub(super) struct Prepared<'a> {
     loaded: BTreeSet<String>,
 }
 
-/// A change that the record knows, with a backup of what it replaces.
+/// A change that is in the record, with a backup of everything that it replaces.
 pub(super) struct Begun<'a> {
     change: Change<'a>,
     record: Record,
@@ -74,7 +74,7 @@ pub(super) struct Begun<'a> {
     run: Run<'a>,
 }
 
-/// A change of which all but the removals is done. The node is healthy.
+/// A change that was applied without its removals, on a node that is healthy with it.
 pub(super) struct Changed<'a> {
     begun: Begun<'a>,
     report: Report,

@@ -54,15 +54,14 @@ pub(super) fn add(node: &NodeConfig, upkeep: &Upkeep, state: &mut DesiredState) 
         }
     };
     upkeep.timers().iter().for_each(|(_, resource)| add(resource.clone()));
-    let folder = match node.distribution.project {
-        Project::Flatcar => "/opt/bin",
-        Project::ContainerOS => node.distribution.kubernetes_bin,
-        _ => "/usr/local/bin",
+    let (folder, is_usr_writable) = match node.distribution.project {
+        Project::Flatcar => ("/opt/bin", false),
+        Project::ContainerOS => (node.distribution.kubernetes_bin, false),
+        _ => ("/usr/local/bin", true),
     };
     add(Symlink { path: format!("{folder}/kops-agent"), target: upkeep.program.clone() }.into());
-    // On the others, `/usr` is read-only.
-    if folder == "/usr/local/bin" {
-        // The program prints them, so they are those of its current version.
+    if is_usr_writable {
+        // bash asks the program for its completions, so they also fit a later version of the program.
         let script = format!("eval \"$({} completions bash)\"\n", upkeep.program);
         add(File::text(COMPLETIONS, script).into());
     }
