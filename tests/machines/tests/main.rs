@@ -299,6 +299,8 @@ fn becomes_a_cluster(suite: &str) {
     step("static pods change");
     upkeep::static_pods_change_one_after_another(&cluster);
     upkeep::a_static_pod_reads_its_new_kubeconfig(&cluster);
+    step("programs that do not start");
+    upkeep::a_program_that_does_not_start_is_refused(&cluster, node);
     step("a spec that kubelet refuses");
     upkeep::a_setting_that_kubelet_refuses_is_rolled_back(&cluster, node);
     step("a spec that containerd refuses");

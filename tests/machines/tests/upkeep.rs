@@ -4,9 +4,11 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use kops_agent_tests::stand_ins::{OWN_ARCHITECTURE, Releases};
 use serde_json::Value;
 
 use crate::cluster::{AGENT, CONTROL_PLANE_NAME, Cluster, NODE_NAME};
+use kops_agent_machines::assets::assets;
 use kops_agent_machines::containers::containers;
 use kops_agent_machines::machine::{Ended, Machine};
 
@@ -96,6 +98,67 @@ pub fn a_setting_that_containerd_refuses_is_rolled_back(cluster: &Cluster, node:
     cluster.edit_spec(BAD, GOOD);
     converge(cluster, node);
     is_healthy(node);
+}
+
+/// An update brings programs that the loader or the kernel of this machine refuses. The run names the program, the reason
+/// and the setting, and changes nothing.
+pub fn a_program_that_does_not_start_is_refused(cluster: &Cluster, node: &Machine) {
+    const CONFIGURATION: Option<i32> = Some(3);
+    const NEWER: &str =
+        "it needs GLIBC_2.99 of the C library, and this machine's C library is older; set spec.";
+    const OTHER: &str = "the kernel cannot run it: it was built for another processor architecture, or is no program; set spec.";
+    let releases = &assets().releases;
+    let next = Releases {
+        kubernetes: format!("{}9", releases.kubernetes),
+        containerd: format!("{}9", releases.containerd),
+        runc: format!("{}9", releases.runc),
+        ..releases.clone()
+    };
+    let other_processor = b"\x7fELF\x02\x01\x01 of another machine".to_vec();
+    let (before, pods) = (running_since(node), containers(node));
+    for (program, path, versions, bytes, why) in [
+        (
+            "kubelet",
+            "/usr/local/bin/kubelet",
+            (&releases.kubernetes, &next.kubernetes),
+            of_newer_glibc(),
+            NEWER,
+        ),
+        (
+            "containerd-shim-runc-v2",
+            "/usr/bin/containerd-shim-runc-v2",
+            (&releases.containerd, &next.containerd),
+            of_newer_glibc(),
+            NEWER,
+        ),
+        ("runc", "/usr/sbin/runc", (&releases.runc, &next.runc), other_processor, OTHER),
+    ] {
+        for (path, content) in next.stand_ins_with(OWN_ARCHITECTURE, program, &bytes).unwrap() {
+            cluster.downloads.publish(&path, &content);
+        }
+        let [old, new] = [versions.0, versions.1].map(|version| format!("ersion: {version}\n"));
+        cluster.edit_spec(&old, &new);
+        let was = node.run(&["sha256sum", path]);
+        let ended = cluster.agent(node, "converge", &[]);
+        assert_eq!(ended.code, CONFIGURATION, "{program}: {}", node.explain(&ended));
+        has(&ended.stderr, &[&format!("file {path}: this download does not start on this machine: {why}")]);
+        assert_eq!(node.run(&["sha256sum", path]), was);
+        cluster.edit_spec(&new, &old);
+    }
+    assert_eq!((running_since(node), containers(node)), (before, pods));
+    let plan = cluster.agent(node, "plan", &["--exit-code"]);
+    assert_eq!(plan.code, Some(0), "{}", node.explain(&plan));
+}
+
+/// A dynamically linked program that needs a newer C library. Each program that is linked since glibc 2.34 needs that
+/// version.
+fn of_newer_glibc() -> Vec<u8> {
+    const NEEDED: &[u8] = b"GLIBC_2.34\0";
+    let mut bytes = std::fs::read("/bin/true").unwrap();
+    let found: Vec<usize> = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(NEEDED)).collect();
+    assert!(!found.is_empty(), "/bin/true does not need GLIBC_2.34");
+    found.iter().for_each(|at| bytes[*at..*at + NEEDED.len()].copy_from_slice(b"GLIBC_2.99\0"));
+    bytes
 }
 
 /// Checks each output format of `status` on a converged node.

@@ -43,5 +43,4 @@ mod stores;
 mod superseded;
 mod support_bundle;
 mod timers;
-mod unfit_programs;
 mod upkeep;
