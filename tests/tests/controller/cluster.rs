@@ -272,7 +272,7 @@ impl Cluster {
         self.kubectl(&["patch", "node", name, "--type=merge", "-p", patch]);
     }
 
-    /// Reports a Node as Ready, as a kubelet does all the time.
+    /// Reports a Node as Ready, as a kubelet does all the time. Conditions that others report stay.
     pub fn report(&self, name: &str) {
         let time = "2026-11-21T00:00:00Z";
         let patch = json!({"status": {"conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady",
@@ -282,7 +282,7 @@ impl Cluster {
             "node",
             name,
             "--subresource=status",
-            "--type=merge",
+            "--type=strategic",
             "-p",
             &patch.to_string(),
         ]);
