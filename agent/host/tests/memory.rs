@@ -1,14 +1,16 @@
 //! Peak memory of downloads, in a separate process.
 #![allow(clippy::unwrap_used)]
 
-#[path = "it/support/mod.rs"]
-mod support;
+#[path = "it"]
+mod it {
+    pub(crate) mod support;
+}
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpListener;
 
+use it::support::{Machine, asset, state};
 use sha2::Digest as _;
-use support::{Machine, asset, state};
 
 /// The memory that downloads may add to this process. `tests/bench/run` allows 24 MiB for the whole agent. The code of
 /// the test is not counted: it is not optimized, and more of it is read from disk the more it does.

@@ -25,21 +25,21 @@ macro_rules! clouds {
     ($($name:literal),*) => {
         /// Every cloud, with its changes to the example cluster.
         pub const CLOUDS: &[(&str, &str)] =
-            &[$(($name, include_str!(concat!("../../../../../tests/golden/clouds/", $name, ".yaml")))),*];
+            &[$(($name, include_str!(concat!("../../../../tests/golden/clouds/", $name, ".yaml")))),*];
     };
 }
 clouds!("aws", "azure", "digitalocean", "gce", "hetzner", "linode", "metal", "openstack", "scaleway");
 
 macro_rules! example {
     ($path:literal) => {
-        include_str!(concat!("../../../../../tests/example/", $path))
+        include_str!(concat!("../../../../tests/example/", $path))
     };
 }
 
 /// The contents of all private keys in these tests. No output may contain this text.
 pub const PRIVATE: &str = "a private key of this test";
 /// A certificate of `service-account` with an RSA public key, like kOps' certificates.
-const CERTIFICATE: &str = include_str!("../../../../spec/src/keyset/testdata/rsa.pem");
+const CERTIFICATE: &str = include_str!("../../../spec/src/keyset/testdata/rsa.pem");
 const KEY_ID: &str = "7100000001";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

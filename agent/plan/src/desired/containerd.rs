@@ -19,7 +19,7 @@ use super::paths;
 use super::unit_file::{UnitFile, command_line};
 
 /// containerd's licence must accompany its binaries.
-const LICENSE: &str = include_str!("license.txt");
+const LICENSE: &str = include_str!("containerd/license.txt");
 
 const PROGRAM: &str = "/usr/bin/containerd";
 const DROP_IN: &str = "/etc/systemd/system/containerd.service.d/10-kops.conf";
