@@ -32,7 +32,7 @@ use time::OffsetDateTime;
 use kops_agent_cloud::callback::{CallbackServer, CallbackServerError};
 use kops_agent_cloud::tpm::{KernelTpm, OpenTpm};
 use kops_agent_net::http::HttpError;
-use kops_agent_net::retry::{GaveUp, Retries};
+use kops_agent_net::retry::{GaveUp, Pauses, Retries};
 use kops_agent_net::tls;
 
 use identity::Identity;
@@ -192,8 +192,7 @@ impl KopsController {
             retries: Retries {
                 deadline: timeout,
                 attempt: server::REQUEST_TIMEOUT,
-                first_pause: FIRST_PAUSE,
-                longest_pause: LONGEST_PAUSE,
+                pauses: Pauses { first: FIRST_PAUSE, longest: LONGEST_PAUSE },
             },
         }
     }
@@ -293,7 +292,7 @@ impl KopsController {
             None => Duration::MAX,
         };
         let round = || asking.round(&servers, &asking.trust, &accept);
-        let (mut growing, mut short) = (self.retries.pauses(), self.unanswered().pauses());
+        let (mut growing, mut short) = (self.retries.pauses.jittered(), self.unanswered().jittered());
         let pause = |failed: &Failures| if failed.is_unanswered() { short.next() } else { growing.next() };
         let mut asked =
             self.retries.run_pausing(&format!("asking for {what}"), round, retried_for, pause).await;
@@ -323,9 +322,9 @@ impl KopsController {
     }
 
     /// The pauses between rounds in which no server answers.
-    fn unanswered(&self) -> Retries {
-        let longest_pause = self.retries.longest_pause.min(LONGEST_UNANSWERED_PAUSE);
-        Retries { longest_pause, ..self.retries }
+    fn unanswered(&self) -> Pauses {
+        let Pauses { first, longest } = self.retries.pauses;
+        Pauses { first, longest: longest.min(LONGEST_UNANSWERED_PAUSE) }
     }
 
     async fn listen(&self) -> Result<CallbackServer, BootstrapError> {

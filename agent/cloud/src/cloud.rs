@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kops_agent_cluster::lifecycle_action::{Completion, LifecycleAction};
-use kops_agent_net::retry::Retries;
+use kops_agent_net::retry::{Pauses, Retries};
 use kops_agent_spec::facts::{CloudFacts, Facts};
 use kops_agent_spec::{CloudProvider, KopsControllerOptions};
 
@@ -22,8 +22,7 @@ use crate::tpm::OpenTpm;
 pub(crate) const WITHOUT_WAITING: Retries = Retries {
     deadline: Duration::from_secs(15),
     attempt: Duration::from_secs(5),
-    first_pause: Duration::from_millis(500),
-    longest_pause: Duration::from_secs(4),
+    pauses: Pauses { first: Duration::from_millis(500), longest: Duration::from_secs(4) },
 };
 
 /// Facts that only some configurations depend on, and that cost more than a request to the metadata service.

@@ -15,6 +15,7 @@ use std::io::{self, ErrorKind};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use kops_agent_net::retry::Pauses;
 use tpm2_protocol::basic::{TpmHandle, TpmUint16};
 use tpm2_protocol::constant::{MAX_BUFFER_SIZE, TPM_MAX_COMMAND_SIZE};
 use tpm2_protocol::data::{
@@ -36,9 +37,8 @@ pub use problem::{ResponseCode, TpmFailure, TpmProblem};
 const BLOCK: u16 = 512;
 /// The size of the header of an answer: its tag, size and code.
 const HEADER: usize = 10;
-/// The pause before a postponed command is retried. Each later pause is twice as long, up to the longest.
-const FIRST_PAUSE: Duration = Duration::from_millis(5);
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+/// The pauses before a postponed command is retried.
+const PAUSES: Pauses = Pauses { first: Duration::from_millis(5), longest: Duration::from_millis(500) };
 /// The time for the removal of a key after the deadline.
 const TIME_TO_FORGET: Duration = Duration::from_secs(2);
 
@@ -198,7 +198,7 @@ impl Tpm {
         let tag = if sessions.is_empty() { TpmSt::NoSessions } else { TpmSt::Sessions };
         tpm_marshal_command(command, tag, sessions, &mut writer)
             .map_err(|error| TpmProblem::Unwritable { command: name, problem: error.to_string() })?;
-        let mut pause = FIRST_PAUSE;
+        let mut pauses = (0..).map(|failures| PAUSES.after(failures));
         while Instant::now() < until {
             let answer = self
                 .exchange(writer.as_bytes())
@@ -211,8 +211,8 @@ impl Tpm {
                 return Err(TpmProblem::Refused { command: name, code });
             }
             log::debug!("{name}: {code}; trying again");
+            let pause = pauses.next().unwrap_or(PAUSES.longest);
             thread::sleep(pause.min(until.saturating_duration_since(Instant::now())));
-            pause = (pause * 2).min(LONGEST_PAUSE);
         }
         Err(TpmProblem::TooSlow { command: name, seconds: self.timeout.as_secs() })
     }

@@ -18,15 +18,15 @@ use std::time::Duration;
 
 use kops_agent_cluster::identity::Identity;
 use kops_agent_cluster::labels::ObservedNode;
+use kops_agent_net::retry::Pauses;
 use kube::runtime::watcher::Event;
 use tokio::time::Instant;
 
-pub use outage::Outage;
+pub use outage::{CLOUD_PAUSES, Outage};
 use standing::Standing;
 use turn::Turn;
 
 use super::node_api::{NodeObject, observed};
-use super::pauses::Pauses;
 
 /// The pause after a conflict, in which the watch should report the Node's new version.
 pub const CONFLICT_PAUSE: Duration = Duration::from_millis(100);

@@ -28,7 +28,6 @@ mod node_api;
 mod node_labels;
 mod node_watch;
 mod once;
-mod pauses;
 mod pod_ranges;
 pub mod rollout;
 mod stopping;
@@ -71,7 +70,6 @@ use metrics::Metrics;
 use node_api::Nodes;
 use node_labels::{Mode, NodeLabels};
 use node_watch::LIST_TIMEOUT;
-use pauses::Pauses;
 use pod_ranges::PodRanges;
 use rollout::Rollouts;
 
@@ -245,7 +243,7 @@ fn node_labels(
         mode,
         is_synced: AtomicBool::new(false),
         list_timeout: LIST_TIMEOUT,
-        cloud_pauses: Pauses::default(),
+        cloud_pauses: known::CLOUD_PAUSES,
         // On clouds where upstream labels no Node, `Tags` has no labels to follow.
         labels_from: if cloud.is_labelled_by_upstream() { labels_from } else { LabelsFrom::Store },
     }

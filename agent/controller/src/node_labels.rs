@@ -34,9 +34,9 @@ use super::list_pages;
 use super::metrics::{Metrics, Reconciled};
 use super::node_api::{Nodes, observed};
 use super::node_watch::{NodeWatch, no_answer};
-use super::pauses::Pauses;
 use super::pod_ranges::{Lacking, PodRanges};
 use kops_agent_cloud::NotIdentified;
+use kops_agent_net::retry::Pauses;
 use outcome::{LABELS_LEFT_OUT, Outcome, in_words, left_out};
 
 /// The number of patches in flight at the same time.

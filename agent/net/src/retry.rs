@@ -13,10 +13,32 @@ pub struct Retries {
     /// The timeout of one attempt. The last attempt has the full timeout, too: if the deadline cut it short,
     /// its error would tell nothing.
     pub attempt: Duration,
-    /// The pause after the first attempt. Each later pause is about twice as long.
-    pub first_pause: Duration,
-    /// The longest pause without its jitter. The jitter adds at most 100 %.
-    pub longest_pause: Duration,
+    pub pauses: Pauses,
+}
+
+/// The pauses between attempts. Each is twice as long as the pause before it, up to the longest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pauses {
+    pub first: Duration,
+    pub longest: Duration,
+}
+
+impl Pauses {
+    /// The pause after a failure that follows this many failures.
+    pub fn after(self, failures: u32) -> Duration {
+        self.first.saturating_mul(2u32.saturating_pow(failures.min(16))).min(self.longest)
+    }
+
+    /// The pauses, each with a jitter of at most 100 %. With it, the nodes of a group do not all retry at the same time. The
+    /// iterator does not end.
+    pub fn jittered(self) -> impl Iterator<Item = Duration> + use<> {
+        ExponentialBuilder::default()
+            .with_min_delay(self.first)
+            .with_max_delay(self.longest)
+            .without_max_times()
+            .with_jitter()
+            .build()
+    }
 }
 
 impl Default for Retries {
@@ -24,8 +46,7 @@ impl Default for Retries {
         Retries {
             deadline: Duration::from_secs(60),
             attempt: Duration::from_secs(20),
-            first_pause: Duration::from_millis(200),
-            longest_pause: Duration::from_secs(5),
+            pauses: Pauses { first: Duration::from_millis(200), longest: Duration::from_secs(5) },
         }
     }
 }
@@ -58,7 +79,7 @@ impl Retries {
         E: Display,
         F: Future<Output = Result<T, E>>,
     {
-        let mut pauses = self.pauses();
+        let mut pauses = self.pauses.jittered();
         self.run_pausing(what, attempt, deadline, |_| pauses.next()).await
     }
 
@@ -87,7 +108,7 @@ impl Retries {
                 Err(error) => error,
             };
             let waited = start.elapsed();
-            let pause = pause(&error).unwrap_or(self.longest_pause);
+            let pause = pause(&error).unwrap_or(self.pauses.longest);
             let deadline = deadline(&error).min(self.deadline);
             if !leaves_time(waited + pause, deadline) {
                 return Err(GaveUp { error, attempts, waited });
@@ -100,16 +121,6 @@ impl Retries {
             }
             tokio::time::sleep(pause).await;
         }
-    }
-
-    /// The pauses between attempts. The iterator does not end.
-    pub fn pauses(&self) -> impl Iterator<Item = Duration> + use<> {
-        ExponentialBuilder::default()
-            .with_min_delay(self.first_pause)
-            .with_max_delay(self.longest_pause)
-            .without_max_times()
-            .with_jitter()
-            .build()
     }
 }
 
@@ -130,8 +141,7 @@ fn until(deadline: Duration) -> String {
 pub const FAST: Retries = Retries {
     deadline: Duration::from_secs(30),
     attempt: Duration::from_secs(10),
-    first_pause: Duration::from_millis(1),
-    longest_pause: Duration::from_millis(20),
+    pauses: Pauses { first: Duration::from_millis(1), longest: Duration::from_millis(20) },
 };
 
 #[cfg(test)]
@@ -181,11 +191,11 @@ mod tests {
 
     #[test]
     fn pauses_grow_up_to_the_longest_and_differ() {
-        let retries = Retries::default();
-        let pauses: Vec<Duration> = retries.pauses().take(40).collect();
-        assert!(pauses[0] >= retries.first_pause && pauses[0] <= 2 * retries.first_pause, "{pauses:?}");
+        let Pauses { first, longest } = Retries::default().pauses;
+        let pauses: Vec<Duration> = Pauses { first, longest }.jittered().take(40).collect();
+        assert!(pauses[0] >= first && pauses[0] <= 2 * first, "{pauses:?}");
         for pause in &pauses[10..] {
-            assert!(*pause >= retries.longest_pause && *pause <= 2 * retries.longest_pause, "{pauses:?}");
+            assert!(*pause >= longest && *pause <= 2 * longest, "{pauses:?}");
         }
         assert!(
             pauses[10..].windows(2).any(|two| two[0] != two[1]),

@@ -100,6 +100,7 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::time::Instant;
 
+    use kops_agent_net::retry::Pauses;
     use kops_agent_tests::test_server::{TestServer, text};
     use serde_json::Value;
 
@@ -131,7 +132,10 @@ mod tests {
             }
         })
         .await;
-        let retries = Retries { first_pause: Duration::ZERO, ..Retries::default() };
+        let retries = Retries {
+            pauses: Pauses { first: Duration::ZERO, ..Retries::default().pauses },
+            ..Retries::default()
+        };
         let limiter = RateLimiter::of(50.0, 10.0);
         let client = ApiClient::new("compute", Fixed, CloudCalls::default(), limiter, retries).unwrap();
         let question = Question { api: &API, action: "zones.list", endpoint: &server.url, longest: 1024 };

@@ -16,7 +16,7 @@ use kops_agent_cluster::lifecycle_action::{LifecycleAction, WARM_POOL_HOOK};
 use super::endpoint::Endpoint;
 use super::query::{QueryClient, Service, advice_on_credentials, read_error, text_of};
 use crate::api::{Api, ApiError, Meaning};
-use kops_agent_net::retry::Retries;
+use kops_agent_net::retry::{Pauses, Retries};
 
 const DESCRIBE: &str = "DescribeLifecycleHooks";
 const COMPLETE: &str = "CompleteLifecycleAction";
@@ -53,8 +53,7 @@ const UNTIL_HELD: Duration = Duration::from_secs(5 * 60);
 pub(crate) const RETRIES: Retries = Retries {
     deadline: Duration::from_secs(30),
     attempt: Duration::from_secs(10),
-    first_pause: Duration::from_secs(1),
-    longest_pause: Duration::from_secs(5),
+    pauses: Pauses { first: Duration::from_secs(1), longest: Duration::from_secs(5) },
 };
 
 /// How long this error is retried after the first attempt. A forbidden request is retried too: a new permission of the role

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kops_agent_cluster::identity::aws::Ec2Instance;
+use kops_agent_net::retry::Pauses;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 
@@ -35,7 +36,7 @@ const BURST: f64 = 50.0;
 const PER_SECOND: f64 = 10.0;
 /// The timeout of one call. It is short, because a hanging call delays all other questions.
 const TIMEOUT: Duration = Duration::from_secs(10);
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const PAUSES: Pauses = Pauses { first: Duration::from_secs(1), longest: Duration::from_secs(4) };
 const ACTION: &str = "DescribeInstances";
 
 /// The answer to a question: the instance, `None` if it does not exist, or why EC2 could not be asked.
@@ -147,7 +148,7 @@ impl Asking {
                     tries = 0;
                 }
                 Err(error @ ApiError::Throttled(_)) if tries < TRIES => {
-                    let backoff = FIRST_PAUSE * 2u32.pow(tries - 1);
+                    let backoff = PAUSES.after(tries - 1);
                     let pause = error.retry_after().map_or(backoff, |asked| asked.max(backoff));
                     self.limiter.pause(pause);
                 }

@@ -22,7 +22,7 @@ use crate::api::{self, AccessTokens, Api, ApiClient, ApiError, ErrorBody, Meanin
 use crate::calls::CloudCalls;
 use crate::metadata::MetadataError;
 use crate::rate_limiter::RateLimiter;
-use kops_agent_net::retry::Retries;
+use kops_agent_net::retry::{Pauses, Retries};
 use kops_agent_net::tls;
 
 const ENDPOINT: &str = "https://management.azure.com";
@@ -42,8 +42,7 @@ const PER_SECOND: f64 = 5.0;
 const RETRIES: Retries = Retries {
     deadline: Duration::from_secs(20),
     attempt: Duration::from_secs(10),
-    first_pause: Duration::from_millis(500),
-    longest_pause: Duration::from_secs(5),
+    pauses: Pauses { first: Duration::from_millis(500), longest: Duration::from_secs(5) },
 };
 /// Azure Resource Manager, and how it reports errors.
 pub(crate) static API: Api =
@@ -149,8 +148,7 @@ impl Arm {
         let mut arm = Arm::new(server, subscription, resource_group, tokens, calls).expect("a client");
         arm.client.retries = Retries {
             deadline: Duration::from_secs(2),
-            first_pause: Duration::from_millis(10),
-            longest_pause: Duration::from_millis(10),
+            pauses: Pauses { first: Duration::from_millis(10), longest: Duration::from_millis(10) },
             ..RETRIES
         };
         arm

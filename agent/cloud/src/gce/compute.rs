@@ -20,7 +20,7 @@ use super::tokens::Tokens;
 use crate::api::{self, AccessTokens, Api, ApiClient, ApiError, ErrorBody, Meaning, Question};
 use crate::calls::CloudCalls;
 use crate::rate_limiter::RateLimiter;
-use kops_agent_net::retry::Retries;
+use kops_agent_net::retry::{Pauses, Retries};
 use kops_agent_net::tls;
 
 const ENDPOINT: &str = "https://compute.googleapis.com/compute/v1";
@@ -38,8 +38,7 @@ const PER_SECOND: f64 = 10.0;
 const RETRIES: Retries = Retries {
     deadline: Duration::from_secs(20),
     attempt: Duration::from_secs(30),
-    first_pause: Duration::from_millis(500),
-    longest_pause: Duration::from_secs(5),
+    pauses: Pauses { first: Duration::from_millis(500), longest: Duration::from_secs(5) },
 };
 /// Compute Engine, and how it reports errors.
 pub(crate) static API: Api =
@@ -146,8 +145,7 @@ impl Compute {
         let mut compute = Compute::new(&endpoint, "my-project", tokens, calls).expect("a client");
         compute.client.retries = Retries {
             deadline: Duration::from_secs(2),
-            first_pause: Duration::from_millis(10),
-            longest_pause: Duration::from_millis(10),
+            pauses: Pauses { first: Duration::from_millis(10), longest: Duration::from_millis(10) },
             ..RETRIES
         };
         compute

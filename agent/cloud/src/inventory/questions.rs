@@ -10,7 +10,7 @@ use std::time::Duration;
 use kops_agent_cluster::identity::Refusal;
 use kops_agent_cluster::machine_id::MachineId;
 use kops_agent_net::http::innermost_cause;
-use kops_agent_net::retry::Retries;
+use kops_agent_net::retry::{Pauses, Retries};
 use reqwest::header::HeaderMap;
 use reqwest::{Client, Url};
 use serde::de::DeserializeOwned;
@@ -35,8 +35,7 @@ const PAUSE: Duration = Duration::from_secs(2);
 const RETRIES: Retries = Retries {
     deadline: Duration::from_secs(5),
     attempt: Duration::from_secs(30),
-    first_pause: Duration::from_millis(250),
-    longest_pause: Duration::from_secs(2),
+    pauses: Pauses { first: Duration::from_millis(250), longest: Duration::from_secs(2) },
 };
 
 /// The machines of a cluster, by their ids.

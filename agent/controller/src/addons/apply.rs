@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use kops_agent_cluster::addons::{Addon, Due};
-use kops_agent_net::retry::Retries;
+use kops_agent_net::retry::Pauses;
 use kops_agent_process::output::Output;
 use kops_agent_process::{exit, output};
 use tokio::time::sleep;
@@ -15,10 +15,8 @@ use super::recreate;
 use super::standing::{Scene, Standing};
 use super::updating::{self, Report, pause_of};
 
-/// The pause after the first round. Each later pause is about twice as long.
-const FIRST_PAUSE: Duration = Duration::from_secs(2);
-/// The longest pause. Jitter may add up to this much again.
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// The pauses between rounds.
+const PAUSES: Pauses = Pauses { first: Duration::from_secs(2), longest: Duration::from_secs(60) };
 
 /// Applies the due add-ons in the order of the channels. Later rounds retry only the add-ons that failed.
 pub async fn run(scene: &Scene, args: &AddonsApplyArgs) -> Result<u8> {
@@ -35,8 +33,7 @@ pub async fn run(scene: &Scene, args: &AddonsApplyArgs) -> Result<u8> {
     let reapply = args.reapply || args.yes;
     let mut done = Vec::new();
     let mut failed;
-    let mut pauses =
-        Retries { first_pause: FIRST_PAUSE, longest_pause: LONGEST_PAUSE, ..Retries::default() }.pauses();
+    let mut pauses = PAUSES.jittered();
     let mut round = 0;
     loop {
         failed = apply_rest(scene, reapply, &mut done).await?;
@@ -47,7 +44,7 @@ pub async fn run(scene: &Scene, args: &AddonsApplyArgs) -> Result<u8> {
         for report in &failed {
             log::warn!("the add-on {} failed: {}", report.name, report.problems.join("; "));
         }
-        let pause = pauses.next().unwrap_or(LONGEST_PAUSE);
+        let pause = pauses.next().unwrap_or(PAUSES.longest);
         log::info!("retrying failed add-ons in {pause:.0?} (retry {round} of {})", args.retries);
         sleep(pause).await;
     }

@@ -9,17 +9,13 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::pauses::Pauses;
+use kops_agent_net::retry::Pauses;
 
 /// The pauses between two probes of a cloud that does not answer.
-impl Default for Pauses {
-    fn default() -> Pauses {
-        Pauses { first: Duration::from_secs(1), longest: Duration::from_secs(60) }
-    }
-}
+pub const CLOUD_PAUSES: Pauses = Pauses { first: Duration::from_secs(1), longest: Duration::from_secs(60) };
 
 /// An outage of the cloud. Each Node's own state says whether the Node waits.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Outage {
     pauses: Pauses,
     /// The number of waiting Nodes, without the probe.
@@ -34,9 +30,15 @@ pub struct Outage {
     next: Option<Instant>,
 }
 
+impl Default for Outage {
+    fn default() -> Outage {
+        Outage::pausing(CLOUD_PAUSES)
+    }
+}
+
 impl Outage {
     pub(super) fn pausing(pauses: Pauses) -> Outage {
-        Outage { pauses, ..Outage::default() }
+        Outage { pauses, waiting: 0, trying: None, tried: String::new(), failures: 0, next: None }
     }
 
     /// Notes that the cloud did not answer for a Node. Returns the pause that begins, if this is the first failure of the

@@ -188,7 +188,7 @@ fn nothing_is_kept_of_a_node_that_is_gone() {
 fn a_new_list_forgets_the_nodes_that_are_not_in_it() {
     let now = Instant::now();
     let mut known = seen(&["a", "b"], now);
-    known.begin(Pauses::default());
+    known.begin(CLOUD_PAUSES);
     assert_eq!((take(&mut known, now), known.next_due()), (vec![], None), "each is seen anew");
     known.apply(Event::Init, now);
     let listed = json!({"metadata": {"name": "b"}, "spec": {}});
@@ -261,7 +261,7 @@ fn an_answer_is_the_end_for_all() {
     assert_eq!((known.outage().len(), known.outage().failures()), (0, 0));
     known.done(&name);
     assert_eq!(take(&mut known, due), ["b", "c"]);
-    assert_eq!(known.unanswered("b", due), Some(Pauses::default().first), "it begins anew");
+    assert_eq!(known.unanswered("b", due), Some(CLOUD_PAUSES.first), "it begins anew");
 }
 
 #[test]

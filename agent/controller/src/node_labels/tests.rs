@@ -315,7 +315,7 @@ impl Cluster {
             mode: Mode::Apply(leadership),
             is_synced: AtomicBool::new(false),
             list_timeout,
-            cloud_pauses: Pauses::default(),
+            cloud_pauses: crate::known::CLOUD_PAUSES,
             labels_from: LabelsFrom::Store,
         };
         Cluster { api, held, node_labels, _server: server, _ec2: None, _store: store }

@@ -1,9 +1,8 @@
 //! Downloads a small document without a known hash, such as the key of a repository. Only TLS to its publisher's
 //! server proves that it is the right one.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use backon::{BackoffBuilder as _, ExponentialBuilder};
 use reqwest::Url;
 use tokio::time::sleep;
 
@@ -16,7 +15,6 @@ use kops_agent_net::Location;
 
 /// Maximum size of a document, in bytes.
 const LARGEST: usize = 1 << 20;
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 impl Downloads {
     /// Downloads a document.
@@ -26,15 +24,11 @@ impl Downloads {
     pub(crate) async fn document(&self, url: &str, progress: &dyn Progress) -> Result<Vec<u8>> {
         let begun = Instant::now();
         let mut attempts = 0;
-        let mut pauses = ExponentialBuilder::default()
-            .with_min_delay(self.timeouts.pause)
-            .with_max_delay(LONGEST_PAUSE)
-            .without_max_times()
-            .with_jitter()
-            .build();
+        let pauses = self.timeouts.pauses();
+        let mut jittered = pauses.jittered();
         loop {
             attempts += 1;
-            let pause = pauses.next().unwrap_or(LONGEST_PAUSE);
+            let pause = jittered.next().unwrap_or(pauses.longest);
             let (reason, may_pass) = match self.document_once(url).await {
                 Ok(document) => return Ok(document),
                 Err(Trouble::Own(error)) => return Err(error),

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use backon::{BackoffBuilder as _, ExponentialBuilder};
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 
@@ -15,9 +14,6 @@ use super::run::{Known, Run};
 use super::staging::Ready;
 use crate::error::Result;
 use kops_agent_net::Location;
-
-/// Maximum pause between retries, without jitter.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// How long a located URL is used. Its signature or token may expire a few minutes after it was made.
 const LOCATED_FOR: Duration = Duration::from_secs(60);
@@ -108,7 +104,7 @@ impl<'a> Fetching<'a> {
         let timeouts = self.run.downloads.timeouts;
         let begun = Instant::now();
         let mut gained = begun;
-        let mut pauses = self.pauses();
+        let mut pauses = timeouts.pauses().jittered();
         self.read_part()?;
         loop {
             for url in self.to_try() {
@@ -122,7 +118,7 @@ impl<'a> Fetching<'a> {
                     };
                     let Judged { reason, has_gained, is_asked_again } = self.judge(&url, trouble)?;
                     if has_gained {
-                        (gained, pauses) = (Instant::now(), self.pauses());
+                        (gained, pauses) = (Instant::now(), timeouts.pauses().jittered());
                     }
                     if !is_asked_again {
                         break;
@@ -131,7 +127,7 @@ impl<'a> Fetching<'a> {
                     sleep(timeouts.pause).await;
                 }
             }
-            let pause = pauses.next().unwrap_or(LONGEST_PAUSE);
+            let pause = pauses.next().unwrap_or(timeouts.pauses().longest);
             if self.to_try().is_empty() || gained.elapsed() + pause >= timeouts.give_up_after {
                 return Err(self.gave_up(begun.elapsed()).into());
             }
@@ -217,15 +213,6 @@ impl<'a> Fetching<'a> {
             waited,
             kept: self.at,
         }
-    }
-
-    fn pauses(&self) -> impl Iterator<Item = Duration> + use<> {
-        ExponentialBuilder::default()
-            .with_min_delay(self.run.downloads.timeouts.pause)
-            .with_max_delay(LONGEST_PAUSE)
-            .without_max_times()
-            .with_jitter()
-            .build()
     }
 
     /// Requests the missing bytes from one server.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::cache::Cache;
 use crate::error::Result;
 use crate::root::Root;
+use kops_agent_net::retry::Pauses;
 use kops_agent_net::{Buckets, LocationClient};
 
 #[derive(Clone)]
@@ -41,6 +42,15 @@ pub struct DownloadTimeouts {
     pub slow_after: Duration,
     /// The minimum number of bytes in `slow_after`.
     pub least_unless_slow: u64,
+}
+
+/// The longest pause between retries, without jitter.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+impl DownloadTimeouts {
+    pub(super) fn pauses(&self) -> Pauses {
+        Pauses { first: self.pause, longest: LONGEST_PAUSE }
+    }
 }
 
 impl Default for DownloadTimeouts {

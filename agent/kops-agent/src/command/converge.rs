@@ -6,7 +6,7 @@ use anyhow::Result;
 use kops_agent_bootstrap_client as bootstrap_client;
 use kops_agent_derivation::asset_hashes::HashSource;
 use kops_agent_host::{Host, Report, Waits};
-use kops_agent_net::retry::Retries;
+use kops_agent_net::retry::Pauses;
 use kops_agent_net::tls::CaBundle;
 use kops_agent_process::service_manager;
 
@@ -58,10 +58,9 @@ struct Run<'a> {
 impl Run<'_> {
     async fn converge_until_done(&self) -> Result<u8> {
         let mut retries = self.args.retries;
-        let mut pauses = RETRIES.pauses();
+        let mut pauses = RETRIES.pauses.jittered();
         let mut pauses_after_rollback =
-            Retries { first_pause: PAUSE_AFTER_ROLLBACK, longest_pause: PAUSE_AFTER_ROLLBACK, ..RETRIES }
-                .pauses();
+            Pauses { first: PAUSE_AFTER_ROLLBACK, longest: PAUSE_AFTER_ROLLBACK }.jittered();
         loop {
             let error = match self.converge().await {
                 // Upstream's nodeup ends here too. The operator decides what to do next.
@@ -83,7 +82,7 @@ impl Run<'_> {
                 true => pauses_after_rollback.next(),
                 false => pauses.next(),
             };
-            let pause = pause.unwrap_or(RETRIES.longest_pause);
+            let pause = pause.unwrap_or(RETRIES.pauses.longest);
             let why = error_text(&error);
             log::error!("{why}");
             log::info!("trying again in {} seconds", pause.as_secs());

@@ -52,13 +52,13 @@ const VARIABLES: &[&[&str]] = &[
 /// limit. It does not wait for the unit: cloud-init runs the rest of the user-data after this command, and that may
 /// bring what the unit waits for. `conf` is the boot config that the unit's run reads.
 pub(super) async fn install(conf: &Path, mut retries: i64) -> Result<u8> {
-    let mut pauses = RETRIES.pauses();
+    let mut pauses = RETRIES.pauses.jittered();
     loop {
         let error = match install_once(conf).await {
             Err(error) if retries != 0 => error,
             result => return result,
         };
-        let pause = pauses.next().unwrap_or(RETRIES.longest_pause);
+        let pause = pauses.next().unwrap_or(RETRIES.pauses.longest);
         log::error!("{}", error_text(&error));
         log::info!("trying again in {} seconds to install {UNIT}", pause.as_secs());
         tokio::time::sleep(pause).await;

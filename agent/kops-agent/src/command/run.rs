@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
-use kops_agent_net::retry::Retries;
+use kops_agent_net::retry::{Pauses, Retries};
 use kops_agent_process::stop;
 
 use crate::node::machine::note_failure;
@@ -17,9 +17,8 @@ use crate::node::pacing;
 pub(super) const RETRIES: Retries = Retries {
     deadline: Duration::MAX,
     attempt: Duration::MAX,
-    first_pause: Duration::from_secs(5),
     // Up to five minutes with jitter.
-    longest_pause: Duration::from_secs(150),
+    pauses: Pauses { first: Duration::from_secs(5), longest: Duration::from_secs(150) },
 };
 
 /// Runs `run` until it ends or the process is asked to stop. `status` shows that it was stopped.

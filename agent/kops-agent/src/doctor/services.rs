@@ -10,7 +10,7 @@ use kops_agent_cloud::{self as cloud, MetadataError};
 use kops_agent_derivation::cluster_files;
 use kops_agent_host::facts::observe_host;
 use kops_agent_net::dns::SystemResolver;
-use kops_agent_net::retry::Retries;
+use kops_agent_net::retry::{Pauses, Retries};
 use kops_agent_plan::doctor::{Outcome, Service, ServiceKind};
 use kops_agent_spec::BootConfig;
 use kops_agent_spec::facts::{CloudFacts, Facts};
@@ -27,8 +27,7 @@ use crate::node::facts;
 const METADATA: Retries = Retries {
     deadline: Duration::from_secs(6),
     attempt: Duration::from_secs(3),
-    first_pause: Duration::from_millis(500),
-    longest_pause: Duration::from_secs(2),
+    pauses: Pauses { first: Duration::from_millis(500), longest: Duration::from_secs(2) },
 };
 
 /// The outcome of reading the boot config.

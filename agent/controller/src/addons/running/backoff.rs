@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use kops_agent_cluster::addons::{Addon, AddonSpec};
+use kops_agent_net::retry::Pauses;
 use tokio::time::Instant;
-
-use crate::pauses::Pauses;
 
 /// The pause after the first failure. Each later pause is twice as long.
 pub const FIRST_PAUSE: Duration = Duration::from_secs(5);

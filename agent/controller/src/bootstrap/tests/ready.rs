@@ -33,7 +33,7 @@ fn node_labels(setup: &Setup) -> NodeLabels {
         mode: Mode::Show,
         is_synced: AtomicBool::new(false),
         list_timeout: LIST_TIMEOUT,
-        cloud_pauses: crate::pauses::Pauses::default(),
+        cloud_pauses: crate::known::CLOUD_PAUSES,
         labels_from: crate::args::LabelsFrom::Store,
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Result;
 use kops_agent_derivation::StoreFiles;
 use kops_agent_host::{Applied, Host};
-use kops_agent_net::retry::Retries;
+use kops_agent_net::retry::{Pauses, Retries};
 use kops_agent_pki::PemPair;
 use kops_agent_spec::{BootConfig, Keyset};
 use kops_agent_store::{Found, Store, StoreError};
@@ -108,8 +108,7 @@ fn take_from_machine(
 const ONCE: Retries = Retries {
     deadline: Duration::ZERO,
     attempt: Duration::from_secs(15),
-    first_pause: Duration::from_secs(1),
-    longest_pause: Duration::from_secs(1),
+    pauses: Pauses { first: Duration::from_secs(1), longest: Duration::from_secs(1) },
 };
 
 const GONE: &str = "it is no longer in the state store";

@@ -8,7 +8,7 @@ use kops_agent_bootstrap_client::{KopsController, NoAnswer};
 use kops_agent_cluster::pacing::message::{NotReady, SlotAction, SlotAnswer, SlotRequest};
 use kops_agent_cluster::pacing::slots::{LEASE_SECONDS, RENEW_EVERY};
 use kops_agent_host::Host;
-use kops_agent_net::retry::Retries;
+use kops_agent_net::retry::{Pauses, Retries};
 use kops_agent_process::output::one_line;
 use kops_agent_process::service_manager;
 use tokio::runtime;
@@ -22,8 +22,7 @@ use super::not_paced::NotPaced;
 const RETRIES: Retries = Retries {
     deadline: Duration::MAX,
     attempt: Duration::MAX,
-    first_pause: Duration::from_secs(2),
-    longest_pause: Duration::from_secs(15),
+    pauses: Pauses { first: Duration::from_secs(2), longest: Duration::from_secs(15) },
 };
 /// How long a run waits without an answer about slots before it goes on without one, unless pacing was asked for. It is
 /// longer than an API server takes to start. Some API servers answer "forbidden" while they start.
@@ -51,7 +50,7 @@ pub(super) async fn take(
     restarted: &str,
 ) -> Result<Option<Slot>, NotPaced> {
     let request = SlotRequest { action: SlotAction::Acquire, max_unavailable: pacing.max_unavailable };
-    let (begun, mut pauses, mut told) = (Instant::now(), RETRIES.pauses(), String::new());
+    let (begun, mut pauses, mut told) = (Instant::now(), RETRIES.pauses.jittered(), String::new());
     let mut known = Known::default();
     service_manager::doing("asking for a slot of this node's group");
     loop {
@@ -80,7 +79,7 @@ pub(super) async fn take(
                 }
             },
         };
-        let pause = pauses.next().unwrap_or(RETRIES.longest_pause);
+        let pause = pauses.next().unwrap_or(RETRIES.pauses.longest);
         let is_last = begun.elapsed() + pause >= pacing.slot_timeout;
         if known.is_unknown_for_long(is_last) {
             // This run may be about to repair the API server that would give the slot.
