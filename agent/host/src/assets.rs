@@ -24,7 +24,6 @@ mod staging;
 mod syncer;
 mod trim;
 mod unpack;
-mod unpack_error;
 
 pub(crate) use cache::Cache;
 pub use error::{DownloadError, MirrorFailure};

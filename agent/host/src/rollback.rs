@@ -8,14 +8,13 @@ mod keeping;
 pub(crate) mod renewal;
 mod restarting;
 pub(crate) mod restoring;
-mod still_wrong;
 
 use kops_agent_plan::health;
 use kops_agent_plan::resource::{Kind, ResourceId};
 
 use crate::applied::shred_begun;
 use crate::assets::Progress;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::health_wait::Expected;
 use crate::host::Host;
 use crate::places::present_texts;
@@ -30,7 +29,6 @@ use restoring::restore_stamps;
 
 pub(crate) use journal::Journal;
 pub use renewal::Renewing;
-use still_wrong::note;
 
 impl Host {
     /// Finishes an interrupted rollback. The caller calls this before it observes the machine.
@@ -124,5 +122,18 @@ impl Host {
         record.write(&self.root)?;
         Journal::end(&self.root)?;
         Ok(rolled_back)
+    }
+}
+
+/// Adds the error of an unhealthy or refusing component to `still_wrong`, so that the rollback of the others continues.
+fn note(outcome: Result<()>, still_wrong: &mut Vec<String>) -> Result<()> {
+    match outcome {
+        Err(error)
+            if error.is_refusal() || matches!(error, Error::Unhealthy { .. } | Error::Unasked { .. }) =>
+        {
+            still_wrong.push(error.to_string());
+            Ok(())
+        }
+        other => other,
     }
 }

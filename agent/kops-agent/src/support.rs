@@ -11,7 +11,6 @@ mod machine;
 mod manifest;
 mod node;
 mod part;
-mod told;
 mod units;
 mod versions;
 

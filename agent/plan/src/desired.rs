@@ -12,7 +12,6 @@ mod cloud_config;
 mod container_os_directories;
 mod containerd;
 mod controller_service;
-mod crictl;
 mod discovery_service;
 mod environment_file;
 mod etc_hosts;
@@ -39,7 +38,6 @@ mod kubelet;
 mod leader_election;
 mod linode;
 mod logrotate;
-mod nerdctl;
 mod networking;
 #[cfg(test)]
 mod node_tests;
@@ -51,6 +49,7 @@ mod packages;
 pub(crate) mod paths;
 mod pod;
 mod protokube;
+mod runtime_commands;
 mod secrets;
 mod serving;
 mod sysctls;
@@ -138,7 +137,7 @@ fn add_kops_components(node: &NodeConfig, state: &mut DesiredState) {
         cloud_config::add,
         container_os_directories::add,
         containerd::add,
-        crictl::add,
+        runtime_commands::add_crictl,
         discovery_service::add,
         etcd_manager::add,
         gvisor::add,
@@ -151,7 +150,7 @@ fn add_kops_components(node: &NodeConfig, state: &mut DesiredState) {
         kubectl::add,
         kubelet::add,
         logrotate::add,
-        nerdctl::add,
+        runtime_commands::add_nerdctl,
         nvidia::add,
         secrets::add,
         warm_pool::add,

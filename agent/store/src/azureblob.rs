@@ -22,10 +22,9 @@ use kops_agent_net::{Location, Said};
 use reqwest::header::{AUTHORIZATION, CONTENT_LENGTH, HeaderMap, HeaderValue};
 use reqwest::{Client, Method, Response, StatusCode, Url};
 
-use super::backend::{Asked, Backend, Misspelt, Opening, Place, Setup, Split};
+use super::backend::{Asked, Backend, LARGEST_FILE, Misspelt, Opening, Place, Setup, Split};
 use super::error::StoreError;
 use super::failure::{Failure, body, store_error};
-use super::limits::LARGEST_FILE;
 use super::names::{common, directly_below, escaped, prefix};
 use kops_agent_cloud::azure::tokens::{STORAGE, Tokens};
 use kops_agent_net::http;

@@ -10,6 +10,9 @@ use kops_agent_net::{Location, Said};
 use super::error::StoreError;
 use super::s3::settings::S3Settings;
 
+/// The largest file that is read, in bytes. kOps' files are far smaller, and a file is held in memory while it is read.
+pub const LARGEST_FILE: u64 = 8 * 1024 * 1024;
+
 /// A file or a folder of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
@@ -92,7 +95,7 @@ pub(crate) type Asked<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>
 
 /// One kind of store. Each method retries transient failures, up to its own deadline.
 pub(crate) trait Backend: fmt::Debug + Send + Sync {
-    /// Reads a file of at most [`super::limits::LARGEST_FILE`] bytes.
+    /// Reads a file of at most [`LARGEST_FILE`] bytes.
     fn read<'a>(&'a self, file: &'a Place) -> Asked<'a, Vec<u8>>;
 
     /// The names directly below a folder, sorted and without duplicates. A missing folder has none.

@@ -70,7 +70,7 @@ pub enum StoreError {
         said: String,
     },
     /// The file is too large to be a file of kOps.
-    #[error("{url} is larger than {} MiB, so it is no file of kOps; check the URL", super::limits::LARGEST_FILE / 1024 / 1024)]
+    #[error("{url} is larger than {} MiB, so it is no file of kOps; check the URL", super::backend::LARGEST_FILE / 1024 / 1024)]
     TooLarge { url: String },
     #[error("{url:?} is no URL of a state store: {problem}")]
     BadUrl {

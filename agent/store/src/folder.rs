@@ -10,9 +10,8 @@ use std::path::Path;
 use kops_agent_net::Location;
 use reqwest::Url;
 
-use super::backend::{Asked, Backend, Misspelt, Opening, Place, Setup, Split};
+use super::backend::{Asked, Backend, LARGEST_FILE, Misspelt, Opening, Place, Setup, Split};
 use super::error::StoreError;
-use super::limits::LARGEST_FILE;
 
 /// All folders of this machine. The key of a place is its path.
 #[derive(Debug)]

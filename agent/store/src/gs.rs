@@ -17,10 +17,9 @@ use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use reqwest::{Client, Response, StatusCode, Url};
 use serde::Deserialize;
 
-use super::backend::{Asked, Backend, Opening, Place, Setup};
+use super::backend::{Asked, Backend, LARGEST_FILE, Opening, Place, Setup};
 use super::error::StoreError;
 use super::failure::{Failure, body, store_error};
-use super::limits::LARGEST_FILE;
 use super::names::{directly_below, escaped, prefix};
 use kops_agent_cloud::gce::service_account::READ_STORAGE;
 use kops_agent_cloud::gce::tokens::Tokens;

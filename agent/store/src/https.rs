@@ -17,10 +17,9 @@ use kops_agent_net::tls;
 use kops_agent_net::{Location, Said};
 use reqwest::{Client, Response, StatusCode, Url};
 
-use super::backend::{Asked, Backend, Misspelt, Opening, Place, Setup, Split};
+use super::backend::{Asked, Backend, LARGEST_FILE, Misspelt, Opening, Place, Setup, Split};
 use super::error::StoreError;
 use super::failure::{Failure, body, store_error};
-use super::limits::LARGEST_FILE;
 
 #[derive(Debug)]
 struct Https {

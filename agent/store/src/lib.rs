@@ -11,7 +11,6 @@ mod failure;
 mod folder;
 mod gs;
 mod https;
-mod limits;
 mod mirror;
 mod names;
 mod s3;
@@ -23,8 +22,8 @@ use std::collections::BTreeMap;
 
 use tokio::sync::OnceCell;
 
+pub use backend::LARGEST_FILE;
 pub use error::StoreError;
-pub use limits::LARGEST_FILE;
 pub use s3::S3Settings;
 pub use schemes::variables;
 

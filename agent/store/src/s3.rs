@@ -32,9 +32,8 @@ use tokio::time::timeout;
 
 pub use settings::S3Settings;
 
-use super::backend::{Asked, Backend, Opening, Place, Setup};
+use super::backend::{Asked, Backend, LARGEST_FILE, Opening, Place, Setup};
 use super::error::StoreError;
-use super::limits::LARGEST_FILE;
 use super::names::{directly_below, prefix};
 use failure::S3Failure;
 use kops_agent_net::causes::in_one_line;

@@ -17,10 +17,9 @@ use reqwest::header::{CONTENT_LENGTH, HeaderMap, HeaderName};
 use reqwest::{Client, Method, Response, StatusCode, Url};
 use serde::Deserialize;
 
-use super::backend::{Asked, Backend, Opening, Place, Setup};
+use super::backend::{Asked, Backend, LARGEST_FILE, Opening, Place, Setup};
 use super::error::StoreError;
 use super::failure::{Failure, body, store_error};
-use super::limits::LARGEST_FILE;
 use super::names::{RESERVED, common, directly_below, prefix};
 use kops_agent_cloud::api::ApiError;
 use kops_agent_cloud::calls::CloudCalls;

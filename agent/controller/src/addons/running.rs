@@ -4,7 +4,6 @@
 //! delays failed add-ons. [`telling`] and [`metrics`] report the results. Each process labels its own machine's [`node`].
 
 mod backoff;
-mod contest;
 pub mod metrics;
 mod node;
 mod round;
@@ -31,14 +30,17 @@ use crate::changed_files::{LOOKED_AT_EVERY, Watched};
 use crate::configuration::{self, changed_to_usable};
 use crate::health::{self, Health};
 use crate::kubernetes::{self, Chosen};
-use crate::lease::{self, Election};
+use crate::lease::{self, Contest, Election};
 use crate::stopping;
 use backoff::next_look;
-use contest::CONTEST;
 use metrics::AddonMetrics;
 use node::ThisNode;
 use round::Rounds;
 use telling::{Readiness, Telling};
+
+/// The Lease by which one process at a time applies add-ons. Upstream's channels pods do not use it, and may run at the same
+/// time.
+const CONTEST: Contest = Contest { lease: "kops-agent-addons", doing: "this process applies add-ons" };
 
 /// Applies due add-ons until a signal comes or a file changes.
 ///

@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use tar::{Entry, EntryType, PaxExtensions};
 
 use super::error::in_units;
-use super::unpack_error::UnpackError;
+use super::unpack::UnpackError;
 
 /// Maximum size of an entry that describes the next entry, in bytes. A path has at most 4 KiB; other descriptions are
 /// smaller.

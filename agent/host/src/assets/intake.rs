@@ -17,8 +17,8 @@ use super::error::{DownloadError, in_units};
 use super::request::Request;
 use super::staging::{Making, Ready, Staging, Want};
 use super::syncer::{Syncer, Syncing};
+use super::unpack::UnpackError;
 use super::unpack::unpack;
-use super::unpack_error::UnpackError;
 use crate::digests::for_each_piece;
 use crate::error::{Error, Result};
 

@@ -8,9 +8,8 @@ use std::ops::ControlFlow;
 use flate2::bufread::MultiGzDecoder;
 
 use super::entries::for_each_file;
-use super::unpack_error::UnpackError;
 use crate::digests::for_each_piece;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Maximum number of listed files of an archive. A node's archives have at most some tens.
 const MOST_FILES: usize = 1000;
@@ -18,6 +17,21 @@ const MOST_FILES: usize = 1000;
 const NAMES_SHOWN: usize = 12;
 /// The first bytes of a gzip stream (RFC 1952).
 const GZIP: [u8; 2] = [0x1f, 0x8b];
+
+pub(super) enum UnpackError {
+    /// The file is no archive, or is broken.
+    Unreadable(String),
+    /// The missing member, and the names of some files in the archive.
+    Missing(String, String),
+    /// The fault is on this machine.
+    Own(Error),
+}
+
+impl From<io::Error> for UnpackError {
+    fn from(error: io::Error) -> UnpackError {
+        UnpackError::Unreadable(error.to_string())
+    }
+}
 
 /// Passes each of `members` to `take`, with its size, in the order of the archive. Nothing is verified here.
 ///

@@ -11,7 +11,7 @@ use kops_agent_plan::unit_files::drop_in_of;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::journal::Journal;
-use super::still_wrong::note;
+use super::note;
 use crate::assets::Progress;
 use crate::error::{Error, Result};
 use crate::health_wait::Expected;

@@ -7,7 +7,7 @@ use kops_agent_plan::resource::{HostsEntry, Kind, ResourceId};
 
 use super::journal::{FOLDER, Journal, Was};
 use super::keeping::copy;
-use super::still_wrong::note;
+use super::note;
 use crate::assets::Progress;
 use crate::error::{Error, Result};
 use crate::host::Host;

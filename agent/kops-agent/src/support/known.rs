@@ -11,8 +11,12 @@ use kops_agent_spec::redaction::{Redactor, is_login};
 use kops_agent_spec::yaml;
 use serde_json::Value;
 
+use super::part::Part;
 use crate::doctor::deadline::{LOOK, looked};
 use crate::node::environment;
+
+/// The parts from one place of the machine, and what is known of their secrets.
+pub(super) type Told = (Vec<Part>, Vec<Known>);
 
 /// Maximum size of a file with a secret, in bytes.
 const LONGEST: u64 = 1 << 20;

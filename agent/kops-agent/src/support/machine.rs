@@ -5,9 +5,9 @@ use std::path::Path;
 use kops_agent_host::{Host, Reader};
 use serde_json::{Value, json};
 
+use super::known::Told;
 use super::known::{Known, of_state};
 use super::part::Part;
-use super::told::Told;
 use crate::cli::LookArgs;
 use crate::doctor::deadline::{LOOK, looked};
 use crate::known::error_text;

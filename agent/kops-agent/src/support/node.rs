@@ -9,9 +9,9 @@ use kops_agent_host::Reader;
 use serde_json::Value;
 use tokio::runtime::Builder;
 
+use super::known::Told;
 use super::known::{Known, of_state};
 use super::part::Part;
-use super::told::Told;
 use crate::cli::LookArgs;
 use crate::doctor::deadline::looked;
 use crate::known::error_text;

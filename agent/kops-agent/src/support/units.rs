@@ -6,8 +6,8 @@ use std::time::Duration;
 use kops_agent_host::system::programs;
 
 use super::known::Known;
+use super::known::Told;
 use super::part::Part;
-use super::told::Told;
 use crate::cli::LookArgs;
 use crate::doctor::deadline::looked;
 

@@ -12,7 +12,7 @@ use prometheus_client::registry::Registry;
 
 use kops_agent_cluster::addons::Addon;
 
-use super::contest::CONTEST;
+use super::CONTEST;
 use super::round::{Round, State};
 use crate::metrics::register_build;
 

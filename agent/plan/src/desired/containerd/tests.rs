@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::add;
 use crate::desired::testing::{Desired, Machine};
-use crate::desired::{crictl, gvisor, nerdctl, nvidia, paths};
+use crate::desired::{gvisor, nvidia, paths, runtime_commands};
 use crate::resource::{FreeText, Kind, ResourceId};
 
 fn config(desired: &Desired) -> serde_json::Value {
@@ -134,11 +134,11 @@ fn skip_install_leaves_out_all_but_explicitly_enabled_tools() {
     let skipped =
         Machine::node().config(json!({ "containerdConfig": { "skipInstall": true, "version": "" }}));
     assert!(skipped.desired(add).0.is_empty());
-    assert!(skipped.desired(nerdctl::add).0.is_empty());
+    assert!(skipped.desired(runtime_commands::add_nerdctl).0.is_empty());
     let wanted =
         skipped.config(json!({ "containerdConfig": { "installNerdCtl": true, "installCriCtl": true }}));
-    assert!(wanted.desired(nerdctl::add).has("file /usr/local/bin/nerdctl"));
-    assert!(wanted.desired(crictl::add).0.is_empty(), "no crictl is among the downloads");
+    assert!(wanted.desired(runtime_commands::add_nerdctl).has("file /usr/local/bin/nerdctl"));
+    assert!(wanted.desired(runtime_commands::add_crictl).0.is_empty(), "no crictl is among the downloads");
 }
 
 #[test]
