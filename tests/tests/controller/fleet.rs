@@ -171,6 +171,11 @@ fn a_node_tells_which_of_its_certificates_expires_first_and_fleet_status_warns_o
     let (code, shown) = status(&[]);
     assert_eq!(code, Some(0), "{shown}");
     assert!(shown.contains("  kubelet-server 4000-01-01 ("), "{shown}");
+    let folder = cluster.make_folder("plugins");
+    std::os::unix::fs::symlink(plain_agent().get_program(), folder.join("kubectl-kops_agent")).unwrap();
+    let by_kubectl =
+        cluster.type_in(&format!("PATH={}:$PATH; kubectl kops_agent fleet status", folder.display()));
+    assert_eq!(by_kubectl, shown, "kubectl runs it as a plugin");
 
     // The kubelet-server certificate has expired. An expired certificate of kubelet itself would prevent this report, but an earlier
     // report would have named it.

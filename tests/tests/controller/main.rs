@@ -30,6 +30,7 @@ mod pod_ranges;
 mod proxy;
 mod renewal;
 mod rollout;
+mod rollout_scale;
 mod running;
 mod scale;
 mod takeover;

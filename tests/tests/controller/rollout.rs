@@ -14,21 +14,21 @@ use sha2::{Digest as _, Sha256};
 use crate::cluster::{Cluster, GROUP_LABEL, eventually, path_of, plain_agent};
 
 const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
-const ORDER: &str = "kops-agent/follow";
-const OUTCOME: &str = "kops-agent/followed";
-const CONDITION: &str = "KopsConfigured";
+pub const ORDER: &str = "kops-agent/follow";
+pub const OUTCOME: &str = "kops-agent/followed";
+pub const CONDITION: &str = "KopsConfigured";
 /// A policy for the group `a` alone.
 const AUTOMATIC: &str = "cluster: {follow: automatic, checkPodsAfter: 0}\ngroups: {b: {follow: manual}, masters: {follow: manual}}\n";
-const OLD: &str = "b2xkIG9sZCBvbGQgb2xkIG9sZCBvbGQgb2xkIG9sZCBvbGQ=";
+pub const OLD: &str = "b2xkIG9sZCBvbGQgb2xkIG9sZCBvbGQgb2xkIG9sZCBvbGQ=";
 
 /// A cluster with one control plane and groups of workers, all on an old configuration.
-struct Fleet {
-    cluster: Cluster,
-    admin: PathBuf,
+pub struct Fleet {
+    pub cluster: Cluster,
+    pub admin: PathBuf,
 }
 
 impl Fleet {
-    fn start(groups: &[(&str, usize)]) -> Fleet {
+    pub fn start(groups: &[(&str, usize)]) -> Fleet {
         let cluster = Cluster::start();
         cluster.apply("control-plane", "masters", "");
         let admin = cluster.api.kubeconfig("admin", &["system:masters"]).unwrap();
@@ -52,7 +52,7 @@ impl Fleet {
     }
 
     /// The node reports that it is Ready and runs a configuration.
-    fn runs(&self, node: &str, hash: &str) {
+    pub fn runs(&self, node: &str, hash: &str) {
         let conditions = json!([
             {"type": "Ready", "status": "True", "reason": "KubeletReady"},
             {"type": CONDITION, "status": "True", "reason": "Converged", "message": format!("configuration {hash}")},
@@ -70,7 +70,7 @@ impl Fleet {
     }
 
     /// The hash of a group's current configuration.
-    fn current(&self, role: &str, group: &str) -> String {
+    pub fn current(&self, role: &str, group: &str) -> String {
         let file = self.cluster.store().join(format!("igconfig/{role}/{group}/nodeupconfig.yaml"));
         STANDARD.encode(Sha256::digest(fs::read(file).unwrap()))
     }
@@ -119,13 +119,13 @@ impl Fleet {
         ]);
     }
 
-    fn rollout(&self, arguments: &[&str]) -> (Option<i32>, String) {
+    pub fn rollout(&self, arguments: &[&str]) -> (Option<i32>, String) {
         let mut command = plain_agent();
         command.args(["fleet", "rollout"]).args(arguments).arg("--kubeconfig").arg(&self.admin);
         ended(&mut command)
     }
 
-    fn status(&self) -> Value {
+    pub fn status(&self) -> Value {
         let (_, said) = self.rollout(&["status", "-o", "json"]);
         serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
     }
@@ -173,7 +173,7 @@ impl Fleet {
         self.status()["policy"]["status"]["phase"].as_str().unwrap_or_default().to_owned()
     }
 
-    fn phase(&self) -> String {
+    pub fn phase(&self) -> String {
         self.status()["status"]["phase"].as_str().unwrap_or_default().to_owned()
     }
 }
