@@ -5,6 +5,7 @@
 //! does not answer, a finding is unknown, never "not ready".
 
 mod port;
+mod servers;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -106,10 +107,11 @@ pub async fn check(args: &TakeoverArgs) -> Result<u8> {
         ("kops", release(args, &options).await),
         ("scope", scope(args, &options).await),
         ("rights", rights(controller.clone(), &options).await),
-        ("lease", holder(controller).await),
+        ("lease", holder(controller.clone()).await),
         ("names", names(args, &options).await),
         ("port", port_of(&options)),
         ("service", service(&args.health, TIMEOUT).await),
+        ("servers", servers::servers(controller.clone(), &options).await),
     ]
     .map(|(what, answer)| {
         let (state, why) = answer.unwrap_or_else(|error| (State::Unknown, error_text(&error)));
@@ -337,12 +339,18 @@ fn pod(pod: PodObject) -> decide::Pod {
     }
 }
 
+/// The port of the bootstrap server; `None` if the configuration has no such server.
+fn bootstrap_port(options: &KopsControllerOptions) -> Result<Option<u16>> {
+    let Some(server) = &options.server else { return Ok(None) };
+    let (_, port) = server.listen.rsplit_once(':').context("reading server.Listen of the configuration")?;
+    let port = port.parse().with_context(|| format!("reading the port of server.Listen, {port:?}"))?;
+    Ok(Some(port))
+}
+
 fn port_of(options: &KopsControllerOptions) -> Result<Answer> {
-    let Some(server) = &options.server else {
+    let Some(port) = bootstrap_port(options)? else {
         return Ok(ready("the configuration has no bootstrap server, so it needs no port"));
     };
-    let (_, port) = server.listen.rsplit_once(':').context("reading server.Listen of the configuration")?;
-    let port: u16 = port.parse().with_context(|| format!("reading the port of server.Listen, {port:?}"))?;
     Ok(match port::holder(port)? {
         port::Holder::Free => ready(format!("port {port} is free; the service takes it when it starts")),
         port::Holder::ThisProgram => ready(format!("kops-agent listens on port {port}")),

@@ -96,7 +96,7 @@ fn boots_to_label<G: Ground>() {
         });
         assert_eq!(world.cluster.label(&ground.node(MACHINE), NODE_ROLE).as_deref(), Some(""));
     });
-    takeover::becomes_ready(&world.cluster, &controller);
+    takeover::becomes_ready(&world.cluster, &controller, CONTROL_PLANE);
 }
 
 /// A cluster whose controller serves machines. The API server's own authority signs the certificates.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::net::Ipv4Addr;
 use std::path::Path;
 
 use kops_agent_tests::dns_controller;
@@ -22,11 +23,19 @@ fn put_pod(cluster: &Cluster, name: &str, app: &str, node: &str, names: &str) {
     cluster.api.kubectl(&["apply", "-f", "-"], &pod.to_string()).unwrap();
 }
 
-/// Checks that a cluster on any cloud becomes ready for a takeover from kops-controller. `controller` serves its machines.
-pub fn becomes_ready(cluster: &Cluster, controller: &Controller) {
+/// Reports the address of a control-plane machine.
+fn report_address(cluster: &Cluster, node: &str, address: &str) {
+    let patch = json!({"status": {"addresses": [{"type": "InternalIP", "address": address}]}}).to_string();
+    cluster.kubectl(&["patch", "node", node, "--subresource=status", "--type=strategic", "-p", &patch]);
+}
+
+/// Checks that a cluster on any cloud becomes ready for a takeover from kops-controller. `controller` serves its machines at
+/// this address.
+pub fn becomes_ready(cluster: &Cluster, controller: &Controller, address: Ipv4Addr) {
     let (node, api) = ("the-control-plane", format!("api.internal.{CLUSTER}"));
     cluster.create_node(node, None);
     cluster.kubectl(&["label", "node", node, "node-role.kubernetes.io/control-plane="]);
+    report_address(cluster, node, &address.to_string());
     let bootstrap = format!("kops-controller.internal.{CLUSTER}");
     put_pod(cluster, "kops-controller-1", "kops-controller", node, &bootstrap);
     put_pod(cluster, "kube-apiserver-1", "kube-apiserver", node, &api);
@@ -37,7 +46,7 @@ pub fn becomes_ready(cluster: &Cluster, controller: &Controller) {
     assert!(code == Some(4) && not_ready.len() == 1 && not_ready[0].starts_with("names"), "{said}");
     put_pod(cluster, "kube-apiserver-1", "kube-apiserver", node, &format!("{api},{bootstrap}"));
     let (code, said) = cluster.check_takeover(&health);
-    assert_eq!((code, said.lines().filter(is_ready).count()), (Some(0), 7), "{said}");
+    assert_eq!((code, said.lines().filter(is_ready).count()), (Some(0), 8), "{said}");
 }
 
 #[test]
@@ -51,6 +60,7 @@ fn a_takeover_needs_the_name_the_port_and_the_rights() {
         let node = id(number);
         cluster.create_node(&node, Some(&node));
         cluster.kubectl(&["label", "node", &node, "node-role.kubernetes.io/control-plane="]);
+        report_address(cluster, &node, "127.0.0.1");
         put_pod(cluster, &format!("kube-apiserver-{node}"), "kube-apiserver", &node, &api);
         put_pod(cluster, &format!("kops-controller-{number}"), "kops-controller", &node, &bootstrap);
     }
@@ -62,6 +72,8 @@ fn a_takeover_needs_the_name_the_port_and_the_rights() {
     let names = line(&said, "names");
     assert!(names.contains("NOT READY") && names.contains(&id(2)) && !names.contains(&id(1)), "{said}");
     assert!(line(&said, "service").contains("NOT READY"), "{said}");
+    let servers = line(&said, "servers");
+    assert!(servers.contains("NOT READY") && servers.contains(&id(1)) && servers.contains(&id(2)), "{said}");
     for what in ["kops", "scope", "rights", "lease", "port"] {
         assert!(line(&said, what).contains(" ready "), "{said}");
     }
@@ -74,7 +86,15 @@ fn a_takeover_needs_the_name_the_port_and_the_rights() {
     assert_eq!(code, Some(0), "{said}");
     assert!(line(&said, "port").contains("kops-agent listens"), "{said}");
     let (code, said) = cluster.check_takeover(&["--health", controller.address(), "-o", "json"]);
-    assert_eq!((code, said.matches(r#""state": "ready""#).count()), (Some(0), 7), "{said}");
+    assert_eq!((code, said.matches(r#""state": "ready""#).count()), (Some(0), 8), "{said}");
+
+    // A machine that replaced another one has no server.
+    report_address(cluster, &id(2), "127.0.0.9");
+    let (code, said) = cluster.check_takeover(&health);
+    let servers = line(&said, "servers");
+    assert!(code == Some(4) && servers.contains(&format!("{} (127.0.0.9:", id(2))), "{said}");
+    assert!(!servers.contains(&id(1)), "{said}");
+    report_address(cluster, &id(2), "127.0.0.1");
 
     // The kOps version that wrote the store, and whether kops-agent knows that version.
     for (version, state, told) in [
