@@ -10,7 +10,7 @@ use super::omit::is_zero;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct APISpec {
-    /// If set, clients reach the API by DNS, directly at the control plane.
+    /// If set, clients find the API servers by DNS and connect to them directly.
     pub dns: Option<DNSAccessSpec>,
     /// If set, clients reach the API through a load balancer.
     pub load_balancer: Option<LoadBalancerAccessSpec>,
@@ -35,7 +35,7 @@ pub struct LoadBalancerAccessSpec {
     pub class: String,
     /// `Public` or `Internal`.
     pub r#type: String,
-    /// Security group that replaces the one of kOps.
+    /// Security group that replaces the group that kOps creates.
     pub security_group_override: Option<String>,
     pub additional_security_groups: Vec<String>,
     /// Whether the cluster's own nodes use the load balancer, too.
@@ -51,7 +51,6 @@ pub struct LoadBalancerAccessSpec {
     pub access_log: Option<AccessLogSpec>,
 }
 
-/// A subnet to place a load balancer in.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

@@ -65,7 +65,7 @@ pub struct OIDCAuthenticationSpec {
     pub groups_claims: Vec<String>,
     /// `--oidc-groups-prefix`: prefix of the user's groups.
     pub groups_prefix: Option<String>,
-    /// `--oidc-issuer-url`: the provider.
+    /// `--oidc-issuer-url`: URL of the provider.
     #[serde(rename = "issuerURL")]
     pub issuer_url: Option<String>,
     /// `--oidc-client-id`: the client that tokens must be issued for.
@@ -89,7 +89,7 @@ pub struct AuthorizationSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RBACAuthorizationSpec {}
 
-/// No authorization; it has no settings.
+/// Authorization that allows every request; it has no settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AlwaysAllowAuthorizationSpec {}
 

@@ -16,7 +16,6 @@ use super::yaml::{from_document, parse_yaml};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct BootConfig {
-    /// The cloud this machine is in.
     #[serde_with(skip_apply)]
     pub cloud_provider: CloudProvider,
     /// URL of the cluster's folder in the state store; only machines that may read the store have it.
@@ -30,10 +29,8 @@ pub struct BootConfig {
     pub api_server_ips: Vec<String>,
     #[serde(default)]
     pub cluster_name: String,
-    /// The name of this machine's instance group.
     #[serde(default)]
     pub instance_group_name: String,
-    /// The role of this machine's instance group.
     #[serde_with(skip_apply)]
     pub instance_group_role: InstanceGroupRole,
     /// Standard base64 of the SHA-256 of the group's `nodeupconfig.yaml`.
@@ -93,8 +90,9 @@ impl BootConfig {
         self.config_server.as_ref().is_some_and(|server| !server.servers.is_empty())
     }
 
-    /// URL of the cluster's folder in the state store, if the machine reads its configuration there. `kops toolbox enroll`
-    /// writes both a store and a server; then the server comes first (upstream: `Run` in `upup/pkg/fi/nodeup/command.go`).
+    /// URL of the cluster's folder in the state store, if the machine reads its configuration there. If the boot config
+    /// has both a store and a server, as `kops toolbox enroll` writes it, the machine asks the server (upstream: `Run` in
+    /// `upup/pkg/fi/nodeup/command.go`).
     pub fn store_base(&self) -> Option<&str> {
         self.config_base.as_deref().filter(|base| !base.is_empty() && !self.asks_server())
     }

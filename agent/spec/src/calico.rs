@@ -19,20 +19,22 @@ pub struct CalicoNetworkingSpec {
     pub aws_src_dst_check: String,
     /// Whether Calico uses its eBPF dataplane. If so, kube-proxy must be off.
     pub bpf_enabled: bool,
-    /// How replies from other nodes go out with eBPF: `Tunnel` or `DSR`.
+    /// With eBPF, how pods on other nodes reply to clients outside the cluster: `Tunnel` (through the node
+    /// that the client called) or `DSR` (directly).
     pub bpf_external_service_mode: String,
-    /// Whether rules that kube-proxy left are removed.
+    /// Whether Calico removes iptables rules that kube-proxy left.
     pub bpf_kube_proxy_iptables_cleanup_enabled: bool,
     /// Log level of the eBPF programs: `Off`, `Info` or `Debug`.
     pub bpf_log_level: String,
-    /// Where rules go into iptables chains: `insert` or `append`.
+    /// Whether Calico inserts its rules at the start of iptables chains or appends them: `insert` or
+    /// `append`.
     pub chain_insert_mode: String,
     pub cpu_request: Option<Quantity>,
     /// No longer used.
     pub cross_subnet: Option<bool>,
-    /// How packets are wrapped: `ipip`, `vxlan` or `none`.
+    /// How packets between nodes are encapsulated: `ipip`, `vxlan` or `none`.
     pub encapsulation_mode: String,
-    /// When packets are wrapped with IP-in-IP: `CrossSubnet`, `Always` or `Never`.
+    /// When packets are encapsulated with IP-in-IP: `CrossSubnet`, `Always` or `Never`.
     pub ipip_mode: String,
     /// How a node's IPv4 address is found.
     pub ipv4_auto_detection_method: String,
@@ -54,7 +56,7 @@ pub struct CalicoNetworkingSpec {
     pub typha_prometheus_metrics_enabled: bool,
     pub typha_prometheus_metrics_port: i32,
     pub typha_replicas: i32,
-    /// When packets are wrapped with VXLAN: `CrossSubnet`, `Always` or `Never`.
+    /// When packets are encapsulated with VXLAN: `CrossSubnet`, `Always` or `Never`.
     pub vxlan_mode: String,
     /// Whether traffic between nodes is encrypted with WireGuard.
     pub wireguard_enabled: Option<bool>,
@@ -65,7 +67,8 @@ pub struct CalicoNetworkingSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct CanalNetworkingSpec {
-    /// Where rules go into iptables chains: `insert` or `append`.
+    /// Whether Calico inserts its rules at the start of iptables chains or appends them: `insert` or
+    /// `append`.
     pub chain_insert_mode: String,
     pub cpu_request: Option<Quantity>,
     /// What happens to packets from pods to their node: `ACCEPT`, `DROP` or `RETURN`.

@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The signer of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Issuer {
@@ -40,7 +39,7 @@ pub struct Certificate {
     pub name: String,
     /// The keyset that signs the certificate, such as `kubernetes-ca`.
     pub signer: String,
-    /// The id of the signing item in that keyset; empty if the bootstrap server chooses.
+    /// The id of the signing item in the keyset `signer`; empty if the bootstrap server chooses.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub keypair_id: String,
     #[serde(rename = "type")]

@@ -26,7 +26,7 @@ pub struct CiliumNetworkingSpec {
     pub chaining_mode: String,
     /// Whether Cilium writes debug logs.
     pub debug: bool,
-    /// Whether Cilium creates no objects for endpoints.
+    /// Whether Cilium works without CiliumEndpoint objects.
     #[serde(rename = "disableEndpointCRD")]
     pub disable_endpoint_crd: bool,
     /// When policies are enforced: `default`, `always` or `never`.
@@ -53,24 +53,22 @@ pub struct CiliumNetworkingSpec {
     pub identity_change_grace_period: String,
     /// Whether traffic that leaves the cluster is masqueraded.
     pub masquerade: Option<bool>,
-    /// Annotations of the agents' pods.
     pub agent_pod_annotations: BTreeMap<String, String>,
-    /// Annotations of the operator's pods.
     pub operator_pod_annotations: BTreeMap<String, String>,
-    /// How packets are wrapped: `vxlan`, `geneve` or `disabled`.
+    /// How packets between nodes are encapsulated: `vxlan`, `geneve` or `disabled`.
     pub tunnel: String,
     /// How much tracing events are aggregated.
     pub monitor_aggregation: String,
     /// Maximum number of tracked TCP connections.
     #[serde(rename = "bpfCTGlobalTCPMax")]
     pub bpf_ct_global_tcp_max: i64,
-    /// Maximum number of other tracked connections.
+    /// Maximum number of tracked connections that are not TCP.
     #[serde(rename = "bpfCTGlobalAnyMax")]
     pub bpf_ct_global_any_max: i64,
-    /// How backends are chosen: `random` or `maglev`.
+    /// How a backend of a Service is chosen: `random` or `maglev`.
     #[serde(rename = "bpfLBAlgorithm")]
     pub bpf_lb_algorithm: String,
-    /// Size of the table for `maglev`.
+    /// Size of the backend table of the algorithm `maglev`.
     #[serde(rename = "bpfLBMaglevTableSize")]
     pub bpf_lb_maglev_table_size: String,
     /// Maximum number of entries in the NAT table.
@@ -78,7 +76,7 @@ pub struct CiliumNetworkingSpec {
     pub bpf_nat_global_max: i64,
     /// Maximum number of entries in the neighbour table.
     pub bpf_neigh_global_max: i64,
-    /// Maximum number of entries in an endpoint's policy.
+    /// Maximum number of entries in an endpoint's policy map.
     pub bpf_policy_map_max: i64,
     /// Maximum number of entries in the load balancing maps.
     #[serde(rename = "bpfLBMapMax")]
@@ -94,9 +92,9 @@ pub struct CiliumNetworkingSpec {
     pub preallocate_bpf_maps: bool,
     /// Image by which Cilium recognizes Istio's sidecar.
     pub sidecar_istio_proxy_image: String,
-    /// Name of this cluster among connected ones.
+    /// Name of this cluster in a mesh of Cilium clusters.
     pub cluster_name: String,
-    /// Number of this cluster among connected ones.
+    /// Number of this cluster in a mesh of Cilium clusters.
     #[serde(rename = "clusterID")]
     pub cluster_id: u8,
     /// The response to a refused DNS query: `refused` or `nameError`.
@@ -113,7 +111,7 @@ pub struct CiliumNetworkingSpec {
     pub auto_direct_node_routes: bool,
     /// Whether nodes reach Services by eBPF.
     pub enable_host_reachable_services: bool,
-    /// Whether Cilium does the work of kube-proxy.
+    /// Whether Cilium replaces kube-proxy.
     pub enable_node_port: bool,
     /// Whether Cilium has its own etcd cluster.
     pub etcd_managed: bool,
@@ -121,13 +119,13 @@ pub struct CiliumNetworkingSpec {
     pub enable_remote_node_identity: Option<bool>,
     /// Whether the address of a deleted pod is reported as unreachable.
     pub enable_unreachable_routes: Option<bool>,
-    /// Whether Cilium moves the configurations of other plugins away.
+    /// Whether Cilium disables the CNI configuration files of other plugins.
     pub cni_exclusive: Option<bool>,
     pub hubble: Option<HubbleSpec>,
     /// Whether Cilium does not update the status of its policies.
     #[serde(rename = "disableCNPStatusUpdates")]
     pub disable_cnp_status_updates: Option<bool>,
-    /// Whether near endpoints of a Service are preferred.
+    /// Whether Cilium follows the topology hints of Services, which prefer endpoints in the client's zone.
     pub enable_service_topology: bool,
     pub ingress: Option<CiliumIngressSpec>,
     /// Cilium's implementation of the Gateway API.
@@ -150,7 +148,6 @@ pub struct CiliumIngressSpec {
     pub load_balancer_annotation_prefixes: String,
     /// Whether ingresses share a load balancer: `shared` or `dedicated`.
     pub default_load_balancer_mode: String,
-    /// Name of the shared load balancer's Service.
     pub shared_load_balancer_service_name: String,
 }
 

@@ -1,4 +1,5 @@
-//! A cluster: the complete one in `cluster-completed.spec`, and the one that the user wrote in `config`.
+//! A Cluster of the state store: completed by kOps (`cluster-completed.spec`), or as the user wrote it
+//! (`config`).
 
 pub(super) mod addons;
 pub(super) mod aws;
@@ -32,7 +33,7 @@ use super::metadata::{ApiVersion, ObjectMeta, version_of};
 use super::respell::{Respelling, moved};
 use super::yaml::parse_document;
 
-/// A cluster, in kOps' internal names for every version of the file.
+/// A Cluster. Its fields have the names of kOps' internal API, whatever the API version of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Cluster {
@@ -93,8 +94,8 @@ impl Cluster {
         Ok(respelling)
     }
 
-    /// The cloud that the machines run in. A label overrides the spec and makes it metal (upstream:
-    /// `Cluster.GetCloudProvider`).
+    /// The cloud that the machines run in. The label `alpha.kops.k8s.io/cloud: metal` overrides the spec
+    /// (upstream: `Cluster.GetCloudProvider`).
     pub fn cloud_provider(&self) -> Option<CloudProvider> {
         if self.metadata.labels.get("alpha.kops.k8s.io/cloud").is_some_and(|cloud| cloud == "metal") {
             return Some(CloudProvider::Metal);

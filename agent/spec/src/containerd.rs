@@ -18,11 +18,11 @@ pub struct ContainerdConfig {
     pub address: Option<String>,
     /// Values to add to the configuration, by dotted path in the schema of the version in use.
     pub config_additions: BTreeMap<String, IntOrString>,
-    /// The whole configuration. It replaces the one of kOps.
+    /// The whole configuration. It replaces kOps' configuration.
     pub config_override: Option<String>,
     /// `--log-level`: `trace`, `debug`, `info`, `warn`, `error`, `fatal` or `panic`.
     pub log_level: Option<String>,
-    /// A download that replaces the release.
+    /// A download that replaces the release that kOps chooses.
     pub packages: Option<PackagesConfig>,
     /// Mirrors of image registries, by registry; `*` for all others.
     pub registry_mirrors: BTreeMap<String, Vec<String>>,
@@ -57,7 +57,6 @@ pub struct NRIConfig {
     pub enabled: Option<bool>,
     /// Maximum time until a plugin registers.
     pub plugin_registration_timeout: Option<Duration>,
-    /// Timeout of a request to a plugin.
     pub plugin_request_timeout: Option<Duration>,
 }
 
@@ -88,7 +87,7 @@ pub struct DCGMExporterConfig {
 #[serde(default, rename_all = "camelCase")]
 pub struct Runc {
     pub version: Option<String>,
-    /// A download that replaces the release.
+    /// A download that replaces the release that kOps chooses.
     pub packages: Option<PackagesConfig>,
 }
 
@@ -102,7 +101,7 @@ pub struct GVisorConfig {
     pub platform: String,
 }
 
-/// A download that replaces the release of a package.
+/// A download that replaces the release of containerd or runc.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -111,8 +110,6 @@ pub struct PackagesConfig {
     pub hash_amd64: Option<String>,
     /// SHA-256 for arm64.
     pub hash_arm64: Option<String>,
-    /// URL for amd64.
     pub url_amd64: Option<String>,
-    /// URL for arm64.
     pub url_arm64: Option<String>,
 }

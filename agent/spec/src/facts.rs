@@ -40,8 +40,7 @@ pub struct Facts {
     /// Name servers of `/etc/resolv.conf`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nameservers: Vec<String>,
-    /// Whether the BPF file system is mounted on `/sys/fs/bpf` without a unit that asks for it, as
-    /// systemd does by itself since version 238.
+    /// Whether `/sys/fs/bpf` has the BPF file system, and no unit mounts it. systemd itself mounts it since version 238.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub bpf_mounted_by_systemd: bool,
     /// Text of `/etc/fstab`. `None` if the file is missing.
@@ -58,8 +57,8 @@ pub struct Facts {
 
 impl Facts {
     /// Identifies the observed machine by its name in the cloud, or else by its host name. The text also says whether the machine
-    /// is only prepared for a warm pool. The agent compares it with its record, because an image may be made from a node's disk:
-    /// the record of one machine does not apply to another.
+    /// is only prepared for a warm pool. The agent compares the text with its record: if an image was made from a node's disk,
+    /// the record belongs to another machine.
     pub fn machine(&self) -> String {
         let CloudFacts { aws, gce, hetzner, openstack: _, azure, digital_ocean: _, linode, scaleway: _ } =
             &self.cloud;
@@ -118,7 +117,6 @@ pub struct Distro {
     pub version_id: String,
 }
 
-/// A user of the machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LoginUser {
@@ -266,7 +264,7 @@ pub struct GceFacts {
     /// The last part of `instance/zone`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub zone: String,
-    /// `instance/name`, by which Compute Engine knows it.
+    /// `instance/name`: the instance's name in Compute Engine's API.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
 }

@@ -15,7 +15,7 @@ use serde_json::{Map, Value, map};
 #[derive(Clone, Copy)]
 struct GoValue<'de, 'u> {
     value: &'de Value,
-    /// Collects the fields that no type has.
+    /// Collects the fields that the type does not have.
     unknown: &'u RefCell<UnknownFields<'de>>,
 }
 
@@ -103,7 +103,6 @@ pub(crate) fn kind(value: &Value) -> &'static str {
 }
 
 impl<'de> GoValue<'de, '_> {
-    /// Reads a part of this value.
     fn read_part<T: DeserializeSeed<'de>>(
         self,
         part: Part<'de>,

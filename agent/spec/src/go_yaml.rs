@@ -1,8 +1,8 @@
 //! Writes YAML byte for byte as Go programs of Kubernetes do (`sigs.k8s.io/yaml` 1.6 over
 //! `go.yaml.in/yaml/v2` 2.4), for everything in this crate that Kubernetes reads.
 //!
-//! The bytes matter for two reasons. The hash of its bytes pins nodeupconfig.yaml. Go's readers follow YAML
-//! 1.1, where `yes`, `1_000`, `12:30` and `2001-01-01` are strings only in quotes.
+//! The bytes matter for two reasons. User-data pins nodeupconfig.yaml by the hash of its bytes. Go's readers
+//! follow YAML 1.1, where `yes`, `1_000`, `12:30` and `2001-01-01` are strings only in quotes.
 //!
 //! Our output differs from Go's only where Go's output would not read back as the same value. A key `<<`, and
 //! text with control characters or the line breaks CR, NEL, LS and PS, are written in double quotes.
@@ -22,8 +22,8 @@ pub use resolve::is_plain_string;
 /// The YAML document of a value, with a line break at its end.
 ///
 /// # Panics
-/// If a type cannot be converted to JSON, as Go does first: a map whose keys are lists or mappings. That is a
-/// mistake in the type, never in its content.
+/// If the type cannot be converted to JSON, for example a map whose keys are lists. (Go also converts to JSON
+/// first.) Whether this function panics depends only on the type, not on the value.
 pub fn to_string(value: &impl Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(value) => value_to_string(&value),

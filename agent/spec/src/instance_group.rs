@@ -13,7 +13,8 @@ use super::metadata::{ApiVersion, ObjectMeta, version_of};
 use super::respell::{Move, Respelling, moved};
 use super::yaml::parse_document;
 
-/// An instance group as the user wrote it, in kOps' internal names for every version of the file.
+/// An instance group as the user wrote it. Its fields have the names of kOps' internal API, whatever the API
+/// version of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct InstanceGroup {

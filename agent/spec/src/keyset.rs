@@ -111,7 +111,6 @@ impl Keyset {
         &self.items
     }
 
-    /// The key with this id.
     pub fn item(&self, id: &str) -> Option<&KeysetItem> {
         self.items.iter().find(|item| item.id == id)
     }

@@ -93,9 +93,7 @@ pub struct KopsControllerServerOptions {
     pub provider: ServerProviderOptions,
     /// Settings for machines that prove their identity with their own key.
     pub pki: Option<PkiOptions>,
-    /// Path of the server's key.
     pub server_key_path: String,
-    /// Path of the server's certificate.
     pub server_certificate_path: String,
     /// Folder of the authorities' certificates and keys.
     #[serde(rename = "caBasePath")]
@@ -116,7 +114,7 @@ pub struct KopsControllerServerOptions {
 pub struct ServerProviderOptions {
     pub aws: Option<AwsVerifierOptions>,
     pub gce: Option<GceVerifierOptions>,
-    /// Other clouds, by kOps' keys for them.
+    /// Settings for other clouds, by kOps' key for the cloud.
     #[serde(flatten)]
     #[serde_with(skip_apply)]
     pub others: BTreeMap<String, Value>,
@@ -133,7 +131,7 @@ pub struct AwsVerifierOptions {
     #[serde(rename = "Region")]
     #[serde_with(skip_apply)]
     pub region: String,
-    /// Whether the name of a node comes from its private address, and not from its instance.
+    /// Whether a node is named by its private DNS name in place of its instance id.
     #[serde(rename = "useIPBasedNodeNames")]
     pub use_ip_based_node_names: bool,
 }
@@ -147,7 +145,7 @@ pub struct GceVerifierOptions {
     pub region: String,
     /// The cluster's name, as it is in the machines' metadata.
     pub cluster_name: String,
-    /// The maximum difference of a machine's clock, in seconds.
+    /// The maximum difference between a machine's clock and the server's clock, in seconds.
     #[serde(rename = "MaxTimeSkew")]
     pub max_time_skew: i64,
 }
@@ -157,7 +155,7 @@ pub struct GceVerifierOptions {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PkiOptions {
-    /// The maximum difference of a machine's clock, in seconds. Zero means 300.
+    /// The maximum difference between a machine's clock and the server's clock, in seconds. Zero means 300.
     #[serde(rename = "MaxTimeSkew")]
     pub max_time_skew: i64,
 }

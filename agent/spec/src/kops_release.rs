@@ -20,8 +20,8 @@ const OLDEST_SUPPORTED_MINOR: u64 = 34;
 /// The newest known minor version of kOps. Newer versions use its rules.
 const NEWEST_KNOWN_MINOR: u64 = 37;
 
-/// A kOps release, identified by its minor version. Its nodes are decided as by its newest known patch release: 1.34.3, 1.35.2 or
-/// 1.36.2. The module `patches` lists the differences of older patch releases.
+/// A kOps release, identified by its minor version. The agent decides its nodes by the rules of its newest known patch release: 1.34.3,
+/// 1.35.2 or 1.36.2. The module `patches` lists the differences of older patch releases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KopsRelease {
     minor: u64,
@@ -110,7 +110,7 @@ impl KopsRelease {
 
     /// Infers the release from the fields that kOps writes. kOps writes `usesLegacyGossip` up to 1.36 and `channels` up to 1.35. Up to 1.34
     /// it writes the pause image into kubelet's settings (pkg/apis/nodeup/config.go, pkg/model/components/kubelet.go). Workers of 1.35 and
-    /// 1.36 have the same fields, so only an old Kubernetes tells them apart.
+    /// 1.36 have the same fields, so only a Kubernetes version that 1.36 no longer supports shows that 1.35 wrote them.
     fn of_fields(config: &NodeupConfig) -> KopsRelease {
         let is_before_1_36 =
             !config.channels.is_empty() || !KopsRelease { minor: 36 }.takes_kubernetes_of(config);
@@ -266,7 +266,7 @@ impl KopsRelease {
         self.is_at_most(35)
     }
 
-    /// kubelet gets its provider id on Azure. From this release on, Azure's cloud configuration is a Secret of the cluster.
+    /// kubelet gets its provider id on Azure. In these releases, Azure's cloud configuration is a Secret of the cluster.
     pub fn azure_nodes_have_provider_ids(self) -> bool {
         !self.is_at_most(35)
     }

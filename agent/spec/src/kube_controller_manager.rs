@@ -72,11 +72,11 @@ pub struct KubeControllerManagerConfig {
     pub horizontal_pod_autoscaler_downscale_stabilization: Option<Duration>,
     /// `--horizontal-pod-autoscaler-upscale-delay`: wait before scaling up again.
     pub horizontal_pod_autoscaler_upscale_delay: Option<Duration>,
-    /// `--horizontal-pod-autoscaler-initial-readiness-delay`: time after a pod's start in which it may
-    /// become ready for the first time.
+    /// `--horizontal-pod-autoscaler-initial-readiness-delay`: time after a pod's start in which a pod that
+    /// becomes unready counts as not yet ready.
     pub horizontal_pod_autoscaler_initial_readiness_delay: Option<Duration>,
-    /// `--horizontal-pod-autoscaler-cpu-initialization-period`: time after a pod's start in which its
-    /// CPU usage may not count.
+    /// `--horizontal-pod-autoscaler-cpu-initialization-period`: time after a pod's start in which its CPU
+    /// usage may be ignored.
     pub horizontal_pod_autoscaler_cpu_initialization_period: Option<Duration>,
     /// `--horizontal-pod-autoscaler-tolerance`: minimum change of the ratio that causes scaling.
     pub horizontal_pod_autoscaler_tolerance: Option<Quantity>,

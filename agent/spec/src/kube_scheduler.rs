@@ -78,6 +78,6 @@ pub struct LeaderElectionConfiguration {
     pub leader_elect_resource_name: Option<String>,
     /// `--leader-elect-resource-namespace`: namespace of the object that is the lock.
     pub leader_elect_resource_namespace: Option<String>,
-    /// `--leader-elect-retry-period`: time between two attempts.
+    /// `--leader-elect-retry-period`: time between two attempts to acquire or renew the lease.
     pub leader_elect_retry_period: Option<Duration>,
 }

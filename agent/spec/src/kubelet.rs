@@ -8,7 +8,8 @@ use serde_with::apply;
 use super::duration::Duration;
 use super::omit::is_zero;
 
-/// kOps' settings of the kubelet. Fields without a flag go into its configuration file.
+/// kOps' settings of the kubelet. Fields whose comment names no flag go into the kubelet's configuration
+/// file. Up to kOps 1.35, most of these fields are flags instead.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -43,15 +44,15 @@ pub struct KubeletConfigSpec {
     pub pod_manifest_path: String,
     /// `--hostname-override`: node name in place of the host's name.
     pub hostname_override: String,
-    /// Image of the pause container; no longer a flag.
+    /// `--pod-infra-container-image` (kOps up to 1.35): image of the pause container.
     pub pod_infra_container_image: String,
-    /// Whether pods get the runtime's seccomp profile unless they say otherwise.
+    /// Whether pods that set no seccomp profile get the container runtime's default profile.
     pub seccomp_default: Option<bool>,
     /// `--seccomp-profile-root`: folder of seccomp profiles.
     pub seccomp_profile_root: Option<String>,
     /// `--allow-privileged`: let containers be privileged.
     pub allow_privileged: Option<bool>,
-    /// Whether logs, exec and the like are served.
+    /// Whether the kubelet serves container logs, exec, attach and port-forward.
     pub enable_debugging_handlers: Option<bool>,
     /// `--register-node`: create the Node object.
     pub register_node: Option<bool>,
@@ -95,7 +96,7 @@ pub struct KubeletConfigSpec {
     /// `--reconcile-cidr`: take the pod addresses that the API server assigns.
     #[serde(rename = "reconcileCIDR")]
     pub reconcile_cidr: Option<bool>,
-    /// `--register-schedulable`: register as schedulable.
+    /// `--register-schedulable`: register the node as schedulable.
     pub register_schedulable: Option<bool>,
     /// Whether images are pulled one after the other.
     pub serialize_image_pulls: Option<bool>,
@@ -131,7 +132,7 @@ pub struct KubeletConfigSpec {
     pub eviction_soft: String,
     /// Grace periods of the soft thresholds, such as `memory.available=30s`, separated by commas.
     pub eviction_soft_grace_period: String,
-    /// Time before a pressure condition ends.
+    /// Time that the kubelet waits before it ends a pressure condition.
     pub eviction_pressure_transition_period: Option<Duration>,
     /// Maximum grace period of a pod in a soft eviction, in seconds.
     pub eviction_max_pod_grace_period: i32,
@@ -179,7 +180,6 @@ pub struct KubeletConfigSpec {
     /// Whether CPU limits are enforced by quota.
     #[serde(rename = "cpuCFSQuota")]
     pub cpu_cfs_quota: Option<bool>,
-    /// Period of the CPU quota.
     #[serde(rename = "cpuCFSQuotaPeriod")]
     pub cpu_cfs_quota_period: Option<Duration>,
     /// How CPUs are assigned: `none` or `static`.
@@ -230,6 +230,5 @@ pub struct KubeletConfigSpec {
     /// Maximum number of events per second that are recorded.
     #[serde(rename = "eventRecordQPS")]
     pub event_record_qps: Option<i32>,
-    /// Duration of the node's lease, in seconds.
     pub node_lease_duration_seconds: Option<i32>,
 }

@@ -1,8 +1,8 @@
 //! Types for the files that kOps writes, with kOps' own names.
 //!
 //! Usually two files decide a node: the boot config in the user-data ([`BootConfig`]) and the group's `nodeupconfig.yaml`
-//! ([`NodeupConfig`]). The latter is derived from the rest of the state store ([`Cluster`], [`InstanceGroup`], [`Keyset`],
-//! [`Secret`]).
+//! ([`NodeupConfig`]). kOps derives `nodeupconfig.yaml` from the rest of the state store ([`Cluster`], [`InstanceGroup`],
+//! [`Keyset`], [`Secret`]).
 //!
 //! Field names are the JSON names of kOps' internal API in snake case. A pointer in Go is an `Option`. Writing a value leaves
 //! out exactly the fields that Go's `omitempty` leaves out. Unknown fields are ignored. A wrong type is an error with the

@@ -74,7 +74,7 @@ pub struct FlannelNetworkingSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct KuberouterNetworkingSpec {
-    /// Whether network policies are made with nftables.
+    /// Whether kube-router implements network policies with nftables.
     #[serde(rename = "useNFTablesForNetpol")]
     pub use_nftables_for_netpol: Option<bool>,
 }
@@ -131,7 +131,7 @@ pub struct KindnetNetworkingSpec {
     pub dns_caching: Option<bool>,
     /// Whether IPv6 pods reach IPv4 hosts.
     pub nat64: Option<bool>,
-    /// Packets after which a connection takes the fast path.
+    /// Number of packets after which a connection takes the fast path.
     pub fast_path_threshold: Option<i32>,
     /// How traffic that leaves the cluster is masqueraded.
     pub masquerade: Option<KindnetMasqueradeSpec>,

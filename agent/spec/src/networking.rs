@@ -1,4 +1,4 @@
-//! The cluster's network: addresses, subnets, topology, proxy, and which plugin carries the pods.
+//! The cluster's network: addresses, subnets, topology, proxy, and the network plugin.
 
 use serde::{Deserialize, Serialize};
 use serde_with::apply;
@@ -13,7 +13,7 @@ use super::network_plugins::{
 };
 use super::omit::is_zero;
 
-/// The cluster's network. One plugin is set.
+/// The cluster's network. One of the fields marked `Plugin` is set.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -107,7 +107,6 @@ pub struct ClusterSubnetSpec {
     pub additional_routes: Vec<RouteSpec>,
 }
 
-/// A route of a subnet.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

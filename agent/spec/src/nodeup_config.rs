@@ -53,7 +53,6 @@ pub struct NodeupConfig {
     /// Locations of key sets and secrets. Only machines with an API server have this field.
     #[serde(rename = "configStore")]
     pub config_store: Option<ConfigStoreSpec>,
-    /// Names of the etcd clusters.
     pub etcd_cluster_names: Vec<String>,
     /// URLs of the manifests of etcd's pods.
     #[serde(rename = "etcdManifests")]
@@ -114,7 +113,7 @@ pub struct NodeupConfig {
     /// The API server, if the machine runs one.
     #[serde(rename = "APIServerConfig")]
     pub api_server_config: Option<APIServerConfig>,
-    /// The rest of the control plane, if the machine runs it.
+    /// kube-controller-manager and kube-scheduler, on control-plane machines.
     pub control_plane_config: Option<ControlPlaneConfig>,
     /// Gossip in place of DNS (kOps up to 1.36).
     pub gossip_config: Option<GossipConfig>,
@@ -132,7 +131,7 @@ pub struct NodeupConfig {
     /// Security group of all load balancers of Services (AWS).
     #[serde(rename = "elbSecurityGroup")]
     pub elb_security_group: Option<String>,
-    /// `Managed` gives security groups to network load balancers of Services (AWS).
+    /// If `Managed`, network load balancers of Services get security groups (AWS).
     #[serde(rename = "nlbSecurityGroupMode")]
     pub nlb_security_group_mode: Option<String>,
     /// IP families of a node's addresses, in order (AWS).
@@ -234,7 +233,7 @@ pub struct APIServerConfig {
     pub service_account_public_keys: String,
 }
 
-/// Settings for a machine with the rest of the control plane.
+/// Settings for a control-plane machine, besides the API server's.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
 pub struct ControlPlaneConfig {

@@ -1,9 +1,9 @@
 //! Hides known secrets in texts that the agent does not write: a journal, an error, the output of a program.
 //!
-//! The agent's own output about a node does not need this: there, the origin of each value decides (`kops_agent_plan::shown`). Nothing here
-//! guesses. A value is hidden if it is a secret of the store, a credential in a variable, or free text of the specification
-//! ([`crate::free_text`]). Two forms are also hidden because they are secret by definition: a private key in PEM, and the
-//! user, password, query and fragment of a URL.
+//! The agent's own output about a node does not need this: there, the origin of a value decides whether it is shown
+//! (`kops_agent_plan::shown`). Nothing here guesses. A value is hidden if it is a secret of the store, a credential in a variable, or free
+//! text of the specification ([`crate::free_text`]). Two forms are also hidden because they are secret by definition: a private key in PEM,
+//! and the user, password, query and fragment of a URL.
 
 pub mod manifest;
 mod mark;
@@ -33,8 +33,8 @@ const SHORTEST: usize = 4;
 const SHORTEST_PART: usize = 8;
 /// Minimum length of a hidden value of a variable, in bytes. A shorter value is a common word. Login variables have `SHORTEST` instead.
 const SHORTEST_VARIABLE: usize = 6;
-/// Maximum number of replacement rounds. A replacement can join its neighbours with the mark to another secret. More rounds than a
-/// secret has letters do not help.
+/// Maximum number of replacement rounds. After a replacement, the mark and the text around it can form another secret. If a secret remains
+/// after this many rounds, the whole text is hidden.
 const ROUNDS: usize = 16;
 /// Fields of Kubernetes' EncryptionConfiguration with names as values (k8s.io/apiserver/pkg/apis/apiserver/v1/types_encryption.go). All
 /// other values in a secret are secret.
@@ -44,7 +44,7 @@ const NAMES: [&str; 4] = ["kind", "apiVersion", "resources", "name"];
 #[derive(Clone, Default)]
 pub struct Redactor {
     secrets: BTreeSet<String>,
-    /// Hidden unless it is also public.
+    /// Free text is hidden, except for values that are also in `public`.
     free_text: BTreeSet<String>,
     public: BTreeSet<String>,
     /// Finds all hidden values in one pass. It is built on first use; the inner `None` means that it cannot be built.
@@ -150,7 +150,7 @@ impl Redactor {
 
     /// Hides the secrets in a text. It keeps the number of lines, unless it must hide the whole text.
     pub fn text(&self, text: &str) -> String {
-        // First, because the first line of a key is also part of a known secret.
+        // Private keys come first: the redactor finds a key by its first line, which may also be part of a known secret.
         let text = pem::without_private_keys(text);
         let text = self.without_known(text);
         let text = urls::without_credentials(&text);

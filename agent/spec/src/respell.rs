@@ -75,7 +75,7 @@ impl<'a> Respelling<'a> {
     /// Makes all these moves, one after the other.
     ///
     /// # Errors
-    /// If a value on the way, or the moved one, has the wrong type.
+    /// If the moved value, or a value on its path, has the wrong type.
     pub(crate) fn apply(&mut self, moves: &[Move]) -> Result<(), SpecError> {
         moves.iter().try_for_each(|step| self.apply_one(step))
     }

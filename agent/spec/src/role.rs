@@ -15,11 +15,11 @@ pub enum InstanceGroupRole {
     Node,
     /// The way into the network over SSH. Not part of Kubernetes.
     Bastion,
-    /// For etcd alone. Upstream defines this role, but cannot configure its machines.
+    /// Runs only etcd. Upstream defines this role, but cannot configure its machines.
     Etcd,
-    /// For the scheduler alone. Upstream defines this role, but cannot configure its machines.
+    /// Runs only the scheduler. Upstream defines this role, but cannot configure its machines.
     Scheduler,
-    /// For the controller manager alone. Upstream defines this role, but cannot configure its machines.
+    /// Runs only the controller manager. Upstream defines this role, but cannot configure its machines.
     KubeControllerManager,
 }
 

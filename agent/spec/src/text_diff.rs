@@ -22,7 +22,8 @@ pub fn unified(names: [&str; 2], texts: [&str; 2]) -> String {
             let text = match change.tag() {
                 ChangeTag::Delete => was,
                 ChangeTag::Insert => line(&new, change.new_index()),
-                // A line may be part of a key in only one of the texts. Then both show it hidden.
+                // A line may be part of a private key in only one of the texts. Then the diff hides the line
+                // in both.
                 ChangeTag::Equal => {
                     was.filter(|was| was.contains(MARK)).or_else(|| line(&new, change.new_index()))
                 }

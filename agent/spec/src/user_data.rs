@@ -1,7 +1,7 @@
 //! Finds `kube_env.yaml` and the URLs of nodeup in the user-data that kOps gives an instance.
 //!
-//! Upstream (`pkg/model/resources/nodeup.go`) writes a shell script that contains the file as a heredoc. For
-//! groups with `compressUserData`, the script contains it as base64 of gzip. With `additionalUserData`, the
+//! Upstream (`pkg/model/resources/nodeup.go`) writes a shell script that contains `kube_env.yaml` as a heredoc. For
+//! groups with `compressUserData`, the script contains the file as base64 of gzip. With `additionalUserData`, the
 //! script is one part of a MIME message.
 
 use std::borrow::Cow;

@@ -42,11 +42,11 @@ pub struct ClusterAutoscalerConfig {
     pub skip_nodes_with_local_storage: Option<bool>,
     /// Minimum age of a pending pod that causes a scale-up.
     pub new_pod_scale_up_delay: Option<String>,
-    /// Wait before scaling down after scaling up.
+    /// Wait between a scale-up and the next scale-down.
     pub scale_down_delay_after_add: Option<String>,
-    /// Time for which a node must be unneeded.
+    /// Time for which a node must be unneeded before it is removed.
     pub scale_down_unneeded_time: Option<String>,
-    /// Time for which a node that is not ready must be unneeded.
+    /// Time for which a node that is not ready must be unneeded before it is removed.
     pub scale_down_unready_time: Option<String>,
     /// Whether nodes are cordoned before they are terminated.
     pub cordon_node_before_terminating: Option<bool>,
@@ -58,7 +58,7 @@ pub struct ClusterAutoscalerConfig {
     pub pod_annotations: BTreeMap<String, String>,
     /// Whether kOps writes the priorities of the expander `priority`.
     pub create_priority_expander_config: Option<bool>,
-    /// Priorities for the expander `priority` that replace those of kOps.
+    /// Priorities for the expander `priority`. They replace kOps' priorities.
     pub custom_priority_expander_config: BTreeMap<String, Vec<String>>,
 }
 

@@ -33,7 +33,7 @@ pub struct EBSCSIDriverSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct NodeTerminationHandlerSpec {
-    /// Whether messages about unknown nodes are dropped.
+    /// Whether the handler deletes queue messages about nodes that do not exist.
     #[serde(rename = "deleteSQSMsgIfNodeNotFound")]
     pub delete_sqs_msg_if_node_not_found: Option<bool>,
     pub enabled: Option<bool>,
@@ -51,7 +51,7 @@ pub struct NodeTerminationHandlerSpec {
     /// Whether the handler takes events from a queue.
     #[serde(rename = "enableSQSTerminationDraining")]
     pub enable_sqs_termination_draining: Option<bool>,
-    /// Whether drained nodes leave load balancers at once.
+    /// Whether the handler excludes nodes from load balancers before it cordons them.
     pub exclude_from_load_balancers: Option<bool>,
     /// Tag of the auto scaling groups that the handler manages.
     #[serde(rename = "managedASGTag")]
@@ -70,7 +70,6 @@ pub struct NodeTerminationHandlerSpec {
     pub webhook_url: Option<String>,
 }
 
-/// The controller of AWS load balancers.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -110,7 +109,7 @@ pub struct WarmPoolSpec {
     pub max_size: Option<i64>,
     /// Whether an instance counts only after it has reported that it is ready.
     pub enable_lifecycle_hook: bool,
-    /// Seconds to wait for that report.
+    /// Seconds to wait for an instance's report that it is ready.
     pub lifecycle_hook_timeout: Option<i32>,
     /// More images to pull before they are needed.
     pub additional_images: Vec<String>,

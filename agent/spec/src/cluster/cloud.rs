@@ -35,7 +35,6 @@ pub struct AWSSpec {
     pub ebs_csi_driver: Option<EBSCSIDriverSpec>,
     /// The handler that drains nodes before their instances terminate.
     pub node_termination_handler: Option<NodeTerminationHandlerSpec>,
-    /// The controller of load balancers.
     pub load_balancer_controller: Option<LoadBalancerControllerSpec>,
     /// The webhook that gives pods IAM roles.
     pub pod_identity_webhook: Option<PodIdentityWebhookSpec>,
@@ -51,13 +50,13 @@ pub struct AWSSpec {
     pub disable_security_group_ingress: Option<bool>,
     /// Security group of all load balancers of Services.
     pub elb_security_group: Option<String>,
-    /// `Managed` gives security groups to network load balancers of Services.
+    /// If `Managed`, network load balancers of Services get security groups.
     pub nlb_security_group_mode: Option<String>,
     /// Product of Spot by NetApp.
     pub spotinst_product: Option<String>,
     /// The goal that Spot by NetApp optimizes for.
     pub spotinst_orientation: Option<String>,
-    /// Location of AWS' binaries, instead of their release.
+    /// Download location of AWS' cloud provider binaries. It replaces their default location.
     pub binaries_location: Option<String>,
 }
 
@@ -102,7 +101,7 @@ pub struct GCESpec {
     pub pd_csi_driver: Option<PDCSIDriver>,
     /// Whether machines get a start-up script in place of user-data.
     pub use_startup_script: Option<bool>,
-    /// Location of Google's binaries, instead of their release.
+    /// Download location of Google's cloud provider binaries. It replaces their default location.
     pub binaries_location: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! The specification of a cluster, in kOps' internal names.
+//! The specification of a cluster, with the field names of kOps' internal API.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ use crate::networking::NetworkingSpec;
 use crate::omit::is_zero;
 use crate::scalars::IntOrString;
 
-/// The desired state of a cluster, in kOps' internal names.
+/// The desired state of a cluster, with the field names of kOps' internal API.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -38,12 +38,11 @@ pub struct ClusterSpec {
     /// Locations of the cluster's files.
     #[serde_with(skip_apply)]
     pub config_store: ConfigStoreSpec,
-    /// The cloud that the cluster runs in.
     #[serde_with(skip_apply)]
     pub cloud_provider: CloudProviderSpec,
     /// Gossip in place of DNS; removed in kOps 1.37.
     pub gossip_config: Option<GossipConfig>,
-    /// Version of Kubernetes, or the URL of a build; without `v` once populated.
+    /// Version of Kubernetes, or the URL of a build. A completed spec has the version without a leading `v`.
     pub kubernetes_version: String,
     /// The DNS zone of the cluster's names, by name or id.
     pub dns_zone: String,
@@ -60,9 +59,9 @@ pub struct ClusterSpec {
     pub ssh_key_name: Option<String>,
     /// Whether machines update themselves: `automatic` or `external`.
     pub update_policy: Option<String>,
-    /// ARNs of existing policies for machines, by role.
+    /// ARNs of existing IAM policies for machines, by role.
     pub external_policies: BTreeMap<String, Vec<String>>,
-    /// Policies in JSON that the user writes for machines, by role.
+    /// IAM policies in JSON that the user writes for machines, by role.
     pub additional_policies: BTreeMap<String, String>,
     /// Files that the user adds to nodes.
     pub file_assets: Vec<FileAssetSpec>,
@@ -77,7 +76,6 @@ pub struct ClusterSpec {
     pub kube_scheduler: Option<KubeSchedulerConfig>,
     pub kube_proxy: Option<KubeProxyConfig>,
     pub kubelet: Option<KubeletConfigSpec>,
-    /// The kubelet of control plane nodes.
     pub control_plane_kubelet: Option<KubeletConfigSpec>,
     /// Settings that any cloud can have.
     pub cloud_config: Option<CloudConfiguration>,
@@ -101,7 +99,7 @@ pub struct ClusterSpec {
     pub authorization: Option<AuthorizationSpec>,
     /// How nodes prove their identity; no longer used.
     pub node_authorization: Option<NodeAuthorizationSpec>,
-    /// Tags of everything in the cloud.
+    /// Tags of all cloud resources of the cluster.
     pub cloud_labels: BTreeMap<String, String>,
     /// Units that the user adds to nodes.
     pub hooks: Vec<HookSpec>,
@@ -111,7 +109,7 @@ pub struct ClusterSpec {
     pub iam: Option<IAMSpec>,
     /// Whether etcd's content is encrypted with the secret `encryptionconfig`.
     pub encryption_config: Option<bool>,
-    /// Settings of the tools that apply a cluster.
+    /// Settings of the tools that create a cluster's resources, such as Terraform.
     pub target: Option<TargetSpec>,
     /// Whether components trust the machine's CA certificates.
     pub use_host_certificates: Option<bool>,
@@ -151,7 +149,7 @@ pub struct AssetsSpec {
     pub container_proxy: Option<String>,
 }
 
-/// Settings of the tools that apply a cluster.
+/// Settings of the tools that create a cluster's resources, such as Terraform.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -163,9 +161,9 @@ pub struct TargetSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct TerraformSpec {
-    /// More settings of the provider.
+    /// More settings of the Terraform provider.
     pub provider_extra_config: BTreeMap<String, String>,
-    /// More settings of the provider for files.
+    /// More settings of the Terraform provider that writes files.
     pub files_provider_extra_config: BTreeMap<String, String>,
 }
 
@@ -175,8 +173,8 @@ pub struct TerraformSpec {
 pub struct RollingUpdate {
     /// Whether nodes are drained before they are terminated.
     pub drain_and_terminate: Option<bool>,
-    /// Maximum number or percentage of nodes that may be missing.
+    /// Maximum number or percentage of nodes that are unavailable at a time.
     pub max_unavailable: Option<IntOrString>,
-    /// Maximum number or percentage of additional nodes.
+    /// Maximum number or percentage of nodes that are created in addition during the update.
     pub max_surge: Option<IntOrString>,
 }

@@ -23,7 +23,7 @@ pub struct KubeDNSConfig {
     /// Image of the autoscaler that sets the number of DNS pods.
     pub cpa_image: String,
     pub domain: String,
-    /// The whole Corefile. It replaces the one of kOps.
+    /// The whole Corefile. It replaces kOps' Corefile.
     pub external_core_file: String,
     /// `CoreDNS` or `KubeDNS`.
     pub provider: String,
@@ -47,7 +47,7 @@ pub struct KubeDNSConfig {
 #[serde(default, rename_all = "camelCase")]
 pub struct NodeLocalDNSConfig {
     pub enabled: Option<bool>,
-    /// The whole Corefile. It replaces the one of kOps.
+    /// The whole Corefile. It replaces kOps' Corefile.
     pub external_core_file: String,
     pub additional_config: String,
     pub image: Option<String>,
@@ -67,12 +67,12 @@ pub struct NodeLocalDNSConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Toleration {
-    /// The taint's key; empty for any.
+    /// The taint's key. Empty matches every key.
     pub key: String,
     /// `Exists` or `Equal`.
     pub operator: String,
     pub value: String,
-    /// The taint's effect; empty for any.
+    /// The taint's effect. Empty matches every effect.
     pub effect: String,
     /// Seconds for which the pod stays on a node with the taint.
     pub toleration_seconds: Option<i64>,
@@ -100,11 +100,11 @@ pub struct GossipConfig {
     pub protocol: Option<String>,
     pub listen: Option<String>,
     pub secret: Option<String>,
-    /// A second gossip, for the time of a migration.
+    /// A second gossip protocol, used during a migration.
     pub secondary: Option<GossipConfigSecondary>,
 }
 
-/// The second gossip; removed in kOps 1.37.
+/// The second gossip protocol; removed in kOps 1.37.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -122,13 +122,13 @@ pub struct DNSControllerGossipConfig {
     pub protocol: Option<String>,
     pub listen: Option<String>,
     pub secret: Option<String>,
-    /// A second gossip, for the time of a migration.
+    /// A second gossip protocol, used during a migration.
     pub secondary: Option<DNSControllerGossipConfigSecondary>,
     /// The first peers to contact.
     pub seed: Option<String>,
 }
 
-/// The second gossip of the dns-controller; removed in kOps 1.37.
+/// The second gossip protocol of the dns-controller; removed in kOps 1.37.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

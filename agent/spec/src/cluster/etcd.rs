@@ -14,13 +14,12 @@ use crate::scalars::Quantity;
 pub struct EtcdClusterSpec {
     /// The cluster's name: `main`, `events`, `leases` or `cilium`.
     pub name: String,
-    /// How the cluster runs: `Manager`.
+    /// The program that runs the cluster: `Manager` means etcd-manager.
     pub provider: String,
     pub etcd_members: Vec<EtcdMemberSpec>,
     pub version: String,
     /// Time without a heartbeat after which another leader is elected.
     pub leader_election_timeout: Option<Duration>,
-    /// Interval of the leader's heartbeats.
     pub heartbeat_interval: Option<Duration>,
     pub image: String,
     pub backups: Option<EtcdBackupSpec>,
@@ -31,13 +30,11 @@ pub struct EtcdClusterSpec {
     pub cpu_request: Option<Quantity>,
 }
 
-/// A member of an etcd cluster.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct EtcdMemberSpec {
     pub name: String,
-    /// The instance group that the member runs in.
     pub instance_group: Option<String>,
     pub volume_type: Option<String>,
     /// Provisioned I/O operations per second of the member's volume.
@@ -50,11 +47,9 @@ pub struct EtcdMemberSpec {
     /// Key that encrypts the member's volume.
     #[serde(rename = "kmsKeyID")]
     pub kms_key_id: Option<String>,
-    /// Whether the member's volume is encrypted.
     pub encrypted_volume: Option<bool>,
 }
 
-/// Backups of an etcd cluster.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -65,7 +60,6 @@ pub struct EtcdBackupSpec {
     pub image: String,
 }
 
-/// The manager of an etcd cluster.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

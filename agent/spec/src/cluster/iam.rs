@@ -19,7 +19,6 @@ pub struct IAMSpec {
     pub permissions_boundary: Option<String>,
     /// Whether kOps' own service accounts have roles of their own.
     pub use_service_account_external_permissions: Option<bool>,
-    /// Service accounts with cloud permissions.
     pub service_account_external_permissions: Vec<ServiceAccountExternalPermission>,
 }
 
@@ -32,7 +31,6 @@ pub struct ServiceAccountExternalPermission {
     pub name: String,
     #[serde_with(skip_apply)]
     pub namespace: String,
-    /// Permissions on AWS.
     pub aws: Option<AWSPermission>,
 }
 
@@ -54,7 +52,7 @@ pub struct AWSPermission {
 pub struct ServiceAccountIssuerDiscoveryConfig {
     pub discovery_store: String,
     pub discovery_service: Option<DiscoveryServiceOptions>,
-    /// Whether AWS IAM trusts these tokens.
+    /// Whether AWS IAM trusts the cluster's service account tokens.
     #[serde(rename = "enableAWSOIDCProvider")]
     pub enable_aws_oidc_provider: bool,
     /// More audiences that AWS IAM accepts.
@@ -66,6 +64,6 @@ pub struct ServiceAccountIssuerDiscoveryConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct DiscoveryServiceOptions {
-    /// The service's URL, with the id of the universe if there is one.
+    /// The service's URL. It includes the id of the cluster's discovery universe, if the cluster has one.
     pub url: String,
 }

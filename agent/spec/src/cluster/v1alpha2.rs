@@ -1,4 +1,4 @@
-//! How a Cluster in v1alpha2, the version of the state store, differs from the internal one
+//! How a Cluster in v1alpha2, the API version of the state store, differs from the internal version
 //! (upstream: `pkg/apis/kops/v1alpha2/conversion.go`, and the JSON names of both packages).
 
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! The specification of an instance group, in kOps' internal names.
+//! The specification of an instance group, with the field names of kOps' internal API.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::omit::is_zero;
 use crate::role::InstanceGroupRole;
 use crate::scalars::Quantity;
 
-/// The desired state of a group's machines, in kOps' internal names.
+/// The desired state of a group's machines, with the field names of kOps' internal API.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -76,7 +76,7 @@ pub struct InstanceGroupSpec {
     /// Whether the machines are monitored every minute (AWS).
     pub detailed_instance_monitoring: Option<bool>,
     pub iam: Option<IAMProfileSpec>,
-    /// Security group that replaces the one of kOps (AWS).
+    /// Security group that replaces the group that kOps creates (AWS).
     pub security_group_override: Option<String>,
     /// Whether new machines are protected from scale-in.
     pub instance_protection: Option<bool>,
@@ -103,7 +103,6 @@ pub struct InstanceGroupSpec {
     pub gcp_provisioning_model: Option<String>,
 }
 
-/// The root volume of a machine.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -144,7 +143,7 @@ pub struct MixedInstancesPolicySpec {
     pub on_demand_allocation_strategy: Option<String>,
     /// Number of machines that are always on demand.
     pub on_demand_base: Option<i64>,
-    /// Percentage of all further machines that are on demand.
+    /// Percentage of the machines above `on_demand_base` that are on demand.
     pub on_demand_above_base: Option<i64>,
     /// How types are chosen for spot machines.
     pub spot_allocation_strategy: Option<String>,
@@ -180,7 +179,6 @@ pub struct UserData {
     pub content: String,
 }
 
-/// A volume of a machine.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -214,7 +212,6 @@ pub struct IAMProfileSpec {
 pub struct LoadBalancerSpec {
     /// Name of a classic load balancer.
     pub load_balancer_name: Option<String>,
-    /// ARN of a target group.
     #[serde(rename = "targetGroupARN")]
     pub target_group_arn: Option<String>,
 }

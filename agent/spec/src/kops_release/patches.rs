@@ -1,5 +1,5 @@
 //! The differences between the patch releases of a minor version. The agent decides every node as the newest known patch release does. If
-//! another one wrote the configuration, a warning lists what that release decides differently.
+//! another patch release wrote the configuration, a warning lists the differences.
 
 use super::parts;
 

@@ -120,13 +120,13 @@ impl fmt::Display for WrittenBy {
 }
 
 impl WrittenBy {
-    /// Finds the release that wrote this configuration. `told` is the version by the best other source that this machine has.
+    /// Finds the release that wrote this configuration. `told` is the version from the most reliable source outside the configuration.
     ///
     /// The configuration has priority over `told`. A newer kOps may have rewritten the store, while this machine still uses the
     /// configuration that its user-data pins.
     ///
     /// # Errors
-    /// If the release is older than the oldest supported one, or `told` is no version.
+    /// If the release is older than the oldest supported one, or `told` is not a version.
     pub fn find(told: Option<&Told>, config: &NodeupConfig) -> Result<WrittenBy, String> {
         if let Some(version) = version_of_downloads(config) {
             return WrittenBy::of_version(&version, Evidence::Downloads);
@@ -163,7 +163,8 @@ impl WrittenBy {
         minor.is_some_and(|minor| (OLDEST_SUPPORTED_MINOR..=NEWEST_KNOWN_MINOR).contains(&minor))
     }
 
-    /// The warning about an unknown release, or about a patch release with other nodes. `None` if the nodes are decided exactly.
+    /// The warning about an unknown release, or about a patch release that decides nodes differently. `None` if the agent decides the
+    /// nodes exactly as that kOps version does.
     pub fn warning(&self) -> Option<String> {
         let newest = KopsRelease::NEWEST;
         match &self.version {

@@ -43,7 +43,8 @@ impl NodeupConfig {
         from_document(document, url)
     }
 
-    /// The fields of a `nodeupconfig.yaml` that the agent does not read. They are of another kOps release.
+    /// The fields of a `nodeupconfig.yaml` that the agent does not read. Another kOps release has written
+    /// them.
     ///
     /// # Errors
     /// If the text is not a YAML mapping.

@@ -31,7 +31,6 @@ impl Manifest {
         Some(Manifest::of(documents))
     }
 
-    /// The manifest of these objects.
     pub fn of(mut documents: Vec<Value>) -> Manifest {
         let mut values = Vec::new();
         for document in &mut documents {

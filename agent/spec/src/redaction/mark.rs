@@ -1,6 +1,5 @@
 //! The mark that replaces hidden text.
 
-/// Replaces hidden text.
 pub const MARK: &str = "[***]";
 
 /// Appends a mark for each line of the hidden text.

@@ -8,7 +8,8 @@ const END: &str = "-----END ";
 const CLOSE: &str = "-----";
 const LABEL: &str = "PRIVATE KEY";
 
-/// Maximum length of a key in bytes, including a journal's prefix of each line. A block without an end line ends here.
+/// Maximum length of a key in bytes, including a journal's prefix of each line. A block without an end line counts as
+/// this long.
 const LONGEST: usize = 32 * 1024;
 
 /// Replaces the private keys in a text with marks. It keeps the number of lines.

@@ -38,7 +38,7 @@ pub fn is_login(name: &str, value: &str) -> bool {
     LOGIN_VARIABLES.contains(&name) || urls::is_with_login(&as_url(name, value))
 }
 
-/// The value of a variable. A proxy gets the scheme that it may lack.
+/// The value of a variable. The value of a proxy variable gets the scheme `http://` if it has no scheme.
 pub(super) fn as_url<'a>(name: &str, value: &'a str) -> Cow<'a, str> {
     match PROXY_VARIABLES.contains(&name) && !value.contains("://") {
         true => Cow::Owned(format!("http://{value}")),

@@ -17,7 +17,7 @@ use super::scanner::Scanner;
 const LONGEST: usize = 8 << 20;
 /// How deep lists and mappings may nest. Schemas of Kubernetes' largest resources nest some fifty levels in JSON.
 pub(super) const DEEPEST: usize = 100;
-/// The most directives (`%YAML`, `%TAG`): a document has one at most.
+/// The most directives (`%YAML`, `%TAG`). A document of kOps or Kubernetes has one at most.
 pub(super) const MOST_DIRECTIVES: usize = 16;
 /// The memory of a YAML node in bytes, without the bytes of its scalar.
 const NODE: usize = 16;
