@@ -1,9 +1,8 @@
 //! Builds the desired state of a node from its [`NodeConfig`]. [`crate::resolve`] has already
 //! checked the configuration, so only conflicts between resources can fail here.
 //!
-//! Each component has a file with one `add`, which writes the component's resources into the state
-//! and reads like its documentation. A component knows another component's paths only through
-//! `paths`.
+//! Each component has a file with one function `add`, which adds the component's resources to the state. A
+//! component knows another component's paths only through `paths`.
 
 mod addons_service;
 mod azure;
@@ -167,7 +166,7 @@ fn add_kops_components(node: &NodeConfig, state: &mut DesiredState) {
         sysctls::add,
         update_service::add,
         volumes::add,
-        // Last: it keeps the directories that other components describe.
+        // Last, because `file_assets` does not change directories that other components describe.
         file_assets::add,
     ] {
         add(node, state);

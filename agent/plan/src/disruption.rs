@@ -1,5 +1,5 @@
-//! What a plan disrupts: the essential parts of a running node that it restarts (kubelet, the container runtime, the API server, etcd),
-//! and the group whose slots limit that.
+//! Decides which essential parts of a running node a plan restarts (kubelet, the container runtime, the API server, etcd), and which
+//! group's slots limit these restarts.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ pub fn restarted(plan: &Plan) -> BTreeSet<String> {
     plan.steps.iter().flat_map(|step| of_step(step)).map(str::to_owned).collect()
 }
 
-/// A summary of the plan for the node's own Node. `versions` are those after the change.
+/// A summary of the plan, for the node's Node object. `versions` are the versions after the change.
 pub fn next_plan(plan: &Plan, versions: Versions) -> NextPlan {
     let summary = plan.summary();
     let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);

@@ -26,7 +26,6 @@ pub use ports::Listener;
 pub use programs::{Machine, Process};
 pub use volumes::{Device, Volume, Volumes};
 
-/// All observations of a machine.
 #[derive(Clone, Debug)]
 pub struct Observations {
     /// Whether the machine is a control plane or runs an API server.
@@ -35,7 +34,7 @@ pub struct Observations {
     pub written_by: Option<WrittenBy>,
     /// The Kubernetes version that the machine runs. `None` if it is unknown.
     pub kubernetes: Option<KubernetesVersion>,
-    /// The state store, kops-controller, the metadata service, and the decision that follows from them.
+    /// The state store, kops-controller, the metadata service, and the node's configuration from these services.
     pub services: Vec<Service>,
     pub names: Vec<Name>,
     pub downloads: Vec<Download>,

@@ -200,7 +200,7 @@ fn resource_lines(resource: &Resource, texts: &mut Texts) -> Vec<String> {
     }
 }
 
-/// Maps each JSON field of a resource to the form that may be displayed. A text that is hidden as a whole is such a field.
+/// Maps each JSON field of a resource to the form that may be displayed. A completely hidden text is one of these fields.
 fn shown_fields(resource: &Resource) -> BTreeMap<String, String> {
     let lines = fields(&serde_json::to_value(resource).unwrap_or_default());
     lines.into_iter().zip(fields(&shown::resource(resource))).collect()

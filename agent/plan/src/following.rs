@@ -2,7 +2,7 @@
 //!
 //! User-data pins a machine to one configuration by its hash, and to the authorities at that time. The user-data of a
 //! running machine does not change. So a node that follows stores its own boot config, which replaces the boot config of
-//! the user-data, also after a reboot. New user-data ends this.
+//! the user-data, also after a reboot. If the machine gets new user-data, the stored boot config no longer applies.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -197,7 +197,7 @@ fn authorities(boot: &BootConfig) -> Vec<String> {
 /// authorities. The addresses of servers stay, because only kOps knows the addresses of load balancers.
 ///
 /// # Errors
-/// The served one is for another node, trusts none of this node's authorities, or pins nothing.
+/// If the served boot config is for another node, trusts none of this node's authorities, or pins nothing.
 pub fn taken(in_effect: &BootConfig, served: &BootConfig) -> Result<BootConfig, NotFollowed> {
     for ((field, ours), (_, theirs)) in names(in_effect).into_iter().zip(names(served)) {
         if ours != theirs {
@@ -292,7 +292,7 @@ mod tests {
             Err(NotFollowed::NotPinned { wanted: "b=".into() })
         );
 
-        // It still takes the next authority.
+        // A machine whose user-data has no hash still takes a new authority.
         let (one, two) = (certificate("one"), certificate("two"));
         let both = taken(&boot("", &one), &boot("b=", &(one.clone() + &two))).unwrap();
         assert_eq!(both, boot("", &(one.clone() + &two)));

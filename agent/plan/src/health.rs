@@ -124,7 +124,7 @@ fn kubelet_config(texts: Texts<'_>) -> KubeletConfig {
     yaml::from_str(&text).unwrap_or_default()
 }
 
-/// The runtime's socket. kubelet's configuration names it too.
+/// The runtime's socket from kubelet's configuration, or else containerd's default socket.
 fn runtime_socket(texts: Texts<'_>) -> String {
     let endpoint = kubelet_config(texts).container_runtime_endpoint;
     endpoint.strip_prefix("unix://").unwrap_or(RUNTIME_SOCKET).to_owned()

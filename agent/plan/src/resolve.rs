@@ -409,7 +409,7 @@ impl NodeConfig {
         primary_interface::pods_use_enis(&self.config.networking)
     }
 
-    /// Directory of files that were added without a path.
+    /// Directory of file assets without a path.
     pub fn file_assets_directory(&self) -> String {
         self.srv_kubernetes("assets")
     }

@@ -79,7 +79,7 @@ macro_rules! resources {
     };
 }
 
-// Each kind, and the field that names a resource of it.
+// Each kind, and the field that names a resource of that kind.
 resources!(
     Package.name,
     PackageSource.name,

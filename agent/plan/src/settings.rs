@@ -9,8 +9,8 @@ use kops_agent_spec::{
 
 use crate::resolve::NodeConfig;
 
-/// A sentence for a flag (`--max-pods`) or field (`maxPods`) that is not set, with the programs of this node that have it. `None` if no
-/// program has it.
+/// The sentence that a flag (`--max-pods`) or field (`maxPods`) is not set. It names the programs of this node that have the flag or
+/// field. `None` if no program has it.
 pub fn not_set(question: &str, node: &NodeConfig) -> Option<String> {
     let kubelet = once(("kubelet", field_names::<KubeletConfigSpec>()));
     let proxy = node.kube_proxy.as_ref().map(|_| ("kube-proxy", field_names::<KubeProxyConfig>()));

@@ -84,8 +84,9 @@ fn cloud_facts(cloud: CloudProvider) -> CloudFacts {
     facts
 }
 
-/// Merges the problems of these machines and removes duplicates. A problem of all machines stays a problem. A problem of some machines
-/// becomes a warning that names them, unless every machine has one. A warning of some machines names them, too.
+/// Merges the problems of these machines and removes duplicates. A problem of all machines stays a problem. If only some machines have a
+/// problem, it becomes a warning that names these machines. But it stays a problem if every machine has some problem. A warning of some
+/// machines also names the machines.
 pub fn merged(told: &[(Facts, Problems)]) -> Problems {
     let mut merged = Problems::default();
     let mut of_some = Vec::new();

@@ -24,7 +24,6 @@ pub enum Work {
     Other,
 }
 
-/// A step of a run.
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

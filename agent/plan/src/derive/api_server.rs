@@ -19,7 +19,6 @@ pub(super) const ENCRYPTION_CONFIG: &str = "encryptionconfig";
 const NOT_COMPLETED: &str =
     "it is missing, but a completed cluster spec always has it; read cluster-completed.spec, not config";
 
-/// The field `APIServerConfig`.
 pub(super) fn api_server_config(inputs: &Inputs<'_>, problems: &mut Problems) -> Option<APIServerConfig> {
     if !inputs.runs_api_server() {
         return None;
@@ -58,7 +57,7 @@ fn api(inputs: &Inputs<'_>) -> APISpec {
     }
 }
 
-/// The authenticator's manifest already has its settings, so they are left out.
+/// Leaves out the settings of AWS IAM Authenticator, because the authenticator's own manifest has them.
 fn authentication(authentication: &AuthenticationSpec) -> AuthenticationSpec {
     AuthenticationSpec {
         aws: authentication.aws.as_ref().map(|_| AWSAuthenticationSpec::default()),
@@ -82,7 +81,6 @@ fn encryption_config_secret_hash(inputs: &Inputs<'_>, problems: &mut Problems) -
     }
 }
 
-/// The field `ControlPlaneConfig`.
 pub(super) fn control_plane_config(
     inputs: &Inputs<'_>,
     problems: &mut Problems,

@@ -1,5 +1,5 @@
-//! Sources for the SHA-256 of a download. We ship no list of hashes. They come from the publisher, from a user's file, or from a pinned
-//! `nodeupconfig.yaml`.
+//! Sources for the SHA-256 of a download. kops-agent has no list of hashes. The hashes come from the publisher, from a user's file, or from
+//! a pinned `nodeupconfig.yaml`.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,6 @@ use kops_agent_spec::NodeupConfig;
 use kops_agent_spec::digest::parse_sha256;
 use kops_agent_spec::urls::hash_and_urls;
 
-/// A source of hashes.
 pub trait AssetHashes {
     /// The SHA-256 of a file in lower-case hexadecimal. `None` if it is unknown. `canonical_url` is the publisher's URL, and `download_url`
     /// is the URL that this cluster uses.
@@ -20,7 +19,6 @@ pub trait AssetHashes {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KnownHashes(BTreeMap<String, String>);
 
-/// A malformed line in a list of hashes.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("line {line} does not have the form `sha256  URL`: {problem}")]
 pub struct MalformedHashLine {

@@ -66,8 +66,9 @@ fn config_server(inputs: &Inputs<'_>, addresses: &[String], problems: &mut Probl
     ConfigServerOptions { servers, tls_server_name, ca_certificates }
 }
 
-/// The addresses of the API for this group's machines. Empty if the machines find the API by name. If the cloud has no DNS for it, all
-/// machines get addresses. In clusters without DNS, machines without an API server get them.
+/// The addresses of the API for this group's machines. Empty if the machines find the API by name. On Hetzner, Scaleway, DigitalOcean and
+/// metal, all machines get addresses. On other clouds, machines get addresses if they reach kops-controller through a load balancer. After
+/// kOps 1.35, machines with an API server get none there.
 pub(super) fn api_server_ips(
     inputs: &Inputs<'_>,
     cloud: CloudProvider,

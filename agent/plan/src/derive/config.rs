@@ -133,7 +133,7 @@ fn etcd_cluster_names(inputs: &Inputs<'_>) -> Vec<String> {
     clusters.map(|cluster| cluster.name.clone()).collect()
 }
 
-/// One manifest for each etcd member in this group.
+/// The URL of the manifest of each etcd member in this group.
 fn etcd_manifests(inputs: &Inputs<'_>) -> Vec<String> {
     let group = inputs.instance_group.metadata.name.as_str();
     let clusters = inputs.cluster.spec.etcd_clusters.iter().filter(|_| inputs.is_control_plane());
@@ -145,7 +145,7 @@ fn etcd_manifests(inputs: &Inputs<'_>) -> Vec<String> {
         .collect()
 }
 
-/// Whether machines of the group read the store. Only machines that ask kops-controller do not.
+/// Whether machines of the group read the store. The other machines ask kops-controller.
 fn reads_the_store(inputs: &Inputs<'_>) -> bool {
     inputs.runs_api_server() || !discovery::asks_kops_controller(inputs)
 }

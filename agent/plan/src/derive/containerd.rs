@@ -10,7 +10,6 @@ const DEFAULT_NVIDIA_PACKAGE: &str = "nvidia-driver-535-server";
 /// The default way in which gVisor intercepts system calls.
 const DEFAULT_GVISOR_PLATFORM: &str = "systrap";
 
-/// The field `containerdConfig`.
 pub(super) fn containerd_config(inputs: &Inputs<'_>) -> Option<ContainerdConfig> {
     let (cluster, group) = both(inputs);
     let mut config = match (cluster, group) {
@@ -24,7 +23,7 @@ pub(super) fn containerd_config(inputs: &Inputs<'_>) -> Option<ContainerdConfig>
     Some(config)
 }
 
-/// The field `NvidiaGPU`. It is also set if it says that there is no GPU.
+/// The field `NvidiaGPU`. The field is set if the cluster or the group has settings for GPUs, even if they disable GPUs.
 ///
 /// Upstream merges the group's settings into the cluster's in memory, so its result can depend on the order of groups. Here groups do not
 /// affect each other.
@@ -44,7 +43,6 @@ pub(super) fn nvidia_gpu(inputs: &Inputs<'_>) -> Option<NvidiaGPUConfig> {
     Some(config)
 }
 
-/// The field `GVisor`.
 pub(super) fn gvisor(inputs: &Inputs<'_>) -> Option<GVisorConfig> {
     let (_, group) = both(inputs);
     let mut config = group.filter(|_| has_gvisor(inputs))?.gvisor.clone()?;

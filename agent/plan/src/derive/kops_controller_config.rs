@@ -32,7 +32,7 @@ pub fn kops_controller_manifest<'a>(manifests: impl IntoIterator<Item = &'a Stri
     manifests.into_iter().map(String::as_str).find(|path| path.starts_with(ADDON))
 }
 
-/// The configuration in the text of that manifest.
+/// The text of kops-controller's configuration in the text of its addon manifest.
 ///
 /// # Errors
 /// If the manifest is not YAML or has no configuration. The message says which.
@@ -70,7 +70,7 @@ mod tests {
         assert!(kops_controller_config(&behind).is_ok());
     }
 
-    /// kOps writes no such ConfigMap on Linode.
+    /// kOps does not write kops-controller's ConfigMap on Linode, so the docs have one.
     #[test]
     fn the_config_map_in_the_docs_for_linode_is_valid() {
         let page = include_str!("../../../../docs/clouds-and-stores.md");

@@ -16,7 +16,6 @@ const API_SERVER_LABEL: &str = "node-role.kubernetes.io/api-server";
 const CONTROL_PLANE_LABEL: &str = "node-role.kubernetes.io/control-plane";
 const NODE_LABEL: &str = "node-role.kubernetes.io/node";
 
-/// The field `KubeletConfig`.
 pub(super) fn kubelet_config(inputs: &Inputs<'_>) -> KubeletConfigSpec {
     let overlay = inputs.instance_group.spec.kubelet.clone().unwrap_or_default();
     let mut base = base(inputs);

@@ -10,7 +10,6 @@ use kops_agent_spec::{
 /// The IPAM mode in which Cilium takes addresses from AWS.
 const ENI: &str = "eni";
 
-/// The field `Networking`.
 pub(super) fn networking(inputs: &Inputs<'_>) -> NetworkingSpec {
     let of = &inputs.cluster.spec.networking;
     let is_azure = inputs.cluster.spec.cloud_provider.azure.is_some();

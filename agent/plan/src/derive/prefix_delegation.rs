@@ -21,15 +21,16 @@ const WITHOUT_PREFIXES: [&str; 27] = [
     "c1", "c3", "c4", "cc2", "cr1", "d2", "f1", "g2", "g3", "g3s", "h1", "hi1", "hs1", "i2", "i3", "m1",
     "m2", "m3", "m4", "p2", "p3", "r3", "r4", "t1", "t2", "x1", "x1e",
 ];
-/// Sizes from `xlarge` on whose number does not follow from their names: with two interfaces of four addresses, or with fewer vCPUs.
+/// The exceptions among types of size `xlarge` and larger: types with only two interfaces of four addresses, and types with fewer vCPUs
+/// than their size says.
 const SPECIAL: [(&str, u32); 3] = [
     ("g4ad.xlarge", pods_of_prefixes(2, 4)),
     ("g4ad.2xlarge", pods_of_prefixes(2, 4)),
     ("hpc7a.12xlarge", MAX_PODS_OF_FEW_CPUS),
 ];
 
-/// Warns of a group that uses prefixes and does not set `maxPods`. If an instance type of the group has no prefixes, kOps' number is right
-/// for it, and no other number fits all machines of the group.
+/// Warns of a group that uses prefixes and does not set `maxPods`. There is no warning if one of the group's instance types has no
+/// prefixes: for that type kOps' number is right.
 pub(super) fn check(inputs: &Inputs<'_>, problems: &mut Problems) {
     let Some(cni) = &inputs.cluster.spec.networking.amazon_vpc else { return };
     let is_on = cni.env.iter().any(|variable| variable.name == SWITCH && variable.value == "true");

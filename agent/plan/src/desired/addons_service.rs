@@ -3,7 +3,7 @@
 //! kubeconfig.
 //!
 //! `kops validate cluster` and `kops rolling-update cluster` check the readiness of critical pods only (upstream: `collectPodFailures` in
-//! `pkg/validation/validate_cluster.go`). So a small pod mirrors the service's readiness, as kOps' own pod reports its own.
+//! `pkg/validation/validate_cluster.go`). So a small pod mirrors the service's readiness.
 
 use crate::resolve::NodeConfig;
 use crate::resource::{DesiredState, File, Unit};

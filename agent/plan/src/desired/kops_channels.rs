@@ -37,8 +37,8 @@ pub(crate) fn applies_addons(id: &ResourceId) -> bool {
     protokube::PARTS.into_iter().any(is) || is((Kind::File, &paths::manifest(POD)))
 }
 
-/// Adds the user, the kubeconfig and, unless the service replaces it, the pod. Adds nothing on other machines than control-plane
-/// machines, or if protokube applies addons.
+/// Adds the user, the kubeconfig and, unless the service replaces it, the pod. Adds nothing if the machine is not a control-plane
+/// machine, or if protokube applies addons.
 pub(super) fn add(node: &NodeConfig, by: AppliedBy, state: &mut DesiredState) {
     let pod = node.kops_channels.as_ref().filter(|_| by == AppliedBy::Kops);
     let runs_as_the_user = pod.is_some() || by == AppliedBy::Service;

@@ -1,4 +1,4 @@
-//! kubectl, on machines with an API server, with a kubeconfig for the user that administers the cluster from there.
+//! kubectl, on machines with an API server, with a kubeconfig for the machine's user that administers the cluster.
 //!
 //! Source: nodeup/pkg/model/kubectl.go.
 

@@ -26,7 +26,8 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     }
 }
 
-/// The packages of `iptables` and `nft`. Up to kOps 1.34, every distribution with a package of that name gets `iptables`.
+/// The packages of `iptables` and `nft`. With kOps up to 1.34, rpm distributions other than Amazon Linux 2023 get the
+/// package `iptables`.
 fn firewall_packages(node: &NodeConfig) -> &'static [&'static str] {
     let distribution = node.distribution;
     let is_forced = node.release().forces_nftables();

@@ -1,5 +1,5 @@
-//! Command lines for the container runtime, if the cluster enables them: crictl speaks kubelet's interface to it, and nerdctl
-//! containerd's own.
+//! Command-line clients of the container runtime, if the cluster enables them. crictl uses the interface that kubelet uses
+//! (CRI), and nerdctl uses containerd's own interface.
 //!
 //! Source: nodeup/pkg/model/crictl.go and nerdctl.go.
 

@@ -1,4 +1,4 @@
-//! Kernel parameters for a node with many connections, files and pods, and those that the user adds.
+//! Kernel parameters for a node with many connections, files and pods, and parameters that the user adds.
 //!
 //! Source: nodeup/pkg/model/sysctls.go.
 

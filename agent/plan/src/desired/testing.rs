@@ -11,7 +11,6 @@ use crate::resource::{Content, DesiredState, File, Kind, Resource, ResourceId, U
 use kops_agent_spec::facts::Facts;
 use kops_agent_spec::{BootConfig, NodeupConfig};
 
-/// A machine for one test.
 #[derive(Clone)]
 pub(super) struct Machine {
     boot: Value,

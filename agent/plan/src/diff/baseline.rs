@@ -109,8 +109,8 @@ fn unread_by_systemd<'a>(unit: &Unit, read: &[&'a ResourceId], times: &Times) ->
     times.unread.contains(&own).then(|| read.iter().find(is_of_systemd).copied()).flatten()
 }
 
-/// The files in `read` that changed after processes started at `started`. An earlier run of the same program issued the loaded
-/// certificates. That program gives all certificates the same lifetime, and did not run before `first`.
+/// The files in `read` that changed after processes started at `started`. The renewal time of loaded certificates is estimated: the program
+/// that issued the present certificates also issued the loaded ones, with the same lifetime, and not before `first`.
 fn unread_since(
     started: u64,
     first: Option<u64>,
@@ -137,7 +137,7 @@ fn unread_since(
 const MICROS_PER_SECOND: u64 = 1_000_000;
 
 impl Times {
-    /// The write time of the oldest text. Unchanged texts are never rewritten, so nodeup or the agent did not run before that time.
+    /// The write time of the oldest text. nodeup and the agent never rewrite unchanged texts, so neither ran before that time.
     fn first(&self, desired: &DesiredState) -> Option<u64> {
         let is_text = |id: &ResourceId| match desired.get(id) {
             Some(Resource::File(file)) => matches!(file.content, Content::Text(_)),

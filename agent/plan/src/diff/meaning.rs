@@ -17,7 +17,6 @@ use crate::unit_files;
 use kops_agent_spec::go_yaml::is_plain_string;
 use kops_agent_spec::yaml;
 
-/// The format of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Format {
     /// Kubernetes objects and configurations, and other YAML.
@@ -326,7 +325,7 @@ pub fn serves_as_kubeconfig(found: &str, wanted: &str, least: &str) -> bool {
     found.0 == wanted.0 && found.2 == wanted.2 && trusts_enough(&found.1, &wanted.1, least)
 }
 
-/// Whether authorities in PEM can stay instead of `wanted`. They may be fewer, but must include those in `least`.
+/// Whether the authorities `found` (PEM) can stay in place of `wanted`. Some of `wanted` may be missing, but none of `least`.
 pub fn serve_as_authorities(found: &str, wanted: &str, least: &str) -> bool {
     let set = |text: &str| blocks(text).map(|blocks| blocks.into_iter().collect());
     set(found).zip(set(wanted)).is_some_and(|(found, wanted)| trusts_enough(&found, &wanted, least))

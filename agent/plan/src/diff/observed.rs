@@ -132,7 +132,7 @@ pub struct ObservedUnit {
     pub stamp: Option<Reading>,
     /// The operator's override of the unit.
     pub overridden: Option<Override>,
-    /// The free text in the text. `None` if the agent did not write this text.
+    /// The free text in `text`. `None` if the agent did not write `text`.
     pub free_text: Option<FreeText>,
 }
 
@@ -159,7 +159,7 @@ pub struct ObservedCertificate {
     pub fingerprint: String,
     /// Why the certificate must be replaced. `None` if it is valid.
     pub replace: Option<String>,
-    /// Whether its age is the only reason: it has expired, or expires soon.
+    /// Whether the certificate's age is the only reason to replace it: it has expired, or expires soon.
     pub is_due: bool,
     /// A problem of the certificate that cannot be fixed now, because no issuer is available.
     pub stuck: Option<String>,

@@ -24,7 +24,7 @@ impl Order {
         Order { before_runtime: units.ordered_before(&[CONTAINER_RUNTIME]), places: units.places() }
     }
 
-    /// The stage of a resource.
+    /// The stage of a resource. Units that come before the container runtime are in the runtime's stage.
     pub(super) fn stage(&self, id: &ResourceId) -> Stage {
         match id.kind {
             Kind::Unit if self.before_runtime.contains(&id.name) => Stage::Runtime,

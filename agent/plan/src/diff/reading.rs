@@ -58,7 +58,7 @@ impl Reading {
         Reading { bytes, meaning: Some(meaning), due }
     }
 
-    /// A reading with this meaning but with unknown bytes. Its certificates are due at this time, or earlier.
+    /// A reading with this meaning but with unknown bytes. Its certificates are due at `due`, or at their own time if that is earlier.
     pub(super) fn of_earlier_bytes(self, due: u64) -> Reading {
         Reading { bytes: UNSEEN.into(), due: Some(self.due.map_or(due, |own| own.min(due))), ..self }
     }
@@ -105,7 +105,7 @@ fn fingerprint(observed: Option<&Observed>) -> String {
     }
 }
 
-/// What makes other contents equivalent to the content of this file. `None` if only the same bytes are.
+/// The description of the contents that are equivalent to the content of this file. `None` if only the same bytes are equivalent.
 pub(super) fn serves(observed: Option<&Observed>) -> Option<&Serves> {
     match observed {
         Some(Observed::File(file)) => file.serves.as_ref(),

@@ -18,7 +18,7 @@ pub type OwnedState = BTreeMap<ResourceId, Owned>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owned {
-    /// Whether the place was occupied before the agent's first run.
+    /// Whether something with the resource's name or path existed before the agent's first run.
     pub was_there: bool,
     /// The present state.
     pub now: OwnedNow,

@@ -88,7 +88,6 @@ impl Stage {
     }
 }
 
-/// The action of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Action {
@@ -102,7 +101,6 @@ pub enum Action {
     Remove,
 }
 
-/// One change of a resource.
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "camelCase", rename_all_fields = "camelCase")]
@@ -136,7 +134,7 @@ pub enum Change {
     Issue {
         /// Why the present certificate, if any, must be replaced.
         why: String,
-        /// Whether its age is the only reason.
+        /// Whether the age of the present certificate is the only reason.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         renewal: bool,
     },

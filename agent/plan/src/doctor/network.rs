@@ -24,7 +24,6 @@ pub enum Outcome {
     Unknown(String),
 }
 
-/// The purpose of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Purpose {
     Store,
@@ -128,8 +127,8 @@ pub(super) fn of_name(name: &Name, is_control_plane: bool) -> Finding {
 const TO_DO_FOR_STORE: &str = "follow the message: check the URL and the files that `kops update cluster --yes` wrote there, the rights of \
      the machine's role, the variables in /etc/sysconfig/kops-configuration, or the network, DNS, and the proxy in /etc/environment";
 
-/// Two failures are only warnings. One is a kops-controller server that does not answer, if another one does. The other is an unreadable
-/// file of the store, if the node can be decided without it, from the nodeupconfig that the boot config names.
+/// Two failures are only warnings. First, a kops-controller server does not answer, but another server does. Second, the store is
+/// unreadable, but the node's configuration is valid without it.
 pub(super) fn of_services(services: &[Service]) -> impl Iterator<Item = Finding> {
     let is_controller = |service: &Service| service.kind == ServiceKind::KopsController;
     let one_answers =

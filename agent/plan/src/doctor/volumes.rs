@@ -13,7 +13,6 @@ pub struct Volumes {
     pub devices: Vec<Device>,
 }
 
-/// A volume to mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Volume {
     pub device: String,

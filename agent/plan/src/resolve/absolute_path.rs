@@ -1,6 +1,6 @@
 //! Paths on the node that a user chose.
 
-/// Checks that a path is absolute, without empty, `.` or `..` parts. Such a path means one place in
+/// Checks that a path is absolute, without empty, `.` or `..` parts. Such a path names the same file from
 /// every working directory.
 pub(super) fn check(path: &str) -> Result<(), String> {
     let Some(parts) = path.strip_prefix('/') else {

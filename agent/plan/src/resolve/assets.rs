@@ -41,17 +41,17 @@ impl Asset {
         self.url.rsplit('/').next().unwrap_or(&self.url)
     }
 
-    /// Whether it is an archive, of which a node only needs members.
+    /// Whether the download is an archive. A node needs only members of an archive.
     pub fn is_archive(&self) -> bool {
         [".tgz", ".tar.gz", ".tar.xz", ".tar"].iter().any(|suffix| self.url.ends_with(suffix))
     }
 
-    /// A file with the bytes of the download itself.
+    /// The content of a file that has the bytes of the download itself.
     pub fn content(&self) -> Content {
         self.asset_content(None)
     }
 
-    /// A file with the bytes of a member of the downloaded archive.
+    /// The content of a file that has the bytes of a member of the downloaded archive.
     pub fn member(&self, member: &str) -> Content {
         self.asset_content(Some(member.to_owned()))
     }

@@ -47,7 +47,7 @@ pub struct ContainerdRelease {
 }
 
 impl Containerd {
-    /// Whether pods use a GPU with the driver of the machine's image. Only on Ubuntu is a driver installed.
+    /// Whether pods use a GPU with the driver of the machine's image. kOps installs a driver only on Ubuntu.
     pub fn uses_driver_of_image(&self, distribution: &Distribution) -> bool {
         self.nvidia_driver_package.is_some() && distribution.project != Project::Ubuntu
     }
@@ -76,7 +76,6 @@ const UNFIT_ADVICE: &str = "set spec.containerd.packages to the release's contai
 const DEFAULT_NVIDIA_DRIVER_PACKAGE: &str = "nvidia-driver-535-server";
 /// The valid values of `--log-level`.
 const LOG_LEVELS: [&str; 8] = ["trace", "debug", "info", "warn", "warning", "error", "fatal", "panic"];
-/// gVisor's default platform.
 const DEFAULT_GVISOR_PLATFORM: &str = "systrap";
 
 pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<Containerd> {

@@ -77,7 +77,7 @@ const OF_IMAGES: [&str; 7] = [
 ];
 /// Settings of `containerd` in [`CRI_OF_1`] that moved to [`CRI_IMAGES`].
 const UNPACKING: [&str; 3] = ["disable_snapshot_annotations", "discard_unpacked_layers", "snapshotter"];
-/// Settings of the file itself.
+/// Settings at the top level of the file, outside all plugins.
 const TOP_LEVEL: [&str; 17] = [
     "cgroup",
     "debug",

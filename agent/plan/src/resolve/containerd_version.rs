@@ -39,7 +39,7 @@ impl ContainerdVersion {
 
     /// The version that containerd's configuration file declares (`containerdConfigVersion` in nodeup/pkg/model/containerd.go).
     /// Since 2.3.0, a drop-in such as NVIDIA's may declare 4, and containerd rejects it if the main file declares less.
-    /// containerd 1, which kOps installed up to 1.36, only reads 2.
+    /// containerd 1, which kOps up to 1.36 can install, reads only version 2.
     pub fn config_version(&self) -> i64 {
         let is_2_3 = (self.major, self.minor, self.patch) > (2, 3, 0)
             || (self.major, self.minor, self.patch) == (2, 3, 0) && !self.is_pre_release;
@@ -50,7 +50,7 @@ impl ContainerdVersion {
         }
     }
 
-    /// A known fault, because of which kOps itself chooses another release (pkg/model/components/containerd.go).
+    /// A known fault of this version. kOps itself does not choose such a version (pkg/model/components/containerd.go).
     pub fn known_fault(&self) -> Option<String> {
         let is_faulty = (self.major, self.minor) == (2, 3) && self.patch < 4;
         is_faulty.then(|| {

@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn other_certificates_are_skipped() {
-        // This one is kubernetes-ca's.
+        // This is the certificate of kubernetes-ca.
         let keyset = keyset_of("service-account", &[("1", EC_CERTIFICATE, "")]);
         assert_eq!(json_web_keys(&keyset), Ok(Vec::new()));
     }

@@ -111,7 +111,7 @@ const USUAL: Distribution = Distribution {
     old_glibc: None,
 };
 
-/// For distributions with a package of this name.
+/// For distributions with a package named `iptables`.
 const IPTABLES: &[&str] = &["iptables"];
 /// For Amazon Linux 2023, which only has the nftables variant of iptables.
 const IPTABLES_NFT: &[&str] = &["iptables-nft"];
@@ -233,8 +233,8 @@ const SUPPORTED: &[(&str, &str, Releases, Distribution)] = &[
             ..USUAL
         },
     ),
-    // Older releases support it, too. kubelet mounts volumes through a helper there, which the agent does not make
-    // (`addContainerizedMounter` in nodeup/pkg/model/kubelet.go at v1.35.2).
+    // Older kOps releases also support Container-Optimized OS. With those releases, kubelet mounts volumes through a helper,
+    // which the agent does not install (`addContainerizedMounter` in nodeup/pkg/model/kubelet.go at v1.35.2).
     (
         "cos",
         ".",

@@ -12,7 +12,7 @@ use super::{KubernetesVersion, Problems};
 
 /// The gates by release, one in each line.
 const TEXT: &str = include_str!("feature_gates.txt");
-/// The gates by name. Each decision about a control plane looks some 2,000 of them up.
+/// The gates by name. A decision about a control plane looks up some 2,000 gates.
 static TABLE: LazyLock<BTreeMap<&str, Columns>> =
     LazyLock::new(|| lines().filter_map(Columns::read).collect());
 /// The minor versions that the table has a column for.
@@ -57,7 +57,7 @@ impl<'a> Gates<'a> {
         TABLE.get(name).and_then(|columns| columns.of(self.minor.clamp(OLDEST_MINOR, NEWEST_MINOR)))
     }
 
-    /// Why a setting that needs this gate, which is off, is refused, and what to do.
+    /// The reason to refuse a setting that needs this gate while the gate is off, and what to do.
     pub(super) fn why_off(&self, name: &str) -> String {
         match self.gate(name) {
             Some(_) => format!("the feature gate {name} is off; remove it, or set the gate to true"),
@@ -347,7 +347,7 @@ mod tests {
         let found = told("1.36.0", &[off, ("RestartAllContainersOnContainerExits", "false")]);
         assert!(found.starts_with("gates: ") && !found.contains("RestartAllContainers"), "{found}");
         assert!(found.contains("ExtendWebSocketsToKubelet, which needs NodeDeclaredFeatures"), "{found}");
-        // Components of older releases do not check this.
+        // Components of older releases do not check the dependencies of gates.
         assert_eq!(told("1.35.0", &[off]), "");
         assert_eq!(told("1.36.0", &[]), "");
         assert_eq!(told("1.37.0", &[off]), "");

@@ -10,10 +10,9 @@ use kops_agent_spec::{ExecContainerAction, HookSpec, NodeupConfig};
 
 use super::Problems;
 
-/// A hook of this node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Hook {
-    /// The hook's name, also of the container that it runs.
+    /// The hook's name. A container that the hook runs has the same name.
     pub name: String,
     /// The unit's name, with its suffix.
     pub unit: String,
@@ -50,7 +49,7 @@ pub enum HookAction {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct HookOrder {
     pub requires: Vec<String>,
-    /// Units that start after it.
+    /// Units that start after the hook's unit.
     pub before: Vec<String>,
 }
 

@@ -22,15 +22,15 @@ pub struct KubeApiServer {
     pub config: KubeAPIServerConfig,
     /// Names and load balancer of the API.
     pub api: APISpec,
-    /// The OpenID provider that it trusts, if any.
+    /// The OpenID provider that the API server trusts, if any.
     pub oidc: Option<OIDCAuthenticationSpec>,
     /// The webhook that verifies tokens, if any.
     pub token_webhook: Option<TokenWebhook>,
-    /// Whether it encrypts its data in etcd, as the secret `encryptionconfig` configures.
+    /// Whether the API server encrypts its data in etcd, as the secret `encryptionconfig` configures.
     pub encrypts: bool,
     /// PEM public keys that verify tokens of service accounts.
     pub service_account_public_keys: String,
-    /// Names and addresses under which it serves.
+    /// Names and addresses under which the API server serves.
     pub serving_names: Vec<String>,
     /// The sidecar that answers probes, if kOps has one for this machine.
     pub healthcheck: Option<StoredPod>,
@@ -125,7 +125,7 @@ fn name_etcd_of_the_control_plane(config: &mut KubeAPIServerConfig, cluster_name
     }
 }
 
-/// The token webhook. If the user sets both, Kopeio's takes precedence.
+/// The token webhook. If the user sets both webhooks, Kopeio's takes precedence.
 fn token_webhook(authentication: &AuthenticationSpec) -> Option<TokenWebhook> {
     match authentication {
         AuthenticationSpec { kopeio: Some(_), .. } => Some(TokenWebhook::Kopeio),

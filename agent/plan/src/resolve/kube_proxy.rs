@@ -25,8 +25,8 @@ pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<Kube
         config.proxy_mode = "nftables".into();
     }
     if config.master.is_empty() {
-        // A control-plane machine uses its own API server: the API's common name may not exist before
-        // kube-proxy runs.
+        // A control-plane machine uses its own API server: DNS may not have the API's name before kube-proxy
+        // runs.
         config.master = if basis.is_control_plane() {
             "https://127.0.0.1".into()
         } else {

@@ -1,4 +1,4 @@
-//! kubectl, and the user with a kubeconfig for it.
+//! kubectl, and the machine's user that gets a kubeconfig.
 //!
 //! Source: nodeup/pkg/model/kubectl.go.
 
@@ -14,7 +14,7 @@ use super::{Asset, Problems};
 #[derive(Clone, Debug, Serialize)]
 pub struct Kubectl {
     pub program: Asset,
-    /// The machine's user that administers the cluster with it, if there is one.
+    /// The machine's user that administers the cluster with kubectl, if there is one.
     pub user: Option<LoginUser>,
 }
 

@@ -163,7 +163,7 @@ fn with_defaults(basis: &Basis<'_>, max_pods: Option<i32>) -> KubeletConfigSpec 
         config.volume_plugin_directory = basis.distribution.volume_plugin_directory.into();
     }
     if basis.distribution.has_loopback_resolv_conf || basis.facts.systemd_resolved {
-        // Pods cannot reach the loopback address that resolved puts into /etc/resolv.conf.
+        // Pods cannot reach the loopback address that systemd-resolved puts into /etc/resolv.conf.
         config.resolv_conf.get_or_insert_with(|| "/run/systemd/resolve/resolv.conf".into());
     }
     let limits_crash_loops = basis.release.limits_crash_loops();
@@ -283,7 +283,7 @@ fn max_pods(basis: &Basis<'_>) -> Result<Option<i32>, String> {
 }
 
 /// The addresses that kubelet announces. If a network plugin attaches more interfaces to the host, kubelet must know which address is
-/// the node's. Without IPv4, any IPv6 address is fine.
+/// the node's. In an IPv6-only cluster, `::` lets kubelet choose an IPv6 address.
 fn node_ips(basis: &Basis<'_>) -> Result<Vec<String>, String> {
     let networking = &basis.config.networking;
     let cloud = &basis.facts.cloud;

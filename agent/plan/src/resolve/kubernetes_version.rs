@@ -25,8 +25,8 @@ impl Serialize for KubernetesVersion {
 }
 
 impl KubernetesVersion {
-    /// The newest minor version that is known: kOps at this commit has no asset hashes for newer ones. A newer version follows
-    /// the same rules, as in upstream's nodeup, which has no upper bound.
+    /// The newest known minor version. kOps' main branch has no asset hashes for newer ones. A newer version follows the same
+    /// rules, as in upstream's nodeup, which has no upper bound.
     pub const NEWEST_KNOWN_MINOR: u64 = 36;
 
     /// Parses a version. As in upstream, a leading `v` and a missing patch number are allowed. From the URL of a build, it
@@ -90,7 +90,7 @@ impl KubernetesVersion {
         self.minor
     }
 
-    /// Whether it is an alpha, a beta, a release candidate, or a build after one of these.
+    /// Whether the version is an alpha, a beta, a release candidate, or a build after one of these.
     pub fn is_pre_release(&self) -> bool {
         self.is_pre_release
     }
@@ -111,19 +111,19 @@ impl KubernetesVersion {
         self.at_least(35)
     }
 
-    /// Its components accept configuration for in-tree code for clouds (nodeup/pkg/model/kubelet.go and kube_apiserver.go of
-    /// kOps up to 1.35).
+    /// Components of this version accept configuration for in-tree code for clouds (nodeup/pkg/model/kubelet.go and
+    /// kube_apiserver.go of kOps up to 1.35).
     pub fn has_in_tree_clouds(&self) -> bool {
         !self.at_least(33)
     }
 
-    /// Its API server's pod has a liveness probe, but no startup and no readiness probe (nodeup/pkg/model/kube_apiserver.go of
-    /// kOps up to 1.35).
+    /// The pod of this version's API server has a liveness probe, but no startup and no readiness probe
+    /// (nodeup/pkg/model/kube_apiserver.go of kOps up to 1.35).
     pub fn has_only_a_liveness_probe(&self) -> bool {
         !self.at_least(31)
     }
 
-    /// Its kubelet does not start on cgroups v1 unless its configuration allows it (KEP-5573, `failCgroupV1`).
+    /// kubelet of this version does not start on cgroups v1 unless its configuration allows it (KEP-5573, `failCgroupV1`).
     pub fn refuses_cgroups_v1(&self) -> bool {
         self.at_least(35)
     }

@@ -9,7 +9,6 @@ use std::net::Ipv4Addr;
 use kops_agent_spec::facts::{AwsFacts, Facts};
 use kops_agent_spec::{CloudProvider, NodeupConfig};
 
-/// The name of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeName {
     /// The name of the Node object.

@@ -95,7 +95,7 @@ impl Problems {
         &self.refusals
     }
 
-    /// Makes the refusals problems, for a node that is more than described.
+    /// Turns the refusals into problems, for commands that do more than describe the node.
     #[must_use]
     pub fn refused(mut self) -> Problems {
         let refusals = std::mem::take(&mut self.refusals);

@@ -10,7 +10,6 @@ use kops_agent_spec::ContainerdConfig;
 
 use super::{Asset, Assets, ContainerdVersion};
 
-/// One program of a download.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Program {
     pub name: String,

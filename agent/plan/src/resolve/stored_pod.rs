@@ -42,12 +42,12 @@ impl StoredPod {
         &self.text
     }
 
-    /// Its containers, unchanged.
+    /// The pod's containers, unchanged.
     pub fn containers(&self) -> &[Value] {
         self.list("containers")
     }
 
-    /// Its volumes, unchanged.
+    /// The pod's volumes, unchanged.
     pub fn volumes(&self) -> &[Value] {
         self.list("volumes")
     }

@@ -10,7 +10,6 @@ use kops_agent_spec::{NodeupConfig, VolumeMountSpec};
 
 use super::{Problems, absolute_path};
 
-/// The mounts of this node.
 pub(super) fn resolve(config: &NodeupConfig, problems: &mut Problems) -> Vec<Mount> {
     let mut devices = BTreeSet::new();
     let mut paths = BTreeSet::new();
@@ -63,8 +62,8 @@ fn path(spec: &VolumeMountSpec, taken: &mut BTreeSet<String>) -> Result<String, 
     }
 }
 
-/// Why a volume must not be mounted at `path`: it would hide files that the machine or kops-agent needs. `None` if it
-/// would not.
+/// Why a volume must not be mounted at `path`: it would hide files that the machine or kops-agent needs. `None` if a
+/// volume may be mounted there.
 fn would_hide(path: &str) -> Option<&'static str> {
     /// Trees of the operating system (hier(7)).
     const SYSTEM: [&str; 11] =

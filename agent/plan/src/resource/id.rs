@@ -45,7 +45,7 @@ impl Kind {
         (Kind::Unit, "unit"),
     ];
 
-    /// Whether it is a mount or a bind mount.
+    /// Whether the kind is a mount or a bind mount.
     pub fn is_mount(self) -> bool {
         matches!(self, Kind::Mount | Kind::BindMount)
     }

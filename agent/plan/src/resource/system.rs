@@ -44,7 +44,6 @@ pub struct Group {
 #[serde(rename_all = "camelCase")]
 pub struct Mount {
     pub device: String,
-    /// The path of the mount.
     pub path: String,
     /// File system to make on a blank device, and to mount.
     pub filesystem: String,

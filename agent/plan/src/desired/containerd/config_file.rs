@@ -142,8 +142,8 @@ fn set_in(file: &mut Table, plugin: [&str; 2], path: &[&str], value: impl Into<V
     set(file, &[&plugin[..], path].concat(), value);
 }
 
-/// Sets the value at this path. A key on the path that already has a plain value is skipped. A table at the end of the path is
-/// replaced. kOps treats contradictory additions of the user the same way.
+/// Sets the value at this path. If a key on the path already has a plain value, the rest of the path is set beside that key. A
+/// table at the end of the path is replaced. kOps treats contradictory additions of the user the same way.
 fn set(table: &mut Table, path: &[&str], value: impl Into<Value>) {
     match path {
         [] => {}

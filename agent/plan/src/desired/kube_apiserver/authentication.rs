@@ -15,9 +15,9 @@ use crate::desired::certificates;
 pub(super) const CONFIG_FILE: &str = "/etc/kubernetes/authn.config";
 
 const AUTHENTICATOR: &str = "aws-iam-authenticator";
-/// The user that its container runs as (pkg/wellknownusers).
+/// The user that the authenticator's container runs as (pkg/wellknownusers).
 const AUTHENTICATOR_UID: u32 = 10000;
-/// The directory from which its container reads its certificate, on every distribution.
+/// The directory from which the authenticator's container reads its certificate, on every distribution.
 const AUTHENTICATOR_DIRECTORY: &str = "/srv/kubernetes/aws-iam-authenticator";
 
 /// Adds the webhook's kubeconfig, and for AWS IAM Authenticator also its user and serving certificate.

@@ -15,7 +15,7 @@ pub(super) fn flags(node: &NodeConfig) -> Flags {
     flags
 }
 
-/// The flags that are flags in every kOps release.
+/// The settings that every kOps release passes as flags.
 pub(super) fn of_every_release(node: &NodeConfig) -> Flags {
     let config = &node.kubelet.config;
     let mut flags = Flags::default();

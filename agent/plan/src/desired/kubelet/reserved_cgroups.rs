@@ -1,7 +1,7 @@
 //! The cgroups on which kubelet enforces `kubeReserved` and `systemReserved`. kubelet does not create them, and does not start without
 //! them.
 //!
-//! On cgroup v2, kubelet requires all of `CONTROLLERS` that the kernel has in each cgroup (`Validate` and
+//! On cgroup v2, kubelet requires that each of these cgroups has all `CONTROLLERS` that the kernel supports (`Validate` and
 //! `getSupportedUnifiedControllers` in pkg/kubelet/cm/cgroup_v2_manager_linux.go, `enforceExistingCgroup` in
 //! node_container_manager_linux.go). systemd enables a controller in a slice only if a unit needs it, and never enables hugetlb. So a
 //! drop-in makes systemd start the slices, and enables the controllers before each start of kubelet. On cgroup v1, a slice has no

@@ -26,7 +26,7 @@ fn is_valid(name: &str) -> bool {
     name.chars().all(is_allowed) && !name.starts_with('.') && !has_empty_part
 }
 
-/// systemd.unit(5), "String escaping for inclusion in unit names".
+/// Escapes a name as in systemd.unit(5), "String escaping for inclusion in unit names".
 fn escaped(name: &str) -> String {
     let part = |part: &str| {
         part.bytes().enumerate().fold(String::new(), |mut escaped, (at, byte)| {

@@ -170,7 +170,8 @@ fn outside_aws_the_certificate_has_the_hosts_names() {
     assert_eq!(server.subject.common_name, "10.0.0.9");
 }
 
-/// The certificate is for the new name even before the first run. nodeup does the same: it sets the host's name before it reads it.
+/// The certificate is for the new host name, even before the first run sets that name. nodeup sets the host name before nodeup
+/// reads it.
 #[test]
 fn the_certificate_has_the_host_name_that_the_agent_sets() {
     let linode = |hostname: &str, addresses: &[&str]| {

@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn an_invalid_cgroup_name_is_rejected() {
         for name in ["/", "/a b", "/$(reboot)", "/a--b", "/-a", "/kube.slice/.x"] {
-            // A single "-" has a meaning only for systemd.
+            // Only systemd rejects these two names: it splits a slice's name at each "-".
             let has_empty_part = ["/a--b", "/-a"].contains(&name);
             for driver in ["systemd", "cgroupfs", ""]
                 .into_iter()

@@ -295,7 +295,7 @@ impl Check<'_> {
         }
     }
 
-    /// The static policy does not give reserved CPUs to containers with exclusive CPUs, so some CPU must be reserved.
+    /// With the static policy, kubelet exits unless some CPU is reserved for processes outside of pods.
     fn cpu_manager(&mut self) {
         let config = self.config;
         let reserved = |resources: &BTreeMap<String, String>| {

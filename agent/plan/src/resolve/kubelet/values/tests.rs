@@ -118,7 +118,7 @@ fn an_unknown_taint_effect_is_a_refusal() {
     assert_eq!(node.refusals[0].field, "KubeletConfig.taints[0]");
 }
 
-/// The problems of a machine whose store a kOps for older versions wrote.
+/// The problems of a machine whose store kOps 1.35 wrote.
 fn problems_of_1_35(version: &str, settings: &str) -> String {
     let node = resolved(|inputs| {
         with(version, settings)(inputs);
