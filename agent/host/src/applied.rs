@@ -1,10 +1,11 @@
 //! The last applied state. The agent repairs a machine by it while the store cannot be read, or while the store's
 //! configuration is for other machines.
 //!
-//! The state is stored beside the record with mode 0600. It holds references to private keys and secrets, as every
-//! desired state does, and the certificates of keysets. A state to be applied gets its own file before the first
-//! write, and replaces the last one when it is reached. The record says which state was settled and which one was
-//! begun. So an interruption never makes an unreached or outdated state the last one.
+//! The state is stored beside the record with mode 0600. It holds the certificates of keysets, but only references to
+//! private keys and secrets, as every desired state does. Before the first write, a run stores its target state in a
+//! file of its own (`BEGUN_PATH`). Once the machine has converged to the target state, it becomes the last applied
+//! state. The record says which state was settled and which one was begun. So an interruption never makes an unreached
+//! or outdated state the last one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,13 +46,13 @@ pub struct Applied {
     version: u32,
     pub cluster: String,
     pub instance_group: String,
-    /// The machine that it was applied to ([`kops_agent_spec::facts::Facts::machine`]).
+    /// The machine that the state was applied to ([`kops_agent_spec::facts::Facts::machine`]).
     #[serde(default)]
     pub machine: String,
     /// `NodeupConfigHash` of the configuration.
     pub config_hash: String,
     /// Whether the configuration was also derived from the cluster spec, byte for byte. If the spec later gives another
-    /// configuration, that one is newer.
+    /// configuration, that configuration is newer.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_proven: bool,
     /// The kOps release that wrote the configuration; `None` if an earlier version of the agent did not record it.
@@ -73,7 +74,7 @@ pub struct Applied {
     digest: String,
 }
 
-/// Ignores a value that this version does not know, so that the state is not lost.
+/// Reads a value that this version cannot parse as `None`, so that the rest of the state is not lost.
 pub(crate) fn if_readable<'de, D: Deserializer<'de>, T: DeserializeOwned>(
     deserializer: D,
 ) -> Result<Option<T>, D::Error> {
@@ -83,7 +84,7 @@ pub(crate) fn if_readable<'de, D: Deserializer<'de>, T: DeserializeOwned>(
 /// A change of a node that was begun and not finished.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unfinished {
-    /// The target state; `None` if it was not stored, as by earlier versions of the agent.
+    /// The target state; `None` if it was not stored, because an earlier version of the agent began the change.
     pub state: Option<Applied>,
 }
 
@@ -164,7 +165,7 @@ impl Applied {
         desired
     }
 
-    /// Names of the secrets in its files.
+    /// Names of the secrets in the state's files.
     pub fn secrets(&self) -> BTreeSet<&str> {
         self.resources.iter().flat_map(secrets_of).collect()
     }
@@ -174,7 +175,7 @@ impl Applied {
         self.resources.iter().flat_map(items).collect()
     }
 
-    /// Keyset items that sign its certificates, as keyset and ID.
+    /// Keyset items that sign the state's certificates, as keyset and ID.
     pub fn signers(&self) -> BTreeSet<(&str, &str)> {
         self.resources
             .iter()
@@ -232,7 +233,7 @@ fn items(resource: &Resource) -> Vec<(&str, &str)> {
 
 impl Host {
     /// The last applied state; `None` if there is none. It is also `None` if the stored state does not match the
-    /// record, or cannot be parsed, as after a newer release of the agent.
+    /// record, or cannot be parsed, for example because a newer release of the agent wrote it.
     pub fn applied(&self) -> Result<Option<Applied>> {
         let record = self.record()?;
         if record.config_hash.is_empty() {
@@ -289,7 +290,7 @@ impl Host {
     /// Stores the state that is about to be applied, so that a later run can resume. The caller holds the lock of the
     /// apply.
     pub fn keep_begun(&self, begun: &Applied) -> Result<()> {
-        // Before the first convergence, there is no settled state to distinguish it from.
+        // Before the first convergence, there is no settled state that a begun state could be confused with.
         if self.record()?.config_hash.is_empty() {
             return Ok(());
         }
@@ -443,7 +444,7 @@ mod tests {
         let file = folder.path().join(PATH.trim_start_matches('/'));
         let mut kept: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
         let text = kept["resources"].as_array_mut().unwrap().iter_mut().find(|one| one["path"] == "/text");
-        // Simulates a release that writes out a field that the writing release omitted.
+        // Simulates a release that serializes a field which the release that stored the state omitted.
         text.unwrap()["mode"] = "0640".into();
         std::fs::write(&file, kept.to_string()).unwrap();
         assert!(host.applied().unwrap().is_some_and(|known| known != applied));

@@ -76,7 +76,8 @@ impl Host {
     pub fn note_failure(&self, problem: &str) -> Result<()> {
         let _lock = self.lock()?;
         let mut record = self.record()?;
-        // An empty record in its place would say that the agent left nothing here. Only a run that settles replaces it.
+        // An empty record in place of the unreadable one would claim that the agent left nothing here. Only a run that
+        // settles replaces the unreadable record.
         if record.unreadable.is_some() {
             return Ok(());
         }
@@ -84,8 +85,9 @@ impl Host {
         record.write(&self.root)
     }
 
-    /// Records, for `status` and for the report to the cluster, that new machines get another configuration, and the change
-    /// to it if this run has planned it. If this machine was repaired since, an earlier failure is over.
+    /// Records, for `status` and for the report to the cluster, that new machines get the configuration with the hash
+    /// `by`. `next` is the change to that configuration, if this run has planned it. If this machine was repaired
+    /// (`is_put_right`), an earlier failure is over.
     ///
     /// # Errors
     /// The record cannot be written, or another run holds the lock.
@@ -113,7 +115,7 @@ impl Host {
         record.write(&self.root)
     }
 
-    /// Records that new machines get this machine's configuration, if that is the one with this hash.
+    /// Records that new machines get this machine's configuration, if its hash is `config_hash`.
     ///
     /// # Errors
     /// The record cannot be written, or another run holds the lock.

@@ -4,7 +4,7 @@ use kops_agent_plan::resource::{DesiredState, Resource};
 use kops_agent_spec::digest::sha256_hex;
 use serde::{Deserialize, Serialize};
 
-/// Replaces the digest of an attempt that only renews certificates.
+/// The text in place of a digest, for an attempt that only renews certificates.
 pub(crate) const RENEWAL: &str = "renewal of certificates";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -42,7 +42,7 @@ struct Entry<'a> {
     is_used: bool,
     /// Why the existing certificate must be replaced. `None` also if there is no certificate.
     replace: Option<String>,
-    /// Whether the certificate only needs a renewal or has expired, and is right otherwise.
+    /// Whether the certificate is right, except that it has expired or needs a renewal.
     is_due: bool,
     /// Why no certificate can be issued now, if that may change later.
     unissuable: Option<String>,

@@ -51,7 +51,7 @@ pub enum Error {
     /// Units failed. The run did everything else.
     #[error("{}", every(.0))]
     Units(Vec<FailedUnit>),
-    /// Units failed, or other resources without effect on the rest of the node. The run did everything else.
+    /// Resources failed, and at least one of them is not a unit (it is an image, say). The run did everything else.
     #[error("everything else is as it should be: {}", reasons(.0.iter().map(|failed| failed.why.as_str())))]
     Resources(Vec<FailedResource>),
     #[error(transparent)]
@@ -162,7 +162,7 @@ fn is_needed_by_pods(unit: &str) -> bool {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// Whether retries cannot help until the configuration changes.
+    /// Whether a retry can succeed only after the configuration has changed.
     pub fn is_configuration(&self) -> bool {
         match self {
             Error::Certificate(error) => error.is_configuration(),

@@ -84,7 +84,7 @@ pub fn observe_host(root: &Path) -> Result<Facts, FactsError> {
     })
 }
 
-/// Whether there are an NVIDIA driver (loaded, or with its tools) and the runtime that containerd is configured with.
+/// Whether the machine has an NVIDIA driver (loaded, or with its tools) and NVIDIA's container runtime.
 fn observe_nvidia(root: &Path) -> bool {
     let is_there = |path: &str| root.join(path).exists();
     let has_driver =
@@ -116,8 +116,8 @@ fn observe_distro(root: &Path) -> Result<Distro, FactsError> {
     if distro.id.is_empty() { Err(FactsError::NoDistroId { file }) } else { Ok(distro) }
 }
 
-/// Whether systemd itself mounted the BPF file system, so that it needs no unit. A unit may exist, for example from the
-/// agent on an older systemd.
+/// Whether systemd itself mounted the BPF file system, so that the agent need not write a mount unit. False if a mount
+/// unit exists, for example one that the agent wrote on an older systemd.
 fn observe_bpf_mount(root: &Path) -> Result<bool, FactsError> {
     let mounts = read_if_there(&root.join("proc/self/mounts"))?.unwrap_or_default();
     let has_unit = ["etc/systemd/system", "usr/lib/systemd/system", "lib/systemd/system"]

@@ -21,21 +21,21 @@ impl Host {
         let failure = Failure::new(self.timestamp(), problem);
         let json =
             to_vec(&failure).map_err(|error| Error::path("write", PATH, std::io::Error::other(error)))?;
-        // The problem may quote a store or mirror, so only root may read it, as the record.
+        // The problem may quote a store or mirror, so only root may read the file, like the record.
         write_file(&self.root, PATH, 0o600, None, &json)
     }
 }
 
-/// Why the last run failed: from the record, or from this file if there is no record.
+/// Why the last run failed: from the record, or from the note at `PATH` if there is no record.
 pub(crate) fn last_failure(root: &Root, record: &Record) -> Result<Option<Failure>> {
     if root.metadata(Record::PATH)?.is_some() {
         return Ok(record.failure.clone());
     }
-    // If this file is unreadable, `status` still reports everything else.
+    // If the note is unreadable, `status` still reports everything else.
     Ok(root.read(PATH)?.and_then(|json| from_slice(&json).ok()))
 }
 
-/// Removes this file once a record replaces it.
+/// Removes the note once a record replaces it.
 pub(crate) fn forget(root: &Root) -> Result<()> {
     remove_file(root, PATH)
 }

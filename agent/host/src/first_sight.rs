@@ -26,8 +26,8 @@ impl Host {
         Ok(())
     }
 
-    /// Records everything that [`Host::baseline`] assumed, before anything changes. A run after an interruption then
-    /// knows it too. Returns whether systemd has not read a unit's file yet.
+    /// Records everything that [`Host::baseline`] assumed, before anything changes, so that the run after an
+    /// interruption makes the same assumptions. Returns whether systemd has not read a unit's file yet.
     pub(crate) fn note_baseline(
         &self,
         record: &Record,

@@ -13,7 +13,7 @@ use crate::system::systemd::Rest;
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Expected<'a> {
     Any,
-    /// A pod with another UID than this one, which ran before.
+    /// A pod with another UID. This is the UID of the pod that ran before the change.
     Other(&'a str),
     /// The pod with this UID, which ran before the change that is being rolled back.
     Same(&'a str),
@@ -21,7 +21,7 @@ pub(crate) enum Expected<'a> {
 
 /// Why a component is not known to be healthy.
 enum Why {
-    /// It is unhealthy, for this reason.
+    /// A check of the component fails, for this reason.
     Unhealthy(String),
     /// This process listens at the component's address.
     OtherListener(String),
@@ -35,7 +35,8 @@ impl Host {
         expected: Expected<'_>,
     ) -> Result<()> {
         let timings = self.health_timings;
-        // For other units, only systemd reports the state, and its jobs already wait for them.
+        // If systemd alone reports the component's state, no steady time is needed: systemd's job already waited for
+        // the start.
         let is_asked = component.checks.iter().any(|check| !matches!(check, Check::Unit { .. }));
         let steady = if is_asked { timings.steady } else { Duration::ZERO };
         let start = Instant::now();
@@ -101,7 +102,7 @@ impl Host {
                 },
                 Check::Runtime { .. } | Check::Answers { .. } => self.health.ask(check).await,
             };
-            // Checked whatever the answer is, because the answer of another process means nothing.
+            // The listener is looked up even if the check succeeds, because another process may have answered.
             if let Check::Answers { url } = check
                 && component.resource.kind == Kind::Unit
                 && let Some(listener) = self.health.other_listener(url, &component.resource.name)

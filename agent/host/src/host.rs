@@ -198,7 +198,7 @@ impl Host {
     }
 
     /// Keeps other runs away from this root until the lock is dropped. [`Host::apply`] takes the lock itself. A caller
-    /// that observes first and applies later takes it before it observes.
+    /// that observes first and applies later takes the lock before it observes.
     ///
     /// # Errors
     /// Another run holds the lock, or the root is not writable.

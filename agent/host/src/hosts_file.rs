@@ -47,7 +47,7 @@ pub(crate) fn find(text: &str, hostname: &str) -> Option<HostsEntry> {
     (!addresses.is_empty()).then(|| HostsEntry { hostname: hostname.into(), addresses })
 }
 
-/// The text with `entries` in its block, in place of the earlier entries of their host names.
+/// The text of the hosts file with `entries` in kOps' block. They replace the earlier entries of their host names.
 pub(crate) fn with_entries(text: &str, entries: &[&HostsEntry]) -> String {
     let ours: BTreeSet<&str> = entries.iter().map(|entry| entry.hostname.as_str()).collect();
     let mut lines: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();

@@ -10,13 +10,13 @@ use crate::root::labels::Mislabelled;
 use crate::selinux::FileKind;
 
 impl Host {
-    /// Checks the labels of all desired resources that the agent left. Labels of other files are not the agent's. Empty
-    /// if SELinux is disabled or there is no policy. Changes nothing.
+    /// Checks the labels of all desired resources that the agent left. The agent does not manage the labels of other
+    /// files. Empty if SELinux is disabled or there is no policy. Changes nothing.
     pub fn wrong_labels(&self, desired: &DesiredState) -> Result<WrongLabels> {
         let mut wrong = WrongLabels::new();
         for (id, _) in self.record()?.claims() {
             let kind = match desired.get(id) {
-                // The agent does not manage the content and mode of such a file.
+                // The agent does not manage a `create_only` file once the file exists, so its label does not count.
                 None | Some(Resource::File(File { create_only: true, .. })) => continue,
                 Some(_) => match id.kind {
                     Kind::File | Kind::Unit | Kind::KernelModule => FileKind::File,

@@ -86,7 +86,8 @@ fn answer<T>(thread: ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Observes resources. Each other program is asked once for all of them.
+/// Observes resources. It asks systemd, the package manager and the container runtime once each, for all resources
+/// together.
 pub(crate) struct Observer<'a> {
     host: &'a Host,
     certificates: &'a Certificates<'a>,
@@ -97,7 +98,7 @@ pub(crate) struct Observer<'a> {
     units: BTreeMap<&'a str, UnitState>,
     hosts: String,
     record: Record,
-    /// SHA-256 of files that this very run has written, by path.
+    /// SHA-256 of files that this run has written, by path.
     written: BTreeMap<String, String>,
     /// The last applied state, read on first use.
     applied: OnceCell<Option<DesiredState>>,
@@ -253,7 +254,8 @@ impl<'a> Observer<'a> {
         let (sha256, content, serves) = match unknown {
             Some(why) if !file.create_only => {
                 let found = digest(&dir, &name)?;
-                // With the recorded digest, an edited text causes no restart.
+                // The state gets the recorded digest even if someone edited the file, so that the edit alone causes no
+                // restart.
                 let is_begun = self.record.begun_sha256(&file.path) == Some(&found);
                 let left = self.record.left_sha256(&file.path).filter(|_| !is_begun);
                 let left = left.unwrap_or(&found).to_owned();
@@ -265,9 +267,10 @@ impl<'a> Observer<'a> {
         };
         let commands_ran_for = match file.on_change.as_slice() {
             [] => None,
-            // `None` makes the run repeat the commands, which repairs their effect.
+            // `None` makes the run repeat the commands, which restores their effect.
             commands if self.host.commands.is_undone(commands, &file.path)? => None,
-            // On the first sight, the program that wrote the file has run its commands, as nodeup does.
+            // On the first sight, the agent assumes that the program that wrote the file also ran the commands, as
+            // nodeup does.
             _ => Stamp::Commands
                 .read(&self.host.root, &file.path)?
                 .or_else(|| self.record.is_first_sight().then(|| sha256.clone())),
@@ -292,7 +295,7 @@ impl<'a> Observer<'a> {
         })))
     }
 
-    /// The recorded digest of what a unit or static pod had read at its start.
+    /// The recorded digest of the files that a unit or static pod had read at its start.
     fn noted_reading(&self, stamp: Stamp, name: &str) -> Result<Option<Reading>> {
         let noted = stamp.read(&self.host.root, name)?;
         Ok(noted.map(|noted| Reading::noted(&noted, self.host.now())))

@@ -14,8 +14,8 @@ use crate::root::Root;
 use crate::stamps::Stamp;
 
 impl Host {
-    /// Existing desired resources that become the agent's own; none unless the host adopts. Files of packages never
-    /// become the agent's own, whatever was written there since.
+    /// Existing desired resources that become the agent's own. Empty unless the host adopts ([`Host::adopting`]). Files
+    /// of packages never become the agent's own, even if other programs changed them.
     pub fn adoptable(&self, desired: &DesiredState) -> Result<Vec<ResourceId>> {
         if !self.adopts {
             return Ok(Vec::new());
@@ -58,8 +58,8 @@ impl Host {
         Ok(owned.iter().filter_map(|path| by_path.get(path)).map(|id| (*id).clone()).collect())
     }
 
-    /// Backs up the text of a unit that a package wrote over the agent's, for example in an upgrade, to restore it
-    /// later.
+    /// Backs up the text that a package wrote over the agent's unit, for example in an upgrade. The text is restored
+    /// when the agent's unit is removed.
     pub(crate) fn renew_replaced(&self, path: &str, id: &ResourceId, record: &Record) -> Result<()> {
         let Some(found) = self.root.read(path)?.and_then(|bytes| String::from_utf8(bytes).ok()) else {
             return Ok(());

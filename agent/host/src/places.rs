@@ -36,7 +36,7 @@ pub(crate) fn unit_path(root: &Root, name: &str) -> String {
     if is_own() { in_etc } else { upstreams_unit_path(root, name) }
 }
 
-/// The path where upstream writes a unit, whatever exists elsewhere.
+/// The path where upstream writes a unit, even if another file of the unit exists elsewhere.
 pub(crate) fn upstreams_unit_path(root: &Root, name: &str) -> String {
     let folder = if name.starts_with(OWN) { OVERRIDES } else { root.units_folder(find_folder) };
     format!("{folder}/{name}")

@@ -93,7 +93,7 @@ fn gone(what: &str) -> Error {
     }
 }
 
-/// The inputs of an apply that need no network. Impossible plans are refused when it is made.
+/// The inputs of an apply that need no network. [`Preparation::begin`] refuses impossible plans.
 pub(crate) struct Preparation<'a> {
     host: &'a Host,
     desired: &'a DesiredState,
@@ -105,10 +105,10 @@ pub(crate) struct Preparation<'a> {
 }
 
 impl<'a> Preparation<'a> {
-    /// Collects the inputs of a plan, and refuses what is impossible.
+    /// Collects the inputs of a plan, and refuses a plan that cannot be applied.
     ///
     /// # Errors
-    /// Something is in the way, unknown or unfit.
+    /// A directory is in the way, a UID or GID is taken, a hash or a secret is missing, or a CA is unfit.
     pub(crate) fn begin(
         host: &'a Host,
         plan: &'a Plan,
@@ -152,8 +152,8 @@ impl<'a> Preparation<'a> {
     }
 
     /// Issues certificates while everything is downloaded and verified. Calls `tried` once all files are verified and
-    /// the programs among them start; images are downloaded after that. If one of the two fails, the other still runs
-    /// to its end, so that no work continues in the background.
+    /// the programs among them start; images are downloaded after that. If either the certificates or the downloads
+    /// fail, the other work still runs to its end, so that nothing continues in the background.
     ///
     /// # Errors
     /// A certificate cannot be issued, a download fails, or a program does not start on this machine.
@@ -378,7 +378,7 @@ pub(crate) fn hashes_of(desired: &DesiredState) -> BTreeSet<&str> {
         .collect()
 }
 
-/// The hash of an asset. An asset without one cannot be verified, and is not installed.
+/// The hash of an asset. An asset without a hash cannot be verified, and is not installed.
 pub(crate) fn known_hash<'a>(step: &Step, asset: &'a AssetContent) -> Result<&'a str> {
     asset.sha256.as_deref().ok_or_else(|| unknown_hash(step, &asset.url))
 }

@@ -73,7 +73,7 @@ impl Reader {
         }
         for path in paths {
             match self.read(&path, LONGEST) {
-                // A program is not valid UTF-8.
+                // A file that is not valid UTF-8 is a program, and is left out.
                 Ok(bytes) => {
                     let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
                     found.files.extend(text.map(|text| PrivateFile { path, text }));

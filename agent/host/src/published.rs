@@ -29,7 +29,7 @@ impl Host {
         let file = dir.create_new(&temporary)?;
         let written = fill(&dir, &temporary, file, content).and_then(|()| dir.rename(&temporary, &name));
         if written.is_err() {
-            // The first error counts.
+            // The error of the write is reported, not that of this removal.
             let _ = dir.remove(&temporary);
         }
         written

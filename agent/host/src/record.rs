@@ -1,5 +1,5 @@
-//! The record of what the agent left on this machine. It shows which resources others changed since, which unwanted
-//! resources are the agent's own, and which large files are unchanged and need no reading.
+//! The record of what the agent left on this machine. It shows which resources other programs have changed since, which
+//! unwanted resources are the agent's own, and which large files are unchanged and need no reading.
 //!
 //! A run claims a resource before the first write and settles it at the end, so an interrupted run leaves nothing
 //! unclaimed. If the record is lost, only this knowledge is lost.
@@ -141,7 +141,8 @@ impl Record {
         }
     }
 
-    /// Whether no run has ever claimed a resource here, so that other programs made all that exists except early units.
+    /// Whether no run has ever claimed a resource here, except for early units. Then other programs made everything
+    /// else that exists.
     pub(crate) fn is_first_sight(&self) -> bool {
         self.config_hash.is_empty() && (self.is_early || self.resources.is_empty())
     }

@@ -23,7 +23,7 @@ impl Host {
     /// Tells the cloud that this machine is ready, if a lifecycle hook holds the machine until then.
     ///
     /// # Errors
-    /// The cloud was not told; the text says why.
+    /// The report to the cloud fails; the text says why.
     pub async fn complete_lifecycle_action(&self, action: &LifecycleAction) -> Result<Completion, String> {
         self.remote.complete_lifecycle_action(action).await
     }

@@ -81,7 +81,8 @@ pub struct Reset {
     pub shared: BTreeSet<String>,
     /// Folders on which something else is mounted. The mounted file system is emptied and stays mounted; files below the mount point stay.
     pub emptied: BTreeSet<String>,
-    /// Files for other programs that are removed ([`Host::is_published`]). The caller adds them to the plan.
+    /// Files that the agent published for other programs, and that the reset removes ([`Host::is_published`]). The
+    /// caller adds them to the plan.
     pub published: Vec<String>,
     /// Remains of the pod network that are removed.
     pub pod_network: PodNetworkLeft,
@@ -96,14 +97,15 @@ pub trait Resetting {
 }
 
 impl Host {
-    /// Plans a reset. `own_units` are the agent's units that start the agent, and `own_files` are the files that they
-    /// read. `of_packages` are such units with a package's file, which stays. Changes nothing.
+    /// Plans a reset. `own_units` are units that start the agent and belong to no package, and `own_files` are the
+    /// files that they read. `of_packages` are units that start the agent and whose file belongs to a package, so that
+    /// the file stays. Changes nothing.
     ///
     /// # Errors
     /// A resource cannot be inspected, or the record is unreadable or was lost and no run has settled since.
     pub fn plan_reset(&self, own_units: &[&str], own_files: &[&str], of_packages: &[&str]) -> Result<Reset> {
         let record = self.record()?;
-        // Until a run settles, a new record has only the resources that this run was about to write.
+        // Until a run settles, a new record has only the resources that the run was about to write.
         let is_unsettled = record.was_lost && record.config_hash.is_empty();
         let unsettled = || {
             "kops-agent does not know what it left on this machine: its record could not be read, and no run has \

@@ -1,4 +1,5 @@
-//! Rolls a change back: restores everything that a run replaced, and restarts what the run restarted.
+//! Rolls a change back: restores everything that a run replaced, and restarts the units and pods that the run
+//! restarted.
 //!
 //! Files come first, then the container runtime, other units and kubelet. Static pods come last, one after another,
 //! because only a healthy kubelet restarts them.
@@ -78,7 +79,7 @@ impl Host {
             }
         }
         restore_stamps(&self.root, &journal)?;
-        // A unit that did not restart may still run what the change started.
+        // A unit that did not restart may still run the changed version. Without a stamp, the next run restarts it.
         for unit in &not_restarted {
             Stamp::Unit.put_back(&self.root, unit, None)?;
         }

@@ -60,7 +60,7 @@ impl Root {
     /// Opens a directory as a root. A missing directory is made.
     pub(crate) fn open(path: &Path) -> Result<Root> {
         let shown = path.display().to_string();
-        // Whatever the umask is, no other user may write to it.
+        // No other user may write to a new root, even if the umask would allow it.
         let made = std::fs::DirBuilder::new().recursive(true).mode(0o755).create(path);
         made.map_err(|error| Error::path("make the directory", &shown, error))?;
         let fd = nix::fcntl::open(path, DIRECTORY, Mode::empty())
@@ -101,7 +101,7 @@ impl Root {
         self.path.as_path() == Path::new("/")
     }
 
-    /// The directory at `path`. It and missing directories above it are made with mode 0755.
+    /// The directory at `path`. The directory and its missing parents are made with mode 0755.
     pub(crate) fn make_dirs(&self, path: &str) -> Result<Dir> {
         if let Some(dir) = self.reach(path)? {
             return Ok(dir);
@@ -365,7 +365,7 @@ impl Dir {
         Ok(stat.st_nlink)
     }
 
-    /// The names in this directory, whatever bytes they are made of.
+    /// The names in this directory, including names that are not UTF-8.
     fn raw_names(&self) -> Result<Vec<CString>> {
         self.some_names(usize::MAX)
     }
@@ -431,7 +431,7 @@ impl Dir {
         Ok((device, space.blocks_available().saturating_mul(space.fragment_size())))
     }
 
-    /// Whether its file system is mounted for writing.
+    /// Whether the directory's file system is mounted for writing.
     pub(crate) fn is_writable(&self) -> bool {
         fstatvfs(&self.fd).is_ok_and(|found| !found.flags().contains(FsFlags::ST_RDONLY))
     }

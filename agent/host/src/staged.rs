@@ -88,8 +88,8 @@ impl Staged {
         self.file.write_all(bytes).map_err(|error| self.failed("write", error))
     }
 
-    /// Completes the file without a sync. After a power cut, it may be partial. For stamps, which count as missing if
-    /// they are partial.
+    /// Completes the file without a sync. After a power cut, it may be partial. Use it only for files that count as
+    /// missing if they are partial: stamps and timelines.
     pub(crate) fn seal_loosely(self) -> Sealed {
         Sealed(self.temporary)
     }
@@ -135,7 +135,7 @@ impl Sealed {
 impl Drop for Temporary {
     fn drop(&mut self) {
         if !self.is_placed {
-            // The next run removes what this one could not.
+            // If the removal fails, the next run removes the file.
             let _ = self.dir.remove(&temporary_name(&self.name));
         }
     }
@@ -161,7 +161,7 @@ pub(crate) fn place_loosely(Sealed(mut file): Sealed) -> Result<()> {
     Ok(())
 }
 
-/// Syncs all files together: a journal commits many files at the price of one.
+/// Syncs all files together, because a file system with a journal commits many files in one transaction.
 pub(crate) fn seal_all(files: Vec<Staged>) -> Result<Vec<Sealed>> {
     in_parallel(AT_ONCE, &files, |staged| {
         staged.file.sync_all().map_err(|error| staged.failed("write", error))
@@ -274,7 +274,7 @@ mod tests {
             (temp.path().join("etc/selinux"), temp.path().join("etc/selinux/x/contexts/files"));
         std::fs::create_dir_all(&contexts).unwrap();
         if lsetxattr(&config, "security.selinux", b"u:r:t:s0\0", XattrFlags::empty()).is_err() {
-            // Only root can set labels, and only on some file systems. tests/selinux.rs reports a skip by name.
+            // Only root can set labels, and only on some file systems. tests/it/selinux.rs reports such a skip.
             return;
         }
         std::fs::write(config.join("config"), "SELINUX=permissive\nSELINUXTYPE=x\n").unwrap();

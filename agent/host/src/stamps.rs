@@ -1,7 +1,7 @@
 //! Stamps: notes about completed actions, for the next run.
 //!
-//! A stamp is written after its action. If a run is interrupted between the two, the next run repeats the action.
-//! Recovery needs no stamps: without them, a run does too much, never too little.
+//! A stamp is written after its action. If a run is interrupted between the two, the next run repeats the action. So a
+//! missing stamp is safe: it makes a run repeat an action, and never makes a run skip one.
 
 use serde::{Deserialize, Serialize};
 

@@ -63,7 +63,7 @@ pub struct Drift {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct UnitStatus {
     pub name: String,
-    /// Whether it runs, or is a run-once unit that has run.
+    /// Whether the unit runs, or is a run-once unit that has run.
     pub running: bool,
 }
 

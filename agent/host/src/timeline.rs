@@ -64,7 +64,7 @@ mod tests {
         drop(outer);
         let kept = host.keep_timeline(3, true).unwrap();
         let mut names: Vec<&str> = kept.steps.iter().map(|step| step.name.as_str()).collect();
-        // Both may begin and end within the same microsecond.
+        // Both steps may begin and end within the same microsecond.
         names.sort_unstable();
         assert_eq!(names, ["inner", "outer"]);
         assert!(kept.steps.iter().all(|step| step.begin_us <= step.end_us && step.end_us <= kept.took_us));

@@ -27,9 +27,9 @@ const TRIED: [(&str, &str, &str); 5] = [
     ("runc", "--version", RUNC_ADVICE),
 ];
 
-/// Refuses downloaded programs, by their path on this machine, that do not start here. If the run installs packages
-/// (`brings_packages`), a package may bring a missing library. Programs that need such a library are then returned, to
-/// be tried again.
+/// Refuses downloaded programs that do not start on this machine. `programs` has them by their final path. If the run
+/// installs packages (`brings_packages`), a package may bring a missing library. Programs that need such a library are
+/// then returned, to be tried again.
 ///
 /// # Errors
 /// The first program that does not start: the cause and the remedy.

@@ -16,8 +16,8 @@ impl Host {
         upstreams_unit_path(&self.root, name)
     }
 
-    /// Removes a unit's file from the folder of administrators' units, once upstream's path has the unit. Only for
-    /// units that nobody but an earlier version of the agent can have written there.
+    /// Removes a unit's file from the folder of administrators' units, once upstream's path has the unit. Callers pass
+    /// only units that no program except an earlier version of the agent can have written there.
     pub fn remove_superseded_unit(&self, name: &str) -> Result<()> {
         let _lock = self.lock()?;
         let right = upstreams_unit_path(&self.root, name);

@@ -18,7 +18,7 @@ use crate::system::mounts::Mounts;
 use crate::unit_overrides::is_linked;
 
 const FSTAB: &str = "/etc/fstab";
-/// Marks the agent's units. An operator's unit for the volume has the same name, because systemd dictates it.
+/// Marks the agent's units. An operator's unit for the volume has the same name, because systemd dictates the name.
 const MARK: &str = "# Written by kops-agent for spec.volumeMounts.\n";
 
 impl Host {
@@ -87,7 +87,8 @@ impl Host {
 /// Whether a volume is mounted.
 ///
 /// # Errors
-/// Another volume is mounted at its path. A second mount would hide it from the programs that write to it.
+/// Another volume is mounted at its path. A second mount would hide the other volume from the programs that write to
+/// it.
 pub(crate) fn is_volume_mounted(mounts: &dyn Mounts, mount: &Mount) -> Result<bool> {
     let Some(found) = mounts.mounted(mount)? else { return Ok(false) };
     if (&found.device, &found.filesystem) == (&mount.device, &mount.filesystem) {

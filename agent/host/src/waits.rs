@@ -14,7 +14,8 @@ pub struct Waits {
     /// systemd and the next run report later ones.
     pub others: Duration,
     /// Timeout of the pull or load of an image. Upstream retries a task for the same time (`RunTasksOptions` in
-    /// upup/pkg/fi/executor.go). If an image that kubelet waits for used it up, each later image gets only `others`.
+    /// upup/pkg/fi/executor.go). If an image that kubelet waits for exceeds this timeout, each later image gets only
+    /// `others`.
     pub image: Duration,
     /// Timeout of the API server of a machine that is no node yet. Pods that exit without an API server start only after
     /// it answers ([`kops_agent_plan::late_pods`]). Zero starts them with all other pods.

@@ -1,4 +1,4 @@
-//! Changes of a working node: what is replaced is backed up, and a change that was rolled back is rejected.
+//! Changes of a working node. Replaced files are backed up, and a change that was rolled back is rejected.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -70,8 +70,8 @@ impl Host {
         Ok(self.refused_by(&self.record()?, plan, desired, config_hash))
     }
 
-    /// Backs up what `plan` replaces. `None` if the machine is no working node, or if nothing is to be checked for
-    /// health.
+    /// Backs up everything that `plan` replaces. `None` if the scope is a part of the machine, if the machine is no
+    /// working node, or if no component is checked for health.
     pub(super) fn begin_change(
         &self,
         plan: &Plan,

@@ -13,7 +13,7 @@ use crate::system::systemd::Act;
 use crate::waits::{Waits, late};
 
 impl Run<'_> {
-    /// Requests a job and waits for its end. `digest` identifies what the unit reads.
+    /// Requests a job and waits for its end. `digest` identifies the files that the unit reads.
     pub(super) async fn wait_for_job(&self, act: Act, unit: &str, digest: Option<&str>) -> Result<()> {
         let Waits { awaited, others, .. } = self.host.waits;
         let _step = self.host.measure(Work::Units, format!("{} {unit}", act.name()));
@@ -79,7 +79,7 @@ impl Run<'_> {
 }
 
 impl Host {
-    /// Records what a unit has read at its start, and that a oneshot has run.
+    /// Records the digest of the files that a unit has read at its start, and that a oneshot has run.
     pub(super) fn note_started(&self, act: Act, unit: &str, digest: Option<&str>) -> Result<()> {
         if act == Act::Stop {
             return Ok(());

@@ -20,7 +20,8 @@ use crate::host::Host;
 use crate::prepare::find;
 use crate::system::packages::PackageManager;
 
-/// Packages that another thread fetches, and installs once it is allowed to. Dropping this waits until the thread ends.
+/// Packages that another thread fetches, and installs once it is allowed to. Dropping this value waits until the thread
+/// ends.
 pub(super) struct Installing<'a> {
     /// The steps of these packages.
     steps: Vec<&'a Step>,
@@ -57,8 +58,8 @@ impl Progress for Passing {
 }
 
 impl<'a> Installing<'a> {
-    /// Starts to fetch all packages of a plan. They are installed once the returned function is called. If that is
-    /// dropped instead, they are not installed.
+    /// Starts to fetch all packages of a plan. They are installed once the caller calls the returned function. If the
+    /// caller drops that function instead, they are not installed.
     pub(super) fn begin(
         host: &Host,
         plan: &'a Plan,
@@ -77,7 +78,7 @@ impl<'a> Installing<'a> {
         let packages = Arc::clone(&host.packages);
         let stopwatch = host.stopwatch.clone();
         let work = move || {
-            // When the thread ends, it drops the sender, and so the run learns of the end.
+            // The thread drops the sender when it ends. That tells the run about the end.
             let passing = Passing(tell);
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
             let step = stopwatch.begin(Work::Packages, "packages are fetched");
@@ -141,7 +142,7 @@ impl<'a> Installing<'a> {
                 if let Some(step) = self.steps.last() {
                     progress.applying(step);
                 }
-                // Messages about downloads have replaced this message since, so it is repeated.
+                // Messages about downloads have replaced the message about the wait, so that message is repeated.
                 if let Some(what) = &self.waiting {
                     progress.waiting_for(what);
                 }

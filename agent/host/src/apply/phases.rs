@@ -1,5 +1,6 @@
-//! The phases of a run. Each consumes the one before it, so the compiler holds their order: a change is allowed before anything is
-//! downloaded, downloaded and verified before anything is written, and applied before it counts as the node's state.
+//! The phases of a run. Each phase consumes the phase before it, so the compiler enforces their order: a change is
+//! checked before anything is downloaded, downloaded and verified before anything is written, and applied before it
+//! counts as the node's state.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -52,14 +53,15 @@ pub(super) struct Checked<'a> {
     is_guarded: bool,
 }
 
-/// A change whose inputs are all here and verified. Only a machine that is no node yet has changed: it has its packages.
+/// A change whose inputs are all downloaded and verified. The machine is unchanged, except that a machine which is no
+/// node yet already has its packages.
 pub(super) struct Prepared<'a> {
     change: Change<'a>,
     record: Record,
     inputs: Inputs<'a>,
     is_guarded: bool,
     has_packages: bool,
-    /// Whether systemd has yet to read a unit's file.
+    /// Whether systemd still has to read a changed unit file.
     is_unread: bool,
     /// The images that are already loaded.
     loaded: BTreeSet<String>,
@@ -74,7 +76,7 @@ pub(super) struct Begun<'a> {
     run: Run<'a>,
 }
 
-/// A change that was applied without its removals, on a node that is healthy with it.
+/// A change that was applied except for its removals. The node is healthy.
 pub(super) struct Changed<'a> {
     begun: Begun<'a>,
     report: Report,
@@ -95,7 +97,7 @@ impl<'a> Change<'a> {
     }
 
     /// Removes what a killed run left. On the first sight of a machine, records its current state. Returns whether
-    /// systemd has yet to read a unit's file.
+    /// systemd has not read a unit's file yet.
     fn note_sight(self, record: &Record, certificates: &Certificates<'_>) -> Result<bool> {
         let Change { host, desired, secrets, scope, .. } = self;
         sweep_all(&host.root, desired, record)?;
@@ -201,7 +203,7 @@ impl<'a> Begun<'a> {
     /// Applies all stages but the removals.
     ///
     /// # Errors
-    /// The first step that fails. If the change can be taken back, it has been.
+    /// The first step that fails. If a rollback was necessary, it is already done ([`Error::RolledBack`]).
     pub(super) async fn change(self) -> Result<Changed<'a>> {
         let Change { host, plan, progress, .. } = self.change;
         let mut report = Report { summary: plan.summary(), kept: plan.kept.clone(), ..Report::default() };
@@ -259,8 +261,8 @@ impl Changed<'_> {
     }
 }
 
-/// Records the final state of all resources. A run that had nothing to do leaves the record as it is. A node works even
-/// if a unit failed that no pod waits for: if the next change fails, it rolls back to that node.
+/// Records the final state of all resources. A run that had nothing to do leaves the record as it is. A node also
+/// counts as working if a unit failed that no pod waits for. If a later change fails, it is rolled back to this state.
 fn settle(
     change: Change<'_>,
     mut record: Record,

@@ -1,8 +1,8 @@
 //! The stage of static pods, one after another.
 //!
 //! kubelet restarts a pod if its manifest changes. If only files that a pod reads have changed, the run ends the pod's
-//! containers and kubelet restarts them. Once the pod is healthy, it is stamped with the digest of what it mounts, as
-//! units are.
+//! containers and kubelet restarts them. Once the pod is healthy, the run stamps it with the digest of the files that
+//! it mounts, as it stamps units.
 
 use kops_agent_plan::diff::{Step, mounted, pod_reading};
 use kops_agent_plan::health;

@@ -1,4 +1,4 @@
-//! The last stage: removes what the agent created earlier and what is no longer desired.
+//! The last stage: removes resources that the agent created earlier and that are no longer desired.
 
 use kops_agent_plan::diff::{Action, Change, Stage, Step};
 use kops_agent_plan::resource::Kind;

@@ -31,7 +31,7 @@ pub(super) struct Run<'a> {
     pub(super) progress: &'a dyn Progress,
     /// `None` if the run does not wait for components.
     pub(super) changing: Option<Changing>,
-    /// Whether an interrupted run wrote unit files that systemd has not read yet.
+    /// Whether systemd still has to read changed unit files, left by an interrupted run or found at the first sight.
     pub(super) is_unread: bool,
     /// The images that were loaded before the change began.
     pub(super) loaded: BTreeSet<String>,
@@ -68,7 +68,7 @@ impl Run<'_> {
             report.applied.extend(self.plan.stage(stage).map(|step| step.resource.clone()));
             tokio::task::yield_now().await;
         }
-        // These three run concurrently, so that none of them delays the others.
+        // These three waits run concurrently, so that none of them delays the others.
         let (pulled, starting, late) =
             tokio::join!(self.pull_images(), self.collect_jobs(), self.late_pods());
         pulled?;

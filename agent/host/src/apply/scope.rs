@@ -23,8 +23,8 @@ pub(super) fn attempt(scope: Scope<'_>, desired: &DesiredState, record: &Record)
 /// Which part of the machine a desired state describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope<'a> {
-    /// Everything that belongs to the agent. The plan removes what the agent created earlier and what is no longer
-    /// desired. The result is recorded.
+    /// Everything that belongs to the agent. The plan removes resources that the agent created earlier and that are no
+    /// longer desired. The result is recorded.
     Node {
         /// `NodeupConfigHash` of the configuration that leads to this state.
         config_hash: &'a str,
@@ -53,7 +53,7 @@ pub enum Scope<'a> {
 }
 
 impl<'a> Scope<'a> {
-    /// The files that the state was decided without, if this scope knows them.
+    /// The store files that this node may not read and that the state does not depend on, if this scope knows them.
     pub(super) fn without(self) -> Option<&'a BTreeSet<String>> {
         match self {
             Scope::Node { without, .. } => Some(without),
@@ -61,7 +61,7 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// Whether this scope covers only a part of the machine.
+    /// Whether the rest of the machine stays as it is: [`Scope::Part`] and [`Scope::Early`].
     pub(super) fn is_part(self) -> bool {
         matches!(self, Scope::Part | Scope::Early)
     }

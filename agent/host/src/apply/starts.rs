@@ -69,7 +69,7 @@ impl Starts {
         }
     }
 
-    /// Records as failed the masked units without which no pod can run. systemd would refuse to start them.
+    /// Records the masked units that pods need as failed, because systemd would refuse to start them.
     pub(super) fn note_masked(&self, plan: &Plan) {
         let is_masked = |kept: &&Kept| kept.resource.kind == Kind::Unit && kept.keeping == Keeping::Unmended;
         for Kept { resource, why, .. } in plan.kept.iter().filter(is_masked) {

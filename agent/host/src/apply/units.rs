@@ -2,9 +2,9 @@
 //!
 //! First, all unit files are written, systemd reads them once, and units are enabled or disabled. These actions wait
 //! for no unit. Then each unit is started or restarted in its stage and order ([`super::starts`] says which ones the
-//! run waits for). A started unit is stamped with the digest of what it has read. If the run waits for a unit, the
-//! stamp follows only when the unit is healthy. If the run is interrupted before the stamp, the next run starts or
-//! restarts the unit again.
+//! run waits for). A started unit is stamped with the digest of the files that it has read. If the run waits for a
+//! unit, the stamp follows only when the unit is healthy. If the run is interrupted before the stamp, the next run
+//! starts or restarts the unit again.
 
 use kops_agent_plan::diff::{Action, CONTAINER_RUNTIME, Change, KUBELET, PATH, Stage, Step, unit_reading};
 use kops_agent_plan::health;
@@ -131,8 +131,9 @@ impl Run<'_> {
         }
     }
 
-    /// Records what a stopped unit reads, before its start. If the run ends during a slow start, the next run then
-    /// joins that start and does not restart the unit. A unit that does not start stays due anyway.
+    /// Records the digest of the files that a stopped unit is about to read. If the run ends during a slow start, the
+    /// next run waits for that start and does not restart the unit. If the unit does not start, the next run starts it
+    /// despite the digest.
     fn note_read_by_start(&self, unit: &Unit, digest: &str) -> Result<()> {
         match self.host.systemd.states(&[&unit.name])?.first() {
             Some(state) if !state.running => Stamp::Unit.write(&self.host.root, &unit.name, digest),
@@ -140,9 +141,9 @@ impl Run<'_> {
         }
     }
 
-    /// Handles the failure of a unit that pods wait for. If it is part of a change of a working node, the change is
-    /// rolled back; otherwise the run continues. A unit that did not run before is not to blame, unless it is the
-    /// runtime or kubelet. For example, a hook may always fail: the runtime and kubelet show by themselves whether
+    /// Handles the failure of a unit that pods wait for. If the unit is part of a change of a working node, the change
+    /// is rolled back; otherwise the run continues. A unit that did not run before is not to blame, unless it is the
+    /// runtime or kubelet. For example, a hook may always fail: the health of the runtime and of kubelet shows whether
     /// they run without it.
     fn component_failed(&self, unit: &Unit, step: &Step, error: Error) -> Result<()> {
         // A full disk or a lost bus says nothing about the unit.

@@ -118,7 +118,8 @@ pub(super) async fn open(
         StatusCode::OK => (0, number(headers, CONTENT_LENGTH.as_str())),
         StatusCode::PARTIAL_CONTENT => content_range(headers)
             .ok_or_else(|| Trouble::Passing("the server's answer has no valid Content-Range".into()))?,
-        // The part on the disk is at least as large as the file, so there is nothing to read. Its hash decides.
+        // The part on the disk is at least as large as the file, so there is nothing to read. The hash of the part
+        // shows whether it is the file.
         StatusCode::RANGE_NOT_SATISFIABLE if from > 0 => {
             return Ok(Opened { begins_at: from, total: None, validator: None, body: Body::Nothing });
         }

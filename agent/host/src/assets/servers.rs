@@ -8,7 +8,7 @@ use reqwest::Url;
 /// A server is skipped after this many failures in a row.
 const STRIKES: u32 = 3;
 
-/// The failures in a row of each server of a run.
+/// The number of consecutive failures of each server in one run.
 #[derive(Debug, Default)]
 pub(super) struct Servers(Mutex<BTreeMap<String, u32>>);
 

@@ -21,7 +21,8 @@ impl Host {
     ) -> Result<Option<String>, CertificateError> {
         match why_replace(issued, wanted, &trusted(secrets, wanted)?, self.now()) {
             Some(why @ (Reason::Unfit(_) | Reason::Expired)) => Ok(Some(why.text())),
-            // kops-controller issues nothing with a longer lifetime, so an early renewal is no reason.
+            // kops-controller issues no certificate with a longer lifetime, so a certificate that is already due for
+            // renewal is accepted.
             Some(Reason::Renewal(_)) | None => Ok(None),
         }
     }

@@ -32,7 +32,7 @@ impl Reason {
         }
     }
 
-    /// Whether the certificate only needs a renewal or has expired, and is right otherwise.
+    /// Whether the certificate is right, except that it has expired or needs a renewal.
     pub(super) fn is_due(&self) -> bool {
         matches!(self, Reason::Expired | Reason::Renewal(_))
     }

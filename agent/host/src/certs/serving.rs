@@ -1,10 +1,10 @@
 //! Decides whether a new certificate, key or CA bundle serves a program as well as the version that the program has
 //! read. If it does, the program needs no restart.
 //!
-//! A certificate serves as well as another one of the same CA with the same names and uses. A bundle serves as well
-//! without the CAs that do not sign yet. Upstream's control planes trust only the signing CA
-//! (nodeup/pkg/model/context.go, `BuildIssuedKubeconfig`). Once another CA signs, the new certificates restart every
-//! program that must trust it.
+//! A certificate serves as well as another one of the same CA with the same names and uses. A bundle that lacks CAs
+//! which do not sign yet serves as well as the complete bundle. Upstream's control planes trust only the signing CA
+//! (nodeup/pkg/model/context.go, `BuildIssuedKubeconfig`). Once another CA signs, every program that must trust it gets
+//! new certificates, which restart the program.
 
 use kops_agent_pki::{PemPair, ders};
 use kops_agent_plan::diff::{Serves, meaning};

@@ -73,7 +73,7 @@ fn write(root: &Path, pair: &PemPair) {
     std::fs::write(root.join("pki/a.key"), &pair.private_key).unwrap();
 }
 
-/// Issues `wanted` and returns why it would be replaced if `then` is wanted, `later` than now.
+/// Issues `wanted`. Returns why that certificate would be replaced if `then` is wanted after the time `later`.
 fn why(wanted: Certificate, then: Certificate, store: &Store, later: Duration) -> Option<String> {
     let temp = tempfile::tempdir().unwrap();
     let root = Root::open(temp.path()).unwrap();
@@ -247,7 +247,7 @@ fn files_that_do_not_belong_together_are_replaced() {
             Some(Observed::Certificate(observed)) => observed.replace.unwrap(),
             other => panic!("{other:?}"),
         };
-    // A run that was killed between the two files leaves them like this.
+    // A run that was killed after it wrote the certificate and before it wrote the key leaves such a pair.
     write(temp.path(), &PemPair { certificate: other.certificate, private_key: one.private_key.clone() });
     assert_eq!(replace(), "its key does not belong to it");
     std::fs::remove_file(temp.path().join("pki/a.key")).unwrap();
@@ -291,7 +291,8 @@ fn bootstrapped() -> Certificate {
     Certificate { issuer: Issuer::Bootstrap, keypair_id: String::new(), sans: Vec::new(), ..wanted("") }
 }
 
-/// A store without CA keys: it has what kops-controller issued, and knows whether a certificate is kept.
+/// A store without CA keys. `issued` is the certificate from kops-controller, and `kept` is whether a certificate that
+/// cannot be renewed is kept.
 struct NoKeys {
     store: Store,
     issued: Option<PemPair>,

@@ -93,7 +93,7 @@ fn parse(text: &str) -> Vec<(SocketAddr, String)> {
     text.lines().skip(1).filter_map(socket).collect()
 }
 
-/// The processes with open sockets, by the socket's inode. Processes that must not be inspected are left out.
+/// The processes with open sockets, by the socket's inode. Processes that the agent may not inspect are left out.
 fn owners(root: &Path) -> BTreeMap<String, (String, u32)> {
     let mut owners = BTreeMap::new();
     for number in numbers(root).unwrap_or_default() {

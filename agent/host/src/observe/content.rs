@@ -124,7 +124,8 @@ impl Observer<'_> {
 
     /// The free text within a found text, according to the last applied state.
     pub(super) fn free_text_of(&self, id: &ResourceId, found: &str) -> Option<FreeText> {
-        // This only decides what is shown. If the state is unreadable, the desired text decides.
+        // The result only decides which text is shown. If the state is unreadable, the free text of the desired file is
+        // used.
         let read = || self.host.applied().ok().flatten().map(|applied| applied.desired());
         let (text, free_text) = match self.applied.get_or_init(read).as_ref()?.get(id)? {
             Resource::File(File { content: Content::Text(text), free_text, .. }) => (text, free_text),

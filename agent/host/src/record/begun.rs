@@ -7,7 +7,6 @@ use crate::digests::digest;
 use crate::error::Result;
 use crate::root::{Dir, Entry};
 
-/// The content that a run is about to write.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum Begun {

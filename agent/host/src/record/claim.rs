@@ -1,4 +1,4 @@
-//! The claim on one resource: how a run left it.
+//! The claim on one resource, with the state in which a run left the resource.
 
 use kops_agent_spec::omit::is_zero;
 use serde::{Deserialize, Serialize};
@@ -33,7 +33,7 @@ impl Claim {
 pub(super) enum Left {
     /// A regular file, also that of a unit or kernel module.
     File {
-        /// SHA-256 of its content; `None` if the agent does not manage the content.
+        /// SHA-256 of the file's content; `None` if the agent does not manage the content.
         sha256: Option<String>,
         /// Permission bits, owner, group, and the kernel's data that show whether the file was touched.
         metadata: Metadata,

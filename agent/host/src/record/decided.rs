@@ -1,5 +1,5 @@
-//! Parts of the state store that are in this machine's files. If a store file becomes unreadable, what was made from it
-//! stays on the machine. That holds also if the run that made it did not finish.
+//! Parts of the state store that are in this machine's files. If a store file becomes unreadable, everything that was
+//! made from it stays on the machine, even if the run that made it did not finish.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::secrets::secrets_of;
 pub struct Decided {
     /// Names of secrets.
     pub secrets: BTreeSet<String>,
-    /// URLs of unreadable files that every state on this machine was decided without.
+    /// URLs of unreadable store files. No state on this machine was decided from one of them.
     pub without: BTreeSet<String>,
 }
 
@@ -24,7 +24,8 @@ impl Decided {
         Decided { secrets: secrets.map(str::to_owned).collect(), without: without.clone() }
     }
 
-    /// Combines two states that are both partly on the machine: the secrets of either, and the URLs missing from both.
+    /// Combines two states that are both partly on the machine: the secrets of both, and the URLs that neither state
+    /// was decided from.
     pub(super) fn and(self, other: Decided) -> Decided {
         Decided {
             secrets: self.secrets.into_iter().chain(other.secrets).collect(),

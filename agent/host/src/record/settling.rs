@@ -36,7 +36,8 @@ impl Record {
                 let was_there = step.action != Action::Create && !is_written_over;
                 let claim =
                     self.resources.entry(step.resource.clone()).or_insert_with(|| Claim::new(was_there));
-                // A mount does not survive a boot: it belongs to the program that mounts it.
+                // A mount does not survive a boot. If the agent mounts the resource now, it is the agent's own, even if
+                // another program had mounted it before.
                 claim.was_there &= was_there || !step.resource.kind.is_mount();
                 claim.begun = resource.and_then(|resource| begun(resource, written)).or(claim.begun.take());
             }
@@ -156,8 +157,8 @@ impl Record {
         };
     }
 
-    /// Records which parts of the store are in the files after the run, and which units do not run. Earlier runs left
-    /// nothing else.
+    /// Records which parts of the store are in the files after the run, and which units do not run. A settled run has
+    /// replaced everything that earlier runs left.
     pub(crate) fn note_settled(&mut self, desired: &DesiredState, without: Option<&BTreeSet<String>>) {
         self.decided = Some(self.decided_now(desired, without));
         let stopped = desired.iter().filter_map(|(_, resource)| match resource {

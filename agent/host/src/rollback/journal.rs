@@ -44,11 +44,11 @@ pub(super) struct Kept {
     pub(super) was: Was,
     /// Commands to run after the resource is restored.
     pub(super) commands: Vec<Vec<String>>,
-    /// Its stamps before the change.
+    /// The resource's stamps before the change.
     pub(super) stamps: Vec<(Stamp, Option<String>)>,
-    /// Its state in systemd, if it is a unit.
+    /// The state in systemd, if the resource is a unit.
     pub(super) unit: Option<UnitWas>,
-    /// UID of the running pod, if it is the manifest of a static pod.
+    /// UID of the running pod, if the resource is the manifest of a static pod.
     pub(super) pod: Option<String>,
     /// Whether the change keeps that pod and restarts only its containers.
     pub(super) restarts_pod: bool,
@@ -81,9 +81,9 @@ pub(super) enum Was {
 /// State of a unit in systemd before the change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct UnitWas {
-    /// Whether systemd knew the unit or its file existed.
+    /// Whether systemd knew the unit, or the unit's file existed.
     pub(super) known: bool,
-    /// Whether it started at boot.
+    /// Whether the unit started at boot.
     pub(super) enabled: bool,
     pub(super) running: bool,
 }

@@ -1,4 +1,4 @@
-//! Certificate renewal while the rest of the node stays unchanged: when it is allowed, and what is recorded of it.
+//! Certificate renewal while the rest of the node stays unchanged: decides when it is allowed, and records its result.
 
 use std::collections::BTreeMap;
 

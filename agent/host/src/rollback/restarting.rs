@@ -49,7 +49,7 @@ impl Host {
                 Ok(Err(error)) => Err(error),
                 Err(_) => {
                     let error = late(Act::Restart, name, limit);
-                    // systemd queues the later units behind this job.
+                    // systemd queues the remaining units behind this job, so they get the short timeout.
                     limit = self.waits.others;
                     note_not_restarted(&*self.systemd, name, &mut not_restarted)?;
                     Err(error)

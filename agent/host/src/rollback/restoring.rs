@@ -173,7 +173,7 @@ fn restore_file(
             false => return copy(root, folder, kept, dir, name, metadata),
         }
     }
-    // The backup's name is private to root; at the other name, another user may have put another file.
+    // Only root can change the file under the backup's name. Under `name`, another user may have put another file.
     let file = folder.open(kept)?;
     let failed = |doing| move |error| Error::path(doing, dir.shown(name), error);
     set_owner(&file, metadata.uid, metadata.gid).map_err(failed("set the owner of"))?;

@@ -3,7 +3,6 @@
 use nix::sys::stat::FileStat;
 use serde::{Deserialize, Serialize};
 
-/// An entry of a directory.
 pub(crate) enum Entry {
     File(Metadata),
     Directory(Metadata),
@@ -51,7 +50,8 @@ impl From<FileStat> for Metadata {
 }
 
 impl Metadata {
-    /// Whether a file with this earlier metadata was not written since. Only the kernel sets the time of change.
+    /// Whether a file was not written between the readings of `self` and of `now`. Only the kernel sets the time of
+    /// change.
     pub(crate) fn is_untouched(&self, now: &Metadata) -> bool {
         (self.inode, self.size, self.changed) == (now.inode, now.size, now.changed)
     }

@@ -116,9 +116,10 @@ impl Root {
     fn judge(&self, set: rustix::io::Result<()>, shown: impl Fn() -> String) -> Result<bool> {
         match set {
             Ok(()) => Ok(true),
-            // A file system without labels has one label for all its files.
+            // The file system stores no labels. SELinux uses one label for all its files.
             Err(Errno::NOTSUP) => Ok(false),
-            // Only root may set labels. A root that is only a folder may be written by another user.
+            // Only root may set labels, and a user without root's rights may run the agent on a root that is only a
+            // folder.
             Err(Errno::PERM) if !self.is_machine() => Ok(false),
             Err(error) => Err(Error::path("set the SELinux label of", shown(), error)),
         }

@@ -148,7 +148,7 @@ impl Dir {
         let flags = if is_directory { UnlinkatFlags::RemoveDir } else { UnlinkatFlags::NoRemoveDir };
         match unlinkat(&self.fd, name, flags) {
             Ok(()) | Err(Errno::ENOENT) => Ok(()),
-            // The file is bind-mounted over another, as by subPath.
+            // Another file is bind-mounted over this file, as Kubernetes' `subPath` does.
             Err(Errno::EBUSY) => Err(is_mounted()),
             Err(error) => Err(Error::path("remove", shown(), error)),
         }

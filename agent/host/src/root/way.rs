@@ -1,7 +1,7 @@
 //! Opens directories below a root, and decides which links in their paths are followed.
 //!
-//! A link is followed if root owns it and its folder: an operator's `/var/lib/kubelet` may lead to another disk. Any
-//! other link can be redirected by the owner of the link or its folder, for example `~/.kube` to `/etc`. The agent
+//! A link is followed if root owns the link and its folder: an operator's `/var/lib/kubelet` may lead to another disk.
+//! Any other link can be redirected by the owner of the link or its folder, for example `~/.kube` to `/etc`. The agent
 //! would then write, chown and remove files there.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -138,7 +138,7 @@ fn single_path(text: &str) -> Result<String, String> {
             },
             meta if META.contains(&meta) => {
                 if matches!(meta, '?' | '*' | '{') {
-                    // The character before it is optional.
+                    // The character before `?`, `*` or `{` is optional.
                     path.pop();
                 }
                 return Err(if is_choice(text) { String::new() } else { path });

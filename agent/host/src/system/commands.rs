@@ -44,7 +44,7 @@ pub trait Commands: Send + Sync {
         None
     }
 
-    /// Whether the effect of these commands of a file was undone since.
+    /// Whether the effect of these commands of a file was undone after they ran.
     fn is_undone(&self, commands: &[Vec<String>], file: &str) -> Result<bool> {
         Ok(commands.iter().any(|command| *command == sysctls::COMMAND) && self.has_other_parameters(file)?)
     }

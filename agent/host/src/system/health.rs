@@ -24,7 +24,8 @@ pub trait Health: Send + Sync {
     /// be read, for example without `ctr`.
     fn pod_uid(&self, pod: &StaticPod, socket: &str) -> Result<Option<String>, String>;
 
-    /// The last log lines of a component, of its start that failed last. Lines with the reason of a failure are preferred.
+    /// The last log lines that a component wrote in its last failed start. Lines that name the reason of a failure are
+    /// preferred.
     fn last_words(&self, resource: &ResourceId) -> Vec<String>;
 }
 

@@ -11,11 +11,12 @@ use super::devices;
 use crate::error::{Error, Result};
 
 pub trait Mounts: Send + Sync {
-    /// The current mount at the path of `mount`. If the device is that of `mount`, it has the name from `mount`.
+    /// The current mount at the path of `mount`. If the mounted device is `mount.device` under another name, the result
+    /// has the name from `mount`.
     fn mounted(&self, mount: &Mount) -> Result<Option<Mount>>;
 
-    /// The current bind mount at the path of `bind`. If the directory is that of `bind`, it has the source from
-    /// `bind`. It lists only the options of `bind` that are set.
+    /// The current bind mount at the path of `bind`. If the bound directory is `bind.source` under another path, the
+    /// result has the path from `bind`. The options are those of `bind` that are set.
     fn bound(&self, bind: &BindMount) -> Result<Option<BindMount>>;
 
     /// Waits until a device exists.

@@ -23,7 +23,7 @@ use locks::Waiting;
 pub(crate) use sources::{find as find_source, list_path, remove_keys, write as write_source};
 
 pub trait PackageManager: Send + Sync {
-    /// Filters `packages` to those that are completely installed. The result has the same names.
+    /// Filters `packages` to those that are completely installed. The result has the names as `packages` has them.
     fn installed(&self, packages: &[&str]) -> Result<BTreeSet<String>>;
 
     /// Installs all `packages` in one transaction. Waits while another program holds the package manager's lock.
@@ -190,7 +190,7 @@ impl PackageManager for Machine {
             Manager::Apt => apt::fetch(packages),
             Manager::Rpm(installer) => dnf::fetch(installer, packages),
         });
-        // The installation fetches them again, and reports what fails.
+        // The installation fetches the packages again, and reports failures.
         fetched
             .inspect_err(|error| log::info!("packages are fetched when they are installed: {error}"))
             .is_ok()

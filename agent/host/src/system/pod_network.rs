@@ -191,7 +191,8 @@ impl Machine {
             seen.removals.push(Removal { program, chains, script, asks_for_sets });
         }
         for (names, family) in LEGACY {
-            // `thread-self` is the network namespace of this thread, which the programs that it starts share.
+            // `/proc/thread-self/net` shows the network namespace of this thread. The programs that the thread starts
+            // share that namespace.
             let tables = fs::read_to_string(format!("/proc/thread-self/net/{names}")).unwrap_or_default();
             let failed =
                 seen.unknown.iter().any(|problem| problem.contains(&format!("{family}-legacy-save")));

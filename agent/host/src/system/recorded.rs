@@ -81,8 +81,8 @@ struct Refusal {
 struct RecordedUnit {
     enabled: bool,
     running: bool,
-    /// When the process of the unit started, in microseconds since 1970. A start by the recorder clears it: that
-    /// process counts as newer than every file.
+    /// When the process of the unit started, in microseconds since 1970. A start by the recorder clears this field: the
+    /// new process counts as newer than every file.
     started: Option<u64>,
     /// Whether a unit file changed since systemd last read all unit files.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -85,9 +85,9 @@ pub(crate) fn missing(text: &str, proc_sys: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Whether a parameter of this file has drifted. A value is no drift if the file has it, or if the kernel had it after
-/// the last `set`. The kernel rounds or reformats some values. Patterns with `*` are left out, because interfaces come
-/// and go.
+/// Whether a parameter of this file has drifted. A parameter has not drifted if it has the file's value, or the value
+/// that the kernel showed after the last `set`: the kernel rounds or reformats some values. Patterns with `*` are left
+/// out, because interfaces come and go.
 pub(super) fn differ(root: &Root, file: &str, proc_sys: &Path) -> Result<bool> {
     let all = in_order(root)?;
     let Some(at) = all.iter().position(|(path, _)| path == file) else { return Ok(false) };
@@ -161,7 +161,8 @@ fn parse(text: &str) -> Vec<Setting> {
     text.lines().filter_map(line).collect()
 }
 
-/// The path of a parameter. The first `.` or `/` of a name is its separator; the other character is part of a name.
+/// The path of a parameter. The first `.` or `/` of the name is the separator of its parts; the other character belongs
+/// to a part.
 fn slashed(name: &str) -> String {
     match name.find(['.', '/']) {
         Some(at) if name.as_bytes()[at] == b'.' => swapped(name),

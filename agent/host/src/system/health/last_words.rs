@@ -124,7 +124,7 @@ mod tests {
         let next = says("b", "W1 failed to find a node yet");
         assert_eq!(of_failed_start(&failed), ["E1 invalid configuration"]);
         assert_eq!(of_failed_start(&[&*failed, &next].concat()), ["E1 invalid configuration"]);
-        // A start that fails before it writes anything is not known by its lines.
+        // The start `c` fails before it writes a line, so the lines of the last start that wrote any are quoted.
         assert_eq!(of_failed_start(&[&*next, &fails("c")].concat()), ["W1 failed to find a node yet"]);
     }
 

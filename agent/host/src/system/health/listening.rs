@@ -42,7 +42,8 @@ impl Processes {
 }
 
 /// Finds a process outside the unit that listens at the unit's URL, and describes it. `None` if a process of the unit
-/// listens there, if nothing listens, or if this is unknown. Only root and its own user may inspect a process.
+/// listens there, if nothing listens, or if this is unknown. Only root and the process's own user may inspect a
+/// process.
 pub(super) fn other_listener(
     root: &Path,
     url: &str,
@@ -58,7 +59,7 @@ pub(super) fn other_listener(
     }
     let own = find()?;
     let folder = |number: u32| root.join(format!("proc/{number}"));
-    // The usual case. It needs no search through all processes.
+    // Usually the main process has the socket. Then no search through all processes is needed.
     if own.main != 0 && has_any(&folder(own.main), &sockets) {
         return None;
     }
@@ -118,8 +119,8 @@ mod tests {
         let told = |local: &str, number: u32, cgroup: &str| {
             other_listener(machine(local, number, cgroup).path(), URL, KUBELET, kubelet)
         };
-        // A process is of the unit by its PID, even if it moved to another control group. A child of a start script is
-        // of the unit by its control group.
+        // A process belongs to the unit by its PID, even if it moved to another control group. A child of a start
+        // script belongs to the unit by its control group.
         assert_eq!(told("0100007F:2808", 7, "/podruntime.slice/kubelet"), None);
         assert_eq!(told("0100007F:2808", 8, "/system.slice/kubelet.service"), None);
         assert_eq!(told("0100007F:2808", 8, "/system.slice/kubelet.service/below"), None);
@@ -131,7 +132,8 @@ mod tests {
         let of_user = "/user.slice/user-1000.slice/user@1000.service/app.slice/kubelet.service";
         assert!(told("0100007F:2808", 8, of_user).unwrap().contains("(process 8 of kubelet.service)"));
         assert!(told("0100007F:2808", 8, "/system.slice/kubelet.service.evil.service").is_some());
-        // A process that listens at 0.0.0.0 also listens at this address. One at another address or port does not.
+        // A process that listens at 0.0.0.0 also listens at this address. A process at another address or port does
+        // not.
         assert!(told("00000000:2808", 8, "/").is_some());
         assert_eq!(told("0200007F:2808", 8, "/"), None);
         assert_eq!(told("0100007F:2809", 8, "/"), None);

@@ -133,7 +133,7 @@ fn is_like(pattern: &str, version: &str) -> bool {
     }
 }
 
-/// Fetches packages into apt's cache, after its package lists. Does not wait for a lock.
+/// Downloads the package lists, and then packages into apt's cache. Does not wait for a lock.
 pub(super) fn fetch(packages: &[&str]) -> Result<()> {
     run(&["apt-get", "-o", RETRIES, "update"])?;
     let fetch = ["apt-get", "-o", RETRIES, "--yes", "--download-only"];
@@ -223,7 +223,7 @@ fn finish_interrupted(waiting: Waiting<'_>) -> Result<()> {
     let configure = ["dpkg", KEEP_CONFIGURATION, "--configure", "-a"];
     let outcome = ask(&configure)?;
     if !outcome.status.success() {
-        // The node may not need that package. If it does, apt fails next.
+        // The node may not need that package. If the node needs it, the installation by apt fails next.
         waiting.progress.warned(&format!(
             "an interrupted installation of packages cannot be finished: {}",
             refused(&configure, &outcome)

@@ -15,8 +15,8 @@ use crate::system::deadline::ask_prepared;
 const TIMEOUT: Duration = Duration::from_secs(25);
 /// Timeout of one connection, in seconds. It is short, so that one silent repository does not use up the whole time.
 const ACQUIRE_TIMEOUT: &str = "10";
-/// Downloads of apt besides release files, unless they are switched off (apt.conf(5)). Other programs may add more
-/// targets, and these stay on.
+/// The targets that apt downloads besides release files. The first check switches them off (apt.conf(5)). Other
+/// programs may add more targets, which stay on.
 const INDEXES: [&str; 3] = ["deb::Packages", "deb::Translations", "deb-src::Sources"];
 
 /// Removes the hooks that other packages run around an update, because hooks change the machine. apt reads the file of

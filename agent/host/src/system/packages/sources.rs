@@ -76,7 +76,7 @@ pub(crate) fn find(root: &Root, wanted: &PackageSource) -> Result<Option<Package
         }
     }
     let sources = text.lines().filter(|line| line.starts_with("deb")).map(str::to_owned).collect();
-    // The empty keyring makes this differ from any wanted repository.
+    // Because its keyring is empty, the result differs from any wanted repository.
     Ok(Some(PackageSource { name: wanted.name.clone(), keyring: String::new(), sources }))
 }
 

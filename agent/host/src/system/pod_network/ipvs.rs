@@ -1,12 +1,12 @@
-//! Finds the IPVS services of kube-proxy and kube-router. Their addresses are on their own interfaces, except for node
-//! ports: these are at addresses of the machine (kubernetes/kubernetes: pkg/proxy/ipvs/README.md).
+//! Finds the IPVS services of kube-proxy and kube-router. Both put the addresses of their services on an interface of
+//! their own. Only node ports are at addresses of the machine (kubernetes/kubernetes: pkg/proxy/ipvs/README.md).
 
 use std::collections::BTreeSet;
 
 /// The flag of `ipvsadm` for a service's protocol.
 type Protocol = &'static str;
 
-/// What distinguishes the pod network's services from an operator's.
+/// The addresses and ports that distinguish the pod network's services from an operator's.
 #[derive(Debug, Default)]
 pub(super) struct Own {
     pub(super) addresses: BTreeSet<String>,

@@ -38,12 +38,12 @@ const CHAIN_PREFIXES: [&str; 9] = [
     // kube-proxy's (pkg/proxy/iptables, pkg/proxy/ipvs), kubelet's (pkg/kubelet/kubelet_network_linux.go), and kube-router's
     // (KUBE-ROUTER-, KUBE-POD-FW-, KUBE-NWPLCY-: pkg/controllers/netpol/network_policy_controller.go).
     "KUBE-",
-    // felix/rules/rule_defs.go.
+    // projectcalico/calico: felix/rules/rule_defs.go.
     "cali-",
     // cilium/cilium: pkg/datapath/iptables. Chains from before an upgrade have the prefix OLD_.
     "CILIUM_",
     "OLD_CILIUM_",
-    // FLANNEL-FWD and FLANNEL-POSTRTG: pkg/trafficmngr/iptables/iptables.go.
+    // flannel-io/flannel: FLANNEL-FWD and FLANNEL-POSTRTG in pkg/trafficmngr/iptables/iptables.go.
     "FLANNEL-",
     // containernetworking/plugins: pkg/utils/utils.go, plugins/meta/portmap, plugins/meta/firewall.
     "CNI-",
@@ -69,13 +69,13 @@ const COMMENTS: [&str; 5] = [
     "flanneld masq\"",
     "flanneld forward\"",
 ];
-/// Set prefixes of rules without own chain or comment: kube-router's rules for traffic that leaves pods
-/// (pkg/controllers/routing/pod_egress.go).
+/// Name prefixes of ipsets, for rules that have no chain or comment of their own: kube-router's rules for traffic that
+/// leaves pods (pkg/controllers/routing/pod_egress.go).
 const SETS_OF_RULES: [&str; 2] = ["kube-router-", "inet6:kube-router-"];
 
 /// Full names of nftables tables.
 const TABLES: [&str; 10] = [
-    // pkg/proxy/nftables/proxier.go. Calico's BPF mode uses the same name.
+    // kubernetes/kubernetes: pkg/proxy/nftables/proxier.go. Calico's BPF mode uses the same name.
     "kube-proxy",
     // flannel: pkg/trafficmngr/nftables/nftables.go.
     "flannel-ipv4",
@@ -83,7 +83,7 @@ const TABLES: [&str; 10] = [
     // containernetworking/plugins: plugins/meta/portmap/portmap_nftables.go, pkg/ip/ipmasq_nftables_linux.go.
     "cni_hostport",
     "cni_plugins_masquerade",
-    // felix/dataplane/linux/int_dataplane.go.
+    // projectcalico/calico: felix/dataplane/linux/int_dataplane.go.
     "calico",
     "calico-arp",
     // kube-router: pkg/controllers/netpol/npc_nftables.go.

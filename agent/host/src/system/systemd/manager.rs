@@ -66,8 +66,8 @@ pub trait Systemd: Send + Sync {
         Ok(false)
     }
 
-    /// Whether the start of a unit waits for the end of this very run. The units in `left` do so, and a unit that
-    /// waits for one of them does so, too.
+    /// Whether the start of a unit waits for the end of this run, directly or through a unit in `left`. The units in
+    /// `left` are known to wait for this run.
     fn waits_for_this_run(&self, unit: &str, left: &BTreeSet<String>) -> Result<bool> {
         let _ = (unit, left);
         Ok(false)

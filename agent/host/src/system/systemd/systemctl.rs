@@ -38,7 +38,7 @@ const LOST: [&str; 8] = [
     "Failed to connect to bus",
     "Failed to get D-Bus connection",
 ];
-/// The parts among these that mean: systemd has queued the job, and `systemctl` waited for its end.
+/// The parts among `LOST` which show that systemd has queued the job and that `systemctl` waited for its end.
 const WAITED: [&str; 2] = ["connection terminated", "Failed to wait for response"];
 /// This directory exists if systemd is the machine's init system (sd_booted(3)).
 const BOOTED: &str = "/run/systemd/system";
@@ -179,7 +179,7 @@ fn end_of(act: Act, unit: &str, runner: &Runner, stderr: Option<ChildStderr>) ->
     let mut said = Vec::new();
     stderr.map_or(Ok(0), |mut stderr| stderr.read_to_end(&mut said)).map_err(not_run)?;
     let forever = Instant::now() + Duration::from_secs(u32::MAX.into());
-    // The waiting future was dropped if there is no status.
+    // If there is no status, the waiting future was dropped.
     let Some(status) = runner.wait(forever).map_err(not_run)? else { return Ok(()) };
     conclude(act, unit, Output { status, stdout: Vec::new(), stderr: said }.into())
 }

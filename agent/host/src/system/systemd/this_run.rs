@@ -1,6 +1,6 @@
-//! Finds the units that wait for the end of this very run: those ordered after the unit that runs the agent. For
-//! example, cloud-init's last stage runs the agent, and a hook has `After=cloud-final.service`. Until the run
-//! ends, systemd keeps such units queued, and so all units after them (systemd.unit(5), `Before=`, `After=`).
+//! Finds the units that wait for the end of this run: those ordered after the unit that runs the agent. For example,
+//! cloud-init's last stage runs the agent, and a hook has `After=cloud-final.service`. Until the run ends, systemd
+//! keeps such units in its queue, and also all units after them (systemd.unit(5), `Before=`, `After=`).
 
 use std::collections::BTreeSet;
 
