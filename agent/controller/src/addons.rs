@@ -1,5 +1,5 @@
 //! Applies add-ons in place of kOps' channels pod. `reading` reads channels and manifests from the state store;
-//! `kops_agent_cluster::addons` decides what is due; `updating` changes the cluster.
+//! `kops_agent_cluster::addons` decides which add-ons are due; `updating` changes the cluster.
 //!
 //! [`run`] is `kops-agent addons`. `status`, `diff` and `apply` are its verbs, and `standing` collects their input. `running` is the
 //! loop that replaces the pod.

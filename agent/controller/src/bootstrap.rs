@@ -1,4 +1,4 @@
-//! The bootstrap server: gives a machine that proves its identity what it needs to become a node.
+//! The bootstrap server: gives a machine its configuration and certificates, once the machine has proved its identity.
 //!
 //! An unverified peer can use only bounded resources: connections, time, lengths, calls to the cloud. `answer.rs` shows the checks of
 //! a request from top to bottom.
@@ -85,9 +85,9 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// Starts the server if the configuration has one, and retries until it can serve. Causes of a retry: kOps' own kops-controller
-    /// still has the port. The keys are missing before the first node run. The API server does not answer or gives no rights. Returns
-    /// after the first attempt.
+    /// Starts the server if the configuration has one, and retries until the server can serve. A retry is necessary if
+    /// kOps' own kops-controller still has the port, if the keys are missing before the first node run, or if the API
+    /// server does not answer or gives no rights. Returns after the first attempt.
     ///
     /// # Errors
     /// The kernel gives no threads.

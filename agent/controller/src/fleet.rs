@@ -1,7 +1,7 @@
 //! The state of a cluster's nodes, as their Nodes report it. `tell` reports the state of this node; `status` shows all
 //! nodes, and `plan` the changes that wait for them.
 //!
-//! `kops_agent_cluster::fleet` decides what a node reports, and what follows from all reports.
+//! `kops_agent_cluster::fleet` decides the content of a node's report, and the conclusions from all reports.
 
 mod args;
 mod drain;

@@ -28,11 +28,11 @@ pub use files::Labels;
 /// The known state of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Group {
-    /// The labels of its nodes.
+    /// The labels of the group's nodes.
     Known(Arc<Labels>),
     /// The cluster has no such group.
     Unknown,
-    /// Its labels are unknown now: the store or the group could not be read, or the group's role is ambiguous.
+    /// The group's labels are unknown now: the store or the group could not be read, or the group's role is ambiguous.
     Unreadable,
 }
 
@@ -63,7 +63,7 @@ struct Known {
 struct Read {
     /// The version of each file.
     versions: BTreeMap<String, String>,
-    /// The labels of each file, as last readable.
+    /// The labels of each file, from the last successful read.
     groups: BTreeMap<String, Arc<Labels>>,
     /// Why files cannot be read, by file.
     problems: BTreeMap<String, String>,
@@ -126,7 +126,7 @@ impl Groups {
 
     /// Waits until the next refresh is due.
     pub fn pause(&self) -> impl Future<Output = ()> + use<> {
-        // Up to a tenth longer, by process id, so that several processes do not read at the same time.
+        // The process id makes the pause up to a tenth longer, so that several processes do not read at the same time.
         let jitter = self.interval.mul_f64(f64::from(std::process::id() % 100) / 1000.0);
         tokio::time::sleep(self.interval + jitter)
     }

@@ -296,7 +296,7 @@ impl KnownNodes {
         }
     }
 
-    /// Whether no Node is being reconciled, waits for the cloud or is queued, except for retries.
+    /// Whether no Node is being reconciled or waits for the cloud, and only retries are queued.
     #[cfg(test)]
     pub fn is_idle(&self) -> bool {
         self.outage.len() == 0 && self.nodes.values().all(|state| state.turn.is_idle())
@@ -309,7 +309,8 @@ impl KnownNodes {
         self.nodes.get(name)?.standing.identity(provider_id, now)
     }
 
-    /// When the Node was first asked for under this providerID, if it has been rejected since; otherwise `now`.
+    /// When the cloud was first asked about the Node under this providerID, if the Node has been rejected since;
+    /// otherwise `now`.
     pub fn asked_since(&self, name: &str, provider_id: &str, now: Instant) -> Instant {
         self.nodes.get(name).map_or(now, |state| state.standing.asked_since(provider_id, now))
     }
@@ -320,7 +321,7 @@ impl KnownNodes {
         }
     }
 
-    /// Notes that a Node is rejected, definitely or not. `since` is when it was first asked for.
+    /// Notes that a Node is rejected, definitely or not. `since` is when the cloud was first asked about the Node.
     pub fn refused(&mut self, node: &ObservedNode, since: Instant, is_definite: bool) {
         if let Some(state) = self.nodes.get_mut(node.name.as_str()) {
             state.standing = Standing::Refused { provider_id: node.provider_id.clone(), since, is_definite };

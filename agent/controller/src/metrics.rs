@@ -1,5 +1,5 @@
-//! The Prometheus metrics of control-plane mode. They have controller-runtime's names where it has names. So
-//! dashboards and rules for upstream's kops-controller keep working.
+//! The Prometheus metrics of control-plane mode. A metric that controller-runtime also has gets controller-runtime's
+//! name, so that dashboards and rules for upstream's kops-controller keep working.
 
 use std::time::Duration;
 

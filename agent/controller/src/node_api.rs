@@ -182,7 +182,7 @@ impl Nodes {
         self.client.clone()
     }
 
-    /// Sets an annotation of a Node as this field manager; null removes it.
+    /// Sets an annotation of a Node with `manager` as the field manager. A null `value` removes the annotation.
     ///
     /// # Errors
     /// The Node does not exist (404), the API server rejects the change, or it does not answer.

@@ -317,7 +317,8 @@ async fn is_found_by_dns(args: &TakeoverArgs, options: &KopsControllerOptions) -
     Ok(decide::is_found_by_dns(&Cluster::parse(&text, &url)?))
 }
 
-/// A pod with the few fields that are used here. All fields of a pod would be a fiftieth of this program.
+/// A pod with the few fields that are used here. Code for all fields of a pod would make this program a fiftieth
+/// larger.
 type PodObject = Object<PodSpec, IgnoredAny>;
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -410,7 +411,8 @@ mod tests {
 
     use super::*;
 
-    /// Starts a service that answers 503. Then it sends text forever, or nothing more. Returns its address.
+    /// Starts a service that answers 503, and returns its address. If `goes_on` is true, the answer never ends.
+    /// Otherwise the service sends nothing more, and keeps the connection open.
     async fn answering(goes_on: bool) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();

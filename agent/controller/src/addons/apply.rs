@@ -79,8 +79,8 @@ async fn apply_rest(scene: &Scene, reapply: bool, done: &mut Vec<Report>) -> Res
     Ok(failed)
 }
 
-/// The work for an add-on: what is due, or with `reapply` a full apply. A pure reapply brings no new version to nodes, so it
-/// marks no Node.
+/// The work for an add-on: the due work, or with `reapply` a full apply. A pure reapply brings no new version to nodes,
+/// so it marks no Node.
 fn wanted(standing: &Standing, reapply: bool) -> Option<Due> {
     match &standing.due {
         Some(Due { version: Some(_), .. }) => standing.due.clone(),

@@ -37,8 +37,8 @@ pub struct Applied<'a> {
     pub problems: Vec<String>,
 }
 
-/// Reports objects whose namespace does not fit their kind, as far as the API server serves the kind. The caller then applies and
-/// prunes nothing: pruning tells kept objects by their namespace.
+/// Reports objects whose namespace does not fit their kind, for all kinds that the API server serves. The caller then
+/// applies and prunes nothing, because pruning recognizes the objects to keep by their namespace.
 pub async fn misplaced(objects: &Objects, manifest: &[Object]) -> Vec<String> {
     let mut problems = Vec::new();
     for object in manifest {
@@ -144,8 +144,8 @@ async fn established_one(
     }
 }
 
-/// Applies an object and returns it as the API server has it afterwards. With a `deadline`, retries until then while the kind is not
-/// served.
+/// Applies an object and returns it as the API server has it afterwards. While the API server does not serve the kind,
+/// retries until `deadline`, if there is one.
 async fn apply_one(
     objects: &Objects,
     addon: &str,

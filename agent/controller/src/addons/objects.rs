@@ -51,7 +51,7 @@ impl Objects {
         &self.client
     }
 
-    /// Returns the object; `None` if it or its kind does not exist.
+    /// Returns the object; `None` if the object or its kind does not exist.
     pub async fn get(
         &self,
         resource: &Resource,

@@ -91,8 +91,9 @@ pub async fn prune(objects: &Objects, addon: &Addon, manifest: &[Object], tried:
     pruned
 }
 
-/// Returns the object of the manifest that does not serve, and why, so the doomed object must stay. `None` if the doomed object may be
-/// deleted. It may be deleted if its replacement waits for a host port that it has.
+/// Returns why a doomed object must stay: the first object of the manifest that may replace it and does not serve, with
+/// the reason. `None` if the doomed object may be deleted. The doomed object may also be deleted if all its
+/// replacements wait for a host port that it has.
 async fn holder(objects: &Objects, doomed: &Doomed, tried: &[Tried<'_>]) -> Option<String> {
     let Doomed { resource, object } = doomed;
     let holders = prune::holders(&resource.api.group, &resource.api.kind, tried);

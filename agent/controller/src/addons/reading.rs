@@ -25,8 +25,9 @@ pub async fn server_version(client: &Client) -> Result<ServerVersion> {
     })
 }
 
-/// Returns the kOps release whose rules apply to the channels: the release that wrote kOps' own channel. Each call reads it again,
-/// because a newer kOps may have written the store since. Without kOps' own channel, the newest release applies.
+/// Returns the kOps release whose rules apply to the channels: the release that wrote kOps' own channel. Each call
+/// reads the release again, because a newer kOps may have written the store since. Without kOps' own channel, the
+/// newest release applies.
 ///
 /// # Errors
 /// The store cannot be read, or the release is older than the oldest supported one.

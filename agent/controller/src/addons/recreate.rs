@@ -34,7 +34,7 @@ pub fn selector(object: &Object) -> String {
     if namespace.is_empty() { format!("{kind}/{name}") } else { format!("{kind}/{namespace}/{name}") }
 }
 
-/// Whether a selector matches an object. A selector without a group or a namespace matches any.
+/// Whether a selector matches an object. A selector without a group or a namespace matches every group or namespace.
 fn means(selector: &str, object: &Object) -> bool {
     let Some((kind, place)) = selector.split_once('/') else { return false };
     let (namespace, name) = place.split_once('/').map_or((None, place), |(space, name)| (Some(space), name));
@@ -45,9 +45,9 @@ fn means(selector: &str, object: &Object) -> bool {
         && name == object.name
 }
 
-/// Finds the selected objects in the manifest of the scene's one add-on, and asks the API server whether it would create them. With
-/// `is_meant`, deletes each; the caller applies the add-on afterwards. Returns a text for the user: what was done, or what would be
-/// done.
+/// Finds the selected objects in the manifest of the scene's one add-on, and checks by a dry run that the API server
+/// would create each of them. With `is_meant`, deletes the objects; the caller applies the add-on afterwards. Returns a
+/// text for the user that names the deleted objects, or the objects that would be deleted.
 ///
 /// # Errors
 /// A selector does not match exactly one object, the API server rejects the new object, or a deleted object does not go away in

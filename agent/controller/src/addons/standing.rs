@@ -1,4 +1,4 @@
-//! The states of add-ons: their channel entries, their installed versions, and what is due.
+//! The states of add-ons: their channel entries, their installed versions, and the due work.
 
 use anyhow::{Context, Result};
 use kops_agent_cluster::addons::{Addon, ChannelVersion, Due, LeftOut, Menu, due, leave_to_last_channel};
@@ -26,9 +26,9 @@ pub struct Standing {
     /// The installed version; `None` for a new add-on.
     pub installed: Option<ChannelVersion>,
     pub due: Option<Due>,
-    /// Whether a person has paused it.
+    /// Whether a person has paused the add-on.
     pub is_paused: bool,
-    /// Why its channel entry cannot be applied.
+    /// Why the add-on's channel entry cannot be applied.
     pub problem: Option<String>,
 }
 

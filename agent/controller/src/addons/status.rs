@@ -17,15 +17,15 @@ enum State {
     Current,
     /// The installed version is not the channel's.
     UpdateDue,
-    /// The cluster has no version of it.
+    /// The cluster has no version of the add-on.
     New,
-    /// Only its authority is missing.
+    /// Only the add-on's authority is missing.
     AuthorityDue,
     /// The channel's entry is invalid, so it cannot be applied.
     Wrong,
-    /// A person has paused it, so it stays unchanged.
+    /// A person has paused the add-on, so the add-on stays unchanged.
     Paused,
-    /// It is installed, but no channel has it. It stays unchanged.
+    /// The add-on is installed, but no channel has it. The add-on stays unchanged.
     Unlisted,
 }
 

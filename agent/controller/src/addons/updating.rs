@@ -36,7 +36,7 @@ pub struct Report {
     pub paused: Vec<String>,
     /// The number of Nodes marked for replacement.
     pub marked_nodes: usize,
-    /// Whether this update created its authority.
+    /// Whether this update created the add-on's authority.
     pub made_authority: bool,
     pub is_recorded: bool,
     /// The failures. Empty if all due work is done.

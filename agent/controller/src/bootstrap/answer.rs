@@ -34,7 +34,7 @@ pub struct Bootstrap {
     pub(super) slots: Slots,
     pub(super) nodes: Nodes,
     pub(super) grants: Grants,
-    /// The address prefix that identifies a machine. Each peer's origin is derived from it.
+    /// The address prefix that identifies a machine. Each peer's origin is derived from this prefix.
     pub(super) machines: MachinePrefix,
     /// Whether a peer may be a load balancer that connects for machines.
     pub(super) load_balancing: LoadBalancing,

@@ -17,11 +17,11 @@ const LONGEST_MESSAGE: usize = 512;
 /// The kind of a request, for the log and the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// From a machine that is to become a node.
+    /// A request from a machine that is to become a node.
     Bootstrap,
-    /// From a running node that wants new certificates.
+    /// A request from a running node that wants new certificates.
     Renewal,
-    /// From a node that is about to restart its components.
+    /// A request from a node that is about to restart its components.
     Slot,
 }
 

@@ -1,5 +1,5 @@
-//! The boot config of a group, for a node that follows: what `kops update cluster` puts into the user-data of new
-//! machines of this group now.
+//! Derives the boot config of a group, for a node that follows its group. `kops update cluster` puts the same boot
+//! config into the user-data of the group's new machines.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,14 +40,14 @@ impl BootConfigs {
         BootConfigs { store, config_base, within, good_for, groups: StdMutex::default() }
     }
 
-    /// Returns the text of the group's boot config, which pins this text of its `nodeupconfig.yaml`. It has no addresses
-    /// of load balancers, because the store does not have them.
+    /// Returns the text of the group's boot config, which pins `nodeup_config`, the text of the group's
+    /// `nodeupconfig.yaml`. The boot config has no addresses of load balancers, because the store does not have them.
     ///
     /// # Errors
     /// The cluster spec is wrong, or the store does not answer in time.
     pub(super) async fn of_group(&self, name: &str, nodeup_config: &str) -> Result<String, Refusal> {
         let group = self.groups.lock().entry(name.to_owned()).or_default().clone();
-        // The future of a derivation is large, and the stack of a thread is not.
+        // The future of a derivation may be too large for a thread's stack, so it is boxed.
         let deriving = group.get(self.good_for, Box::pin(self.derive(name)));
         let late = |_| Err(anyhow!("the store does not answer within {:.0?}", self.within));
         let derived = timeout(self.within, deriving).await.unwrap_or_else(late);

@@ -3,18 +3,19 @@
 //! If all connections are in use, the origin with the most connections loses one. If an origin has used up its share, its connection
 //! that has been silent for longest gives way to a new one. So early connections keep no other origin out.
 //!
-//! This does not stop many origins with one connection each. So an origin gets a penalty if its connection had no request, or none
-//! that could be granted. All origins with a penalty share a small part of the connections until the penalty ends. The rest is for
-//! origins without a penalty. A granted request lifts the penalty.
+//! This does not stop many origins with one connection each. So an origin gets a penalty if its connection had no
+//! request, or no request that could be granted. All origins with a penalty share a small part of the connections until
+//! the penalty ends. The rest is for origins without a penalty. A granted request lifts the penalty.
 //!
 //! If a load balancer connects for machines, its address does not tell the machines apart. Such an address gets no penalty, and may
 //! have half of the connections; its oldest silent connection gives way. This is decided per connection, because machines beside a
 //! load balancer connect from their own addresses.
 //!
-//! A peer that shares a machine's address and connects all the time can end the machine's connections that have not sent a request.
-//! For that it needs an origin's full share of connections within the time of a handshake: some thousands a second. If the server
-//! rejected newcomers instead, a full share per timeout of a silent connection would keep out all of them: some dozens a second. A
-//! connection that has sent its request never ends for another connection of its origin. Other origins are not affected at all.
+//! A peer that shares a machine's address can open connections without a pause. It then ends the machine's connections
+//! that have not sent a request. That takes an origin's full share of connections within the time of one handshake,
+//! which is some thousands a second. If the server rejected new connections instead, an origin's full share per timeout
+//! of a silent connection would keep out the machine, which is only some dozens a second. A connection that has sent
+//! its request never ends for another connection of its origin. Other origins are not affected at all.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -46,11 +47,11 @@ pub enum Outcome {
     Served,
     /// The request failed through no fault of the peer; for example, the server was busy.
     InVain,
-    /// There was no request in time, or none that could be granted. The origin gets a penalty.
+    /// The peer sent no request in time, or no request that could be granted. The origin gets a penalty.
     Penalized,
 }
 
-/// The part of the connections that a connection counts in.
+/// The part of the connections in which a connection counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Usual,

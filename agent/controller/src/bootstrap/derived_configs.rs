@@ -1,10 +1,10 @@
 //! Derives the configuration of a group when a machine asks for it, if kOps writes none. The source is the cluster spec
 //! in the store.
 //!
-//! Upstream's kops-controller builds it for each request, with all of kOps in its process (`getNodeConfig` in
-//! `cmd/kops-controller/pkg/server/node_config.go`). Here, machines of a group that start together share one derivation
-//! (singleflight). A derivation that outlasts a machine's timeout is ready at the machine's retry. Hashes of downloads
-//! are cached until this process ends, even if a derivation fails.
+//! Upstream's kops-controller builds the configuration for each request, with all of kOps in its process
+//! (`getNodeConfig` in `cmd/kops-controller/pkg/server/node_config.go`). Here, machines of a group that start together
+//! share one derivation (singleflight). A derivation that outlasts a machine's timeout is ready at the machine's retry.
+//! Hashes of downloads are cached until this process ends, even if a derivation fails.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Raises the limit of file descriptors, and computes how many connections fit into it.
 //!
-//! A process starts with a low limit (1024 under systemd) and may raise it. Under the low limit, unverified peers could use up the
-//! descriptors that calls to the cloud and the API server need. That would happen before any connection is ended for another.
+//! A process starts with a low limit (1024 under systemd) and may raise it. Under the low limit, unverified peers could
+//! use up the descriptors that calls to the cloud and the API server need, before the limit of connections is reached.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 

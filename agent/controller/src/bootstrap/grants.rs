@@ -160,7 +160,7 @@ impl Grants {
     /// Creates the response to a request.
     ///
     /// # Errors
-    /// The machine may not have what it asks for, or the store cannot be read.
+    /// The machine may not have the requested items, or the store cannot be read.
     pub async fn give(
         &self,
         node: &VerifiedNode,

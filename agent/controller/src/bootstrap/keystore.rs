@@ -37,8 +37,9 @@ pub struct Keys {
     pub authorities: BTreeMap<String, Authority>,
     /// The id of each authority's key pair.
     pub keypair_ids: BTreeMap<String, String>,
-    /// The authorities that must sign client certificates: the authority of nodes, and other trusted ones of its keyset. `None` if
-    /// it is missing from `server.signingCAs` or cannot be used.
+    /// The authorities that verify client certificates: the authority of nodes (`kubernetes-ca`), and the other trusted
+    /// authorities of its keyset. `None` if `server.signingCAs` does not name the authority of nodes, or if that
+    /// authority cannot be used.
     pub clients: Option<Arc<RootCertStore>>,
     server: Arc<CertifiedKey>,
 }
@@ -135,8 +136,8 @@ impl Files {
         self.folder.join(NODE_AUTHORITIES)
     }
 
-    /// Reads the authorities in that file. If it cannot be read, returns an empty text. Then nodes can still renew certificates of
-    /// the signing authority.
+    /// Reads the authorities in the file [`Files::trusted`]. If the file cannot be read, returns an empty text. Then
+    /// nodes can still renew certificates of the signing authority.
     fn others_trusted(&self) -> String {
         let file = self.trusted();
         match fs::read_to_string(&file) {

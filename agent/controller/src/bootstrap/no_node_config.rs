@@ -2,7 +2,7 @@
 
 use kops_agent_cloud::verify::{Answer, Refusal};
 
-/// The reason of that refusal.
+/// The reason of a refusal by [`no_node_config`].
 pub(super) const NO_NODE_CONFIG: &str = "NoNodeConfig";
 
 /// Refuses a configuration that cannot be built until the store changes.

@@ -1,4 +1,4 @@
-//! Penalties for origins whose recent connection had no request, or none that could be granted.
+//! Penalties for origins whose recent connection had no request, or no request that could be granted.
 //!
 //! A genuine machine gets a penalty only by accident, and retries after a backoff. Memory is bounded: only the latest penalties are
 //! kept.

@@ -77,7 +77,8 @@ impl RateLimit {
             false => Some(elsewhere.pay(state.elsewhere.get(node).copied(), now)?),
         };
         let paid_by_all = of_all.pay(state.all_paid_until, now)?;
-        // This bounds the memory: it holds at most as many keys as all nodes may send requests while a key is remembered.
+        // Removing expired entries bounds the memory: `of_all` limits the requests that add entries before the oldest
+        // entry expires.
         state.at_one_address.retain(|_, until| *until > now);
         state.elsewhere.retain(|_, until| *until > now);
         state.at_one_address.insert(here, paid_here);

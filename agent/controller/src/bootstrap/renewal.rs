@@ -1,6 +1,6 @@
-//! Renewal for running nodes: identifies the node by its client certificate, limits its rate, and checks that its Node is still
-//! its own. All other checks are as in a bootstrap, including the cloud's answer about the instance
-//! (`docs/certificate-renewal.md`).
+//! Renewal for running nodes: identifies the node by its client certificate, limits its rate, and checks that the Node
+//! of this name still belongs to this machine. All other checks are as in a bootstrap, including the cloud's answer
+//! about the instance (`docs/certificate-renewal.md`).
 
 use std::time::Duration;
 
@@ -15,13 +15,13 @@ use kops_agent_process::output::error_text;
 
 /// Timeout of reading a Node from the API server.
 pub const NODE_WITHIN: Duration = Duration::from_secs(4);
-/// Per node at its address. A node asks for its configuration and certificates at each converge or verify run: once an hour, and
-/// at every boot.
+/// The allowance of a node at one address. A node asks for its configuration and certificates at each converge or
+/// verify run: once an hour, and at every boot.
 const OF_ONE: Allowance = Allowance { burst: 12, every: Duration::from_secs(5 * 60) };
-/// Per node elsewhere: three times the above. One stolen certificate must not use up the allowance of all nodes, from however
-/// many addresses it is shown.
+/// The allowance of a node at all other addresses together: three times `OF_ONE`. One stolen certificate must not use
+/// up the allowance of all nodes, from however many addresses it is shown.
 const ELSEWHERE: Allowance = Allowance { burst: 36, every: Duration::from_secs(100) };
-/// For all nodes. Five thousand nodes that verify themselves once an hour send three requests a second.
+/// The allowance of all nodes. Five thousand nodes that verify themselves once an hour send three requests a second.
 const OF_ALL: Allowance = Allowance { burst: 256, every: Duration::from_millis(125) };
 
 const ALLOWANCES: Allowances = Allowances { at_one_address: OF_ONE, elsewhere: ELSEWHERE, of_all: OF_ALL };

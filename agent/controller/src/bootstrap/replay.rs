@@ -9,8 +9,8 @@
 //! Two gaps remain. A process may accept a used token again if the machine's clock is ahead and the process started meanwhile.
 //! Each of the other replicas may accept the token once while it is valid.
 //!
-//! A token is remembered for as long as it could be accepted again. Only tokens for which something was given are remembered. So
-//! nothing else, and no outage, can fill this memory, and each machine has few tokens in it.
+//! A token is remembered for as long as it could be accepted again. Only tokens for which something was given are
+//! remembered. So neither rejected requests nor an outage can fill this memory, and each machine has few tokens in it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use kops_agent_cloud::verify::{Answer, LONGEST_TOKEN_LIFE, Refusal};
 
-/// Longer than any token is valid, counted from its acceptance.
+/// How long a token is remembered after its acceptance: longer than any token is valid.
 pub(super) const REMEMBERED_FOR: Duration = Duration::from_secs(25 * 60);
 const _: () = assert!(REMEMBERED_FOR.as_secs() > LONGEST_TOKEN_LIFE.as_secs());
 /// The most tokens of all machines. Some thousand nodes that start together need some ten thousand.
@@ -75,7 +75,8 @@ impl Taken {
     /// The token was accepted before, or is older than this server.
     pub fn take(&self, token: Token, now: Instant) -> Result<UnderWay<'_>, Refusal> {
         let Token { fingerprint, age } = token;
-        // The wall clock may have been set since. This duration does not depend on it.
+        // Someone may have set the wall clock since this server started. This duration does not depend on the wall
+        // clock.
         let here_for = now.saturating_duration_since(self.since);
         if age.is_some_and(|age| age > here_for) {
             let problem = format!(

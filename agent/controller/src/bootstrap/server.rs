@@ -40,7 +40,7 @@ use kops_agent_net::tls::chains::Clients;
 /// The limits of connections.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Connections at the same time.
+    /// The maximum number of connections at the same time.
     pub connections: usize,
     pub connections_of_one: usize,
     /// The timeout of the TLS handshake, of the header, and of the body, each.
@@ -160,7 +160,7 @@ impl Server {
             };
             tokio::select! {
                 _ = timeout(limits.connection_within, connection) => slot.remember(Instant::now()),
-                // This connection gives way to another.
+                // The connection limit ends this connection in favour of a new one.
                 _ = ended => {}
             }
         });

@@ -86,7 +86,7 @@ async fn text_of(answer: reqwest::Response) -> String {
     String::from_utf8(body).unwrap()
 }
 
-/// Waits until `holds` returns true. The server's threads may get there a moment after the peer has its answer.
+/// Waits until `holds` returns true. The server's threads may reach that state a moment after the peer has its answer.
 async fn eventually(holds: impl Fn() -> bool) {
     let waiting = async {
         while !holds() {

@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Semaphore;
 
-/// Threads of the bootstrap server alone. They end when this is dropped.
+/// Threads of the bootstrap server alone. They end when this value is dropped.
 pub struct Threads(Option<Runtime>);
 
 impl Threads {

@@ -31,7 +31,7 @@ pub struct OwnNode {
 /// A pod that has not left the node yet.
 pub struct Remaining {
     pub pod: Leaving,
-    /// Why the API server does not evict it now; empty if it is terminating or its eviction was accepted.
+    /// Why the API server does not evict the pod now; empty if the pod is terminating or its eviction was accepted.
     pub why: String,
 }
 

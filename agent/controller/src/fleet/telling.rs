@@ -40,7 +40,7 @@ pub enum Untold {
 }
 
 impl Untold {
-    /// Whether this is normal on a machine that is about to become a node, or was one.
+    /// Whether this error is normal on a machine that is about to become a node, or was one.
     pub fn is_expected(&self) -> bool {
         matches!(self, Untold::NoKubeconfig(_) | Untold::NotRegistered(_))
     }
@@ -177,7 +177,7 @@ mod tests {
             .to_string()
     }
 
-    /// Reports to an API server that gives this answer. For `None` it hangs up.
+    /// Reports to an API server that gives this answer. For `None`, the API server hangs up.
     async fn told(answer: Option<(u16, String)>) -> Result<Told, Untold> {
         let server = TestServer::start(move |_| {
             let answer = answer.clone();

@@ -1,9 +1,9 @@
 //! An outage of the cloud: Nodes whose cloud does not answer wait together.
 //!
-//! Asking for each waiting Node would cost one call per Node, but one call tells as much. So one Node probes the cloud after
-//! each pause, and each time it is another Node. Once the cloud answers for the probe, all other Nodes are reconciled together,
-//! which needs few calls. The pauses grow to a minute. So no Node waits longer than a minute after an outage, however long the
-//! outage was.
+//! Asking for each waiting Node would cost one call per Node, and no call would tell more than the first. So one Node
+//! probes the cloud after each pause, and each time it is another Node. Once the cloud answers for the probe, all other
+//! Nodes are reconciled together, which needs few calls. The pauses grow to a minute. So no Node waits longer than a
+//! minute after an outage, however long the outage was.
 
 use std::time::Duration;
 

@@ -23,7 +23,7 @@ pub(super) enum Standing {
     /// The last answer rejected the Node.
     Refused {
         provider_id: String,
-        /// When the Node was first asked for under this providerID. The Node existed by then.
+        /// When the cloud was first asked about the Node under this providerID. The Node existed by then.
         since: Instant,
         is_definite: bool,
     },
@@ -45,7 +45,8 @@ impl Standing {
         }
     }
 
-    /// When the Node was first asked for under this providerID, if it has been rejected since; otherwise `now`.
+    /// When the cloud was first asked about the Node under this providerID, if the Node has been rejected since;
+    /// otherwise `now`.
     pub(super) fn asked_since(&self, of: &str, now: Instant) -> Instant {
         match self {
             Standing::Refused { provider_id, since, .. } if provider_id == of => *since,

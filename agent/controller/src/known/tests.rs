@@ -90,7 +90,7 @@ fn an_hour_without_the_cloud_costs_few_looks_and_is_over_a_minute_after() {
         }
         now = known.next_due().expect("the cloud is asked again");
     }
-    // Each Node once. Then one probe after 1, 2, 4, … seconds, and after each minute.
+    // Each Node is asked for once. Then one probe follows after 1, 2, 4, … seconds, and later after each minute.
     assert_eq!(looks - NODES, 64);
     let (mut dealt_with, mut rounds) = (0, 0);
     while let Some(due) = known.next_due() {

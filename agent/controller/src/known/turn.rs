@@ -98,7 +98,7 @@ impl Turn {
         pause
     }
 
-    /// Whether the Node is not being reconciled, and queued at most for a retry.
+    /// Whether the Node is not being reconciled, and is at most queued for a retry.
     #[cfg(test)]
     pub(super) fn is_idle(&self) -> bool {
         !self.is_looked_at && (self.due.is_none() || self.failures > 0)

@@ -46,11 +46,11 @@ enum Mood {
     Good,
     /// Another controller undoes each patch.
     Undoing,
-    /// It stores another version of each Node than it reports.
+    /// The API server stores another version of each Node than it reports.
     Outdated,
-    /// It holds each patch, and applies it when another process may have the Lease.
+    /// The API server holds each patch, and applies it when another process may have the Lease.
     Holding,
-    /// It does not answer the first list.
+    /// The API server does not answer the first list.
     Silent,
 }
 
@@ -106,7 +106,7 @@ impl State {
         if let Some(ranges) = patch["spec"].get("podCIDRs") {
             let (node, first) = (self.nodes.get_mut(name).unwrap(), &patch["spec"]["podCIDR"]);
             let has_none = node["spec"]["podCIDRs"] == json!([]);
-            // It accepts ranges only once, and only consistent ones.
+            // The API server accepts ranges only once, and only consistent ones.
             if !has_none || *first != ranges[0] || first == REFUSED_RANGE {
                 return Ok(json_text(422, &status(422, "Invalid", "spec.podCIDRs: Forbidden")));
             }

@@ -1,4 +1,4 @@
-//! `kops-agent fleet rollout`: what an operator does with a rollout.
+//! `kops-agent fleet rollout`: the commands by which an operator starts, watches, pauses, resumes and aborts a rollout.
 
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -164,7 +164,7 @@ async fn status(args: &RolloutStatusArgs) -> Result<u8> {
     Ok(if shown.is_done() { exit::CONVERGED } else { exit::DIFFERENT })
 }
 
-/// What `status` shows of the ConfigMap.
+/// Extracts the parts of the ConfigMap that `status` shows.
 fn shown(read: &Read) -> Result<Shown> {
     let policy = has_policy(read).then(|| {
         let state = read.policy_state.clone().map_err(|problem| anyhow!(problem))?;

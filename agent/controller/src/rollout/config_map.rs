@@ -24,15 +24,16 @@ pub(super) struct Stored {
 
 /// The ConfigMap as it was read.
 pub(super) struct Read {
-    /// `None` if someone removed the key; an error if its text is no rollout.
+    /// The operator's rollout. `None` if someone removed the key; an error if its text is no rollout.
     pub(super) rollout: Result<Option<Rollout>, String>,
-    /// The default if there is none yet, or if it cannot be read.
+    /// The controller's status of the rollout. The default if there is none yet, or if it cannot be read.
     pub(super) status: Status,
     /// The text of the policy; empty if there is none.
     pub(super) policy: String,
-    /// The default if no operator has paused or resumed the policy; an error if it cannot be read.
+    /// The state of the policy, as operators have set it by `pause` and `resume`. The default if no operator has set
+    /// it; an error if it cannot be read.
     pub(super) policy_state: Result<PolicyState, String>,
-    /// The default if there is none yet, or if it cannot be read.
+    /// The controller's status of the policy. The default if there is none yet, or if it cannot be read.
     pub(super) policy_status: PolicyStatus,
     version: Option<String>,
 }
@@ -48,7 +49,7 @@ impl Stored {
         Ok(found.map(|found| Read::of(&found)))
     }
 
-    /// Writes a new rollout, without a status. `before` is what was read. The policy stays.
+    /// Writes a new rollout, without a status. `before` is the ConfigMap as it was read. The policy stays.
     ///
     /// # Errors
     /// Someone else changed the ConfigMap meanwhile (409), or the API server rejects it.
@@ -82,8 +83,8 @@ impl Stored {
         self.patch(json!({POLICY_STATE_KEY: text(state)}), before).await
     }
 
-    /// Changes the controller's part. The operator's part is as it was read, or this fails. So no order follows from a
-    /// rollout that was paused meanwhile.
+    /// Changes the controller's part. This fails if the ConfigMap has changed since `before` was read. So no order
+    /// follows from a rollout that was paused meanwhile.
     ///
     /// # Errors
     /// Same errors as [`Stored::start`].

@@ -1,4 +1,4 @@
-//! The leading controller's part: it decides who is next, writes the status, and then the orders.
+//! The leading controller's part: it decides which nodes are next, writes the status, and then the orders.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -31,13 +31,15 @@ use crate::node_watch::{LIST_TIMEOUT, NodeWatch, Watched};
 
 /// The pause between two reads of the ConfigMap while there is no rollout.
 const IDLE: Duration = Duration::from_secs(5);
-/// The shortest time between two decisions. Many Nodes change at once.
+/// The shortest time between two decisions, because many Nodes change at the same time.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The longest time between two decisions: deadlines pass, and the operator pauses.
+/// The longest time between two decisions. No event of the watch tells that a deadline has passed, or that an operator
+/// has paused the rollout.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// The TTL of the hashes of configurations.
 const HASHES_TTL: Duration = Duration::from_secs(10);
-/// The same while all nodes of the policy are current. Each read of a hash is a request to the state store.
+/// The TTL of the hashes while all nodes of the policy are current. It is longer, because each read of a hash is a
+/// request to the state store.
 const HASHES_TTL_AT_REST: Duration = Duration::from_secs(60);
 /// How many orders are written at a time.
 const AT_ONCE: usize = 16;
@@ -136,7 +138,7 @@ impl Rollouts {
         }
     }
 
-    /// Reads the ConfigMap.
+    /// Reads the ConfigMap. Returns the input of the next decision, and the ConfigMap itself.
     async fn read(&self) -> Result<(Asked, Read), Ended> {
         let Some(read) = self.stored.read().await? else {
             self.metrics.clear();
@@ -152,7 +154,7 @@ impl Rollouts {
         Ok((asked, read))
     }
 
-    /// Decides once, and writes what follows: first the status, so that no order is forgotten, then the orders.
+    /// Decides once, and writes the result: first the status, so that no order is forgotten, and then the orders.
     async fn step(&self, members: &Watched<Member>, hashes: &mut Hashes) -> Result<(), Ended> {
         let (asked, read) = self.read().await?;
         let members: Vec<Member> = members.nodes.values().cloned().collect();

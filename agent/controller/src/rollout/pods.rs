@@ -63,7 +63,7 @@ impl Pods {
         Pods { api: Api::all_with(client, &ApiResource::erase::<Pod>(&())) }
     }
 
-    /// The containers on each of these nodes, or why they are not known. One call a node.
+    /// The containers on each of these nodes, or why they are not known. Makes one call per node.
     pub(super) async fn list(
         &self,
         nodes: &BTreeSet<String>,
@@ -86,7 +86,7 @@ impl Pods {
     }
 }
 
-/// The containers of a pod.
+/// The containers of a pod and its init containers, each by `NAMESPACE/POD/CONTAINER`.
 fn containers(pod: PodObject) -> Vec<(String, Container)> {
     let metadata = pod.metadata;
     let pod_name =

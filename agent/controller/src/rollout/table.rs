@@ -11,27 +11,27 @@ use serde::Serialize;
 
 use crate::fleet::table::{SHOWN_OF_PROBLEM, shown};
 
-/// What there is of rollouts.
+/// The rollout and the policy, as `status` shows them.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Shown {
     /// The last rollout of an operator.
     rollout: Option<Rollout>,
-    /// Whether a controller has begun this attempt of it. The status of an earlier attempt is left out.
+    /// Whether a controller has begun this attempt of the rollout. The status of an earlier attempt is left out.
     is_begun: bool,
     status: Option<Status>,
     /// `None` if all groups are manual.
     policy: Option<ShownPolicy>,
 }
 
-/// The policy, and what it does.
+/// The policy, and the automatic rollout that follows it.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ShownPolicy {
     state: PolicyState,
     /// Why the text of the policy is refused; empty if it is valid.
     refused: String,
-    /// The policy that the controller goes by.
+    /// The policy that the controller follows.
     accepted: Policy,
     unknown_groups: BTreeSet<String>,
     /// The status of the automatic rollout; `None` if no controller has read the policy since it was resumed.
@@ -85,7 +85,7 @@ impl Shown {
     }
 }
 
-/// The rollout, and then the policy.
+/// Formats the rollout, and then the policy.
 pub(super) fn table(shown: &Shown) -> String {
     let mut text = String::new();
     // Writing to a String cannot fail.
@@ -127,7 +127,7 @@ pub(super) fn table(shown: &Shown) -> String {
     text
 }
 
-/// One line per group, the failures, and what the nodes wait for.
+/// One line per group, the failures, and the reasons why nodes wait.
 fn table_of_status(status: &Status) -> String {
     let header = ["GROUP", "HASH", "NODES", "DONE", "UPDATING", "WAITING", "FAILED"].map(str::to_owned);
     let groups = status.groups.iter().map(|(name, group)| {

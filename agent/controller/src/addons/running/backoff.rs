@@ -10,8 +10,8 @@ use tokio::time::Instant;
 
 /// The pause after the first failure. Each later pause is twice as long.
 pub const FIRST_PAUSE: Duration = Duration::from_secs(5);
-/// The longest pause: upstream's channels pod also retries once a minute. So an add-on that waits for the cluster's first worker is
-/// recorded as early as with upstream.
+/// The longest pause, as long as the interval of upstream's channels pod. So an add-on that waits for the cluster's
+/// first worker is recorded as early as by upstream's pod.
 pub const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// The backoffs of failed add-ons.
@@ -58,7 +58,7 @@ impl Attempts {
         self.failed.remove(&key(addon));
     }
 
-    /// Forgets the failures of this channel's add-ons that are no longer in it.
+    /// Forgets the failures of add-ons that are no longer in this channel.
     pub fn keep(&mut self, channel: &str, addons: &[Addon]) {
         self.failed.retain(|(of, name), _| of != channel || addons.iter().any(|addon| addon.name == *name));
     }
@@ -69,12 +69,13 @@ impl Attempts {
     }
 }
 
-/// The pause after a failure that follows this many failures.
+/// The pause after a failure that directly follows `failures` other failures.
 pub fn pause(failures: u32, longest: Duration) -> Duration {
     Pauses { first: FIRST_PAUSE, longest }.after(failures)
 }
 
-/// The next round starts after the interval. It starts earlier when a backoff ends, or after rounds that could not read everything.
+/// When the next round starts. It starts after the interval, but earlier if a backoff ends before that, or if the last
+/// rounds could not read everything.
 pub fn next_look(
     now: Instant,
     interval: Duration,

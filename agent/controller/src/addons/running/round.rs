@@ -1,6 +1,7 @@
-//! One round: reads the channels and the recorded versions, and applies what is due.
+//! One round: reads the channels and the recorded versions, and applies the due add-ons.
 //!
-//! A current add-on costs no request of its own. Each round reads its namespace once. The authority of an add-on is read once an hour.
+//! Each round reads each namespace of add-ons once, so a current add-on costs no request of its own. The authority of
+//! an add-on is read once an hour.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -40,7 +41,7 @@ pub struct Round {
     pub problem: Option<String>,
     /// By channel URL: the skipped entries, or why the channel could not be read.
     pub channels: BTreeMap<String, Read>,
-    /// Skipped entries of add-ons that a later channel has too.
+    /// Entries that were skipped because a later channel has the add-on too.
     pub others: Vec<Addon>,
     /// The states of the add-ons of all readable channels, in order. A due add-on is missing here if this process lost its Lease before
     /// the add-on's turn.
@@ -52,15 +53,15 @@ pub struct Round {
 pub enum State {
     /// The cluster has the channel's version.
     Current,
-    /// A person has paused it. The text names the annotation.
+    /// A person has paused the add-on. The text names the annotation.
     Paused(String),
-    /// It was due, and this round applied it.
+    /// The add-on was due, and this round applied it.
     Applied(Report),
-    /// It was due, and this round failed to apply it: the problem, and the backoff.
+    /// The add-on was due, and this round failed to apply it: the problem, and the backoff.
     Failed(String, Duration),
-    /// It is due, failed before, and waits for the end of its backoff.
+    /// The add-on is due, failed before, and waits for the end of its backoff.
     Waiting(String),
-    /// This round could not determine whether it is due.
+    /// This round could not determine whether the add-on is due.
     Unknown(String),
 }
 
@@ -109,7 +110,7 @@ impl Rounds {
         self.attempts.next()
     }
 
-    /// Runs one round. Applies what is due only while this process leads.
+    /// Runs one round. Applies due add-ons only while this process leads.
     pub async fn round(&mut self) -> Round {
         let mut round = Round::default();
         let version = match reading::server_version(self.objects.client()).await {
@@ -176,7 +177,7 @@ impl Rounds {
         recorded
     }
 
-    /// Determines the state of an add-on, or what is due. Changes nothing in the cluster.
+    /// Determines the state of an add-on, or the due work. Changes nothing in the cluster.
     async fn look_at(
         &mut self,
         addon: &Addon,

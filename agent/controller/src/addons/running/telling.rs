@@ -107,7 +107,7 @@ impl Telling {
         news
     }
 
-    /// The "passed over" subjects that no longer apply. Empty while a channel cannot be read.
+    /// The subjects in `said` of entries that are no longer skipped. Empty while a channel cannot be read.
     fn no_longer_passed_over(&self, round: &Round) -> Vec<String> {
         if round.problem.is_some() || round.channels.values().any(Result::is_err) {
             return Vec::new();
@@ -131,7 +131,7 @@ impl Telling {
     }
 }
 
-/// The end of the subject of a skipped entry.
+/// The text at the end of each subject that is about a skipped entry.
 const PASSED_OVER: &str = "is skipped";
 
 fn passed_over(addon: &str) -> String {
@@ -274,7 +274,7 @@ mod tests {
         assert_eq!(after, [(Some("mended"), "resolved: the add-on w is skipped".to_owned())]);
         assert_eq!(telling.news(&round(State::Current)).len(), 1, "and wrong again");
 
-        // A later channel has the add-on too, and then it does not any more.
+        // A later channel also has the add-on, but no longer in the last round.
         let mut in_two = round(State::Current);
         in_two.others = in_two.addons.iter().map(|(addon, _)| addon.clone()).collect();
         let told = messages(telling.news(&in_two));

@@ -106,7 +106,8 @@ async fn a_machine_that_hangs_up_is_written_down_and_leaves_its_place_to_others(
 async fn a_body_that_is_not_read_is_written_down() {
     test_log::start();
     let world = World::new().await;
-    // A chunked body, whose size is known only once it has arrived. It is logged like a body of a known size.
+    // The second body is chunked, so its size is known only once it has arrived. The log line is like that of a body of
+    // a known size.
     let too_large =
         futures_util::stream::iter((0..3).map(|_| Ok::<_, std::io::Error>(vec![b' '; 32 * 1024])));
     for (number, status, reason, body) in [

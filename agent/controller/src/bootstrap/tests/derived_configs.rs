@@ -164,7 +164,7 @@ async fn what_was_told_before_a_failure_is_not_asked_for_again() {
     while let Err(refusal) = derived.of_group(NODES).await {
         assert_eq!(refusal.answer, Answer::Unavailable, "{}", refusal.message);
     }
-    // The kubelet's hashes, for both architectures.
+    // Only the kubelet's hashes are requested again, for both architectures.
     let asked: BTreeSet<String> = asked_since().into_iter().collect();
     assert!(asked.len() == 2 && asked.iter().all(|path| of_kubelet(path)), "{asked:?}");
 }

@@ -257,7 +257,7 @@ async fn a_machine_that_asks_without_end_waits_behind_itself() {
     }));
     let honest = machine(&world, 2, honest);
     let asked = async {
-        // Wait until the flood has filled the queue of its machine.
+        // Wait until the flood has filled the queue of the machine `bad`.
         while world.metrics.waiting.get() < 64 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }

@@ -1,11 +1,11 @@
-//! A Node that is Ready, but was last heard of before the machine of its name was created, belongs to an earlier machine.
-//! [`super::honest`] has the same on AWS, and [`super::gce`] on GCE.
+//! A Node belongs to an earlier machine if it is Ready, but was last heard of before the machine of its name was
+//! created. [`super::honest`] tests that on AWS, and [`super::gce`] on GCE.
 
 use kops_agent_tests::{digital_ocean as ocean, hetzner as hcloud, linode as akamai};
 
 use super::*;
 
-/// Creation times around [`HEARTBEAT`], with the answer.
+/// Creation times of machines around [`HEARTBEAT`], each with whether the machine gets certificates.
 const CREATED: [(&str, bool); 3] =
     [("2026-02-01T09:59:59", false), ("2026-02-01T10:00:00", false), ("2026-02-01T10:00:01", true)];
 
@@ -75,7 +75,8 @@ async fn on_scaleway() {
     }
 }
 
-/// Elsewhere a Node that is not Ready is no reason to refuse a machine. Here any Node is, except a predecessor's.
+/// On the other clouds, only a Ready Node is a reason to refuse a machine. On OpenStack every Node is, except a
+/// predecessor's.
 #[tokio::test]
 async fn on_openstack() {
     for ((created, expected), is_ready) in CREATED.into_iter().flat_map(|case| [(case, true), (case, false)])
@@ -106,7 +107,8 @@ async fn on_azure() {
     }
 }
 
-/// The Node may be of the other server, which may have reported its condition some minutes ago and still run.
+/// The Node may belong to the other server of this name. That server may still run, although its kubelet reported its
+/// condition before the younger server was created.
 #[tokio::test]
 async fn a_younger_machine_does_not_get_the_name_of_another() {
     for is_alone in [false, true] {

@@ -143,7 +143,7 @@ async fn it_is_not_ready_while_sts_has_answered_no_machine_for_minutes() {
     assert_eq!(asked("/readyz").await, silent);
     assert_eq!(asked("/healthz").await, (200, "ok".into()), "a restart would not help");
 
-    // STS rejects the signature of a stranger. So STS does answer.
+    // STS rejects the signature of a stranger. A rejection is an answer, so STS counts as reachable.
     world.sts.set_mood(Mood::Good);
     let stranger = Principal::instance(ROLE, "i-0123456789abcdef1");
     assert!(!bootstraps(&stranger).await);

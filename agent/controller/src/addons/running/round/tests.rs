@@ -264,7 +264,7 @@ async fn one_that_fails_keeps_none_back_and_waits_until_its_entry_is_another() {
     assert_eq!(played.rounds.next_attempt(), None);
 }
 
-/// A deleted object may have been in the way. Otherwise a second attempt would fail as the first.
+/// The pruned object may have blocked the apply. If nothing was pruned, a second attempt would fail like the first.
 #[tokio::test]
 async fn one_that_fails_is_applied_twice_only_if_something_was_pruned() {
     let prune = "prune: {kinds: [{kind: Service, namespaces: [default], labelSelector: a=b}]}";
