@@ -44,8 +44,8 @@ pub async fn look(args: &LookArgs) -> Result<Observations> {
         services::kops_controllers(boot.as_ref(), base.is_some()),
     );
     let (of_cloud, facts) = of_cloud;
-    // Without servers, the configuration comes from the store. If the boot config has no store either, the decision below
-    // reports that.
+    // If the boot config names no kops-controllers, the configuration comes from the store. If the boot config has no
+    // store either, the decision below reports that.
     let is_reachable =
         of_servers.is_empty() || of_servers.iter().any(|server| server.outcome == Outcome::Answers);
     services.extend(of_store.into_iter().chain(of_cloud).chain(of_servers));

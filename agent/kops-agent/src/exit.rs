@@ -41,8 +41,9 @@ pub fn is_final(error: &anyhow::Error) -> bool {
     })
 }
 
-/// Whether the failure keeps no pod from running here, and the next run retries it: the timer's run, or the next
-/// boot's. Other stages of the boot wait for the end of this run. They must not wait for a unit that never starts.
+/// Whether pods can run here despite the failure. The next run of the timer, or the run at the next boot, retries. A
+/// run at boot ends, unless images are missing ([`misses_images`]): other stages of the boot wait for its end, and must
+/// not wait for a unit that never starts.
 pub fn leaves_a_working_node(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| cause.downcast_ref().is_some_and(kops_agent_host::Error::leaves_a_working_node))
 }

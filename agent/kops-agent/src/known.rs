@@ -1,7 +1,8 @@
 //! Hides the secrets and the free text of this node in logs, errors and the record, also where another program's message repeats them.
 //!
-//! The values are learnt when the specification is read, and count for the whole process: one process handles one node. Outputs that
-//! the agent makes itself hide values by their origin before ([`kops_agent_plan::shown`]).
+//! The values are learnt when the specification is read, and count for the whole process: one process handles one node.
+//! In outputs that the agent makes itself, [`kops_agent_plan::shown`] hides values by their origin, before this module
+//! does.
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ static KNOWN: RwLock<Option<Arc<Redactor>>> = RwLock::new(None);
 
 /// Learns the secrets and the free text of a node.
 pub fn learn(spec: &NodeSpec) {
-    // They are our own types, which always have a JSON form.
+    // These three types are the agent's own, and always have a JSON form.
     let config = serde_json::to_value(&spec.inputs.config).unwrap_or_default();
     let facts = serde_json::to_value(&spec.inputs.facts).unwrap_or_default();
     let boot = serde_json::to_value(&spec.inputs.boot).unwrap_or_default();

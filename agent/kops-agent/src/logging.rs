@@ -102,8 +102,8 @@ pub fn last_words(why: &str) {
     log::error!("{why}");
 }
 
-/// Writes a panic to standard error. It uses no logger, because the panic may come from one, and no lock that another
-/// thread may hold forever.
+/// Writes a panic to standard error. It uses no logger, because the panic may come from a logger. It takes no lock,
+/// because another thread may hold that lock forever.
 pub fn last_words_of_panic(what: &str) {
     let prefix = if stderr_is_the_journal() { "<2>" } else { "error: " };
     let text: String = what.lines().map(|line| format!("{prefix}{line}\n")).collect();

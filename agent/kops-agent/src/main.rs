@@ -2,8 +2,8 @@
 //! must be, and converges the machine to it.
 //!
 //! [`cli`] defines the command line, and [`command`] has one file per verb. [`node`] has the steps that the verbs
-//! share, and [`source`] reads a node's specification. [`doctor`] and [`support`] examine a machine that may not get as
-//! far.
+//! share, and [`source`] reads a node's specification. [`doctor`] and [`support`] examine a machine on which these
+//! steps may fail.
 
 // In a binary, `pub` only means that other modules use an item.
 #![allow(unreachable_pub)]

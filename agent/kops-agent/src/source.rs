@@ -1,10 +1,10 @@
 //! Step 3 of node mode: from the boot config to everything that decides the node.
 //!
-//! Three sources give the same result. `kops_agent_derivation` reads the completed Cluster and the InstanceGroup, and
-//! derives the node's configuration from them. It also reads the configuration that kOps derived. If the boot config
-//! pins that one, both are compared. Equal bytes prove the whole derivation. If they differ, the pinned one wins if it
-//! can be read, because kOps vouched for it. On a machine that does not read the store, `config_server` asks
-//! kops-controller for the configuration that kOps derived.
+//! Three sources give the same result. From the completed Cluster and the InstanceGroup, `kops_agent_derivation`
+//! derives the node's configuration. It also reads the configuration that kOps wrote to the store. If the boot config
+//! pins the written configuration, both are compared. Equal bytes prove the whole derivation. If the bytes differ, the
+//! pinned configuration wins if it can be read, because kOps vouched for it. On a machine that does not read the store,
+//! `config_server` asks kops-controller for the configuration that kOps wrote.
 
 pub(crate) mod asset_hashes_file;
 mod before;

@@ -91,8 +91,8 @@ pub struct StoreArgs {
 }
 
 impl SpecArgs {
-    /// The options that decide the node whose files are below `node_root`. Credentials there prove to kops-controller
-    /// which node it is.
+    /// The options that decide the node whose files are below `node_root`. Credentials in those files prove to
+    /// kops-controller which node asks.
     pub fn for_machine(&self, node_root: &Path) -> NodeOptions {
         NodeOptions {
             source: SourceOptions {

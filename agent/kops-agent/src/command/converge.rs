@@ -22,8 +22,8 @@ use crate::node::options::{NodeOptions, RunOptions};
 use crate::node::upkeep;
 use crate::{exit, output};
 
-/// The pause between two tries after a rollback, which only another configuration of the cluster can help. Jitter makes
-/// it up to twice as long.
+/// The pause between two tries after a rollback. It is long, because a try succeeds only once the cluster has another
+/// configuration. Jitter makes it up to twice as long.
 const PAUSE_AFTER_ROLLBACK: Duration = Duration::from_secs(15 * 60);
 /// How long a run at boot waits for the API server of a new control plane before it starts pods that exit without an
 /// API server. etcd-manager takes a minute or more to find its volumes and peers. Units that wait for this run's unit

@@ -1,7 +1,8 @@
 //! `kops-agent fleet follow`: waits for orders of a rollout, carries them out, and reports the outcomes.
 //!
-//! A change is a process of its own: `kops-agent converge --follow=HASH`. So an order does what an operator would do on the
-//! machine, and it survives a restart of this service. An order without an outcome is carried out again.
+//! A change is a process of its own: `kops-agent converge --follow=HASH`. So an order has the same effect as an
+//! operator's command on the machine, and the change survives a restart of this service. An order without an outcome is
+//! carried out again.
 
 use std::convert::Infallible;
 use std::path::Path;
@@ -94,7 +95,7 @@ async fn follow_one_watch(args: &FleetFollowArgs) -> Untold {
     }
 }
 
-/// Has this machine take the configuration of an order.
+/// Makes this machine take the configuration of an order.
 async fn carry_out(args: &FleetFollowArgs, order: &Order) -> Result<()> {
     let program = program::path().context("finding the path of this program")?;
     let mut command = Command::new(program);
@@ -128,7 +129,7 @@ async fn carry_out(args: &FleetFollowArgs, order: &Order) -> Result<()> {
     ended(&args.root, order, status.code())
 }
 
-/// What came of a run, by the record that it left.
+/// The outcome of a run, from its exit code and from the record that it left.
 fn ended(root: &Path, order: &Order, code: Option<i32>) -> Result<()> {
     let record = machine::open(root)?.record().context("reading the record of the run")?;
     if code == Some(exit::CONVERGED.into()) && record.config_hash == order.hash {

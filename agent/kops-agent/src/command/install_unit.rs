@@ -48,9 +48,9 @@ const VARIABLES: &[&[&str]] = &[
     &[KOPS_VERSION],
 ];
 
-/// Installs and starts the unit on this machine. It retries after a failure as often as `retries` says, -1 without
-/// limit. It does not wait for the unit: cloud-init runs the rest of the user-data after this command, and that may
-/// bring what the unit waits for. `conf` is the boot config that the unit's run reads.
+/// Installs and starts the unit on this machine. After a failure it retries `retries` times; -1 means without limit. It
+/// does not wait for the unit: the unit may need something that a later part of the user-data brings, and cloud-init
+/// runs that part after this command. `conf` is the boot config that the unit's run reads.
 pub(super) async fn install(conf: &Path, mut retries: i64) -> Result<u8> {
     let mut pauses = RETRIES.pauses.jittered();
     loop {
@@ -133,8 +133,8 @@ fn before(path: &str) -> Result<String> {
     }
 }
 
-/// The lines of the environment file. A group whose first variable is not set now, as in a shell, keeps its lines from
-/// `before`.
+/// The lines of the environment file. If the first variable of a group is not set now, for example because a shell
+/// started this run, the group keeps its lines from `before`.
 fn environment(variable: impl Fn(&str) -> Option<String>, before: &str) -> String {
     let is_set = |group: &[&str]| variable(group[0]).is_some_and(|value| !value.is_empty());
     let before = variables(before);
@@ -152,9 +152,9 @@ fn environment(variable: impl Fn(&str) -> Option<String>, before: &str) -> Strin
     lines
 }
 
-/// The text of the unit. It is a oneshot as nodeup's: units ordered after it wait until the node has converged. As in
-/// `units/kops-agent.service`, the run reports its progress, and the watchdog ends a stuck run. If this systemd
-/// restarts oneshots, it restarts a run that the watchdog or the OOM killer ended, but none that exited by itself.
+/// The text of the unit. The unit is a oneshot, as in nodeup: units ordered after it wait until the node has converged.
+/// As in `units/kops-agent.service`, the run reports its progress, and the watchdog ends a stuck run. If this systemd
+/// restarts oneshots, it restarts a run that the watchdog or the OOM killer ended, but no run that exited by itself.
 fn unit(command: &str, systemd_version: Option<u32>) -> String {
     let restart = match systemd_version {
         Some(RESTARTS_ONESHOTS..) => "Restart=on-abnormal\nRestartSec=30s\n",

@@ -12,8 +12,9 @@ use kops_agent_process::stop;
 use crate::node::machine::note_failure;
 use crate::node::pacing;
 
-/// The pauses between two tries. nodeup always waits half a minute (cmd/nodeup/main.go). A role takes less time to
-/// become known everywhere, and a store may stay wrong for hours.
+/// The pauses between two tries. nodeup always waits half a minute (cmd/nodeup/main.go). The first pauses are shorter,
+/// because a new role becomes known everywhere in less time. The later pauses are longer, because a store may stay
+/// wrong for hours.
 pub(super) const RETRIES: Retries = Retries {
     deadline: Duration::MAX,
     attempt: Duration::MAX,

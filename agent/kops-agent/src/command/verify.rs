@@ -21,8 +21,8 @@ use crate::node::{convergence, pacing, renewal};
 use crate::source::Before;
 use crate::{exit, output};
 
-/// Prints the differences, and repairs them if asked. `status` shows a failed repair, as any failed run, because nobody
-/// reads the output of a timer's run.
+/// Prints the differences, and repairs them if asked. `status` shows a failed repair, like any failed run, because
+/// nobody reads the output of a timer's run.
 pub(super) async fn run(args: &VerifyArgs) -> Result<u8> {
     let root = &args.root.root;
     let run = Run {

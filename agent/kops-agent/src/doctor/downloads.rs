@@ -18,10 +18,10 @@ const AT_ONCE: usize = 8;
 
 /// A download, with the size and the clocks that its servers reported.
 pub(super) struct Asked {
-    /// The first of its URLs.
+    /// The first URL of the download.
     pub(super) url: String,
     pub(super) download: Download,
-    /// Its size in bytes, if a server reports it.
+    /// The size of the download in bytes, if a server reports it.
     pub(super) size: Option<u64>,
     /// By how many seconds the clock of each server is ahead, by host and port.
     pub(super) clocks: Vec<(String, i64)>,

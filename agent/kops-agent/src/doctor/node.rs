@@ -62,14 +62,14 @@ pub(super) struct Wanted {
 
 #[derive(Clone, Debug)]
 pub(super) struct WantedDownload {
-    /// Its URLs, in the order in which they are tried.
+    /// The URLs of the download, in the order in which they are tried.
     pub(super) urls: Vec<String>,
     /// Whether the machine already has every file and image of this download.
     pub(super) is_there: bool,
 }
 
-/// The needs of the machine's node, and the outcome of deciding that node. `is_reachable` is false if no kops-controller
-/// accepts a connection, and they give this machine its configuration.
+/// The needs of the machine's node, and the outcome of deciding that node. `is_reachable` is false if kops-controllers
+/// give this machine its configuration and none of them accepts a connection.
 pub(super) async fn wanted(
     store: &Store,
     options: &NodeOptions,
@@ -102,7 +102,7 @@ pub(super) async fn wanted(
                 Ok(Err(error)) if exit::code_of(&error) == exit::CONFIGURATION => {
                     Outcome::Fails(error_text(&error))
                 }
-                // kops-controller accepts a connection, and gives no configuration.
+                // kops-controller accepts a connection, but gives no configuration.
                 Ok(Err(error)) if !reads_store && !bootstrap_client::is_already_registered(&error) => {
                     Outcome::Fails(error_text(&error))
                 }

@@ -21,7 +21,7 @@ use kops_agent_process::version::VERSION;
 use super::{machine, pacing};
 use crate::known::error_text;
 
-/// What the report does, for messages.
+/// A description of the report, for messages.
 pub const TELLING: &str = "reporting this node's state to the cluster (condition KopsConfigured of its Node)";
 /// How much longer a run may take because of the report.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -34,7 +34,7 @@ const TELL_TIMEOUT: &str = "600";
 /// The state of this machine at the end of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compared {
-    /// The machine is as the run left it, whether the run succeeded or not.
+    /// The machine is as the run left it, even if the run failed.
     AsLeft,
     /// The machine has drifted, or differs from what the cluster wants.
     Differs,

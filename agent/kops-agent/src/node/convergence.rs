@@ -108,8 +108,8 @@ fn note_ready(host: &Host, root: &Path) {
 }
 
 /// Tells the cloud that this machine is a node. It does so if the machine became a node since its last boot, a
-/// lifecycle action is remembered, and the cloud was not told yet. At boot this waits for a lifecycle hook that may
-/// still come to hold the machine.
+/// lifecycle action is remembered, and the cloud was not told yet. At boot it also waits for a lifecycle hook that does
+/// not hold the machine yet.
 ///
 /// # Errors
 /// The error of `outcome`. If the node is otherwise as it should be, why the cloud could not be told.

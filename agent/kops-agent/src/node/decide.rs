@@ -78,7 +78,8 @@ pub async fn decide(options: &NodeOptions, hashes: HashSource, before: &Before) 
     decided(options, hashes, before, resolve).await
 }
 
-/// Like [`decide`], for commands that only describe the node. They warn of mistakes with which a machine never becomes this node.
+/// Like [`decide`], for commands that only describe the node. Such commands only warn of mistakes that keep a machine
+/// from becoming this node.
 ///
 /// # Errors
 /// Same errors as [`decide`].
@@ -238,10 +239,10 @@ fn described(spec: NodeSpec) -> Result<NodeConfig> {
     Err(refused(problems, &denied))
 }
 
-/// The mistakes that every machine which the group can have would have, and warnings of those that only some have.
+/// The mistakes that every possible machine of the group has, and warnings about mistakes that only some of them have.
 ///
 /// # Errors
-/// Files that decide the node may not be read, and there are mistakes without them.
+/// This machine may not read files that decide the node, and there are mistakes without these files.
 pub fn check_on_any_machine(spec: NodeSpec) -> Result<Problems> {
     let denied = needed_but_denied(&spec);
     let NodeSpec { inputs, mut problems, origin, .. } = spec;

@@ -149,8 +149,9 @@ fn line(kept: &Kept) -> String {
     format!("  {}: {}", kept.resource, kept.why)
 }
 
-/// The last applied state, decided again. `None` if the machine has none, or if the state is for another machine or the
-/// boot config asks for another cluster, group or configuration. The state of an unfinished change comes first.
+/// The last applied state, decided again. The state of an unfinished change comes first. `None` if the machine has no
+/// such state, if the state is for another machine, or if the boot config asks for another cluster, group or
+/// configuration.
 ///
 /// # Errors
 /// The last applied state cannot be read.

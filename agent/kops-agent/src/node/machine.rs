@@ -20,7 +20,7 @@ use crate::source::Before;
 /// The pause between two tries to take a lock that another run has.
 const LOCK_POLL: Duration = Duration::from_millis(500);
 
-/// Returns the outcome of a run that changes a machine, and records a failure for `status`.
+/// Returns the outcome of a run that changes a machine. If the outcome is a failure, records it for `status`.
 pub fn noted<T>(root: &Path, outcome: Result<T>) -> Result<T> {
     if let Err(error) = &outcome
         && !bootstrap_client::is_already_registered(error)

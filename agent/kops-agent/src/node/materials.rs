@@ -46,7 +46,7 @@ pub struct Read {
     pub unknown: Denied,
     /// Items of keysets that are on this machine, by keyset and id; they are used in the place of the store's.
     pub at_hand: BTreeMap<(String, String), PemPair>,
-    /// Items of keysets that the store does not have as they were applied. `unknown` has the reasons.
+    /// Items of keysets that the store lacks, or has in another form than the applied one. `unknown` has the reasons.
     pub unusable: BTreeSet<(String, String)>,
 }
 
@@ -91,7 +91,7 @@ impl Materials {
         keysets.chain(secrets).chain(keys).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).collect()
     }
 
-    /// URLs of store files that may not be read, and that the state was decided without.
+    /// URLs of store files that this machine may not read. The state was decided without these files.
     pub fn denied_files(&self) -> &BTreeSet<String> {
         &self.unknown.files
     }

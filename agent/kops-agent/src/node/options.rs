@@ -24,7 +24,7 @@ pub struct NodeOptions {
 }
 
 impl NodeOptions {
-    /// Returns these options for this configuration of the node's group.
+    /// Returns these options with `follow`, the choice among the configurations of the node's group.
     pub fn following(mut self, follow: Follow) -> NodeOptions {
         self.source.follow = follow;
         self

@@ -57,7 +57,8 @@ pub async fn place_before_first_run(root: &Path, conf: &Path, waits_for_lock: bo
 async fn place(root: &Path, upkeep: &Upkeep, waits_for_lock: bool) -> Result<()> {
     let host = machine::open(root)?;
     let _lock = machine::lock(waits_for_lock, &host).await?;
-    // kops-controller may leave a node that nodeup made as it is, and that is no failure.
+    // A machine that is a node already gets no timers here. On a node that nodeup made, kops-controller may give the
+    // run nothing, and such a run has not failed.
     if !host.is_no_node_yet()? {
         return Ok(());
     }
@@ -66,9 +67,9 @@ async fn place(root: &Path, upkeep: &Upkeep, waits_for_lock: bool) -> Result<()>
     Ok(())
 }
 
-/// The timers and the name for a boot script's program, in the folder `bin` beside the folder `conf` with the boot
-/// config (pkg/model/resources/nodeup.go of kOps, `packaging/cloud-init/kops-agent.sh`). `None` for a program
-/// elsewhere.
+/// The timers and the name in `PATH`, if a boot script placed this program. The boot script writes the program into a
+/// folder `bin` and the boot config into the folder `conf` beside it (pkg/model/resources/nodeup.go of kOps,
+/// `packaging/cloud-init/kops-agent.sh`). `None` for a program elsewhere.
 fn beside(program: &Path, conf: &Path) -> Option<Upkeep> {
     let (bin, conf_folder) = (program.parent()?, conf.parent()?);
     let is_pair = bin.file_name()? == "bin" && conf_folder.file_name()? == "conf";

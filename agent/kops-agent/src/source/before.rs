@@ -12,14 +12,14 @@ pub enum Before {
     /// No run has left anything on this machine, and no other program has made it a node.
     #[default]
     Nothing,
-    /// It is known which secrets and files earlier runs used, even if the last run did not complete.
+    /// The secrets and files that earlier runs used are known, even if the last run did not complete.
     Known(Decided),
-    /// A run or another program has made this machine a node, and it is unknown what it used.
+    /// A run or another program has made this machine a node, but the secrets and files that it used are unknown.
     Unclear,
 }
 
 impl Before {
-    /// Reads it from the record of earlier runs.
+    /// Reads which of the store's secrets and files earlier runs used, from the record and the last applied state.
     pub fn on(host: &Host) -> Result<Before> {
         let applied = host.applied()?;
         let secrets =

@@ -14,7 +14,7 @@ use kops_agent_spec::{BootConfig, Secret};
 
 pub(super) struct Served {
     pub(super) pinned: Pinned,
-    /// The secrets that came with it, by name.
+    /// The secrets that came with the configuration, by name.
     pub(super) secrets: BTreeMap<String, Secret>,
     /// The kOps version of the store, if the server is kops-agent's own.
     pub(super) kops_version: Option<Told>,
@@ -30,8 +30,8 @@ pub(super) async fn read(kops_controller: &KopsController, boot: &BootConfig) ->
     pinned(&server, served, boot)
 }
 
-/// Requests the group's current configuration, and the boot config that pins it. Returns the boot config in effect with
-/// the parts that this node takes of that one.
+/// Requests the group's current configuration, and the boot config that pins it. Returns `boot` with the parts that
+/// this node takes from that boot config, and the configuration.
 ///
 /// # Errors
 /// No server gives both, or this node may not take them.

@@ -34,7 +34,7 @@ pub(super) struct Configuration {
     pub(super) config: NodeupConfig,
     pub(super) problems: Problems,
     pub(super) origin: Origin,
-    /// Files that it was derived without, because this machine may not read them.
+    /// Files that the configuration was derived without, because this machine may not read them.
     pub(super) denied: Vec<StoreError>,
 }
 

@@ -1,5 +1,5 @@
-//! The kOps version by the sources on this machine, for a node to which neither the state store nor kops-controller tells it. A worker
-//! of kOps 1.35 has the same configuration as one of 1.36, but the boot script of each downloads its own nodeup.
+//! Finds the kOps version on this machine, if neither the state store nor kops-controller tells it. A worker of kOps
+//! 1.35 has the same configuration as one of 1.36, but the boot script of each downloads its own nodeup.
 
 use std::fs;
 use std::io::Read as _;
@@ -20,8 +20,8 @@ const LARGEST: u64 = 4 << 20;
 /// How many processes above this one may be the boot script. Its subshell is one.
 const MOST_ANCESTORS: usize = 4;
 
-/// The version of the kOps that wrote this boot config, which must be the one in the user-data: a newer kOps may have written one that
-/// the node follows.
+/// The version of the kOps that wrote `boot`. `None` if `boot` is not the boot config in the user-data: a node may
+/// follow a boot config that a newer kOps wrote.
 pub(crate) fn told(options: &SourceOptions, boot: &BootConfig) -> Option<Told> {
     let conf = options.conf.to_str().and_then(|conf| conf.strip_prefix("file://")).map(Path::new);
     let conf = regular_file(conf.unwrap_or(&options.conf));
@@ -50,7 +50,8 @@ fn is_of(user_data: &[u8], boot: &BootConfig) -> bool {
     })
 }
 
-/// The version by the boot script that runs this process, on any cloud. Later runs have no such script, so the unit keeps the version.
+/// The version in the boot script that runs this process, on any cloud. Later runs have no such script, so the unit
+/// keeps the version.
 pub(crate) fn of_boot_script() -> Option<String> {
     version_by_ancestors(Path::new("/proc"), std::process::id())
 }
@@ -67,7 +68,7 @@ fn parent(process: &Path) -> Option<u32> {
     status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
 }
 
-/// The version by the script that a shell was started with.
+/// The version in the script that a shell was started with.
 fn version_by_script(process: &Path) -> Option<String> {
     let command = fs::read(process.join("cmdline")).ok()?;
     let arguments =

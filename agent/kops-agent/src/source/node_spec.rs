@@ -61,7 +61,8 @@ impl NodeSpec {
         NodeSpec { inputs, secrets: BTreeMap::new(), problems, origin, denied, sources, followed: None }
     }
 
-    /// Notes that a secret may not be read. If an earlier run used it, it stays as it is; otherwise it is left out.
+    /// Notes that a secret may not be read. If an earlier run used the secret, the node keeps it; otherwise the
+    /// desired state of the node is decided as if the cluster had no such secret.
     ///
     /// # Errors
     /// It is unknown whether an earlier run used the secret.
@@ -93,8 +94,8 @@ pub(super) async fn manifest(store: &Store, path: String, url: String) -> Result
     Ok((path, manifest))
 }
 
-/// Sets the authority of the boot config, which a worker's nodeupconfig leaves out. Nothing else from the network can
-/// change the authority that a worker trusts.
+/// Makes `config` trust the authority that the boot config names, because a worker's nodeupconfig names none. Nothing
+/// else from the network can change the authority that a worker trusts.
 pub fn trust_the_boot_configs_authority(boot: &BootConfig, config: &mut NodeupConfig) {
     if let Some(server) = &boot.config_server
         && !server.ca_certificates.is_empty()

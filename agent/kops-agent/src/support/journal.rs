@@ -51,7 +51,7 @@ fn arguments(root: &Path, units: &[&str]) -> Vec<String> {
     arguments
 }
 
-/// The lines of the boot script, from all that cloud-init's unit wrote.
+/// The lines of the boot script, among all lines that cloud-init's unit wrote.
 fn of_boot_script(text: &str) -> String {
     let is_of_script = |line: &&str| OF_BOOT_SCRIPT_ITSELF.iter().any(|mark| line.contains(mark));
     text.lines().filter(is_of_script).map(|line| format!("{line}\n")).collect()

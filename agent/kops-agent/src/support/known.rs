@@ -15,7 +15,7 @@ use super::part::Part;
 use crate::doctor::deadline::{LOOK, looked};
 use crate::node::environment;
 
-/// The parts from one place of the machine, and what is known of their secrets.
+/// The parts from one place of the machine, and the knowledge about their secrets.
 pub(super) type Told = (Vec<Part>, Vec<Known>);
 
 /// Maximum size of a file with a secret, in bytes.
@@ -172,8 +172,8 @@ fn of_file(file: &File, reader: Option<&Reader>, known: &mut Vec<Known>) {
     }
 }
 
-/// The texts in a file in the place of its secret pieces. If the file has changed and does not match the pieces, the
-/// whole file.
+/// The texts that a file has in place of its secret pieces. If the file has changed and does not match the pieces,
+/// returns its whole text.
 fn secrets_in(pieces: &[SecretPiece], text: &str) -> Vec<String> {
     let mut secrets = Vec::new();
     let mut rest = text;

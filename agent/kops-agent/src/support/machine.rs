@@ -19,7 +19,7 @@ const FILES: [(&str, &str); 2] = [
     ("/var/lib/kops-agent/timeline.json", "timeline.json"),
 ];
 
-/// All these parts, and the secrets in the files of saved states.
+/// The parts that earlier runs left, and the secrets in the files of saved states.
 pub async fn parts(look: &LookArgs) -> Told {
     let root = look.root.clone();
     let files = looked(LOOK, move || FILES.map(|(path, name)| Part::json(name, read(&root, path)))).await;
@@ -69,8 +69,8 @@ fn status(root: &Path) -> Result<Value, String> {
     serde_json::to_value(status).map_err(|error| error.to_string())
 }
 
-/// The last applied state: its configuration and the names of its resources. Texts of users are left out, because they
-/// may be secret and no store knows that.
+/// The last applied state: its configuration and the names of its resources. Texts of users are left out, because any
+/// of them may be secret.
 fn applied(root: &Path) -> Result<Value, String> {
     let applied = open(root)?.applied().map_err(|error| error.to_string())?;
     let applied = applied.ok_or("nothing has been applied to this machine, or its record is missing")?;
@@ -86,7 +86,8 @@ fn applied(root: &Path) -> Result<Value, String> {
     }))
 }
 
-/// The secrets in the files of all saved states, including unfinished changes, whatever the record says of them.
+/// The secrets in the files of all saved states, including unfinished changes, even if the record does not name the
+/// state.
 fn kept_secrets(root: &Path) -> Vec<Known> {
     if !root.is_dir() {
         return Vec::new();

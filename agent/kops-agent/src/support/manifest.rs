@@ -9,7 +9,6 @@ use time::OffsetDateTime;
 use super::part::Part;
 use crate::cli::VERSION;
 
-/// The text of the manifest.
 pub fn text(host: &str, now: OffsetDateTime, parts: &[Part]) -> Result<String> {
     let now = timestamp(now);
     let mut text = format!("A support bundle of {host}, made at {now} by kops-agent {VERSION}.\n\n");

@@ -23,7 +23,7 @@ use crate::source::{Before, boot_config};
 /// Longer than all tries of the metadata service and of a store after it.
 const WITHIN: Duration = Duration::from_secs(100);
 
-/// Both parts, and the secrets of the plan.
+/// The facts and the plan, and the secrets of the plan.
 pub async fn parts(look: &LookArgs) -> Told {
     let (of_facts, of_plan) = (look.clone(), look.clone());
     let (facts, planned) = tokio::join!(

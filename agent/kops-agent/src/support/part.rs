@@ -27,7 +27,7 @@ pub enum Content {
 
 #[derive(Clone, Debug)]
 pub struct Part {
-    /// The name of its file in the bundle.
+    /// The name of the part's file in the bundle.
     pub name: String,
     /// The content, or why it is missing.
     pub content: Result<Content, String>,
@@ -81,7 +81,7 @@ impl Part {
         Part { content, ..self }
     }
 
-    /// Its bytes; `None` if it has no content.
+    /// The bytes of the part; `None` if it has no content.
     pub fn bytes(&self) -> Option<Vec<u8>> {
         match self.content.as_ref().ok()? {
             Content::Text(text) => Some(text.clone().into_bytes()),

@@ -1,4 +1,4 @@
-//! systemd's properties of the units that make a node. Of environments the bundle has the names of variables, and no
+//! systemd's properties of the units that make a node. The bundle has the names of environment variables, but not their
 //! values.
 
 use std::time::Duration;
@@ -64,7 +64,7 @@ fn show(of_root: Option<&str>) -> Result<String, String> {
     }
 }
 
-/// systemctl's output, with the names of variables in the place of environments, and these variables.
+/// systemctl's output, with each environment replaced by the names of its variables. Also returns these variables.
 fn without_values(shown: &str) -> (String, Vec<Known>) {
     let mut known = Vec::new();
     let mut lines = String::new();

@@ -30,7 +30,8 @@ impl Instead {
         };
         let of_spec = || {
             let found = error.chain().find_map(|cause| cause.downcast_ref::<SpecDiffers>())?;
-            // Without that proof, the file may contain something that kOps knew and the spec never said.
+            // If the applied configuration was never derived from the spec, a difference does not prove that the spec
+            // is newer.
             applied.is_proven.then_some((&found.expected, &found.actual))
         };
         match of_file().or_else(of_spec) {

@@ -36,7 +36,7 @@ pub(super) fn is_left_cordoned() -> bool {
 /// A node whose pods have left.
 pub(super) struct Drained {
     node: OwnNode,
-    /// Whether a run has cordoned it, and not an operator.
+    /// Whether a run, and not an operator, has cordoned the node.
     is_ours: bool,
 }
 

@@ -147,7 +147,8 @@ impl Known {
         self.busy.is_some_and(|at| at.elapsed() < Duration::from_secs(LEASE_SECONDS.unsigned_abs()))
     }
 
-    /// Whether nothing has been known for longer than an API server takes to restart, or until the end of the timeout.
+    /// Whether the run waits no longer for an answer about slots: no answer came for `UNKNOWN_FOR`, or this was the
+    /// last try.
     fn is_unknown_for_long(&self, is_last: bool) -> bool {
         !self.is_busy() && self.unknown.is_some_and(|since| is_last || since.elapsed() >= UNKNOWN_FOR)
     }
