@@ -1,10 +1,11 @@
-//! How a machine without access to the state store becomes a node: it sends a request to kops-controller, which answers machines that the
-//! cloud verifies.
+//! How a machine without access to the state store becomes a node: the machine sends a request to kops-controller, which answers machines
+//! that the cloud verifies.
 //!
-//! This module has the formats that both sides must agree on, byte for byte, with kOps' own programs too. [`message`] has requests and
-//! responses. Each kind of machine has its own proof of identity: [`aws_token`], [`azure_token`], [`gce_token`], [`host_token`] (machines
-//! without a cloud), and [`id_token`] (clouds that list machines by id). [`challenge`] is the call-back. [`certificates`] and
-//! [`node_config`] decide the response. [`renewal`] is our own extension: a working node gets its certificates again.
+//! This module has the formats of the protocol. Clients and servers, including kOps' own programs, must agree on them byte for byte.
+//! [`message`] has requests and responses. Each kind of machine has its own proof of identity: [`aws_token`], [`azure_token`],
+//! [`gce_token`], [`host_token`] (machines without a cloud), and [`id_token`] (clouds that list machines by id). [`challenge`] is the
+//! call-back. [`certificates`] and [`node_config`] decide the response. [`renewal`] is kops-agent's own extension: a working node gets
+//! new certificates.
 
 pub mod aws_token;
 pub mod azure_token;

@@ -47,12 +47,10 @@ pub enum Refusal {
     )]
     ProviderId {
         provider_id: String,
-        /// The name of the cloud.
         cloud: &'static str,
         /// An example of a valid providerID.
         form: &'static str,
     },
-    /// The cloud knows no such instance.
     #[error("the instance {instance} does not exist in this account, project or region")]
     NoSuchInstance { instance: String },
     /// No `Host` object has the Node's name.
@@ -62,14 +60,12 @@ pub enum Refusal {
         quoted(.name)
     )]
     NotEnrolled { name: String },
-    /// The instance does not run.
     #[error("the instance {instance} is {state}, but a Node's instance must run")]
     NotRunning {
         instance: String,
-        /// The instance's state, in the cloud's word.
+        /// The instance's state, as the cloud's API reports it.
         state: String,
     },
-    /// The instance belongs to another cluster.
     #[error("the instance {instance} belongs to {owner}, not to the cluster {cluster}")]
     OtherCluster { instance: String, owner: String, cluster: String },
     /// No trusted source names the instance's cluster. A tag may be missing for a moment, or someone may have removed it.
@@ -80,7 +76,6 @@ pub enum Refusal {
         "spec.providerID names the instance {instance}, whose name is {name}, but the Node has another name"
     )]
     OtherName { instance: String, name: String },
-    /// The instance belongs to another Node.
     #[error(
         "spec.providerID names the instance {instance}, which is the machine of the Node {expected}: this Node claims to \
          be another machine than it is"
@@ -93,7 +88,7 @@ pub enum Refusal {
     #[error("{instance} is in no instance group: {missing}")]
     NoInstanceGroup {
         instance: String,
-        /// The missing evidence of a group.
+        /// What the instance lacks that would name its instance group.
         missing: String,
     },
     /// The instance's group is not in the state store.

@@ -1,7 +1,9 @@
 //! The labels that a Node must have, and the patch that sets them. The node controller uses both.
 //!
-//! The controller changes a label only in one of three cases. The Node's group has the label. The label states the Node's role. Or the API
-//! server records kops-controller as its only manager. For the prefixes in `DECIDED_HERE`, further managers do not count.
+//! The controller changes a label only in one of these cases:
+//! * The Node's group has the label.
+//! * The label states the Node's role.
+//! * The API server records kops-controller as the label's only manager. Labels with a prefix in `DECIDED_HERE` may have further managers.
 
 mod validity;
 
@@ -41,7 +43,8 @@ pub const OF_ANY_CONTROL_PLANE: [&str; 3] = [
 const DECIDED_HERE: [&str; 3] =
     ["node-role.kubernetes.io/", "kops.k8s.io/", "node-restriction.kubernetes.io/"];
 
-/// The field manager name of upstream's kops-controller and of this one. The API server records it as the owner of each label.
+/// The field manager name, which upstream's kops-controller and kops-agent's controller share. The API server records it as the owner of
+/// each label.
 pub const FIELD_MANAGER: &str = "kops-controller";
 
 /// The observed state of a Node that matters for its labels.
@@ -66,11 +69,11 @@ pub enum Wanted {
     /// The labels of the group. The list is complete.
     OfGroup(BTreeMap<String, String>),
     /// The labels that the cloud recorded, used while the state store cannot be read. They are as old as the instance, and some clouds
-    /// record few labels. So a label that we wrote from the group earlier wins.
+    /// record few labels. So a label that the controller wrote earlier, from the group, stays unchanged.
     Noted(BTreeMap<String, String>),
     /// Some of the labels, used if the group cannot be read and the cloud recorded no labels. All other labels of the Node stay.
     Partial(BTreeMap<String, String>),
-    /// Exactly the labels that upstream's kops-controller decides: those that the cloud recorded.
+    /// The labels that upstream's kops-controller would set: the labels that the cloud recorded.
     AsUpstream(BTreeMap<String, String>),
 }
 
@@ -368,7 +371,7 @@ mod tests {
         observed.shared = keys.iter().map(|key| (*key).to_owned()).collect();
         let patch = diff(&observed, &of_group(&[NODE])).unwrap();
         assert_eq!(patch.remove, decided.map(str::to_owned).into());
-        // The patch leaves labels that an operator set and we did not.
+        // The patch leaves labels that an operator set and the controller did not.
         observed.written_by_us = BTreeSet::new();
         assert_eq!(diff(&observed, &of_group(&[NODE])).unwrap().remove, BTreeSet::new());
     }

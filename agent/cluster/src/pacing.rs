@@ -20,8 +20,8 @@ pub use auto_drain::{Versions, drains};
 /// The file of the API server's static pod (kops: `nodeup/pkg/model/kube_apiserver.go`).
 pub const API_SERVER_MANIFEST: &str = "/etc/kubernetes/manifests/kube-apiserver.manifest";
 
-/// The namespace of the Leases, without any other Leases. A right to write Leases without fixed names covers all Leases of a
-/// namespace. In `kube-system`, it would cover the Leases of kube-scheduler and kube-controller-manager.
+/// The namespace of the Leases. It contains no other Leases, because an RBAC rule without fixed names covers all Leases of a namespace. In
+/// `kube-system`, the rule would cover the Leases of kube-scheduler and kube-controller-manager.
 pub const NAMESPACE: &str = "kops-agent";
 /// The label of a Lease with the slot's group.
 pub const GROUP_LABEL: &str = "kops-agent/disruption-group";
@@ -33,8 +33,8 @@ pub const CONTROL_PLANE: &str = "control-plane";
 pub const CONTROL_PLANE_LABEL: &str = "node-role.kubernetes.io/control-plane";
 /// The labels that kops-controller gives to Nodes other than control planes. A kubelet cannot set them itself.
 const ROLE_LABELS: [&str; 2] = ["node-role.kubernetes.io/node", "node-role.kubernetes.io/api-server"];
-/// The single group of all Nodes that have a role label but no instance group label. kOps only sets the latter if the instance
-/// group's own `nodeLabels` have it; `kops create` writes it there.
+/// The single group of all Nodes that have a role label but no instance group label. kOps sets the instance group label only if the group's
+/// own `nodeLabels` have it; `kops create` writes it there.
 pub const WITHOUT_GROUP: &str = "without-group";
 /// The prefix of the Leases' names.
 const PREFIX: &str = "kops-agent-disruption.";

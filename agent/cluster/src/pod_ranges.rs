@@ -1,5 +1,5 @@
-//! The pod address ranges of a Node if kops-controller assigns them (`enableCloudIPAM`, on IPv6-only clusters). The ranges are those that
-//! the cloud gave to the machine for its pods. This module also makes the patch that writes ranges and labels into the Node.
+//! The pod address ranges of a Node if kops-controller assigns them (`enableCloudIPAM`, on IPv6-only clusters). The cloud gives these
+//! ranges to the machine for its pods. This module also makes the patch that writes ranges and labels into the Node.
 //!
 //! Source: upstream's `cmd/kops-controller/controllers/awsipam.go`, `gceipam.go` and `metalipam.go`.
 
@@ -16,12 +16,11 @@ pub const NOT_AVAILABLE: &str = "CIDRNotAvailable";
 /// Why a Node gets no pod address range.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PodRangeProblem {
-    /// The machine has no range for its pods.
     #[error("the pods of {machine} get no addresses: the machine has no {wanted}; {to_do}")]
     None {
         machine: String,
         wanted: &'static str,
-        /// What the user can do about it.
+        /// The remedy, for the message.
         to_do: &'static str,
     },
     /// The machine has several ranges, and nothing says which one is for pods.
@@ -30,10 +29,9 @@ pub enum PodRangeProblem {
         machine: String,
         wanted: &'static str,
         ranges: Vec<String>,
-        /// What the user can do about it.
+        /// The remedy, for the message.
         to_do: &'static str,
     },
-    /// The machine has a value that is not an address range.
     #[error("the pods of {machine} get no addresses: {range:?} is not an address range")]
     Malformed { machine: String, range: String },
 }
@@ -44,7 +42,7 @@ pub struct Source<'a> {
     pub machine: &'a str,
     /// The noun for one range of this machine, as messages use it.
     pub wanted: &'static str,
-    /// What the user can do if the machine does not have exactly one range.
+    /// The remedy, for the message, if the machine does not have exactly one range.
     pub to_do: &'static str,
 }
 

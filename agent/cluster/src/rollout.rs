@@ -4,7 +4,7 @@
 //! nodes are next, and writes an [`Order`] into the Node of each. The node acts, and acknowledges with an [`Outcome`] in
 //! its own Node. So all state is in the ConfigMap and the Nodes, and any process may end at any time.
 //!
-//! The operator's [`Policy`] in the same ConfigMap does this without a command. [`decide_all`] decides for both.
+//! The operator's [`Policy`] in the same ConfigMap starts rollouts without a command. [`decide_all`] decides for both.
 
 mod arbitration;
 mod course;

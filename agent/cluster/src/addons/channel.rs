@@ -18,7 +18,7 @@ pub struct Channel {
     pub url: String,
     /// Whether kOps itself wrote the channel, along with every manifest and its hash.
     pub is_bootstrap: bool,
-    /// Whether the document is a manifest instead of a channel. This kOps release treats it as an empty channel.
+    /// Whether the document is a manifest, and `release` supports only channels. The channel then has no entries.
     pub is_unheeded_manifest: bool,
     /// The kOps release whose rules apply to the channel.
     pub release: KopsRelease,
@@ -73,7 +73,6 @@ impl Channel {
         self.entries.len()
     }
 
-    /// Whether the channel has no entries.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

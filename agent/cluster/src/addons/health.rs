@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use kops_agent_spec::kops_release::KopsRelease;
 
-/// Conditions whose `False` marks an object of any kind as unhealthy. `False` in a condition of another type may be good. kOps up to 1.35
-/// ignores that.
+/// Condition types whose `False` marks an object of any kind as unhealthy. `False` in a condition of another type may be good. By the
+/// rules of kOps up to 1.35, `False` in any condition marks the object as unhealthy.
 const CONDITIONS: [&str; 8] = [
     "Available",
     "ContainersReady",
@@ -19,7 +19,7 @@ const CONDITIONS: [&str; 8] = [
     "Ready",
 ];
 
-/// More such conditions of specific kinds: group, kind, condition types.
+/// Further condition types whose `False` marks an object of one kind as unhealthy: group, kind, condition types.
 const CONDITIONS_OF: [(&str, &str, &[&str]); 3] = [
     ("apps", "Deployment", &["Progressing"]),
     ("gateway.networking.k8s.io", "Gateway", &["Accepted", "Programmed"]),

@@ -1,5 +1,6 @@
 //! Takes over fields of an object that were not written by server-side apply: by old `kubectl apply`, by `kubectl edit`, or by an update
-//! under our own manager name. This must happen before we apply the object. Otherwise a field stays forever after the manifest drops it.
+//! under kops-agent's own manager name. This must happen before the object is applied. Otherwise a field that the manifest drops stays
+//! forever.
 //!
 //! Source: upstream's `pkg/applylib/applyset/managedfields.go`, which fails if entries of one manager have different versions. The format
 //! is structured-merge-diff's (`fieldsV1`).
@@ -10,26 +11,27 @@ use serde_json::{Map, Value, json};
 
 use super::FIELD_MANAGER;
 
-/// The managers whose fields become ours, with any operation.
+/// The managers whose fields become kops-agent's, whether by `Apply` or by `Update`.
 const TAKEN_OVER: [&str; 2] = ["kubectl-edit", "kubectl-client-side-apply"];
 /// The API server gives this manager all fields of an object that is older than managed fields. If kubectl recorded the applied object,
 /// that record decides instead.
 const BEFORE_MANAGERS: &str = "before-first-apply";
 /// The annotation in which old `kubectl apply` records the applied object.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// A key in `fieldsV1`. It means that a field with subfields is also owned itself.
+/// The key in `fieldsV1` that marks a field with subfields as owned itself.
 const ITSELF: &str = ".";
 
-/// The change that makes fields of an object ours.
+/// The change that makes kops-agent the owner of fields of an object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Migration {
-    /// A merge patch for only this version of the object.
+    /// A merge patch. The API server applies it only to this version of the object.
     pub patch: Value,
     /// The previous owners of the fields, for a message.
     pub taken_over: Vec<String>,
 }
 
-/// The change that makes fields of an object ours, before an object with this `apiVersion` is applied. `None` if no field changes owner.
+/// The change that makes kops-agent the owner of fields of an object, before an object with this `apiVersion` is applied. `None` if no
+/// field changes owner.
 pub fn migration(live: &Value, api_version: &str) -> Option<Migration> {
     let entries = live.pointer("/metadata/managedFields").and_then(Value::as_array);
     let entries: Vec<&Value> = entries.into_iter().flatten().collect();
@@ -100,7 +102,8 @@ fn text<'a>(entry: &'a Value, name: &str) -> &'a str {
     entry.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The fields of the object that kubectl recorded as applied, including the record. `None` if there is no readable record.
+/// The fields of the object in the annotation [`LAST_APPLIED`], and the field of that annotation. `None` if the annotation is missing or
+/// unreadable.
 fn noted_by_kubectl(live: &Value) -> Option<Value> {
     let note = live.pointer("/metadata/annotations")?.get(LAST_APPLIED)?.as_str()?;
     let applied: Value = serde_json::from_str(note).ok()?;
@@ -159,7 +162,8 @@ pub fn union(one: &Value, other: &Value) -> Value {
     Value::Object(all)
 }
 
-/// The union of one field's subfields. A field without subfields is owned itself. Once it has subfields, the key `.` must say so.
+/// The union of one field's subfields. A field without subfields is owned itself. If the union gives such a field subfields, the key `.`
+/// must record that the field itself is still owned.
 fn union_of_field(one: &Value, other: &Value) -> Value {
     let mut all = union(one, other);
     let is_itself = |field: &Value| members(field).is_empty() || members(field).contains_key(ITSELF);

@@ -10,7 +10,6 @@ use kops_agent_spec::digest::sha256_hex;
 /// The group and kind of CustomResourceDefinitions.
 pub const DEFINITIONS: (&str, &str) = ("apiextensions.k8s.io", "CustomResourceDefinition");
 
-/// An object of a manifest.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Object {
     /// The object as the manifest has it.
@@ -77,7 +76,7 @@ impl fmt::Display for Object {
     }
 }
 
-/// An object for messages: `Deployment.apps kube-system/coredns`.
+/// The name of an object in messages: `Deployment.apps kube-system/coredns`.
 pub fn named(group: &str, kind: &str, namespace: &str, name: &str) -> String {
     let kind = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
     if namespace.is_empty() { format!("{kind} {name}") } else { format!("{kind} {namespace}/{name}") }

@@ -18,7 +18,7 @@ const NAMESPACE: &str = "kube-system";
 /// The entries for a cluster's Kubernetes version, one for each add-on name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Menu {
-    /// In the channel's order. An add-on with several matching entries has the place of its first one.
+    /// The selected entries, in the channel's order. If several entries of an add-on match, the position of the first match counts.
     pub addons: Vec<Addon>,
     /// Entries with an invalid version range.
     pub left_out: Vec<LeftOut>,

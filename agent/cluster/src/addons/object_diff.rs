@@ -10,7 +10,7 @@ const OF_THE_SERVER: [&str; 5] =
     ["managedFields", "resourceVersion", "generation", "uid", "creationTimestamp"];
 /// The annotation in which old `kubectl apply` keeps a copy of the object, including its secrets.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// Fields of a Secret with hidden values.
+/// The fields of a Secret whose values are hidden.
 const SECRET: [&str; 2] = ["data", "stringData"];
 
 /// The unified diff between an object before and after a change. `None` if nothing changes. A missing object is `None`.
@@ -20,7 +20,7 @@ pub fn unified(name: &str, before: Option<&Value>, after: Option<&Value>) -> Opt
         return None;
     }
     let (before, after) = masked(before, after);
-    // Variables of containers may contain secrets: kOps passes the cloud's credentials to its controllers in them.
+    // Environment variables of containers may contain secrets: kOps passes the cloud's credentials to its controllers in them.
     let text = |object: &Option<Value>| {
         object
             .as_ref()

@@ -1,5 +1,5 @@
-//! Decides which objects to delete: those that a rule of the add-on selects and that the manifest does not contain. They are deleted only
-//! when their replacement serves.
+//! Decides which objects to delete: a rule of the add-on selects them, and the manifest does not contain them. They are deleted only when
+//! their replacement serves.
 
 use serde_json::Value;
 
@@ -78,8 +78,9 @@ impl Tried<'_> {
     }
 }
 
-/// The objects of the manifest that do not serve yet, so that objects of this kind must not be deleted, each with the reason. They are
-/// objects of the same kind, and workloads, because their pods use objects of other kinds.
+/// The objects of the manifest that prevent the deletion of objects of this kind because they do not serve yet, each with the reason.
+/// Objects of the same kind prevent it. Workloads also prevent it, except for admission objects, because their pods may use objects of
+/// the kind.
 pub fn holders<'a>(group: &str, kind: &str, tried: &'a [Tried<'a>]) -> Vec<(&'a Tried<'a>, String)> {
     let holds = |one: &&Tried<'_>| {
         let of = &one.object.kind;

@@ -17,7 +17,7 @@ const VERBS: [&str; 2] = ["apply", "channel"];
 /// Flags of the pod that may have their value in the next argument.
 const WITH_VALUE: [&str; 6] = ["interval", "kubeconfig", "node-labels", "node-name", "v", "vmodule"];
 
-/// The work of the service on this machine.
+/// What the add-on service on this machine applies: the channels, and the labels of the machine's Node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AddonSettings {

@@ -23,7 +23,7 @@ pub(super) struct AddonsSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AddonSpec {
-    /// The add-on's name. If it is missing, the name of the channel's document counts.
+    /// The add-on's name. The default is the name of the channel's document.
     pub name: Option<String>,
     /// The namespace whose annotation records the version. The default is kube-system. The objects' namespaces are in the manifest.
     pub namespace: Option<String>,
@@ -31,7 +31,8 @@ pub struct AddonSpec {
     pub selector: BTreeMap<String, String>,
     /// The manifest's URL, or its path relative to the channel.
     pub manifest: Option<String>,
-    /// The hexadecimal SHA-256 of the manifest without surrounding white space, in kOps' own channel.
+    /// In kOps' own channel, the hexadecimal SHA-256 of the manifest without surrounding white space. Authors of other channels choose
+    /// the value.
     pub manifest_hash: String,
     /// The Kubernetes version range of this entry. Empty for all versions.
     pub kubernetes_version: String,
@@ -56,7 +57,7 @@ pub struct PruneSpec {
     pub kinds: Vec<PruneKind>,
 }
 
-/// A rule that deletes objects of a kind that the manifest does not contain (any more).
+/// A rule that deletes the objects of one kind that the manifest does not contain (any more).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PruneKind {
@@ -65,9 +66,7 @@ pub struct PruneKind {
     pub kind: String,
     /// The namespaces of the objects. Empty for all namespaces.
     pub namespaces: Vec<String>,
-    /// The label selector of the objects.
     pub label_selector: String,
-    /// The field selector of the objects.
     pub field_selector: String,
 }
 

@@ -10,7 +10,8 @@ use serde_with::apply;
 /// The prefix of the annotations that record versions, followed by the add-on's name.
 pub const ANNOTATION_PREFIX: &str = "addons.k8s.io/";
 
-/// The generation of the program that applies add-ons. Generation 1 prunes. A version that an older generation recorded is applied again.
+/// The generation of the program that applies add-ons. Programs of generation 1 also prune. A version that an older generation recorded is
+/// applied again.
 const GENERATION: i64 = 1;
 
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]

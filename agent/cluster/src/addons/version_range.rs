@@ -130,7 +130,7 @@ fn wildcard(version: &str) -> Option<([u64; 3], [u64; 3])> {
             let major = number(major)?;
             Some(([major, 0, 0], [major.checked_add(1)?, 0, 0]))
         }
-        // Upstream's library reads this as 1.0.x.
+        // Upstream's library reads `1.x.x` as `1.0.x`.
         [major, "x", "x"] => {
             let major = number(major)?;
             Some(([major, 0, 0], [major, 1, 0]))

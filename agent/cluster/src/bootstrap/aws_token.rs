@@ -33,7 +33,7 @@ impl AwsToken {
     /// Reads a token that came with this request body. `None` if the token is not from AWS.
     ///
     /// # Errors
-    /// The problem of the token.
+    /// Why the token is rejected.
     pub fn parse(
         token: &str,
         body: &[u8],

@@ -1,14 +1,14 @@
 //! A machine's token on Azure: the machine's resource id, and a document that Azure's metadata service signed for the machine. A nonce in
-//! the document names the request.
+//! the document binds the document to the request.
 //!
 //! A machine requests a document with the [`nonce`] of its request body from its metadata service, and appends the document to its resource
 //! id. On the server this module rejects everything that it can reject without another request and without checking a signature: machines
 //! of other clusters, documents of other requests, old documents. [`Signer::has_signed`] checks the signature. The certificate chain shows
-//! whether the signer is Microsoft. Azure Resource Manager reports the owner of the machine.
+//! whether the signer is Microsoft. Azure Resource Manager reports to which cluster the machine belongs.
 //!
 //! Tokens of kOps 1.36 and before have no document, so only the call-back is a proof. kOps 1.35 and 1.36 send the resource id and the
-//! machine's id. kOps 1.34 sends the machine's id, its scale set and its number there. kOps' kops-controller accepts only the form of its
-//! own release. Ours accepts forms without a document only if configured.
+//! machine's id. kOps 1.34 sends the machine's id, its scale set and its number in the scale set. kOps' kops-controller accepts only the
+//! form of its own release. kops-agent's server accepts tokens without a document only if `KOPS_AGENT_AZURE_UNSIGNED_TOKENS` is `true`.
 //!
 //! Source: upstream's `upup/pkg/fi/cloudup/azure/authenticator.go` and `verifier.go` at v1.34.3, v1.35.2 and v1.36.2; later
 //! `upup/pkg/fi/cloudup/azure/azuremetadata` (`authenticator.go`, `nonce.go`), `attest.go` and `verifier.go` beside it; Azure, "Azure
@@ -32,7 +32,7 @@ use crate::identity::azure::{AzureCluster, MachinePath, scale_set_and_number};
 use kops_agent_spec::digest::sha256_hex;
 use signer::Statement;
 
-/// The prefix of a token.
+/// The prefix of Azure's tokens in the header `Authorization`.
 pub const PREFIX: &str = "x-azure-id ";
 /// The signer's name in messages.
 pub const SIGNER: &str = "Azure's metadata service";
@@ -47,12 +47,12 @@ const MAX_SKEW: i64 = 120;
 /// The name in the signing certificate in Azure's public cloud. A region's certificate has a subdomain of it. Names of other Azure clouds
 /// (`metadata.azure.us`, `metadata.azure.cn`) are rejected, as in upstream.
 const SIGNER_NAME: &str = "metadata.azure.com";
-/// The metadata service's format of times, with a four-digit year.
+/// The metadata service's format of times, after the two-digit year is completed to four digits.
 const TIME: &[BorrowedFormatItem<'_>] = format_description!(
     "[month]/[day]/[year] [hour]:[minute]:[second] [offset_hour sign:mandatory][offset_minute]"
 );
 
-/// The nonce of a request with this body.
+/// The nonce of a request with this body: the first 32 hexadecimal digits of its SHA-256.
 pub fn nonce(body: &[u8]) -> String {
     let mut hash = sha256_hex(body);
     hash.truncate(NONCE_LENGTH);
@@ -75,7 +75,7 @@ pub fn unsigned_token_of_1_34(resource_id: &str, vm_id: &str) -> Option<String> 
     Some(format!("{PREFIX}{vm_id} {scale_set} {number}"))
 }
 
-/// The expected values of a token.
+/// The values against which a token is checked.
 #[derive(Clone, Copy, Debug)]
 pub struct Expected<'a> {
     pub cluster: &'a AzureCluster,
@@ -137,7 +137,7 @@ impl AzureToken {
     /// Reads a token that came with this request body. `None` if the token is not from Azure.
     ///
     /// # Errors
-    /// The problem of the token.
+    /// Why the token is rejected.
     pub fn parse(
         token: &str,
         body: &[u8],

@@ -1,7 +1,7 @@
 //! Decides the certificate for a name that a machine requests from kops-controller: its subject, its purpose, and its signer. The machine
 //! only provides a public key. The contents of the certificate come from the cloud's verification.
 //!
-//! Source: upstream's `cmd/kops-controller/pkg/server/server.go` (`issueCert`). Upstream certifies any key under the right label. This
+//! Source: upstream's `cmd/kops-controller/pkg/server/server.go` (`issueCert`). Upstream certifies any key with the right PEM label. This
 //! module requires a strong key.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,7 +35,6 @@ const MOST_RSA_BITS: usize = 8192;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Asker<'a> {
-    /// The name of the machine's Node.
     pub node_name: &'a str,
     /// The names and addresses that the cloud reports for the machine.
     pub certificate_names: &'a [String],
@@ -64,7 +63,6 @@ pub enum CertificateRefusal {
     /// The certificate does not exist, or is not enabled in this cluster.
     #[error("no certificate of that name is issued in this cluster")]
     NotEnabled,
-    /// The key is malformed.
     #[error("the public key is not a SubjectPublicKeyInfo in a PEM block titled {PUBLIC_KEY_LABEL}")]
     NoKey,
     /// The key is too weak, or of a type that nodes do not use.
@@ -72,7 +70,6 @@ pub enum CertificateRefusal {
         "the public key is neither RSA of {FEWEST_RSA_BITS} to {MOST_RSA_BITS} bits nor EC with a point of P-256 or P-384"
     )]
     UnfitKey,
-    /// The machine trusts another key pair than the signing one.
     #[error(
         "the machine trusts the key pair {asked:?} of {signer}, and this control plane signs with {own:?}: one of them \
          has not been updated yet"
@@ -180,7 +177,7 @@ fn fit_key(pem: &str) -> Result<Vec<u8>, CertificateRefusal> {
     }
 }
 
-/// Whether an uncompressed point is on P-256 or P-384. With any other point, a certificate's readers would fail, or would compute with a
+/// Whether an uncompressed point is on P-256 or P-384. A certificate with any other point would make its readers fail or compute on a
 /// weaker curve.
 fn is_on_curve(curve: Option<&Oid<'_>>, point: &[u8]) -> bool {
     let (algorithm, length): (&'static dyn VerificationAlgorithm, _) = match curve {
@@ -191,7 +188,7 @@ fn is_on_curve(curve: Option<&Oid<'_>>, point: &[u8]) -> bool {
     point.len() == length && point[0] == UNCOMPRESSED && ParsedPublicKey::new(algorithm, point).is_ok()
 }
 
-/// The number of bits of a number, without leading zeros.
+/// The number of bits of a big-endian number, without leading zeros.
 fn bits(number: &[u8]) -> usize {
     let first = number.iter().position(|byte| *byte != 0).unwrap_or(number.len());
     let digits = &number[first..];

@@ -42,7 +42,6 @@ pub const CONSTANT: [u8; 32] = [
     0xae, 0x41, 0xe4, 0x64, 0x9b, 0x93, 0x4c, 0xa4, 0x95, 0x99, 0x1b, 0x78, 0x52, 0xb8, 0x55,
 ];
 
-/// A malformed message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("it is not a gRPC message of a call-back: {0}")]
 pub struct Malformed(&'static str);
@@ -60,10 +59,10 @@ impl Challenge {
         framed(&[(ID, self.id.as_bytes()), (RANDOM, &self.random)])
     }
 
-    /// Decodes a challenge.
+    /// Decodes a challenge from a gRPC frame.
     ///
     /// # Errors
-    /// The problem of the message.
+    /// If the frame is not a gRPC message of a call-back.
     pub fn decode(frame: &[u8]) -> Result<Challenge, Malformed> {
         let mut challenge = Challenge { id: String::new(), random: Vec::new() };
         for (field, value) in fields(frame)? {
@@ -85,10 +84,10 @@ pub fn encode_answer(answer: &[u8]) -> Vec<u8> {
     framed(&[(RESPONSE, answer)])
 }
 
-/// Decodes a proof.
+/// Decodes a proof from a gRPC frame.
 ///
 /// # Errors
-/// The problem of the message.
+/// If the frame is not a gRPC message of a call-back.
 pub fn decode_answer(frame: &[u8]) -> Result<Vec<u8>, Malformed> {
     let found = fields(frame)?
         .into_iter()

@@ -15,12 +15,12 @@ use super::signed_claim::{self, Kind, Signed, Stamp};
 pub use super::signed_claim::{AUDIENCE, TokenProblem, USUAL_SKEW};
 use crate::identity::gce::{GceCluster, InstancePath, check_place, is_project, is_resource_name, is_zone};
 
-/// The prefix of a token.
+/// The prefix of GCE's tokens in the header `Authorization`.
 pub const PREFIX: &str = "x-gce-tpm ";
 /// The signer's name in messages.
 const SIGNER: &str = "the TPM of the instance that it names";
 
-/// The expected values of a token.
+/// The values against which a token is checked.
 #[derive(Clone, Copy, Debug)]
 pub struct Expected<'a> {
     pub cluster: &'a GceCluster,
@@ -95,7 +95,7 @@ impl GceToken {
     /// Reads a token that came with this request body. `None` if the token is not from GCE.
     ///
     /// # Errors
-    /// The problem of the token.
+    /// Why the token is rejected.
     pub fn parse(
         token: &str,
         body: &[u8],

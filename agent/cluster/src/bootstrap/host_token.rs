@@ -67,7 +67,7 @@ impl HostToken {
     /// in seconds, and `now` is in seconds since 1970.
     ///
     /// # Errors
-    /// The problem of the token.
+    /// Why the token is rejected.
     pub fn parse(
         token: &str,
         body: &[u8],

@@ -8,7 +8,7 @@ use crate::machine_id::{IdForm, MachineId};
 /// The form of tokens in a cloud.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdToken {
-    /// The prefix of a token.
+    /// The prefix of a token in the header `Authorization`.
     pub prefix: &'static str,
     /// The cloud's word for a machine.
     pub machine: &'static str,

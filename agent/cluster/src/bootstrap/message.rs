@@ -1,7 +1,7 @@
 //! Requests of machines to kops-controller, and its responses, as JSON.
 //!
-//! Source: upstream's `pkg/apis/nodeup/bootstrap.go` and `cmd/kops-controller/pkg/server/server.go`. Every field that upstream writes is
-//! written, even if it is empty. As in upstream, a field that is read may be missing or null, or its name may have another case.
+//! Source: upstream's `pkg/apis/nodeup/bootstrap.go` and `cmd/kops-controller/pkg/server/server.go`. This module writes every field that
+//! upstream writes, even an empty one. As in upstream, a field of the input may be missing or null, and its name may have another case.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,14 +15,14 @@ use serde_with::apply;
 use kops_agent_spec::SpecError;
 use kops_agent_spec::omit::is_zero;
 
-/// The only version.
+/// The only version of the messages.
 pub const API_VERSION: &str = "bootstrap.kops.k8s.io/v1alpha1";
 
 /// The maximum number of certificates, and of key pairs, in a request. kOps' nodes name at most six. The limit bounds memory, because
 /// thousands of unverified requests may wait at a time.
 const MOST_NAMED: usize = 32;
 
-/// A machine's request.
+/// A machine's request for certificates or for its configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BootstrapRequest {
@@ -41,7 +41,7 @@ pub struct BootstrapRequest {
     /// Whether the machine also requests the group's boot config. Only kops-agent's server knows this field.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub include_boot_config: bool,
-    /// How kops-controller can call the machine back, in clouds where that is the proof.
+    /// How kops-controller can call the machine back, in clouds where the call-back is the proof of identity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub challenge: Option<ChallengeRequest>,
 }
@@ -64,7 +64,6 @@ pub struct ChallengeRequest {
     pub challenge_secret: Bytes,
 }
 
-/// The response to a machine.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -74,7 +73,7 @@ pub struct BootstrapResponse {
     pub certs: BTreeMap<String, String>,
     /// The machine's configuration, if the machine requested it.
     pub node_config: Option<ServedNodeConfig>,
-    /// The text of the group's boot config, if the machine requested it. It pins `node_config`.
+    /// The text of the group's boot config, if the machine requested it. The boot config contains the hash of `node_config`.
     pub boot_config: Option<String>,
 }
 
@@ -87,7 +86,7 @@ pub struct ServedNodeConfig {
     /// Secrets for nodes, by name. Upstream only has `dockerconfig`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub node_secrets: BTreeMap<String, Bytes>,
-    /// The kOps version that wrote the configuration. Only kops-agent's server tells it, and upstream's nodeup ignores it.
+    /// The kOps version that wrote the configuration. Only kops-agent's server sends it, and upstream's nodeup ignores it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub kops_version: String,
 }
@@ -127,7 +126,8 @@ impl BootstrapRequest {
     /// Parses a request's body from an unauthenticated sender.
     ///
     /// # Errors
-    /// If the body is not a JSON object, a field has the wrong type, the version is unknown, or the request names too much.
+    /// If the body is not a JSON object, a field has the wrong type, the version is unknown, or the request names too many certificates or
+    /// key pairs.
     pub fn parse(body: &[u8]) -> Result<BootstrapRequest, SpecError> {
         let request: BootstrapRequest = parse(body, "the request")?;
         for (field, named) in [("certs", &request.certs), ("keypairIDs", &request.keypair_ids)] {

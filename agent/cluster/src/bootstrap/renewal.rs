@@ -1,8 +1,8 @@
-//! Renewal: a working Node presents its kubelet's certificate, and gets the same response as a bootstrap would give. kOps' kops-controller
-//! does not support this. It answers 404 here, and 409 if a Ready Node bootstraps again.
+//! Renewal: a working Node presents its kubelet's certificate, and gets the same response as for a bootstrap request. kOps' kops-controller
+//! does not support this. It answers a renewal request with 404, and a bootstrap request of a Ready Node with 409.
 //!
-//! The protocol is ours, see `docs/certificate-renewal.md`. This module decides whether a certificate and a Node belong to the machine that
-//! the cloud has verified.
+//! The protocol is kops-agent's own: see `docs/certificate-renewal.md`. This module decides whether a certificate and a Node belong to the
+//! machine that the cloud has verified.
 
 use thiserror::Error;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
@@ -29,13 +29,10 @@ pub struct Holder {
 
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum RenewalRefusal {
-    /// The machine presents no certificate.
     #[error("it presents no client certificate")]
     NoCertificate,
-    /// The certificate is not a kubelet's.
     #[error("its certificate is for {0:?}, not for a node's kubelet")]
     NotANode(String),
-    /// The cloud reports another node for the machine.
     #[error(
         "its certificate is for the node {certificate}, but it runs on the machine of the node {verified}"
     )]
@@ -45,10 +42,8 @@ pub enum RenewalRefusal {
         /// The node that the cloud reports.
         verified: String,
     },
-    /// The Node does not exist.
     #[error("the Node {0} no longer exists: the machine must bootstrap, not renew")]
     NoNode(String),
-    /// The Node belongs to another machine.
     #[error("the Node {node} has the provider ID {provider_id:?}, but the requesting machine is {instance}")]
     OtherInstance {
         node: String,
@@ -115,7 +110,7 @@ impl Holder {
 }
 
 /// Checks that the machine's Node exists and names this machine. `provider_id` is the Node's `spec.providerID`, or `None` if there is no
-/// Node. `instance` is the machine in the cloud's words.
+/// Node. `instance` is the cloud's name for the machine.
 ///
 /// A Node that was deleted and registered again from the same machine has another uid. It is still the same machine, so the uid is ignored.
 ///

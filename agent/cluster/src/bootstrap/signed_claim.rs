@@ -31,13 +31,10 @@ pub const USUAL_SKEW: i64 = 300;
 /// Why a token is rejected. Messages do not repeat the token.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum TokenProblem {
-    /// The token is malformed.
     #[error("the token is not well-formed: {0}")]
     Malformed(&'static str),
-    /// The token was made for another purpose.
     #[error("the token was made for another audience than {AUDIENCE}")]
     OtherAudience,
-    /// The token was made for another request.
     #[error("the token was made for another request, not for this one")]
     OtherRequest,
     /// The token is too old, or from the future.
@@ -46,15 +43,14 @@ pub enum TokenProblem {
          machines"
     )]
     OtherTime {
-        /// The difference to our time, in either direction.
+        /// The difference to the server's time, in either direction.
         seconds: u64,
-        /// The maximum difference.
+        /// The maximum permitted difference, in seconds.
         max_skew: i64,
     },
     /// The machine cannot belong to this cluster.
     #[error(transparent)]
     Elsewhere(#[from] Refusal),
-    /// The machine has no key that can sign tokens.
     #[error("the machine's key cannot sign tokens: {0}")]
     UnusableKey(&'static str),
     #[error("the token is not signed by {0}")]
@@ -88,7 +84,6 @@ struct Token {
 pub(super) struct Signed {
     /// The JSON of the claim.
     pub(super) data: Vec<u8>,
-    /// The signature of `data`.
     pub(super) signature: Vec<u8>,
 }
 
@@ -97,11 +92,10 @@ pub(super) struct Stamp<'a> {
     pub(super) audience: &'a str,
     /// The time of the claim, in seconds since 1970.
     pub(super) timestamp: i64,
-    /// The SHA-256 of the claim's request.
+    /// The SHA-256 of the request's body.
     pub(super) request_hash: &'a [u8],
 }
 
-/// The type of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// RSASSA-PKCS1-v1_5.
@@ -120,12 +114,12 @@ impl Kind {
     }
 }
 
-/// The hash of a claim's request.
+/// The SHA-256 of a request's body.
 pub(super) fn hash(body: &[u8]) -> Bytes {
     Bytes(Sha256::digest(body).to_vec())
 }
 
-/// Serialization cannot fail, because the values are only texts and numbers.
+/// The JSON of a claim or a token. Serialization cannot fail, because the values are only texts and numbers.
 pub(super) fn json(value: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(value).unwrap_or_default()
 }

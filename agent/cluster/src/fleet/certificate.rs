@@ -25,7 +25,7 @@ pub struct FirstCertificate {
     pub expires: OffsetDateTime,
 }
 
-/// The first certificate to expire, as seen at some time.
+/// The first certificate to expire, with the days that are left when the summary is made.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SeenCertificate {
@@ -67,7 +67,7 @@ impl FirstCertificate {
 }
 
 impl SeenCertificate {
-    /// Whether it has expired, or expires within [`FEW_DAYS`].
+    /// Whether the certificate has expired, or expires within [`FEW_DAYS`].
     pub fn ends_soon(&self) -> bool {
         self.days_left < FEW_DAYS
     }

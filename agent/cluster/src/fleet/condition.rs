@@ -12,23 +12,21 @@ use kops_agent_spec::redaction::Redactor;
 pub const AGENT_VERSION: &str = "kops-agent/version";
 /// The annotation with the configuration that the user-data pins, on a node that follows its group to another one.
 pub const FOLLOWED_FROM: &str = "kops-agent/followed-from";
-/// The type of the condition.
 pub const CONDITION: &str = "KopsConfigured";
 
 /// The state of a machine as a node, as the machine itself knows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeReport {
-    /// The configuration to which it last converged; `None` before it did.
+    /// The configuration to which the machine last converged; `None` before the first convergence.
     pub runs: Option<Configuration>,
-    /// The configuration that a replacement of this machine would get, if it differs.
+    /// The configuration that a replacement of this machine would get, if it differs from the machine's own.
     pub superseded_by: Option<Configuration>,
     /// The current problem, if there is one.
     pub trouble: Option<Trouble>,
     /// The certificate that expires first; `None` if the node has no certificate.
     pub first_certificate: Option<FirstCertificate>,
-    /// The version of the agent on the node.
     pub agent_version: String,
-    /// The change to the next configuration of the group. `None` if there is no newer one, or if no run has looked for one.
+    /// The change to the next configuration of the group. `None` if there is no newer configuration, or if no run has looked for one.
     pub next: Option<Next>,
     /// `NodeupConfigHash` that the user-data pins, if the node follows its group to another configuration.
     pub followed_from: Option<String>,
@@ -67,9 +65,8 @@ pub struct Statement {
     pub message: String,
     /// The certificate that expires first; `None` if the node has no certificate.
     pub first_certificate: Option<FirstCertificate>,
-    /// The version of the agent on the node.
     pub agent_version: String,
-    /// The change to the next configuration of the group. `None` if there is no newer one, or if no run has looked for one.
+    /// The change to the next configuration of the group. `None` if there is no newer configuration, or if no run has looked for one.
     pub next: Option<Next>,
     /// `NodeupConfigHash` that the user-data pins, if the node follows its group to another configuration.
     pub followed_from: Option<String>,
@@ -84,8 +81,8 @@ pub struct Known {
 }
 
 impl NodeReport {
-    /// The statement of a node with this report. Many users can read Nodes. Known secrets were hidden when the problem was recorded;
-    /// credentials in URLs are hidden here.
+    /// The statement of a node with this report. Credentials in URLs are hidden, because many users can read Nodes. Known secrets are
+    /// already hidden: the run hid them when it recorded the problem.
     pub fn statement(&self) -> Statement {
         let (reason, problem) = match &self.trouble {
             Some(Trouble::RunFailed { at, problem }) => {
@@ -121,10 +118,10 @@ impl NodeReport {
 }
 
 impl Statement {
-    /// A strategic merge patch of a Node's status, which only changes this condition and the agent's annotations. The API server keeps the
+    /// A strategic merge patch of a Node's status that changes only this condition and the agent's annotations. The API server keeps the
     /// conditions of other types. It accepts annotations in a patch of the status, as kubelet sends them (upstream:
-    /// `pkg/util/node/node.go`, `preparePatchBytesforNodeStatus`). `versions` are
-    /// the Node's present ones. `now` is in RFC 3339.
+    /// `pkg/util/node/node.go`, `preparePatchBytesforNodeStatus`). `versions` are the component versions that the Node reports now. `now`
+    /// is in RFC 3339.
     pub fn patch(&self, known: Option<&Known>, versions: &Versions, now: &str) -> Value {
         let status = if self.is_configured { "True" } else { "False" };
         let since = known.filter(|known| known.status == status && !known.last_transition_time.is_empty());

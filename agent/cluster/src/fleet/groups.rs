@@ -1,7 +1,7 @@
 //! The changes that wait for the nodes of each instance group, as the nodes report them.
 //!
-//! A node speaks only of itself: its own report decides whether it is current, and no other node's report changes that. The
-//! change of a group is the change of one node. If reports of a group disagree, the group has a note about it.
+//! A node reports only about itself: its own report decides whether it is current, and no other node's report changes that.
+//! The change of a group is the change of one node. If reports of a group disagree, the group has a note about it.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,8 @@ use super::next::Next;
 use super::rows::{CLOCK_SKEW, SeenNode};
 use kops_agent_spec::parse_timestamp;
 
-/// The age at which a report counts no longer. A node with the verify timer reports every hour.
+/// The age from which a report is stale, and the state of its node unknown. A node with the verify timer reports every
+/// hour.
 const STALE: Duration = Duration::hours(3);
 /// The number of configurations that a note names.
 const NAMED: usize = 3;
@@ -22,14 +23,14 @@ const NAMED: usize = 3;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GroupPlan {
-    /// Empty for Nodes without a label of an instance group.
+    /// The instance group; empty for Nodes without a label of an instance group.
     pub group: String,
     pub current: usize,
     pub superseded: usize,
     pub unknown: usize,
     /// The name of the node whose change stands for the group's: the node of the newest plan. `None` without a plan.
     pub from: Option<String>,
-    /// The change of that node.
+    /// The change of the node in `from`.
     pub next: Option<Next>,
     /// How the reports of the nodes disagree.
     pub disagreements: Vec<String>,
@@ -47,7 +48,7 @@ pub struct NodePlan {
     pub why: String,
     /// When the node last reported, in RFC 3339; empty if it has never reported.
     pub told_at: String,
-    /// The change that waits for a superseded node; `None` if its Node does not say.
+    /// The change that waits for a superseded node; `None` if its Node has no valid plan.
     pub next: Option<Next>,
     /// The newest configuration of its group that the node knows.
     #[serde(skip)]
@@ -119,7 +120,7 @@ fn next(node: &SeenNode, runs: &str, now: OffsetDateTime) -> Result<Next, String
     }
     let next = Next::read(&node.next).map_err(|unread| unread.to_string())?;
     match next.made_at() {
-        // An agent that does not know the annotation leaves it behind.
+        // An older agent does not know the annotation and does not remove it, so the annotation may be stale.
         _ if next.runs != runs => Err("its plan begins with another configuration than it runs".to_owned()),
         Some(at) if at <= now + CLOCK_SKEW => Ok(next),
         _ => Err(format!("its plan has a time in the future: {}", next.at)),
@@ -130,7 +131,7 @@ fn group_plan(group: &str, mut nodes: Vec<NodePlan>, now: OffsetDateTime) -> Gro
     nodes.sort_by(|a, b| a.name.cmp(&b.name));
     let count = |state| nodes.iter().filter(|node| node.state == state).count();
     let planned = || nodes.iter().filter_map(|node| Some((node, node.next.as_ref()?)));
-    // Between equal times, the first name counts.
+    // If two plans have the same time, the plan of the node with the first name counts.
     let shown = planned().rev().max_by_key(|(_, next)| next.made_at().unwrap_or(now));
     let mut disagreements: Vec<String> = configurations(&nodes).into_iter().collect();
     if let Some((from, next)) = shown {
@@ -174,7 +175,7 @@ fn configurations(nodes: &[NodePlan]) -> Option<String> {
     ))
 }
 
-/// `i-1`, `i-1 and 1 other node`, `i-1 and 41 other nodes`.
+/// Names in a note: `i-1`, `i-1 and 1 other node`, `i-1 and 41 other nodes`.
 fn named(names: &[&str]) -> String {
     match names {
         [] => "no node".to_owned(),

@@ -17,13 +17,13 @@ const LONGEST_HASH: usize = 100;
 /// The number of characters of a hash that people see.
 const SHOWN_OF_HASH: usize = 12;
 
-/// A configuration, and since when a node runs it or is superseded by it.
+/// A configuration, and the time since which a node runs it or is superseded by it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Configuration {
-    /// Its `NodeupConfigHash`.
+    /// The configuration's `NodeupConfigHash`.
     pub hash: String,
-    /// In RFC 3339; empty if unknown.
+    /// That time, in RFC 3339; empty if unknown.
     pub since: String,
 }
 
@@ -31,7 +31,7 @@ pub struct Configuration {
 pub struct Told {
     /// The configuration to which the node has converged; `None` before the first convergence.
     pub runs: Option<Configuration>,
-    /// The configuration that a replacement of this machine would get, if it differs.
+    /// The configuration that a replacement of this machine would get, if it differs from the machine's own.
     pub superseded_by: Option<Configuration>,
     /// The problem; empty if there is none.
     pub problem: String,
@@ -46,7 +46,7 @@ impl Told {
         [Some(runs), superseded, problem].into_iter().flatten().collect::<Vec<_>>().join(BETWEEN)
     }
 
-    /// Parses a message. If kops-agent has not written it, all of it is the problem.
+    /// Parses a message. If kops-agent did not write the message, the whole message becomes the problem.
     pub fn read(message: &str) -> Told {
         let (first, rest) = split(message);
         let runs = first.strip_prefix(RUNS).and_then(Configuration::read);
@@ -80,7 +80,8 @@ impl Configuration {
     }
 }
 
-/// The first characters of a `NodeupConfigHash`, for people: they tell configurations of a cluster apart.
+/// The first characters of a `NodeupConfigHash`, for people. They are enough to distinguish the configurations of a
+/// cluster.
 pub fn short_hash(hash: &str) -> String {
     hash.chars().take(SHOWN_OF_HASH).collect()
 }

@@ -14,7 +14,7 @@ use crate::pacing::{Versions, drains};
 use kops_agent_spec::parse_timestamp;
 use kops_agent_spec::redaction::Redactor;
 
-/// The annotation with the summary.
+/// The annotation with the summary of the node's plan.
 pub const NEXT: &str = "kops-agent/next";
 /// Maximum length of the annotation, in bytes.
 const LONGEST: usize = 4096;
@@ -22,7 +22,7 @@ const LONGEST: usize = 4096;
 const SCHEMA_VERSION: u32 = 1;
 /// Maximum number of names of units and static pods. The summary counts the others.
 const MOST_RESTARTS: usize = 16;
-/// Maximum length of such a name, in bytes.
+/// Maximum length of the name of a unit or static pod, in bytes.
 const LONGEST_NAME: usize = 100;
 /// Maximum length of a version, in bytes.
 const LONGEST_VERSION: usize = 50;
@@ -43,7 +43,7 @@ pub struct Next {
     pub outcome: Outcome,
 }
 
-/// What came of the plan.
+/// The plan, or the reason why there is none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Outcome {
@@ -89,7 +89,8 @@ impl Next {
         Next::of(at, runs, hash, Outcome::Planned(plan))
     }
 
-    /// The statement that the node cannot make that plan. `problem` has no known secrets; credentials in URLs are hidden here.
+    /// The summary of a node that cannot make the plan. The caller has already hidden known secrets in `problem`; credentials
+    /// in URLs are hidden here.
     pub fn not_planned(at: &str, runs: &str, hash: &str, problem: &str) -> Next {
         let problem = one_line(&Redactor::default().text(problem), LONGEST_PROBLEM);
         Next::of(at, runs, hash, Outcome::Problem(problem))
@@ -127,12 +128,12 @@ impl Next {
         is_whole.then_some(next).ok_or(Unread::OtherForm)
     }
 
-    /// Whether the same change waits for another node, whenever that node made its plan.
+    /// Whether `other` is the same change. The times of both plans, and the configurations that the nodes run now, may differ.
     pub fn is_same_change(&self, other: &Next) -> bool {
         self.hash == other.hash && self.outcome == other.outcome
     }
 
-    /// When the node made the plan; `None` if that is no time.
+    /// When the node made the plan; `None` if [`Next::at`] is not a valid time.
     pub fn made_at(&self) -> Option<OffsetDateTime> {
         parse_timestamp(&self.at)
     }
@@ -166,7 +167,8 @@ impl NextPlan {
     }
 }
 
-/// Whether a text is short printable ASCII. The names of units and static pods and all versions are.
+/// Whether a text is printable ASCII of at most `longest` bytes. Real versions and names of units and static pods are
+/// printable ASCII.
 fn is_plain(text: &str, longest: usize) -> bool {
     text.len() <= longest && text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic())
 }
@@ -213,7 +215,7 @@ mod tests {
 
     #[test]
     fn the_longest_summary_fits() {
-        // JSON writes each backslash as two.
+        // JSON escapes each backslash, so these names double in length.
         let name = |number: usize| format!("{number:\\>width$}", width = LONGEST_NAME);
         let mut names: Vec<String> = (0..500).map(name).collect();
         names.push("x".repeat(LONGEST_NAME + 1));

@@ -13,42 +13,39 @@ use super::certificate::{FirstCertificate, SeenCertificate};
 use super::message::{Configuration, Told, is_hash};
 use kops_agent_spec::parse_timestamp;
 
-/// The status of a condition that is true.
 const TRUE: &str = "True";
 /// Maximum length of a version, in characters. A kubelet can write any value into its own Node.
 const LONGEST_VERSION: usize = 100;
-/// How far the clock of a machine may be ahead of this one's.
+/// How far a node's clock may be ahead of the clock of the machine that makes the summary.
 pub(super) const CLOCK_SKEW: Duration = Duration::minutes(5);
 
 /// The fields of a Node for the summary.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SeenNode {
     pub name: String,
-    /// Its instance group; empty if it has no label for it.
+    /// The instance group in the Node's label; empty if the Node has no such label.
     pub group: String,
-    /// The version of its kubelet.
     pub kubelet_version: String,
-    /// The status of its condition `Ready`; empty if it has no such condition.
+    /// The status of the Node's condition `Ready`; empty if the Node has no such condition.
     pub ready: String,
-    /// Its condition `KopsConfigured`; `None` if it has no such condition.
+    /// The Node's condition `KopsConfigured`; `None` if the Node has no such condition.
     pub configured: Option<SeenCondition>,
-    /// Its annotation of the certificate that expires first; empty if it has no such annotation.
+    /// The Node's annotation with the certificate that expires first; empty if the Node has no such annotation.
     pub first_certificate: String,
-    /// Its annotation of the agent's version; empty if it has no such annotation.
+    /// The Node's annotation with the agent's version; empty if the Node has no such annotation.
     pub agent_version: String,
-    /// Its annotation of the next configuration; empty if it has no such annotation.
+    /// The Node's annotation with the change to the next configuration; empty if the Node has no such annotation.
     pub next: String,
-    /// Its annotation of the configuration that its user-data pins; empty if it has no such annotation.
+    /// The Node's annotation with the configuration that the user-data pins; empty if the Node has no such annotation.
     pub followed_from: String,
 }
 
-/// A condition of a Node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SeenCondition {
     pub status: String,
     pub reason: String,
     pub message: String,
-    /// When the node last reported it, in RFC 3339.
+    /// When the node last reported the condition, in RFC 3339.
     pub last_heartbeat_time: String,
 }
 
@@ -57,16 +54,16 @@ pub struct SeenCondition {
 #[serde(rename_all = "camelCase")]
 pub struct Row {
     pub name: String,
-    /// Its instance group; empty if its Node has no label for it.
+    /// The instance group in the Node's label; empty if the Node has no such label.
     pub group: String,
-    /// The status of the Node's condition `Ready`; empty if it has no such condition.
+    /// The status of the Node's condition `Ready`; empty if the Node has no such condition.
     pub ready: String,
-    /// The status of the Node's condition `KopsConfigured`; empty if it has no such condition.
+    /// The status of the Node's condition `KopsConfigured`; empty if the Node has no such condition.
     pub configured: String,
     pub reason: String,
     /// The configuration that the node runs; `None` if the node has not reported one.
     pub runs: Option<Configuration>,
-    /// The hash of its group's newer configuration; `None` if the node runs the newest one.
+    /// The hash of the group's newer configuration; `None` if the node runs the newest one.
     pub superseded_by: Option<String>,
     /// The node's problem; empty if there is none.
     pub problem: String,
@@ -74,11 +71,10 @@ pub struct Row {
     pub told_at: String,
     /// The certificate that expires first; `None` if the node has not reported one.
     pub first_certificate: Option<SeenCertificate>,
-    /// The version of its kubelet.
     pub kubelet_version: String,
-    /// The version of the agent on it; empty if the node has not reported one.
+    /// The version of the agent on the node; empty if the node has not reported one.
     pub agent_version: String,
-    /// The hash that its user-data pins, if the node follows its group to another configuration.
+    /// The hash that the node's user-data pins, if the node follows its group to another configuration.
     pub followed_from: Option<String>,
 }
 

@@ -38,7 +38,6 @@ pub struct Ec2Instance {
     pub tags: BTreeMap<String, String>,
 }
 
-/// A network interface of an EC2 instance.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ec2NetworkInterface {
     /// `attached`, `attaching`, …
@@ -123,8 +122,8 @@ fn ip_based_host(instance: &Ec2Instance) -> String {
 
 /// Identifies the machine of the Node with this name, if the instance in its providerID is the Node's own.
 ///
-/// Nodes keep their names until they are replaced. So this also accepts names of the other naming scheme, because both kinds exist while
-/// `useIPBasedNodeNames` changes. It also accepts names that older kOps or the cloud controller took from EC2. Only this instance can have
+/// Nodes keep their names until they are replaced. After a change of `useIPBasedNodeNames`, names of both schemes exist for a time, so
+/// both are accepted. Names that older kOps releases or the cloud controller took from EC2 are accepted too. Only this instance can have
 /// any of these names.
 ///
 /// # Errors

@@ -71,8 +71,8 @@ pub struct AzureMachine {
     /// The power state, or else the provisioning state, in lower case: `running`, `deallocated`, …
     pub state: String,
     pub tags: BTreeMap<String, String>,
-    /// When Azure created the machine, in seconds since 1970; `None` if the answer does not have the time. A machine that is
-    /// reimaged or started again keeps it.
+    /// When Azure created the machine, in seconds since 1970; `None` if the answer does not have the time. A machine that is reimaged or
+    /// started again keeps this time.
     pub created: Option<i64>,
 }
 
@@ -88,7 +88,6 @@ impl AzureCluster {
         self.machine_of_resource(resource).unwrap_or_else(|| Err(refusal()))
     }
 
-    /// The providerID of a machine.
     pub fn provider_id(&self, machine: &MachinePath) -> String {
         let AzureCluster { name: _, subscription, resource_group } = self;
         let MachinePath { scale_set, name } = machine;
@@ -210,7 +209,6 @@ fn is_name(name: &str) -> bool {
 }
 
 impl AzureMachine {
-    /// The name of the machine's Node.
     pub fn node_name(&self) -> String {
         self.computer_name.to_ascii_lowercase()
     }

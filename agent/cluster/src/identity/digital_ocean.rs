@@ -41,14 +41,14 @@ pub struct Droplet {
     /// The droplet's private addresses in DigitalOcean's order, IPv4 first.
     pub private_ips: Vec<IpAddr>,
     pub public_ips: Vec<IpAddr>,
-    /// When the cloud created it, in seconds since 1970; `None` if the answer does not have the time.
+    /// When DigitalOcean created the droplet, in seconds since 1970; `None` if the answer does not have the time.
     pub created: Option<i64>,
 }
 
 impl Droplet {
-    /// The cluster in the droplet's name, if it is a different cluster with the same tag as `cluster`. kOps names a droplet `GROUP.CLUSTER`
-    /// or `GROUP.masters.CLUSTER` (upstream: `AutoscalingGroupName` in `pkg/model/names.go`). The name keeps the dots that a tag cannot
-    /// have. An operator may choose a name of another form, which names no cluster.
+    /// The cluster in the droplet's name, if that cluster is not `cluster` but has the same tag. kOps names a droplet `GROUP.CLUSTER` or
+    /// `GROUP.masters.CLUSTER` (upstream: `AutoscalingGroupName` in `pkg/model/names.go`). The name keeps the dots that a tag cannot have.
+    /// An operator may choose a name of another form, which names no cluster.
     fn cluster_of_name(&self, cluster: &str) -> Option<&str> {
         let begin = self.name.len().checked_sub(cluster.len())?;
         let owner = self.name.get(begin..)?;

@@ -47,7 +47,7 @@ pub struct InstancePath {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ManagedGroup {
     pub name: String,
-    /// The prefix of the names of its instances.
+    /// The prefix of the names of the group's instances.
     pub base_instance_name: String,
     /// URLs of the templates from which the group makes instances.
     pub instance_templates: Vec<String>,
@@ -87,7 +87,6 @@ pub struct GceInstance {
     pub network_interfaces: Vec<GceNetworkInterface>,
 }
 
-/// A network interface of a GCE instance.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GceNetworkInterface {
     /// The interface's private IPv4 address. Empty if it has none.
@@ -191,7 +190,8 @@ pub fn in_order_of_likelihood<'a>(
     groups
 }
 
-/// Whether a group names its instances like this. Only an explicit request for an instance with a given name leads to another name.
+/// Whether an instance's name has the form that the group gives to its instances: the base name, a dash and a suffix. An instance has
+/// another name only if someone requested that name from the group.
 pub fn names_so(group: &ManagedGroup, instance: &str) -> bool {
     let rest = instance.strip_prefix(&group.base_instance_name);
     rest.is_some_and(|rest| rest.starts_with('-'))
@@ -279,7 +279,7 @@ pub fn unlisted(instance: &GceInstance, cluster: &GceCluster) -> Refusal {
     Refusal::NoInstanceGroup { instance: name, missing }
 }
 
-/// The reason for rejecting an instance of this template: its metadata names another cluster or no cluster.
+/// The reason for rejecting an instance: `says`, the cluster name in its template's metadata, is another cluster's or missing.
 fn other_cluster(instance: String, says: Option<&String>, cluster: &GceCluster) -> Refusal {
     let cluster = cluster.name.clone();
     match says {

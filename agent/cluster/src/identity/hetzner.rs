@@ -41,7 +41,7 @@ pub struct HetznerServer {
     pub public_ipv4: Option<Ipv4Addr>,
     /// The server's address in each private network, in Hetzner's order.
     pub private_ips: Vec<IpAddr>,
-    /// When the cloud created it, in seconds since 1970; `None` if the answer does not have the time.
+    /// When Hetzner created the server, in seconds since 1970; `None` if the answer does not have the time.
     pub created: Option<i64>,
 }
 

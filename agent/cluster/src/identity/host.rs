@@ -1,7 +1,7 @@
 //! Identifies the machine of a Node on bare metal: the `Host` object with the Node's name, which an operator enrolled.
 //!
-//! Here the Node's name proves its machine. The bootstrap server certifies a kubelet only under the name of the `Host` whose key signed the
-//! request. The API server lets a kubelet write only its own Node (NodeRestriction).
+//! On bare metal, the Node's name proves its machine. The bootstrap server certifies a kubelet only under the name of the `Host` whose key
+//! signed the request. The API server lets a kubelet write only its own Node (NodeRestriction).
 //!
 //! Upstream does not identify or label such a Node (`pkg/nodeidentity/metal`). Source of the object: `pkg/apis/kops/v1alpha2/host.go`.
 

@@ -18,7 +18,7 @@ const CLUSTER_TAG: &str = "kops.k8s.io/cluster:";
 const INSTANCE_GROUP_TAG: &str = "kops.k8s.io/instance-group:";
 /// The key of the tag with the role of the instance group.
 const INSTANCE_ROLE: &str = "kops.k8s.io/instance-role";
-/// The key prefixes of tags that are labels of the Node.
+/// A tag whose key has one of these prefixes becomes a label of the Node.
 const LABELS: [&str; 2] = ["kops.k8s.io/", "node-role.kubernetes.io/"];
 /// The form of Linode's providerIDs (Linode's cloud controller: `ProviderIDPrefix` in `cloud/linode/utils/common.go`). Upstream also
 /// accepts `linode:///ID` and `linode://REGION/ID` (`parseInstanceIDFromProviderID` in `pkg/nodeidentity/linode/identify.go`).
@@ -47,7 +47,7 @@ pub struct LinodeInstance {
     pub ipv4: Vec<Ipv4Addr>,
     /// The instance's public IPv6 address.
     pub ipv6: Option<Ipv6Addr>,
-    /// When the cloud created it, in seconds since 1970; `None` if the answer does not have the time.
+    /// When Linode created the instance, in seconds since 1970; `None` if the answer does not have the time.
     pub created: Option<i64>,
 }
 

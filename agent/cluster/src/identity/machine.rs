@@ -22,8 +22,8 @@ pub trait CloudMachine {
     /// The name of the machine's Node. It is unique in the cluster.
     fn node_name(&self) -> String;
 
-    /// The address for the challenge request: the first address at which other machines of the cluster can reach this machine. If kOps
-    /// gives machines a private network, it is never a public address. `None` if the machine has no such address.
+    /// The address for the challenge request: the first address at which other machines of the cluster can reach this machine. In clouds
+    /// where kOps gives machines a private network, this is never a public address. `None` if the machine has no such address.
     fn called_back_at(&self) -> Option<IpAddr>;
 
     /// The names and addresses in the machine's serving certificate.

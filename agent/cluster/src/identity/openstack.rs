@@ -46,7 +46,7 @@ pub struct OpenstackServer {
     pub metadata: BTreeMap<String, String>,
     /// The server's addresses: by network, and in Nova's order in each network.
     pub addresses: Vec<ServerAddress>,
-    /// When the cloud created it, in seconds since 1970; `None` if the answer does not have the time.
+    /// When Nova created the server, in seconds since 1970; `None` if the answer does not have the time.
     pub created: Option<i64>,
 }
 

@@ -43,7 +43,7 @@ pub struct ScalewayServer {
     pub private_ip: Option<Ipv4Addr>,
     /// The server's public addresses, in Scaleway's order.
     pub public_ips: Vec<IpAddr>,
-    /// When the cloud created it, in seconds since 1970; `None` if the answer does not have the time.
+    /// When Scaleway created the server, in seconds since 1970; `None` if the answer does not have the time.
     pub created: Option<i64>,
 }
 

@@ -1,5 +1,5 @@
-//! A drain: a run cordons its node, evicts the pods and later uncordons the node. The patches of the Node and the pods to evict
-//! follow from the API server's objects.
+//! A drain: a run cordons its node, evicts the pods and later uncordons the node. This module computes the patches of the Node,
+//! and the pods to evict, from the API server's objects.
 //!
 //! A drain evicts the pods that `kops rolling-update cluster` evicts, with kubectl's drain and its options `--force`,
 //! `--ignore-daemonsets` and `--delete-emptydir-data` (kops: `pkg/instancegroups/instancegroups.go`; kubectl:
@@ -8,8 +8,8 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// The annotation of a Node that a run has cordoned, with the time. A cordon without it is an operator's, and runs do not
-/// remove it.
+/// The annotation of a Node that a run has cordoned, with the time. A cordon without this annotation is an operator's, and runs
+/// do not remove that cordon.
 pub const CORDONED: &str = "kops-agent/cordoned-since";
 
 /// The annotation of a mirror pod, which represents a static pod (`k8s.io/api/core/v1`, `MirrorPodAnnotationKey`).

@@ -66,7 +66,6 @@ pub struct SlotAnswer {
     pub not_set_up: String,
 }
 
-/// A slot and its holder.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct SlotHolder {

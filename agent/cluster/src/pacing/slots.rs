@@ -1,9 +1,9 @@
 //! Decides which node has a slot, from the current Leases of its group.
 //!
-//! A slot is a Lease with a number. It is free if it names no holder, or if it was not renewed within its duration. So a killed
-//! holder keeps it for at most [`LEASE_SECONDS`]. A node has at most one slot. After holding slots for [`LONGEST_HELD`], it must
-//! leave them to other nodes for a time. A slot that is not released counts until it expires, because no other node gets it
-//! before. So a holder gains nothing if it never renews.
+//! A slot is a Lease with a number. A slot is free if it names no holder, or if it was not renewed within its duration. So a
+//! killed holder keeps a slot for at most [`LEASE_SECONDS`]. A node has at most one slot. After holding slots for
+//! [`LONGEST_HELD`], it must leave them to other nodes for a time. The time until a slot is released or expires counts as held,
+//! because no other node gets the slot before. So a node cannot hold slots for longer than [`LONGEST_HELD`] by not renewing them.
 
 use super::message::SlotAction;
 
@@ -14,7 +14,7 @@ pub const RENEW_EVERY: u64 = 30;
 /// For how many seconds in a row a node may hold slots. A run with `--health-timeout` and a rollback takes minutes, and systemd
 /// stops a run of the timer after an hour.
 pub const LONGEST_HELD: i64 = 60 * 60;
-/// For how many seconds a node gets no slot after `LONGEST_HELD`. A slot whose last renewal is older than this does not count.
+/// For how many seconds a node gets no slot after `LONGEST_HELD`. A slot that was last renewed longer ago does not count as held.
 pub const REST_SECONDS: i64 = 60 * 60;
 
 /// A slot, as its Lease describes it. Times are seconds since 1970.
@@ -93,8 +93,8 @@ pub fn decide(slots: &[Slot], node: &str, action: SlotAction, budget: u32, now: 
         return Decision::Resting { until: longest.renewed + REST_SECONDS };
     }
     if let Some(own) = kept {
-        // After a longer gap, a run of this node was killed or the API server was unreachable. Only the first LEASE_SECONDS of the
-        // gap count.
+        // A longer gap between renewals means that a run of this node was killed or that the API server was unreachable. Only the
+        // first LEASE_SECONDS of the gap count as held.
         let (acquired, held_before) = match now - own.renewed > LEASE_SECONDS {
             true => (now, held_before),
             false => (own.acquired, own.held_before),

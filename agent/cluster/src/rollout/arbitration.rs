@@ -1,4 +1,4 @@
-//! Whether an operator's rollout or the policy gives the orders now.
+//! Decides whether an operator's rollout or the policy gives the orders now.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use super::policy::{PolicyState, PolicyStatus, decide_by_policy};
 use super::status::{Phase, Status};
 use super::wanted::{Rollout, State};
 
-/// What the ConfigMap asks for.
+/// The operator's rollout and the policy in the ConfigMap, with their last written statuses.
 #[derive(Clone, Debug)]
 pub struct Asked {
     /// The operator's rollout; `None` if there is none, or if it is over.
@@ -21,14 +21,15 @@ pub struct Asked {
     pub policy_state: PolicyState,
 }
 
-/// What to do now for the operator's rollout and for the policy.
+/// The controller's next actions for the operator's rollout and for the policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Actions {
     /// The orders to write, by node. Both statuses must be written before them.
     pub orders: BTreeMap<String, Order>,
     /// The nodes whose orders are taken back.
     pub withdrawn: Vec<String>,
-    /// The nodes whose pods must be listed first. Until the decision is made again with these lists, nothing may be written.
+    /// The nodes whose pods must be listed first. The caller then decides again with these lists, and writes nothing before
+    /// that.
     pub pods_to_list: BTreeSet<String>,
     /// The status of the operator's rollout; `None` if it stays as it is.
     pub status: Option<Status>,

@@ -8,7 +8,7 @@ use super::wanted::{DrainMode, MaxUnavailable, Rollout, State};
 use super::window::Window;
 use kops_agent_spec::timestamp;
 
-/// How the nodes of a group change.
+/// The settings by which the nodes of a group change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Settings {
     pub(super) max_unavailable: MaxUnavailable,
@@ -28,24 +28,25 @@ pub(super) struct Course {
     pub(super) id: String,
     pub(super) state: State,
     pub(super) attempt: u32,
-    /// Why no node may begin; `None` if one may.
+    /// Why no node may begin; `None` if nodes may begin.
     pub(super) hold: Option<String>,
-    /// Whether the policy decides. Then a changed spec ends a failure, because no operator watches.
+    /// Whether the policy decides. Under the policy, a failure no longer counts after the spec has changed, because no
+    /// operator watches.
     pub(super) is_of_policy: bool,
-    /// The settings of all groups that `groups` does not name; `None` if they are no part of it.
+    /// The settings of all groups that `groups` does not name; `None` if those groups are not part of the rollout.
     pub(super) others: Option<Settings>,
     pub(super) groups: BTreeMap<String, Option<Settings>>,
 }
 
 impl Course {
-    /// The settings of a group; `None` if it is no part of this rollout.
+    /// The settings of a group; `None` if the group is not part of the rollout.
     pub(super) fn settings(&self, group: &str) -> Option<&Settings> {
         self.groups.get(group).unwrap_or(&self.others).as_ref()
     }
 }
 
 impl Settings {
-    /// Why no node may begin now: all windows are closed. `None` if one is open, or if there are none.
+    /// Why no node may begin now: all windows are closed. `None` if a window is open, or if the group has no windows.
     pub(super) fn closed(&self, now: OffsetDateTime) -> Option<String> {
         if self.windows.is_empty() || self.windows.iter().any(|window| window.is_open(now)) {
             return None;

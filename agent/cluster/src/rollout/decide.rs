@@ -27,29 +27,30 @@ pub enum Rank {
     Worker,
 }
 
-/// A Node, as far as a rollout needs it.
+/// The facts about a Node that a rollout uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
     pub node: String,
-    /// The instance group of its label; empty if it has none.
+    /// The instance group in the Node's label; empty if the Node has no such label.
     pub group: String,
     pub rank: Rank,
     pub is_ready: bool,
-    /// The hash of the configuration that the node says it runs; `None` if it has not said so.
+    /// The hash of the configuration that the node runs, by its own report; `None` if the node has not reported one.
     pub runs: Option<String>,
-    /// The node's annotation with an order; empty if it has none.
+    /// The value of the Node's annotation with an order; empty if the Node has no such annotation.
     pub order: String,
     pub outcome: Option<Outcome>,
 }
 
-/// What to do now.
+/// The controller's next actions for a rollout.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
     /// The orders to write, by node. The status must be written before them.
     pub orders: BTreeMap<String, Order>,
     /// The nodes whose orders are taken back.
     pub withdrawn: Vec<String>,
-    /// The nodes whose pods must be listed first. Until the decision is made again with these lists, nothing may be written.
+    /// The nodes whose pods must be listed first. The caller then decides again with these lists, and writes nothing before
+    /// that.
     pub pods_to_list: BTreeSet<String>,
     pub status: Status,
 }
@@ -63,7 +64,7 @@ pub struct Seen {
     pub listed: BTreeMap<String, Result<Containers, String>>,
 }
 
-/// Decides what to do now. `before` is the last written status of this rollout.
+/// Decides the controller's next actions for a rollout. `before` is the last written status of this rollout.
 pub fn decide(
     rollout: &Rollout,
     members: &[Member],

@@ -1,4 +1,5 @@
-//! What the controller writes into a Node, and what the node answers there. Both are annotations with JSON.
+//! The order that the controller writes into a Node, and the outcome that the node writes there. Both are annotations
+//! with JSON.
 
 use kops_agent_spec::terminal::one_line;
 use serde::{Deserialize, Serialize};
@@ -21,14 +22,15 @@ const LONGEST_ANNOTATION: usize = 4096;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Order {
-    /// The ID of the rollout that it belongs to.
+    /// The ID of the order's rollout.
     pub rollout: String,
     /// The attempt of the rollout. After the first attempt, the node retries a configuration that it has rolled back.
     pub attempt: u32,
-    /// The hash of the configuration. If the group has another one by then, the node takes nothing.
+    /// The hash of the configuration. If the group's configuration has another hash when the node acts, the node takes
+    /// nothing.
     pub hash: String,
     pub drain: DrainMode,
-    /// How many nodes of the group may be unavailable at a time: the slots that the node reckons with.
+    /// How many nodes of the group may be unavailable at a time. The node requests its slot with this number.
     pub max_unavailable: u32,
     /// How long the node waits for each changed component to become healthy, in seconds.
     #[serde(default = "Rollout::health_timeout")]
@@ -36,7 +38,7 @@ pub struct Order {
     /// Whether the node may return to a configuration that it has left before.
     #[serde(default)]
     pub may_go_back: bool,
-    /// When it was written, in RFC 3339, by the controller's clock.
+    /// When the order was written, in RFC 3339, by the controller's clock.
     pub at: String,
 }
 
@@ -53,7 +55,7 @@ pub struct Outcome {
 }
 
 impl Order {
-    /// Parses an annotation; `None` if it is no order.
+    /// Parses an annotation; `None` if the value is not an order.
     pub fn read(annotation: &str) -> Option<Order> {
         read(annotation)
     }
@@ -62,7 +64,7 @@ impl Order {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// When it was written; `None` if the text is no time.
+    /// When the order was written; `None` if [`Order::at`] is not a valid time.
     pub fn time(&self) -> Option<OffsetDateTime> {
         parse_timestamp(&self.at)
     }
@@ -79,7 +81,8 @@ impl Order {
 }
 
 impl Outcome {
-    /// Parses an annotation; `None` if it is no outcome. A kubelet can write any problem, so it is cut to one line.
+    /// Parses an annotation; `None` if the value is not an outcome. A kubelet can write any problem, so the problem is
+    /// cut to one line.
     pub fn read(annotation: &str) -> Option<Outcome> {
         let outcome: Outcome = read(annotation)?;
         Some(Outcome { problem: one_line(&outcome.problem, LONGEST_PROBLEM), ..outcome })

@@ -1,4 +1,4 @@
-//! Whether pods of a node crash more than before its order.
+//! Decides whether pods of a node crash more than before the node's order.
 
 use std::collections::BTreeMap;
 
@@ -10,45 +10,47 @@ use super::order::LONGEST_PROBLEM;
 use kops_agent_spec::digest::sha256_hex;
 use kops_agent_spec::{parse_timestamp, timestamp};
 
-/// The fewest restarts since the order that are a failure. The change itself restarts a container once or twice: with kubelet
-/// or containerd, and with its static pod.
+/// The minimum number of restarts since the order that counts as a failure. The change itself restarts a container once or twice: with
+/// kubelet or containerd, and with its static pod.
 const MANY_RESTARTS: u32 = 3;
-/// The most containers of a node that are kept. A kubelet can create any number of mirror pods, and a ConfigMap has at most 1 MiB.
+/// The maximum number of a node's containers that the status keeps. A kubelet can create any number of mirror pods, and a ConfigMap has at
+/// most 1 MiB.
 const MOST_KEPT: usize = 500;
-/// Characters of the digest of a container's name, by which it is kept. A name may have some 400.
+/// The length of a digest, in characters. The status keeps the digest of a container's name, because a name may have about 400 characters.
 const DIGEST: usize = 8;
 
 /// A container of a pod of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Container {
     pub restarts: u32,
-    /// Whether it waits in `CrashLoopBackOff`.
+    /// Whether the container waits in `CrashLoopBackOff`.
     pub is_looping: bool,
-    /// Whether its pod is a static pod. Such a pod belongs to the node, whenever it was created.
+    /// Whether the container's pod is a static pod. Such a pod belongs to the node, whenever it was created.
     pub is_of_static_pod: bool,
-    /// When its pod was created, by the API server's clock; `None` if that is not known.
+    /// When the container's pod was created, by the API server's clock; `None` if that is not known.
     pub created: Option<OffsetDateTime>,
 }
 
 /// The containers of a node's pods, by `NAMESPACE/POD/CONTAINER`.
 pub type Containers = BTreeMap<String, Container>;
 
-/// The containers of a node before its order, and what has become of them.
+/// Compares the containers of a node before and after its order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodCheck {
-    /// The restarts of each container that had restarted, by the digest of its name; `None` if it waited in
+    /// The restarts, before the order, of each container that had restarted, by the digest of its name; `None` if it waited in
     /// `CrashLoopBackOff`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     before: BTreeMap<String, Option<u32>>,
     /// Why the pods are not compared; empty if they are.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub not_compared: String,
-    /// Since when the node has been Ready with the configuration, or since its pods crashed in the last list, in RFC 3339; empty
-    /// if it is not Ready.
+    /// When the current wait began, in RFC 3339: when the node became Ready with the configuration, or when its pods were last listed and
+    /// crashed. Empty if the node is not Ready.
     #[serde(skip_serializing_if = "String::is_empty")]
     since: String,
-    /// Whether a container crashed more than before in the last list. A controller manager may still wait for its API server.
+    /// Whether a container crashed more than before in the last list. One such list is not a failure: a controller manager may still wait
+    /// for its API server.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     is_suspect: bool,
     /// Which container crashes more than before in two lists in a row; empty for none.
@@ -83,8 +85,8 @@ impl PodCheck {
         PodCheck { since, ..self.clone() }
     }
 
-    /// The check after the pods of a node that is due were listed: `None` if no container crashes more than before. `ordered` is the time of the
-    /// node's order.
+    /// The check after the node's pods were listed because [`PodCheck::is_due`]. `None` if no container crashes more than before.
+    /// `ordered` is the time of the node's order.
     pub(super) fn after_listing(
         &self,
         ordered: Option<OffsetDateTime>,
@@ -104,13 +106,13 @@ impl PodCheck {
         Some(PodCheck { before: before.collect(), since: timestamp(now), is_suspect: true, ..self.clone() })
     }
 
-    /// Whether the node has been Ready with the configuration for so many seconds.
+    /// Whether the current wait began at least `after` seconds ago.
     pub(super) fn is_due(&self, after: u32, now: OffsetDateTime) -> bool {
         parse_timestamp(&self.since).is_some_and(|since| now - since >= Duration::seconds(after.into()))
     }
 
-    /// The problem of a node whose containers crash more than before; `None` if none does. A container counts if its pod was
-    /// on the node before the order, or is a static pod. It has not to have waited in `CrashLoopBackOff` before.
+    /// The problem of a node whose containers crash more than before; `None` if no container does. A container counts only if its pod was
+    /// on the node before the order or is a static pod, and if the container did not wait in `CrashLoopBackOff` before.
     fn problem_of(&self, ordered: Option<OffsetDateTime>, containers: &Containers) -> Option<String> {
         let was_here = |container: &Container| {
             container.is_of_static_pod
@@ -119,7 +121,7 @@ impl PodCheck {
         let mut crashing =
             containers.iter().filter(|(_, container)| was_here(container)).filter_map(|(name, container)| {
                 let before = self.before.get(&digest(name)).copied().unwrap_or(Some(0))?;
-                // A static pod with another manifest counts from 0.
+                // If the manifest of a static pod changes, its restarts begin at 0 again.
                 let restarts = container.restarts.checked_sub(before).unwrap_or(container.restarts);
                 match (container.is_looping, restarts) {
                     (true, _) => Some(format!("{name} is in CrashLoopBackOff, and was not before its order")),
@@ -186,7 +188,7 @@ mod tests {
             (container(40, false), container(42, false)),
             (container(40, true), container(60, true)),
             (container(40, true), container(60, false)),
-            // A static pod with another manifest.
+            // A static pod whose manifest has changed: its restarts begin at 0 again.
             (container(40, false), container(2, false)),
         ] {
             assert_eq!(problem(one(before.clone()), one(after.clone())), None, "{before:?} {after:?}");
@@ -249,7 +251,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_node_on_which_nothing_has_changed_never_fails(containers in containers()) {
-            // A static pod that came after the first list is not part of it.
+            // Both lists are equal, so no static pod is newer than the first list.
             prop_assert_eq!(problem(containers.clone(), containers), None);
         }
 

@@ -1,6 +1,6 @@
 //! The standing policy: which groups follow their current configuration without a command, and how.
 //!
-//! The operator writes it, as YAML, under the key `policy` of the ConfigMap. `fleet rollout` writes [`PolicyState`], and
+//! The operator writes the policy, as YAML, under the key `policy` of the ConfigMap. `fleet rollout` writes [`PolicyState`], and
 //! the controller [`PolicyStatus`].
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,15 +35,16 @@ pub enum Follow {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Policy {
-    /// What holds for all groups.
+    /// The settings of all groups.
     #[serde(default)]
     pub cluster: GroupPolicy,
-    /// What differs for groups, by name.
+    /// The settings that differ for a group, by the group's name.
     #[serde(default)]
     pub groups: BTreeMap<String, GroupPolicy>,
 }
 
-/// What a policy says. A group takes each missing setting from `cluster`, and that has the defaults of `fleet rollout start`.
+/// The settings of a policy. If a group lacks a setting, `cluster` decides. If `cluster` lacks it too, the default of `fleet
+/// rollout start` applies.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct GroupPolicy {
@@ -55,20 +56,20 @@ pub struct GroupPolicy {
     pub canary: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drain: Option<DrainMode>,
-    /// In seconds.
+    /// How long a node waits for each changed component to become healthy before it rolls back, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub health_timeout: Option<u32>,
-    /// In seconds.
+    /// The time after which a node without a result has failed, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_timeout: Option<u32>,
-    /// In seconds; 0 for never.
+    /// How long a changed node is Ready before its pods are checked, in seconds; 0 for never.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub check_pods_after: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub windows: Option<Vec<Window>>,
 }
 
-/// What an operator has done with the policy by `fleet rollout pause` and `resume`.
+/// The result of the operator's `fleet rollout pause` and `resume` for the policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PolicyState {
@@ -85,11 +86,11 @@ const fn first_attempt() -> u32 {
     1
 }
 
-/// What the controller does by the policy.
+/// The controller's status for the policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PolicyStatus {
-    /// The policy that the controller goes by: the last one that was valid.
+    /// The policy in force: the last valid one.
     pub accepted: Policy,
     /// Why the policy of the operator was refused; empty if it was accepted.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -152,7 +153,7 @@ impl Policy {
         of_group.or(self.cluster.follow).unwrap_or_default()
     }
 
-    /// Whether a group may be automatic.
+    /// Whether the policy makes any group automatic. The group may not exist yet.
     pub fn is_automatic(&self) -> bool {
         self.follow("") == Follow::Automatic
             || self.groups.keys().any(|group| self.follow(group) == Follow::Automatic)
@@ -166,7 +167,8 @@ impl Policy {
             max_unavailable: own.max_unavailable.or(cluster.max_unavailable).unwrap_or_default(),
             canary: own.canary.or(cluster.canary).unwrap_or_default(),
             drain: own.drain.or(cluster.drain).unwrap_or_default(),
-            // Only an operator takes a node back, by a command: otherwise an old state store could.
+            // Only an operator's command takes a node back to an earlier configuration. Otherwise an old copy of the state store
+            // could do that.
             may_go_back: false,
             health_timeout: own
                 .health_timeout
@@ -195,7 +197,7 @@ impl Policy {
 }
 
 impl PolicyStatus {
-    /// The status after the operator's policy was read. If that is not valid, the policy stays as it was.
+    /// The status after the operator's policy was read. If the text is not a valid policy, the accepted policy stays.
     #[must_use]
     pub fn with_policy(&self, text: &str) -> PolicyStatus {
         let (accepted, refused) = match Policy::read(text) {
@@ -216,8 +218,8 @@ impl PolicyStatus {
     }
 }
 
-/// Decides what the policy does now. `before` has the policy. `first` is the ID of an operator's rollout that is not over: nodes
-/// at work finish before it, and no other node begins.
+/// Decides the controller's next actions for the policy. `before` contains the policy. `first` is the ID of an open rollout of
+/// the operator. If there is one, the policy's nodes at work finish, and no other node begins.
 pub fn decide_by_policy(
     before: &PolicyStatus,
     state: &PolicyState,
@@ -239,7 +241,7 @@ pub fn decide_by_policy(
     };
     let (last, fresh) = (&before.status, format!("policy-{}", timestamp(now)));
     let mut decision = decide(if last.rollout.is_empty() { fresh.clone() } else { last.rollout.clone() });
-    // The next configuration is another rollout: a node acknowledges each order by the rollout's ID.
+    // The next configuration gets a new rollout ID, because nodes acknowledge their orders by rollout ID.
     if last.phase == Phase::Done && decision.status.phase != Phase::Done {
         decision = decide(fresh);
     }

@@ -1,4 +1,4 @@
-//! How far each node of a rollout is.
+//! Computes the progress of each node of a rollout.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use super::order::Order;
 use super::pods::{Containers, PodCheck};
 use super::wanted::Rollout;
 
-/// How far a node is.
+/// The progress of a node towards the current configuration of its group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
     Current,
@@ -27,7 +27,7 @@ pub(super) struct Recorded<'a> {
     pub(super) listed: &'a BTreeMap<String, Result<Containers, String>>,
 }
 
-/// How far a member is on its way to the configuration with this hash, and the check of its pods if it has an order.
+/// The progress of a member towards the configuration with this hash, and the check of its pods if it has an order.
 pub(super) fn progress(
     course: &Course,
     member: &Member,
@@ -35,14 +35,14 @@ pub(super) fn progress(
     recorded: &Recorded<'_>,
     now: OffsetDateTime,
 ) -> (Progress, Option<PodCheck>) {
-    // While the current configuration is unknown, an order counts as before.
+    // If the group's current configuration is unknown, the hash in the node's order replaces it.
     let ordered = recorded.ordered.get(&member.node);
     let hash = hash.or(ordered.map(|order| order.hash.as_str()));
     let is_current = hash.is_some() && member.runs.as_deref() == hash;
     let at_rest = if is_current { Progress::Current } else { Progress::Waiting };
     let (Some(hash), Some(order)) = (hash, ordered) else { return (at_rest, None) };
     let pods = recorded.pods.get(&member.node);
-    // The pods are checked from then on that the node is Ready with the configuration.
+    // The wait before the check of the pods begins when the node is Ready with the configuration.
     let unsettled = || pods.map(PodCheck::unsettled);
     let failed = |problem: String| (Progress::Failed(order.clone(), problem), unsettled());
     let outcome = member.outcome.as_ref().filter(|outcome| outcome.is_of(order));
@@ -88,7 +88,7 @@ pub(super) fn progress(
     }
 }
 
-/// How far a node is that is Ready with the configuration: its pods are compared after `after` seconds.
+/// The progress of a node that is Ready with the configuration. Its pods are compared after `after` seconds.
 fn settled(
     order: &Order,
     pods: Option<&PodCheck>,

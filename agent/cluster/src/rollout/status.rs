@@ -15,7 +15,7 @@ use super::wanted::{Rollout, State};
 pub struct Status {
     /// The rollout's ID.
     pub rollout: String,
-    /// The attempt of the rollout that this status answers.
+    /// The attempt of the rollout that this status describes.
     #[serde(default)]
     pub attempt: u32,
     pub phase: Phase,
@@ -26,8 +26,8 @@ pub struct Status {
     /// Nodes without the label of an instance group. They get no order.
     #[serde(default, skip_serializing_if = "Unlabelled::is_none")]
     pub unlabelled: Unlabelled,
-    /// The nodes with an order, each with the order. The controller decides by this, because a kubelet can change the
-    /// annotations of its own Node.
+    /// The nodes with an order, each with the order. The controller uses these copies for its decisions, because a
+    /// kubelet can change the annotations of its own Node.
     #[serde(default)]
     pub ordered: BTreeMap<String, Order>,
     /// The nodes with an order that have failed. A node's own outcome does not last: another rollout replaces it.
@@ -51,7 +51,7 @@ pub struct Unlabelled {
 pub enum Phase {
     #[default]
     Running,
-    /// The operator has paused it.
+    /// The operator has paused the rollout.
     Paused,
     /// A node failed, no node is at work, and no other node may begin.
     Stopped,
@@ -95,7 +95,7 @@ impl Unlabelled {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GroupStatus {
-    /// The hash of its current configuration; empty if it is not known.
+    /// The hash of the group's current configuration; empty if it is not known.
     pub hash: String,
     pub nodes: usize,
     pub done: usize,
@@ -111,12 +111,13 @@ pub struct GroupStatus {
 }
 
 impl Status {
-    /// Whether this is the status of this attempt of this rollout. An older status says nothing about it.
+    /// Whether this is the status of this rollout's current attempt. The status of an earlier rollout or attempt does
+    /// not count.
     pub fn answers(&self, rollout: &Rollout) -> bool {
         self.rollout == rollout.id && self.attempt == rollout.attempt
     }
 
-    /// Whether this status answers this attempt of this rollout, and the rollout is in this phase.
+    /// Whether this is the status of this rollout's current attempt, and the rollout is in this phase.
     pub fn is_in(&self, phase: Phase, rollout: &Rollout) -> bool {
         self.answers(rollout) && self.phase == phase
     }

@@ -47,7 +47,7 @@ fn member(group: &str, number: usize) -> Member {
     }
 }
 
-/// A cluster whose nodes act on their orders, and a controller that keeps nothing but what it has written.
+/// A cluster whose nodes act on their orders, and a controller that keeps no state except what it has written.
 pub(super) struct Cluster {
     pub(super) rollout: Rollout,
     pub(super) members: Vec<Member>,

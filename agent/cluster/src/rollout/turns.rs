@@ -1,4 +1,4 @@
-//! Whose turn it is: control planes, other API servers, canaries, all other workers.
+//! Decides which nodes are next: control planes, other API servers, canaries, all other workers.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +11,9 @@ use crate::labels::INSTANCE_GROUP;
 pub(super) struct Group<'a> {
     pub(super) rank: Rank,
     pub(super) hash: Option<&'a str>,
-    /// `None` if the group is no part of the rollout.
+    /// The settings of the group; `None` if the group is not part of the rollout.
     pub(super) settings: Option<&'a Settings>,
-    /// Why no node may begin now; `None` if one may.
+    /// Why no node may begin now; `None` if nodes may begin.
     pub(super) closed: Option<String>,
     pub(super) members: Vec<(&'a Member, Progress)>,
 }
@@ -23,7 +23,7 @@ pub(super) struct Begun<'a> {
     pub(super) member: &'a Member,
     pub(super) hash: &'a str,
     pub(super) settings: &'a Settings,
-    /// The number of nodes in its group.
+    /// The number of nodes in the member's group.
     pub(super) nodes: usize,
 }
 
@@ -40,7 +40,7 @@ impl<'a> Group<'a> {
         self.members.iter().any(|(_, progress)| matches!(progress, Progress::Failed(..)))
     }
 
-    /// Whether a member has an order that has not ended well.
+    /// Whether a member has an order that has failed or is not finished.
     pub(super) fn is_at_work(&self) -> bool {
         self.count(|progress| matches!(progress, Progress::Updating(_) | Progress::Failed(..))) > 0
     }
@@ -49,7 +49,8 @@ impl<'a> Group<'a> {
         self.done() == self.members.len()
     }
 
-    /// The nodes that serve nothing now, or may stop to do so at any moment.
+    /// The number of nodes that are not Ready, or that may restart at any moment because their order has failed or is
+    /// not finished.
     fn unavailable(&self) -> usize {
         self.members
             .iter()
@@ -59,7 +60,9 @@ impl<'a> Group<'a> {
             .count()
     }
 
-    /// How many canaries the group still needs. A closed window holds no other group, and a failed canary does.
+    /// How many canaries the group still needs before all other workers may begin. While the group's windows are
+    /// closed, the number is 0, so that other groups do not wait for them. After a failure, other groups wait even
+    /// then.
     fn canaries_left(&self) -> usize {
         let Some(settings) = self.settings.filter(|_| self.closed.is_none() || self.has_failed()) else {
             return 0;
@@ -68,7 +71,7 @@ impl<'a> Group<'a> {
         wanted.saturating_sub(self.done())
     }
 
-    /// The waiting members, each as one that begins.
+    /// The waiting members, with the hash and the settings of the group. Empty while the group's windows are closed.
     fn waiting(&self) -> impl Iterator<Item = Begun<'a>> {
         let of_group = self.hash.zip(self.settings).filter(|_| self.closed.is_none());
         of_group.into_iter().flat_map(|(hash, settings)| {
@@ -78,7 +81,7 @@ impl<'a> Group<'a> {
         })
     }
 
-    /// The members that get an order now, at most this many.
+    /// The members that get an order now. At most `most` members are at work at a time.
     fn next(&self, most: usize) -> Vec<Begun<'a>> {
         let Some(settings) = self.settings.filter(|_| !self.has_failed()) else { return Vec::new() };
         let at_a_time = settings.max_unavailable.of(self.members.len());
@@ -91,7 +94,7 @@ impl<'a> Group<'a> {
 /// The members that get an order now.
 ///
 /// # Errors
-/// No member may get one; the text is what they wait for.
+/// If no member may get an order. The text names the obstacle.
 pub(super) fn next<'a>(
     groups: &BTreeMap<&str, Group<'a>>,
     unlabelled: &[&'a Member],
@@ -101,14 +104,15 @@ pub(super) fn next<'a>(
     if !control_planes.iter().all(|group| group.is_done()) {
         return one_control_plane(&control_planes, unlabelled).map(|member| vec![member]);
     }
-    // Without a group, its current configuration is unknown, so it may have an older API server than the others.
+    // The configuration of a machine without a group is unknown, so its API server may be older than the others.
     if let Some(member) = unlabelled.iter().find(|member| member.rank < Rank::Worker) {
         return Err(format!(
             "{} has an API server and no label {INSTANCE_GROUP}, so its configuration is not known; all other nodes come after it",
             member.node
         ));
     }
-    // A kubelet must not be newer than an API server, so these wait also if their groups are no part of this rollout.
+    // A kubelet must not be newer than an API server. So workers also wait for API servers whose groups are not part of
+    // the rollout.
     let api_servers: Vec<&Group<'a>> = of_rank(Rank::ApiServer).collect();
     if !api_servers.iter().all(|group| group.is_done()) {
         let members = api_servers.iter().flat_map(|group| group.next(usize::MAX));
@@ -127,7 +131,8 @@ fn some<T>(members: Vec<T>, waits_for: impl Fn() -> String) -> Result<Vec<T>, St
     if members.is_empty() { Err(waits_for()) } else { Ok(members) }
 }
 
-/// The next control plane. There is none while another one is not Ready or at work, because etcd could lose its quorum.
+/// The next control plane. While another control plane is not Ready or at work, there is no next one, because etcd
+/// could lose its quorum.
 fn one_control_plane<'a>(groups: &[&Group<'a>], unlabelled: &[&'a Member]) -> Result<Begun<'a>, String> {
     let is_control_plane = |member: &&&Member| member.rank == Rank::ControlPlane;
     if let Some(member) = unlabelled.iter().filter(is_control_plane).find(|member| !member.is_ready) {
@@ -152,13 +157,13 @@ fn one_control_plane<'a>(groups: &[&Group<'a>], unlabelled: &[&'a Member]) -> Re
     }))
 }
 
-/// Why a group without an open window waits; `None` if it has one.
+/// Why a group with closed windows waits; `None` if its nodes may begin.
 fn of_closed(group: &Group<'_>) -> Option<String> {
     let (closed, (member, _)) = (group.closed.as_ref()?, group.members.first()?);
     Some(format!("the group {}: {closed}", member.group))
 }
 
-/// What keeps these groups from being done.
+/// The reason why these groups are not done.
 fn obstacle(groups: &[&Group<'_>], what: &str) -> String {
     let not_done = || groups.iter().filter(|group| !group.is_done());
     for group in not_done() {

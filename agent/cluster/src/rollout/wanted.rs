@@ -1,4 +1,4 @@
-//! What the operator wants: the key `rollout` of the ConfigMap.
+//! The rollout that the operator requests: the key `rollout` of the ConfigMap.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,7 +12,7 @@ use super::window::Window;
 pub const CONFIG_MAP: &str = "rollout";
 /// The key with the operator's [`Rollout`].
 pub const ROLLOUT_KEY: &str = "rollout";
-/// The key with the controller's status.
+/// The key with the status that the controller writes.
 pub const STATUS_KEY: &str = "status";
 const HUNDRED: u32 = 100;
 
@@ -20,7 +20,7 @@ const HUNDRED: u32 = 100;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Rollout {
-    /// Another one for each start.
+    /// Each start has a new ID.
     pub id: String,
     pub state: State,
     /// Counts the starts and resumptions, from 1. A failed node tries again only in a later attempt.
@@ -41,7 +41,7 @@ pub struct Rollout {
     /// How long a node waits for each changed component to become healthy before it rolls back, in seconds.
     #[serde(default = "Rollout::health_timeout")]
     pub health_timeout: u32,
-    /// How long a node may take, in seconds.
+    /// The time after which a node without a result has failed, in seconds.
     #[serde(default = "Rollout::node_timeout")]
     pub node_timeout: u32,
     /// How long a changed node is Ready before its pods are compared with those before its order, in seconds; 0 for never.
@@ -79,7 +79,7 @@ pub enum State {
     Running,
     /// Nodes at work finish, and no other node gets an order.
     Paused,
-    /// As paused, and orders that no node has begun are taken back.
+    /// Nodes at work finish, no other node gets an order, and orders that no node has begun are taken back.
     Aborted,
 }
 
@@ -87,7 +87,7 @@ pub enum State {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum DrainMode {
-    /// For a minor upgrade of kubelet and a major upgrade of containerd.
+    /// Drains for a minor upgrade of kubelet and a major upgrade of containerd.
     #[default]
     Auto,
     Always,
@@ -99,7 +99,7 @@ pub enum DrainMode {
 #[serde(try_from = "Text", into = "String")]
 pub enum MaxUnavailable {
     Nodes(u32),
-    /// From 1 to 100.
+    /// A share of the group, from 1 to 100 percent.
     Percent(u32),
 }
 
@@ -110,7 +110,7 @@ impl Default for MaxUnavailable {
 }
 
 impl MaxUnavailable {
-    /// The number of nodes of a group with this many: at least one, because no node could change otherwise.
+    /// The number for a group of `nodes` nodes: at least one, because otherwise no node could change.
     pub fn of(self, nodes: usize) -> usize {
         let wanted = match self {
             MaxUnavailable::Nodes(wanted) => usize::try_from(wanted).unwrap_or(usize::MAX),

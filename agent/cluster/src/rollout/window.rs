@@ -11,7 +11,7 @@ use time::OffsetDateTime;
 const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
 const MINUTES_OF_HOUR: u16 = 60;
 const MINUTES_OF_DAY: u16 = 24 * MINUTES_OF_HOUR;
-/// How many days ahead an opening is looked for. A window opens each week, unless the clock skips it once.
+/// How many days ahead [`Window::opens`] looks. A window opens each week, unless the clock skips it once.
 const DAYS_AHEAD: i32 = 15;
 
 /// A window that opens on some days of each week. It is open while the clock of its time zone shows a time from its begin
@@ -21,7 +21,7 @@ const DAYS_AHEAD: i32 = 15;
 pub struct Window {
     /// The text as the operator wrote it, with single spaces.
     text: String,
-    /// Whether it begins on this day of the week, from Monday.
+    /// Whether the window begins on each day of the week, from Monday.
     days: [bool; 7],
     /// Minutes from midnight.
     begin: u16,
@@ -48,10 +48,11 @@ impl Window {
         }
     }
 
-    /// The first instant from `now` on at which it is open; `None` if there is none within two weeks.
+    /// The first instant from `now` on at which the window is open; `None` if there is none within two weeks.
     pub fn opens(&self, now: OffsetDateTime) -> Option<OffsetDateTime> {
         let now = timestamp(now)?;
-        // It opens only when the clock shows its begin, which may happen twice in a day, or when the clock is changed.
+        // The window opens only when the clock shows its begin, which may happen twice in a day, or when the clock is
+        // changed.
         let today = self.zone.to_datetime(now).date();
         let (hour, minute) = (self.begin / MINUTES_OF_HOUR, self.begin % MINUTES_OF_HOUR);
         let time = jiff::civil::time(i8::try_from(hour).ok()?, i8::try_from(minute).ok()?, 0, 0);
@@ -69,7 +70,7 @@ impl Window {
     }
 }
 
-/// The instant, without its part of a second; `None` for years after 9999.
+/// The instant, rounded down to whole seconds; `None` for years after 9999.
 fn timestamp(at: OffsetDateTime) -> Option<Timestamp> {
     Timestamp::from_second(at.unix_timestamp()).ok()
 }
@@ -288,7 +289,7 @@ mod tests {
             let opens = window.opens(now);
             match first {
                 Some(first) => prop_assert_eq!(opens, Some(first), "{} from {}", window, now),
-                // Only a day without the clock's begin makes a window wait for longer than a week.
+                // A window is closed for more than a week only if the clock skips its begin.
                 None => prop_assert!(opens.is_none_or(|opens| opens > now + Duration::days(9)), "{}", window),
             }
         }

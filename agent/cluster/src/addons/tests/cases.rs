@@ -158,7 +158,7 @@ fn a_manifest_in_place_of_a_channel_is_an_add_on_named_after_its_url() {
     assert_eq!((one.name.len(), &one.name[..9]), ("manifest-".len() + 12, "manifest-"));
     assert_eq!(one.manifest_url().unwrap(), URL);
     assert_ne!(one.spec.manifest_hash, two.spec.manifest_hash);
-    // printf 'apiVersion: v1\nkind: ConfigMap\nmetadata: {name: one}' | sha256sum
+    // The hash is the output of `printf 'apiVersion: v1\nkind: ConfigMap\nmetadata: {name: one}' | sha256sum`.
     assert_eq!(one.spec.manifest_hash, "e5ed981f0e72623959501280a403227375278d17326d477797931aed83e19cb1");
     // A document with an apiVersion is of another kind, even if that kind is named `Addons`.
     assert!(

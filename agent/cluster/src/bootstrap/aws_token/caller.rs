@@ -18,13 +18,10 @@ pub struct Caller {
 /// Why the signer is not a node.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CallerRefusal {
-    /// The signer belongs to another account.
     #[error("{arn} belongs to another account than kops-controller")]
     OtherAccount { arn: String },
-    /// The signer is not an instance with a role of nodes.
     #[error("{arn} is not an instance with a role of nodes: {problem}")]
     NoNode { arn: String, problem: &'static str },
-    /// The signer is an instance with another role.
     #[error("the role of {arn} is not one of the roles of nodes, which are {}", .roles.join(", "))]
     OtherRole {
         arn: String,
@@ -53,7 +50,8 @@ impl Caller {
     ///
     /// EC2 uses the instance id as the session name of an instance's role. If a role's trust policy allows a user to assume the role in
     /// another way, the user chooses the session name, which is also in the user id. Such a user can impersonate any instance with that
-    /// role, because STS's response does not show the difference. The user id must have the same session name only because STS reports it.
+    /// role, because STS's response does not show the difference. The check of the session name in the user id does not prevent this. It
+    /// only rejects responses in which the ARN and the user id differ.
     ///
     /// # Errors
     /// Why the signer is not a node.

@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 use super::*;
 
 const HOST: &str = "sts.us-east-1.amazonaws.com";
-/// 2024-05-18 13:19:02
+/// 2024-05-18 13:19:02 UTC.
 const SIGNED_AT: i64 = 1_716_038_342;
 const SIGNATURE: &str = "198684464845d2d52947df10171b6291e1b2223ce4bd82a380087761d91246f9";
 const HASH: &str = "2dhlzFTsYGePGxGQhK15rn+TV9HEUZxkV94zFLf7uoo";
 
-/// A token from upstream's tests, made by nodeup 1.29 (`TestVerifyAWSSDKV1Token`), at 18:59:04 of that day.
+/// A token from upstream's tests, made by nodeup 1.29 (`TestVerifyAWSSDKV1Token`) on 2024-05-18 at 18:59:04 UTC.
 const OF_NODEUP_1_29: &str = "x-aws-sts eyJBdXRob3JpemF0aW9uIjpbIkFXUzQtSE1BQy1TSEEyNTYgQ3JlZGVudGlhbD1mYWtlYWNjZXNza2V5LzIwMjQwNTE4L3VzLWVhc3QtMS9zdHMvYXdzNF9yZXF1ZXN0LCBTaWduZWRIZWFkZXJzPWNvbnRlbnQtbGVuZ3RoO2NvbnRlbnQtdHlwZTtob3N0O3gtYW16LWRhdGU7eC1rb3BzLXJlcXVlc3Qtc2hhLCBTaWduYXR1cmU9MGJkYWYyZTFmYjYxMGRjMjBlMzgyN2MzYWIwYzdiN2Q3ZWUzZjY5ZGMwZTUwNmQ3Y2Y3MTFlZjU5YTA4MzljZCJdLCJDb250ZW50LUxlbmd0aCI6WyI0MyJdLCJDb250ZW50LVR5cGUiOlsiYXBwbGljYXRpb24veC13d3ctZm9ybS11cmxlbmNvZGVkOyBjaGFyc2V0PXV0Zi04Il0sIlVzZXItQWdlbnQiOlsiYXdzLXNkay1nby8xLjUyLjYgKGdvMS4yMi4zOyBsaW51eDsgYW1kNjQpIl0sIlgtQW16LURhdGUiOlsiMjAyNDA1MThUMTg1OTA0WiJdLCJYLUtvcHMtUmVxdWVzdC1TaGEiOlsiMmRobHpGVHNZR2VQR3hHUWhLMTVybitUVjlIRVVaeGtWOTR6RkxmN3VvbyJdfQ==";
 
 fn parse_at(token: &str, now: i64) -> Result<AwsToken, TokenProblem> {

@@ -4,7 +4,6 @@ use thiserror::Error;
 
 /// The body of the request that a token of the first form signs.
 pub const STS_BODY: &str = "Action=GetCallerIdentity&Version=2011-06-15";
-/// The content type of [`STS_BODY`].
 pub const STS_CONTENT_TYPE: &str = "application/x-www-form-urlencoded; charset=utf-8";
 /// The name of STS in a signature's scope.
 pub const STS_SERVICE: &str = "sts";
@@ -16,7 +15,7 @@ pub const VALID_FOR: i64 = 15 * 60;
 /// Seconds that a machine's clock may be ahead.
 pub const AHEAD: i64 = 5 * 60;
 
-/// The expected values of a token.
+/// The values against which a token is checked.
 #[derive(Clone, Copy, Debug)]
 pub struct Expected<'a> {
     /// The host of STS, with its port if it is not the default port. Requests go only to this host.
@@ -62,13 +61,10 @@ impl std::fmt::Debug for StsCall {
 /// Why a token is rejected. Messages do not repeat the token, because it may be secret.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum TokenProblem {
-    /// The token is malformed.
     #[error("the token is not well-formed: {0}")]
     Malformed(&'static str),
-    /// The token was made for another request.
     #[error("the token was made for another request, not for this one")]
     OtherRequest,
-    /// The signature does not cover a required header.
     #[error("the token's signature does not cover {0}")]
     NotSigned(&'static str),
     /// The token would call another action or another server.
@@ -78,7 +74,6 @@ pub enum TokenProblem {
         "the token was signed {seconds} seconds ago, and is valid for {VALID_FOR} seconds: check the clocks of both machines"
     )]
     Expired { seconds: i64 },
-    /// The signing time is in the future.
     #[error(
         "the token is signed with a time {seconds} seconds ahead, and {AHEAD} are allowed: check the clocks of both \
          machines"

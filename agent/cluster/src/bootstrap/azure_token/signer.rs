@@ -48,7 +48,7 @@ pub struct Signer {
     /// The other certificates of the document (DER), at most two.
     pub others: Vec<Vec<u8>>,
     hash: Hash,
-    /// The signed bytes.
+    /// The bytes that the signature covers.
     signed: Vec<u8>,
     /// Whether the signed bytes are the content, or contain its hash.
     is_of_content: bool,
@@ -63,7 +63,7 @@ enum Hash {
 }
 
 impl Statement {
-    /// Parses DER.
+    /// Parses a document (DER) without checking its signature.
     pub(super) fn parse(document: &[u8]) -> Result<Statement, NotSignedData> {
         if document.len() > LONGEST {
             return Err(NotSignedData);

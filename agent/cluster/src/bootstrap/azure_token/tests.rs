@@ -1,4 +1,5 @@
-//! The documents were made with openssl in upstream's layout. Their body is `test-body`, and each signing certificate is self-signed.
+//! openssl made the documents, in upstream's layout, for a request with the body `test-body`. Each signing certificate is
+//! self-signed.
 
 #![allow(clippy::unwrap_used)]
 
@@ -39,7 +40,7 @@ fn has_signed(read: &AzureToken) -> bool {
 
 #[test]
 fn the_nonce_equals_upstreams() {
-    // sha256sum | cut -c1-32
+    // The output of `sha256sum | cut -c1-32` for each body.
     assert_eq!(nonce(BODY), "d9d865cc54ec60678f1b119084ad79ae");
     assert_eq!(nonce(b""), "e3b0c44298fc1c149afbf4c8996fb924");
 }
@@ -183,7 +184,7 @@ fn garbage_is_rejected() {
         let problem = read(&format!("{PREFIX}{payload}"), BODY, SUBSCRIPTION, MADE_AT).unwrap_err();
         assert_eq!(problem.reason(), "MalformedToken", "{}", payload.len());
     }
-    // Nested values up to the maximum depth for this size.
+    // Values that are nested as deeply as this size permits.
     let nested: Vec<u8> = [0x30, 0x80].repeat(6000);
     assert_eq!(reason(&STANDARD.encode(nested)), "MalformedToken");
     for (resource, reason) in [

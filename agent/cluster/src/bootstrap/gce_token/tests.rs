@@ -1,4 +1,4 @@
-//! The token was made with openssl in upstream's layout. Its body is `test-body`.
+//! openssl made the token, in upstream's layout, for a request with the body `test-body`.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -20,7 +20,7 @@ fn parsed(json: &str, body: &[u8], now: i64) -> Result<GceToken, TokenProblem> {
     GceToken::parse(&format!("{PREFIX}{}", STANDARD.encode(json)), body, &expected).unwrap()
 }
 
-/// The token with other signed data.
+/// The token with `before` replaced by `after` in its data. The signature no longer matches.
 fn saying(before: &str, after: &str) -> String {
     let mut token: serde_json::Value = serde_json::from_str(TOKEN).unwrap();
     let data = STANDARD.decode(token["data"].as_str().unwrap()).unwrap();

@@ -1,5 +1,5 @@
-//! The token was made with openssl in upstream's layout. Its body is `test-body`. `negated.json` has the same claim with ECDSA's other
-//! valid signature.
+//! openssl made the token, in upstream's layout, for a request with the body `test-body`. `negated.json` has the same claim with
+//! ECDSA's other valid signature.
 
 #![allow(clippy::unwrap_used)]
 
@@ -24,7 +24,7 @@ fn decoded(json: &str, field: &str) -> Vec<u8> {
     STANDARD.decode(token[field].as_str().unwrap()).unwrap()
 }
 
-/// The token with other signed data.
+/// The token with `before` replaced by `after` in its data. The signature no longer matches.
 fn saying(before: &str, after: &str) -> String {
     let data = String::from_utf8(decoded(TOKEN, "data")).unwrap();
     assert!(data.contains(before), "{data}");
@@ -67,7 +67,7 @@ fn a_changed_claim_or_another_key_is_rejected() {
     assert_eq!(read.verify(rsa), Err(TokenProblem::UnusableKey("it is not an EC key")));
 }
 
-/// With another fingerprint, somebody could reuse an intercepted token.
+/// If the fingerprints differed, somebody could negate the signature of an intercepted token and use the token again.
 #[test]
 fn another_signature_of_a_claim_has_the_same_fingerprint() {
     let (one, negated) = (parsed(TOKEN, BODY, MADE_AT).unwrap(), parsed(NEGATED, BODY, MADE_AT).unwrap());

@@ -46,7 +46,7 @@ fn a_canary_that_fails_stops_everything_until_the_operator_resumes() {
         "{:?}",
         cluster.status
     );
-    // Nothing tries again by itself.
+    // A failed node does not try again by itself.
     cluster.now += Duration::days(1);
     assert_eq!(cluster.step(), [""; 0]);
 
@@ -177,7 +177,7 @@ fn a_group_whose_configuration_is_unknown_gets_no_order_and_is_told() {
 fn no_node_begins_outside_the_windows_and_nodes_at_work_finish() {
     let mut cluster = Cluster::of(&[("masters", 1), ("a", 3)]);
     cluster.rollout.windows = vec!["Mon-Fri 22:00-05:00 Europe/Berlin".parse().unwrap()];
-    // A Friday evening.
+    // A Friday evening, before the window opens.
     cluster.now = datetime!(2026-11-27 21:50 +1);
     assert_eq!(cluster.step(), [""; 0]);
     let opens = "its window opens at 2026-11-27T21:00:00Z (Mon-Fri 22:00-05:00 Europe/Berlin)";
@@ -273,7 +273,7 @@ fn pods_that_cannot_be_listed_are_not_compared() {
     let mut cluster = settling(Err("forbidden".into()));
     assert_eq!(cluster.status.pods["a-00"].not_compared, "forbidden");
     assert_eq!(cluster.step(), ["a-01"]);
-    // After the order, the list is tried again until the node is late.
+    // After the order, the controller retries a failed list until the node times out.
     let mut cluster = settling(web(1, false));
     cluster.step();
     cluster.containers.insert("a-00".into(), Err("no answer".into()));
@@ -352,7 +352,7 @@ enum Happens {
     Fails(usize),
     /// A machine is lost, or comes back.
     Turns(usize),
-    /// The status was written, and then the controller ended, so its orders were not.
+    /// The controller ends after it has written the status and before it writes the orders.
     ControllerEnds,
     /// A kubelet changes the order in its own Node.
     Lies(usize),
@@ -448,7 +448,7 @@ proptest! {
                 Happens::Passes => cluster.now += Duration::seconds(60),
             }
         }
-        // Where nothing has failed and all machines are back, the rollout ends.
+        // If no node has failed, the rollout ends once all machines are back.
         if failed.is_empty() && cluster.now - BEGIN < Duration::seconds(600) {
             for member in &mut cluster.members {
                 member.is_ready = true;

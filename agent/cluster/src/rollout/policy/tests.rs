@@ -102,7 +102,7 @@ fn superseded_nodes_of_automatic_groups_follow_in_their_turns() {
     assert!(!cluster.policy.status.groups.contains_key("b"));
     assert_eq!(cluster.policy.unknown_groups, ["d".to_owned()].into());
 
-    // The next configuration is another rollout.
+    // The next configuration gets a new rollout ID.
     let first = cluster.policy.status.rollout.clone();
     cluster.now += Duration::hours(1);
     assert_eq!(cluster.step_by_policy(), [""; 0]);
