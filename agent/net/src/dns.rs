@@ -65,7 +65,7 @@ impl Resolve for SystemResolver {
     fn resolve(&self, name: Name) -> Resolving {
         Box::pin(async move {
             let addresses = SystemResolver::lookup(name.as_str()).await?;
-            // The port comes from the URL.
+            // The port 0 is a placeholder: reqwest takes the port from the URL.
             Ok(Box::new(addresses.into_iter().map(|address| SocketAddr::new(address, 0))) as Addrs)
         })
     }

@@ -15,7 +15,6 @@ use thiserror::Error;
 /// A proxy variable has a value that no request can use. The value is not shown: it may hold a password.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ProxyError {
-    /// The value is not a URL.
     #[error("{0} is no URL; set it as in http://proxy.example.com:3128")]
     NoUrl(&'static str),
     /// The value names a proxy protocol that this program does not support.
@@ -148,7 +147,7 @@ struct Exceptions(Vec<Exception>);
 enum Exception {
     Everything,
     Network(IpNet),
-    /// Without a port, every port matches.
+    /// An address and a port. Without a port, every port matches.
     Address(IpAddr, Option<String>),
     /// All names that end with `suffix`, which begins with a dot. `and_itself` adds the name without that dot.
     Below {

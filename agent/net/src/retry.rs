@@ -24,13 +24,13 @@ pub struct Pauses {
 }
 
 impl Pauses {
-    /// The pause after a failure that follows this many failures.
+    /// The pause after a failure, if `failures` other failures came before it.
     pub fn after(self, failures: u32) -> Duration {
         self.first.saturating_mul(2u32.saturating_pow(failures.min(16))).min(self.longest)
     }
 
-    /// The pauses, each with a jitter of at most 100 %. With it, the nodes of a group do not all retry at the same time. The
-    /// iterator does not end.
+    /// The pauses, each with a jitter of at most 100 %. Because of the jitter, the nodes of a group do not all retry at the
+    /// same time. The iterator does not end.
     pub fn jittered(self) -> impl Iterator<Item = Duration> + use<> {
         ExponentialBuilder::default()
             .with_min_delay(self.first)
@@ -51,7 +51,7 @@ impl Default for Retries {
     }
 }
 
-/// The error of the last attempt, and how many attempts took how long.
+/// The failure of all attempts: the last error, the number of attempts, and their duration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GaveUp<E> {
     /// The error of the last attempt.

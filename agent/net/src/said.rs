@@ -1,4 +1,5 @@
-//! The code and message of an error in a server's response. They tell the reasons for one HTTP status apart.
+//! The code and message of an error in a server's response. They distinguish different reasons for the same HTTP
+//! status.
 
 use aws_smithy_xml::decode::{Document, XmlDecodeError, try_data};
 use kops_agent_spec::terminal::one_line;

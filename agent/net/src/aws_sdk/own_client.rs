@@ -1,5 +1,5 @@
-//! Sends the AWS SDK's requests through the HTTP client of this crate. So they use its TLS trust, its limit on a server's
-//! certificates, its DNS resolver and its proxies, like all other requests.
+//! Sends the AWS SDK's requests through the HTTP client of this crate. So the SDK's requests use the same TLS trust, limit on
+//! a server's certificates, DNS resolver and proxies as all other requests.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -12,7 +12,7 @@ use super::error::NameError;
 
 /// How long addresses are cached. Names of cloud services may change their addresses at this rate.
 const USED_FOR: Duration = Duration::from_secs(5);
-/// The most names in the cache. A run needs fewer names. A controller needs new names over the months.
+/// The most names in the cache. A run needs fewer names. A controller that runs for months may need more.
 const MOST_NAMES: usize = 64;
 
 type Looked = Result<Vec<IpAddr>, NameError>;

@@ -69,8 +69,8 @@ impl From<TooMany> for Error {
 /// Returns the current authorities of client certificates. `None` if there are no authorities.
 type Vouching = dyn Fn() -> Option<Arc<RootCertStore>> + Send + Sync;
 
-/// Accepts the clients whose certificate an authority has signed directly. That is true of kubelets and kops-controllers, so a client
-/// that shows more certificates than its own is refused.
+/// Accepts the clients whose certificate an authority has signed directly. The certificates of kubelets and kops-controllers are signed
+/// directly, so a client that shows more certificates than its own is refused.
 pub struct Clients {
     authorities: Box<Vouching>,
     /// Whether a client without a certificate is refused.
@@ -104,7 +104,7 @@ impl ClientCertVerifier for Clients {
         self.is_mandatory
     }
 
-    /// There are no hints, because the authorities may change before the next connection.
+    /// The server names no authorities to clients, because the authorities may change before the next connection.
     fn root_hint_subjects(&self) -> &[rustls::DistinguishedName] {
         &[]
     }
