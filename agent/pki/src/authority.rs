@@ -8,7 +8,8 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use crate::error::CertificateError;
 use crate::pem::{PemPair, first_der, with_newline};
 
-/// A certificate authority with the private key of its certificate. `load` has checked that it is valid.
+/// A certificate authority with the private key of its certificate. [`Authority::load`] has checked that the
+/// certificate is valid.
 pub struct Authority {
     pem: String,
     issuer: Issuer<'static, KeyPair>,

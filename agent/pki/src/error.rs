@@ -32,14 +32,13 @@ pub enum CertificateError {
     /// A file needs a certificate that is not usable, and that the plan does not issue.
     #[error("certificate {name} has changed since the plan was made; run again")]
     Changed { name: String },
-    /// The certificate cannot be made. `reason` says why.
     #[error("certificate {name}: {reason}")]
     Invalid { name: String, reason: String },
 }
 
 impl CertificateError {
-    /// Whether a retry fails until the configuration changes. A wrong clock is not a configuration error. An error that says
-    /// "run again" is not one, either.
+    /// Whether a retry fails until the configuration changes. A wrong clock, and an error that says "run again", are not
+    /// configuration errors.
     pub fn is_configuration(&self) -> bool {
         match self {
             CertificateError::NoAuthority { .. }

@@ -16,7 +16,7 @@ use crate::pem::PemPair;
 
 /// How long a certificate lives (upup/pkg/fi/nodeup/nodetasks/issue_cert.go).
 const LIFETIME: Duration = Duration::days(455);
-/// How far `notBefore` lies before the issue, at most, so that machines with slow clocks accept the certificate
+/// The maximum time from `notBefore` to the issue. It lets machines with slow clocks accept the certificate
 /// (pkg/pki/csr.go).
 pub const BACKDATED: Duration = Duration::hours(48);
 

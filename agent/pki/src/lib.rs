@@ -1,5 +1,5 @@
 //! Certificate authorities and the certificates that they issue, for this node and for nodes that ask the control
-//! plane. Self-signed certificates, too. This crate makes keys, and reads and writes PEM; it does not read or write
+//! plane; also self-signed certificates. This crate makes keys, and reads and writes PEM; it does not read or write
 //! files.
 
 mod authority;

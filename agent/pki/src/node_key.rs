@@ -28,8 +28,8 @@ impl NodeKey {
         })
     }
 
-    /// The public key in PEM, as the bootstrap protocol wants it: the label is that of PKCS #1, the content is a
-    /// SubjectPublicKeyInfo (`upup/pkg/fi/nodeup/nodetasks/bootstrap_client.go`).
+    /// The public key in PEM, as the bootstrap protocol requires: the label of PKCS #1, but a SubjectPublicKeyInfo as
+    /// the content (`upup/pkg/fi/nodeup/nodetasks/bootstrap_client.go`).
     pub fn public_pem(&self) -> String {
         self.0.public_key_pem().replace(" PUBLIC KEY-----", " RSA PUBLIC KEY-----")
     }

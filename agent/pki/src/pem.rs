@@ -46,7 +46,7 @@ impl PemPair {
     }
 }
 
-/// `private_key` is in PEM.
+/// Whether `private_key` (PEM) is the key of the certificate.
 pub fn is_key_of(certificate: &X509Certificate<'_>, private_key: &str) -> bool {
     KeyPair::from_pem(private_key)
         .is_ok_and(|key| key.subject_public_key_info() == certificate.public_key().raw)
