@@ -43,7 +43,6 @@ pub struct Api {
     pub(crate) advice: fn(&str, u16, &str) -> String,
 }
 
-/// The error in a response body.
 #[derive(Debug, Default)]
 pub(crate) struct ErrorBody {
     /// The API's error code; may be empty.
@@ -56,9 +55,7 @@ pub(crate) struct ErrorBody {
 pub(crate) enum Meaning {
     /// The API asks for fewer requests.
     Throttled,
-    /// The API does not permit this caller to make the request.
     Forbidden,
-    /// The requested object does not exist.
     NotFound,
     Refused,
 }
@@ -86,7 +83,6 @@ pub(crate) struct Question<'a> {
     pub(crate) longest: usize,
 }
 
-/// An error response of an API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ErrorAnswer {
     api: &'static str,
@@ -131,10 +127,8 @@ pub enum ApiError {
         .0.api, .0.action, .0.reason(), .0.limited
     )]
     Throttled(Box<ErrorAnswer>),
-    /// The API does not permit the request.
     #[error("{0}")]
     Forbidden(Box<ErrorAnswer>),
-    /// The requested object does not exist.
     #[error("{0}")]
     NotFound(Box<ErrorAnswer>),
     /// The API rejects the request, or has an internal error.
@@ -143,7 +137,6 @@ pub enum ApiError {
     /// Another server responds, or the response cannot be read.
     #[error("{endpoint} answers {action} with {status}, and not as {api} does: {problem}")]
     Garbage { api: &'static str, action: &'static str, endpoint: String, status: u16, problem: String },
-    /// No credentials are available.
     #[error("no credentials for {api}: {cause}")]
     NoCredentials {
         api: &'static str,
@@ -152,7 +145,6 @@ pub enum ApiError {
         /// Whether credentials may become available soon.
         may_pass: bool,
     },
-    /// The request cannot be built.
     #[error("cannot make a request to {endpoint}: {cause}")]
     NoRequest { endpoint: String, cause: String },
     /// The environment variable with the token is unset or invalid.
@@ -179,7 +171,6 @@ pub enum ApiError {
     /// The HTTP client cannot be created.
     #[error("{0}")]
     Http(Arc<HttpError>),
-    /// The AWS settings in the environment are wrong.
     #[error("the AWS settings in the environment are wrong: {0}")]
     Settings(Arc<SetupError>),
 }

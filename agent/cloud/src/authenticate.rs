@@ -54,7 +54,6 @@ pub enum AuthenticationError {
         /// Why the metadata service does not provide the id.
         service: MetadataError,
     },
-    /// No AWS credentials are available.
     #[error(
         "no AWS credentials to sign a request: {0}; give the instance the role of its group, as kOps does, and \
          access to its metadata service"
@@ -69,7 +68,6 @@ pub enum AuthenticationError {
     /// The credentials come from a TLS server, and this host has no CA bundle.
     #[error(transparent)]
     NoCaBundle(#[from] NoCaBundle),
-    /// The AWS settings in the environment are wrong.
     #[error("the AWS settings in the environment are wrong: {0}")]
     Settings(#[from] SetupError),
 }

@@ -39,8 +39,8 @@ pub struct WantedFacts {
 pub trait Cloud: Send + Sync {
     fn provider(&self) -> CloudProvider;
 
-    /// The environment variables that requests to the cloud's API need, in groups. A group counts if its first variable is set.
-    /// By default there are no variables.
+    /// The environment variables that requests to the cloud's API need, in groups. A group has an effect only if its first
+    /// variable is set. By default there are no variables.
     fn variables(&self) -> &'static [&'static [&'static str]] {
         &[]
     }

@@ -102,14 +102,14 @@ impl ControlPlaneError {
 /// value, so that they share requests.
 #[async_trait::async_trait]
 pub trait ControlPlane: Send + Sync {
-    /// Identifies a Node by the instance that its `spec.providerID` names, which is not empty. The Node existed at `since`: a
-    /// response to a later request decides.
+    /// Identifies a Node by the instance that its `spec.providerID` names, which is not empty. The Node existed at `since`:
+    /// only a response to a later request can show that its instance is missing.
     ///
     /// # Errors
     /// If the Node is rejected, or the cloud cannot be asked.
     async fn identify(&self, node: &ObservedNode, since: Instant) -> Result<Identity, NotIdentified>;
 
-    /// The address ranges for the pods of a Node: the ranges that its instance has now. It identifies the Node like
+    /// The address ranges for the pods of a Node: the ranges that its instance has now. The Node is identified as by
     /// [`ControlPlane::identify`]. Concurrent calls share requests.
     ///
     /// # Errors

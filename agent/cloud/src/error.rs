@@ -8,7 +8,7 @@ use thiserror::Error;
 /// Why a cloud did not provide a fact to its machine, or did not do something for it.
 #[derive(Debug, Error)]
 pub enum CloudError {
-    /// kops-agent does this on other clouds only. The cloud itself may offer it.
+    /// kops-agent supports this action only on other clouds. The cloud itself may offer it.
     #[error("kops-agent cannot {action} on {provider}")]
     Unsupported { provider: CloudProvider, action: &'static str },
     /// A URL `metadata://` names nothing that the metadata service has.

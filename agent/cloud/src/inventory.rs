@@ -1,12 +1,12 @@
-//! The machines of one cluster, as its cloud's API lists them page by page. It is for clouds that take a token of the project,
-//! or a login that gets such tokens.
+//! The machines of one cluster, as its cloud's API lists them page by page. This module is for clouds that take a token of the
+//! project, or a login that gets such tokens.
 //!
 //! Such a cloud permits some thousand requests an hour for a whole project, and the id that a machine sends is not secret. So
 //! one list of the cluster's machines answers all questions of some seconds. Machines that the list lacks are requested one by
 //! one, with a rate limit: made-up ids do not exhaust the permitted requests.
 //!
-//! Such clouds differ in what they list and how they name it, which [`Listed`] describes. The proof of a machine, its
-//! verification and the identification of Nodes are shared by all of them.
+//! [`Listed`] describes how such clouds differ: in the contents of their lists, and in the names there. They share the proof
+//! of a machine, its verification and the identification of Nodes.
 
 mod access;
 mod authenticate;
@@ -62,7 +62,7 @@ pub struct ListApi {
     pub(crate) token_header: (&'static str, &'static str),
     /// The parameter for the maximum number of machines on a page, and its value.
     pub(crate) page: (&'static str, &'static str),
-    /// The parameters that sort the newest machines first; empty if the API cannot sort so.
+    /// The parameters that sort the newest machines first; empty if the API cannot sort like this.
     pub(crate) newest_first: &'static [(&'static str, &'static str)],
 }
 
@@ -76,7 +76,7 @@ pub struct Bootstrap {
     pub(crate) fact: &'static str,
     /// The reason of a refusal while the API does not respond.
     pub(crate) unavailable: &'static str,
-    /// For a machine without an address to call back: the reason of its refusal, and the end of a sentence.
+    /// For a machine without an address to call back: the reason of its refusal, and the predicate of the message's sentence.
     pub(crate) no_address: (&'static str, &'static str),
     /// The number of leading bits of an IPv6 address that identify one machine.
     pub(crate) machine_prefix: MachinePrefix,
@@ -87,12 +87,12 @@ pub struct Bootstrap {
 pub trait Listed: CloudMachine + fmt::Debug + Send + Sync + Sized + 'static {
     const API: ListApi;
     const BOOTSTRAP: Bootstrap;
-    /// How a Node names its machine.
+    /// The form of `spec.providerID` in Nodes.
     const PROVIDER_IDS: ProviderIds;
     const PROVIDER: CloudProvider;
     /// The environment variables that the API needs, as in [`crate::Cloud::variables`]. The default is the token.
     const VARIABLES: &'static [&'static [&'static str]] = &[&[Self::API.token_variable]];
-    /// A page of the list.
+    /// A page of the list of machines.
     type Page: DeserializeOwned + Send;
     /// The answer about one machine.
     type One: DeserializeOwned + Send;
@@ -125,7 +125,7 @@ pub trait Listed: CloudMachine + fmt::Debug + Send + Sync + Sized + 'static {
 
     /// How a machine proves that the id is its own.
     const PROVEN_BY: ProvenBy = ProvenBy::CallBack;
-    /// How a page is asked for.
+    /// How a page of the list is requested.
     const PAGED_BY: PagedBy = PagedBy::Number;
     /// A login from the environment, for clouds whose environment has no endpoint and token. It finds the API and gets tokens.
     /// By default there is no login. Requests are counted in `calls`.
@@ -146,18 +146,17 @@ pub trait Listed: CloudMachine + fmt::Debug + Send + Sync + Sized + 'static {
 /// How a machine proves that an id is its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProvenBy {
-    /// It answers the call-back at its address.
+    /// The machine answers the call-back at its address.
     CallBack,
-    /// It sends its request from one of its addresses.
+    /// The machine sends its request from one of its addresses.
     Address,
 }
 
-/// How a page of a list is asked for.
+/// How a page of a list is requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PagedBy {
-    /// By its number.
     Number,
-    /// By the id of the last machine on the page before.
+    /// By the id of the last machine on the previous page.
     Marker,
 }
 

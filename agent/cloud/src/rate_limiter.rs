@@ -52,7 +52,7 @@ impl TokenBucket {
         TokenBucket { burst, per_second, tokens: burst, counted_at: now, not_before: now }
     }
 
-    /// The pause before the next call, which is counted.
+    /// Counts the next call, and returns the pause before it.
     pub(super) fn take(&mut self, now: Instant) -> Duration {
         let earned = now.saturating_duration_since(self.counted_at).as_secs_f64() * self.per_second;
         self.tokens = (self.tokens + earned).min(self.burst) - 1.0;

@@ -50,17 +50,18 @@ impl RememberedFacts {
         self.lifecycle_action.as_ref()
     }
 
-    /// Notes that the machine became the node of the last decision in this boot.
+    /// Records that the machine became the node of the last decision in this boot.
     pub fn ready_in(self, boot_id: String) -> RememberedFacts {
         RememberedFacts { ready_in: Some(boot_id), ..self }
     }
 
-    /// Notes that the cloud was told so in this boot.
+    /// Records that the cloud was told in this boot that the machine is ready.
     pub fn told_in(self, boot_id: String) -> RememberedFacts {
         RememberedFacts { told_in: Some(boot_id), ..self }
     }
 
-    /// The lifecycle action to complete: the machine became a node in this boot, and the cloud was not told so yet.
+    /// The lifecycle action to complete, if the machine became a node in this boot and the cloud was not told yet that the
+    /// machine is ready.
     pub fn untold_in(&self, boot_id: &str) -> Option<&LifecycleAction> {
         let is_due = self.ready_in.as_deref() == Some(boot_id) && self.told_in.as_deref() != Some(boot_id);
         self.lifecycle_action.as_ref().filter(|_| is_due)

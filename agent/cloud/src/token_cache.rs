@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Mutex;
 
-/// A token is not used this close to its end: a download may begin a while after the request for its size.
+/// How long before its expiry a token is no longer used: a download may begin a while after the request for its size.
 const SPARE: Duration = Duration::from_secs(120);
 /// The maximum lifetime of a token: a day. A longer one in a response would overflow the clock.
 const LONGEST_LIFE: Duration = Duration::from_secs(24 * 60 * 60);
@@ -19,7 +19,7 @@ pub(crate) struct Issued<T> {
 }
 
 impl<T> Issued<T> {
-    /// A token that was requested at `asked`, and says how long it lives.
+    /// A token that was requested at `asked`, with the lifetime that its issuer reports.
     pub(crate) fn new(token: T, asked: Instant, life: Duration) -> Issued<T> {
         Issued { token, good_until: asked + life.min(LONGEST_LIFE).saturating_sub(SPARE) }
     }

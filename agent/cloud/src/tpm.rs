@@ -217,7 +217,7 @@ impl Tpm {
         Err(TpmProblem::TooSlow { command: name, seconds: self.timeout.as_secs() })
     }
 
-    /// Sends a command, and reads its answer. The answer's header has its size.
+    /// Sends a command, and reads its answer. The header of the answer has the size of the answer.
     fn exchange(&mut self, command: &[u8]) -> io::Result<Vec<u8>> {
         // The kernel accepts a command in one piece, and keeps the answer until it is read.
         self.device.write_all(command)?;

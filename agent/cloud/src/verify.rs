@@ -42,7 +42,6 @@ pub struct Presented<'a> {
 pub struct VerifiedNode {
     /// The id or path of the instance in its cloud.
     pub instance: String,
-    /// The name of the machine's Node.
     pub node_name: String,
     /// The names and addresses in the machine's serving certificate.
     pub certificate_names: Vec<String>,
@@ -86,7 +85,7 @@ pub struct Refusal {
 /// How the server answers a request that it rejects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The machine is not the claimed one, or may not ask.
+    /// The machine is not the one that the request claims, or may not make the request.
     NotVerified,
     /// The machine did not prove in the call-back that it made the request.
     NotProven,
@@ -94,7 +93,6 @@ pub enum Answer {
     AlreadyRegistered,
     /// The request is wrong. The machine is told why.
     BadRequest,
-    /// The request is too large.
     TooLarge,
     /// The request does not arrive in time.
     TooSlow,
@@ -107,7 +105,7 @@ pub enum Answer {
 }
 
 impl Refusal {
-    /// The refusal of a machine that is not the claimed one.
+    /// The refusal of a machine that is not the one that the request claims.
     pub fn not_verified(reason: &'static str, problem: impl fmt::Display) -> Refusal {
         Refusal { answer: Answer::NotVerified, reason, message: problem.to_string() }
     }
@@ -128,8 +126,8 @@ impl Refusal {
 pub enum Proof {
     /// The token, which no other machine could have made.
     Token,
-    /// The source address, which the cloud does not let another machine use. Any machine can write the token. So can a pod
-    /// whose packets have the address of its machine.
+    /// The source address, which the cloud does not let another machine use. Any machine can write the token. A pod whose packets have
+    /// the address of its machine can also make such a request.
     Address,
     /// The machine's answer to the call-back. Any machine can write the token.
     CallBack {
@@ -138,12 +136,12 @@ pub enum Proof {
     },
 }
 
-/// A token that passed the checks without a request.
+/// A token that passed the checks that need no request.
 pub struct Examined<'a> {
     /// Identifies the token, like a signature. The server accepts each fingerprint once.
     pub fingerprint: Vec<u8>,
-    /// When the token was made, in seconds since 1970, by the machine's clock. `None` if the token does not say; then an
-    /// eavesdropper cannot reuse it anyway.
+    /// When the token was made, in seconds since 1970, by the machine's clock. `None` if the token does not contain the time. An
+    /// eavesdropper cannot reuse such a token.
     pub signed_at: Option<i64>,
     /// The proof that the machine itself made the request.
     pub proof: Proof,
@@ -152,8 +150,8 @@ pub struct Examined<'a> {
     /// Checks the signature of a token that carries its own key; `None` if the token has no such signature. The check takes CPU, so it
     /// runs after the request has its turn, on a thread that serves no other request.
     pub signature: Option<BoxFuture<'a, Result<(), Refusal>>>,
-    /// Asks the cloud about this one machine after the call-back has proven which one it is. Needed if the cloud's response may
-    /// be minutes old. The result must be equal.
+    /// Asks the cloud about this one machine again, after the call-back has proven which machine it is. Needed if the cloud's response
+    /// may be minutes old. The result must equal the result of `verification`.
     pub confirmation: Option<Verification<'a>>,
 }
 
@@ -191,12 +189,12 @@ impl<'a> Examined<'a> {
     }
 }
 
-/// The request to the cloud.
+/// A verification that asks the cloud, and ends with the verified machine or the refusal.
 pub type Verification<'a> = BoxFuture<'a, Result<VerifiedNode, Refusal>>;
 
 /// Verifies the machines of one cloud.
 pub trait Verifier: Send + Sync {
-    /// Checks a token without a request; `None` if its prefix says that it is not this cloud's.
+    /// Checks a token without a request; `None` if the token has no prefix of this cloud.
     fn examine<'a>(&'a self, presented: &Presented<'_>) -> Option<Result<Examined<'a>, Refusal>>;
 }
 

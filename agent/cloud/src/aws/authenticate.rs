@@ -1,6 +1,6 @@
 //! The proof of an AWS machine: it signs a `GetCallerIdentity` request, and kops-controller sends this request to STS.
 //!
-//! This is the first token format. Every kops-controller accepts it, and upstream's nodes send it: see
+//! This module makes the first form of a token. Every kops-controller accepts it, and upstream's nodes send it: see
 //! [`kops_agent_cluster::bootstrap::aws_token`].
 
 use std::collections::BTreeMap;
@@ -40,8 +40,8 @@ impl AwsAuthenticator {
         if region.is_empty() {
             return Err(AuthenticationError::NoRegion);
         }
-        // This needs no CA bundle: the metadata service has no TLS. Other sources of credentials report a missing CA bundle
-        // themselves.
+        // Credentials from the metadata service need no CA bundle, because the service has no TLS. Other sources of
+        // credentials report a missing CA bundle themselves.
         let shared = shared_config(region).await?;
         let provider = shared.credentials_provider().ok_or_else(|| {
             AuthenticationError::NoCredentials("no source of credentials is configured".into())

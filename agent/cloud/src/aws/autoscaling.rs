@@ -46,7 +46,8 @@ fn advice(action: &str, status: u16, code: &str) -> String {
     }
 }
 
-/// How long after its start a hook may still begin to hold an instance. The group notices a running instance within seconds.
+/// How long after the start of an instance a hook may still begin to hold it. The group notices a running instance within
+/// seconds.
 const UNTIL_HELD: Duration = Duration::from_secs(5 * 60);
 
 /// The retries of one run. A run at boot starts again after them.
@@ -132,7 +133,7 @@ impl Autoscaling {
     }
 
     /// Whether an instance that no hook holds is on its way into service or into the warm pool. If the request fails, the
-    /// answer is yes: kOps gives nodes no permission for it.
+    /// answer is yes: kOps gives nodes no permission for this request.
     async fn may_become_held(&self, action: &LifecycleAction, within: Duration) -> bool {
         let parameters = [("InstanceIds.member.1", action.instance_id.as_str())];
         match self.0.query(STATE, &parameters, within).await {
@@ -144,8 +145,8 @@ impl Autoscaling {
         }
     }
 
-    /// Whether the group has the hook. If the role may not ask, the answer is yes: the role may still be permitted to complete
-    /// the action.
+    /// Whether the group has the hook. If the role may not make this request, the answer is yes: the role may still be
+    /// permitted to complete the action.
     async fn has_hook(&self, action: &LifecycleAction, within: Duration) -> Result<bool, ApiError> {
         let parameters = [
             ("AutoScalingGroupName", action.group.as_str()),

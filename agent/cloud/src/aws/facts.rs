@@ -16,7 +16,7 @@ const ENDPOINT: &str = "http://169.254.169.254";
 const ENDPOINT_OF_IPV6: &str = "http://[fd00:ec2::254]";
 
 const TOKEN_PATH: &str = "/latest/api/token";
-/// Six hours, the longest that EC2 grants.
+/// The lifetime of a token, in seconds: six hours, EC2's maximum.
 const TOKEN_SECONDS: &str = "21600";
 
 /// The requested items, below `/latest/meta-data/`. Some instances lack some of them.
@@ -169,8 +169,9 @@ fn headers_with(token: HeaderValue) -> HeaderMap {
     HeaderMap::from_iter([(HeaderName::from_static("x-aws-ec2-metadata-token"), token)])
 }
 
-/// Changes the error if the service receives the token request, but its response does not arrive. Then a router is in between,
-/// such as a container's. EC2 sends tokens with a hop limit, which is 1 by default.
+/// Changes the error if the service receives the token request, but its response does not arrive. In this case there is a
+/// router between this process and the service, such as a container's. EC2 sends tokens with a hop limit, which is 1 by
+/// default.
 fn suspect_hop_limit(error: MetadataError) -> MetadataError {
     match error {
         MetadataError::Silent { url, attempts, waited } => MetadataError::HopLimit { url, attempts, waited },

@@ -1,7 +1,7 @@
 //! Facts about an instance type from EC2's API, for nodes whose configuration depends on them. They say how many pods get an
 //! address, and whether a GPU needs a driver.
 //!
-//! The metadata service does not know these. Source: `GetMachineTypeInfo` in upup/pkg/fi/nodeup/awsup/machine_types.go;
+//! The metadata service does not have these facts. Source: `GetMachineTypeInfo` in upup/pkg/fi/nodeup/awsup/machine_types.go;
 //! the EC2 API Reference, `DescribeInstanceTypes` and `InstanceTypeInfo`.
 
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Assigns an IPv6 prefix to this EC2 instance for its pods. The instance requests it from EC2 itself.
+//! Assigns an IPv6 prefix to this EC2 instance for its pods. The instance itself requests the prefix from EC2.
 //!
 //! Source: upup/pkg/fi/nodeup/nodetasks/prefix.go.
 

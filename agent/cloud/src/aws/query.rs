@@ -1,6 +1,6 @@
 //! The query APIs of AWS: requests are signed forms, and responses are XML documents.
 //!
-//! The SDKs of EC2, Auto Scaling and STS together would be many times larger than this agent.
+//! This module replaces the SDKs of EC2, Auto Scaling and STS, which together would be many times larger than this agent.
 //!
 //! Source: the EC2 API Reference, "Query requests" and "Error codes"; each service's "Common errors".
 

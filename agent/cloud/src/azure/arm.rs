@@ -1,8 +1,8 @@
 //! A client for Azure Resource Manager that lists the machines of one resource group. It authenticates with this machine's
 //! managed identity.
 //!
-//! It does not use Microsoft's libraries: it needs only five lists, and the libraries bring their own HTTP client. Requests are
-//! rate-limited, because other programs share the limit of the subscription.
+//! This client does not use Microsoft's libraries: it needs only five lists, and the libraries bring their own HTTP client.
+//! Requests are rate-limited, because other programs share the limit of the subscription.
 //!
 //! Source: Azure Compute and Azure Network REST APIs; Azure Resource Manager, "Understand how Azure Resource Manager throttles
 //! requests".

@@ -39,7 +39,7 @@ const LARGEST: usize = 16 * 1024;
 const MOST_PLACES: usize = 3;
 /// The timeout for one certificate. The response to a machine has less than four times as long.
 const TIMEOUT: Duration = Duration::from_secs(4);
-/// How long issuers are cached. A new issuer has a new name.
+/// How long issuers are cached. A new issuer has a new name, so the cache has no entry for it.
 const REMEMBERED_FOR: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// The maximum number of concurrent checks of signers. Each check verifies at most a dozen signatures, which takes some
 /// milliseconds.
@@ -213,7 +213,8 @@ impl Issuer {
     }
 }
 
-/// The certificates that chain on from one. Each is the issuer of the certificate before it; no other order is tried.
+/// The chain of issuers of `certificate`, from `all`. Each certificate is the issuer of the certificate before it; no other order
+/// is tried.
 fn one_after_the_other<'a>(certificate: &[u8], all: &[CertificateDer<'a>]) -> Vec<CertificateDer<'a>> {
     let mut chain: Vec<CertificateDer<'a>> = Vec::new();
     while chain.len() < MOST_OF_DOCUMENT {
@@ -226,7 +227,7 @@ fn one_after_the_other<'a>(certificate: &[u8], all: &[CertificateDer<'a>]) -> Ve
     chain
 }
 
-/// Fetches the certificates that chain on from one, as far as Microsoft publishes them.
+/// Fetches the chain of issuers of `certificate`, as far as Microsoft publishes them.
 async fn fetch(
     client: Client,
     folder: Url,

@@ -20,7 +20,6 @@ use super::facts::{self, endpoint_of_environment};
 use crate::authenticate::{AuthenticationError, Authenticator};
 use crate::metadata::{MetadataError, MetadataService};
 
-/// The forms of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     /// With a document, for kops-controller of kOps 1.37, and for kops-agent's server with any kOps release.

@@ -68,7 +68,8 @@ impl AzureVerifier {
     }
 }
 
-/// The id that distinguishes machines. Every machine's id is a UUID, so a token with another id is rejected later.
+/// The machine id for a token's VM id. An id that is not a UUID gives a meaningless result. Verification later rejects
+/// such a token, because every VM id is a UUID.
 fn machine_id(vm_id: &str) -> MachineId {
     let digits: String = vm_id.chars().filter(char::is_ascii_hexdigit).take(32).collect();
     MachineId::Uuid(u128::from_str_radix(&digits, 16).unwrap_or_default())

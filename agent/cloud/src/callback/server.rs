@@ -38,8 +38,8 @@ use super::open::{Open, Place};
 use kops_agent_net::random::{self, NoRandomness};
 use kops_agent_net::tls;
 
-/// The maximum number of connections. If all are taken, the address with the most unverified ones loses its oldest. To keep
-/// kops-controller out, an attacker needs this many newer connections within the time of one handshake.
+/// The maximum number of connections. If all places are taken, the address with the most unverified connections loses its oldest
+/// connection. To keep kops-controller out, an attacker needs this many newer connections within the time of one handshake.
 pub(crate) const CONNECTIONS: usize = 256;
 /// The timeout of a handshake, which takes some round trips. kops-agent's controller waits 4 seconds for its whole call.
 /// Upstream's waits as long as the machine waits for it: 15 seconds (`pkg/kopscontrollerclient/client.go`).
@@ -81,7 +81,7 @@ pub enum CallbackServerError {
     Random(#[from] NoRandomness),
 }
 
-/// Answers to challenges with the proof of one kind of release. The kind is not known in advance.
+/// The form of the proof in answers to challenges. It depends on the kOps release of kops-controller, which is not known in advance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Form {
     #[default]
@@ -103,7 +103,7 @@ pub struct CallbackServer {
 struct State {
     pending: Option<PendingChallenge>,
     form: Form,
-    /// Whether a challenge was answered in this form.
+    /// Whether the server has answered a challenge in this form.
     is_answered: bool,
 }
 
@@ -211,14 +211,14 @@ async fn serve(
             continue;
         };
         let Some((place, ended)) = open.enter(remote.ip()) else { continue };
-        // With this option, the second part of an answer does not wait for the acknowledgement of the first. A failure here is
+        // With TCP_NODELAY, the second part of an answer does not wait for the acknowledgement of the first. A failure here is
         // harmless.
         let _ = socket.set_nodelay(true);
         let (acceptor, caller, state) = (acceptor.clone(), caller.clone(), state.clone());
         tokio::spawn(async move {
             tokio::select! {
                 () = connection(deadlines, socket, remote, &acceptor, &caller, state, &place) => {}
-                // A newer connection took its place.
+                // A newer connection took this connection's place.
                 _ = ended => log::debug!("{remote} was silent on the call-back port: a newer connection replaces it"),
             }
         });

@@ -18,7 +18,7 @@ use kops_agent_net::tls;
 
 const CLUSTER: &str = "c.example.com";
 const RANDOM: [u8; 16] = [7; 16];
-/// Longer than any step takes, even on a busy machine.
+/// A timeout that is longer than any step takes, even on a busy machine.
 const AMPLE: Duration = Duration::from_secs(600);
 
 fn new_authority() -> Authority {
@@ -146,7 +146,7 @@ async fn connect_from(from: [u8; 4], challenge: &ChallengeRequest) -> TcpStream 
     socket.connect(address(challenge)).await.unwrap()
 }
 
-/// For example, in a pod network that shows the machine each pod's own address.
+/// Such connections come, for example, from a pod network that shows the machine each pod's own address.
 #[tokio::test]
 async fn silent_connections_from_many_addresses_do_not_block_kops_controller() {
     allow_many_files();
@@ -186,7 +186,7 @@ async fn garbage_from_kops_controllers_address_does_not_block_it() {
     assert_eq!(call(&challenge, &identity).await.unwrap(), Proof::OfSecret);
 }
 
-/// For example, pods on the machine, which can reach the port like kops-controller.
+/// Such connections come, for example, from pods on the machine, which can reach the port like kops-controller.
 #[tokio::test]
 async fn silent_connections_do_not_block_kops_controller() {
     let authority = new_authority();

@@ -19,7 +19,7 @@ use crate::inventory::{self, Bootstrap, ListApi, Listed, PageAt, Scope, Selectio
 use crate::metadata::{MetadataError, MetadataService};
 use crate::verify::{MachinePrefix, seconds_of};
 
-/// A page of the list.
+/// A page of the list of droplets.
 #[derive(Deserialize)]
 pub struct Page {
     droplets: Vec<Listing>,

@@ -276,7 +276,7 @@ impl Page for Ranges {
             let configs =
                 answer.network_interfaces.into_iter().flat_map(|interface| interface.ipv6_access_configs);
             let external = configs.filter(|config| !config.external_ipv6.is_empty());
-            // This is exactly how upstream writes it: the API server does not let a Node change its range.
+            // The range has exactly upstream's spelling, because the API server does not let a Node's range change.
             let written = |config: Ipv6AccessConfig| {
                 format!("{}/{}", config.external_ipv6, config.external_ipv6_prefix_length)
             };

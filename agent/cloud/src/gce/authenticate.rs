@@ -178,7 +178,7 @@ mod tests {
         let error = authenticator.token(b"{}").await.unwrap_err().to_string();
         assert!(error.contains("has still not answered"), "{error}");
         drop(owner);
-        // This waits until the TPM no longer works.
+        // The lock is free once the TPM no longer works.
         drop(authenticator.at_work.lock().await);
         let error = authenticator.token(b"{}").await.unwrap_err().to_string();
         assert!(error.contains("does not carry out TPM_CC_NV_ReadPublic"), "{error}");

@@ -1,7 +1,7 @@
 //! A client for Compute Engine that authenticates with this instance's service account.
 //!
-//! It does not use Google's libraries: it needs only six requests, and the libraries bring their own TLS and HTTP clients.
-//! Requests are rate-limited, because other programs share the limit of the project.
+//! This client does not use Google's libraries: it needs only six requests, and the libraries bring their own TLS and HTTP
+//! clients. Requests are rate-limited, because other programs share the limit of the project.
 //!
 //! Source: the Compute Engine API v1, its "Error codes" and "Rate quotas".
 
@@ -30,7 +30,7 @@ const ENDPOINT_VARIABLE: &str = "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE";
 const LONGEST_ANSWER: usize = 16 * 1024 * 1024;
 /// The maximum number of items on a page that Google permits.
 const PAGE: &str = "500";
-/// More pages than a zone can have.
+/// The maximum number of pages of a list. No zone has so many.
 const MOST_PAGES: usize = 1000;
 /// Google permits a project 1500 requests of a kind per minute and region. This client uses less than half of it.
 const BURST: f64 = 50.0;

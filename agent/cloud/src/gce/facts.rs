@@ -44,7 +44,7 @@ pub(crate) struct Place {
 }
 
 async fn zone(service: &MetadataService) -> Result<String, MetadataError> {
-    // `projects/NUMBER/zones/ZONE`
+    // The answer has the form `projects/NUMBER/zones/ZONE`.
     let path = get(service, "instance/zone").await?;
     Ok(path.rsplit('/').next().unwrap_or_default().to_owned())
 }
@@ -53,7 +53,7 @@ async fn get(service: &MetadataService, item: &str) -> Result<String, MetadataEr
     service.get_needed(&path_of(item), &headers()).await
 }
 
-/// An item that the server may not have.
+/// An item of the metadata; `None` if the server does not have it.
 pub(super) async fn item(service: &MetadataService, item: &str) -> Result<Option<String>, MetadataError> {
     service.get(&path_of(item), &headers()).await
 }

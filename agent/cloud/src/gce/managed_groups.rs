@@ -30,7 +30,7 @@ const LISTED_FOR: Duration = Duration::from_secs(10);
 const CLAIMED_FOR: Duration = Duration::from_secs(5);
 /// The number of instances on a page of a group's list.
 const PAGE: usize = 500;
-/// The maximum age of the list of a group whose instances have other names.
+/// The maximum age of the list of a group that usually gives its instances other names than the wanted one.
 const UNLIKELY_FOR: Duration = Duration::from_secs(60);
 /// The maximum age of a template. A template never changes, but another template may replace it under its name.
 const TEMPLATE_FOR: Duration = Duration::from_secs(60 * 60);
@@ -51,7 +51,7 @@ type Listing = BTreeMap<String, ManagedInstance>;
 pub struct Managed {
     /// The instance's entry in the group's list.
     pub instance: ManagedInstance,
-    /// The template that the group made it from.
+    /// The template from which the group made the instance.
     pub template: Arc<InstanceTemplate>,
 }
 
@@ -199,7 +199,7 @@ impl ManagedGroups {
     }
 
     /// An instance, as Google describes it, that a group lists or listed a moment ago; `None` if it does not exist. Another
-    /// instance may have replaced it under its name.
+    /// instance of the same name may have replaced the listed instance.
     pub async fn managed(
         &self,
         instance: &ManagedInstance,

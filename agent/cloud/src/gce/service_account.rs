@@ -1,7 +1,7 @@
 //! The key of a service account in a file. Google issues tokens for it to machines outside its cloud.
 //!
 //! Upstream's client accepts more kinds of application default credentials (`getGCSClient` in `util/pkg/vfs/context.go`). This
-//! is the kind that belongs to a machine.
+//! module supports only the kind that belongs to a machine.
 //!
 //! Source: Google, "Using OAuth 2.0 for Server to Server Applications" ("HTTP/REST"), "How Application Default Credentials works".
 

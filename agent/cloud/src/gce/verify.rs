@@ -68,7 +68,7 @@ impl GceVerifier {
         }
 
         let instance = self.groups.managed(&listed).await.map_err(unavailable)?;
-        // Another instance may have replaced it under its name.
+        // Another instance of the same name may have replaced the listed instance.
         let Some(instance) = instance.as_ref().as_ref().filter(|instance| instance.id == listed.id) else {
             return Err(Refusal::of_instance(&NoNode::NoSuchInstance { instance: path.name.clone() }));
         };
@@ -129,7 +129,7 @@ impl GceVerifier {
     }
 }
 
-/// The permitted clock difference for the configured one.
+/// The permitted clock difference for the `configured` value, in seconds.
 fn skew(configured: i64) -> i64 {
     if configured > 0 { configured.min(MOST_SKEW) } else { USUAL_SKEW }
 }

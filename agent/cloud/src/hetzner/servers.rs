@@ -20,7 +20,7 @@ use crate::inventory::{self, Bootstrap, ListApi, Listed, PageAt, Scope, Selectio
 use crate::metadata::{MetadataError, MetadataService};
 use crate::verify::{MachinePrefix, seconds_of};
 
-/// A page of the list.
+/// A page of the list of servers.
 #[derive(Deserialize)]
 pub struct Page {
     servers: Vec<Server>,

@@ -66,8 +66,9 @@ impl<M: Listed> ControlPlane for ListedControlPlane<M> {
 
     /// kOps puts port 3988 behind the API's load balancer, if there is one, without the PROXY protocol (upstream:
     /// `pkg/model/domodel/api_loadbalancer.go`, `pkg/model/hetznermodel/loadbalancer.go`,
-    /// `pkg/model/scalewaymodel/api_loadbalancer.go`). Without one, a machine that connects from an address outside the cloud's
-    /// list counts as a load balancer, too. A machine that proves itself by its address does not come through a load balancer.
+    /// `pkg/model/scalewaymodel/api_loadbalancer.go`). If the cluster has no load balancer, a machine that connects from an
+    /// address outside the cloud's list still counts as a load balancer. A machine that proves itself by its address does not
+    /// come through a load balancer.
     fn load_balancing(&self) -> LoadBalancing {
         match M::PROVEN_BY {
             ProvenBy::CallBack => LoadBalancing::Of(self.machines.clone()),

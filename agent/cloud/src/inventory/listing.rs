@@ -1,5 +1,5 @@
 //! The known machines of a cluster: the whole list, whose maximum age depends on its length, and the machines that were created
-//! since.
+//! after the list was requested.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -21,17 +21,17 @@ use crate::rate_limiter::TokenBucket;
 use crate::singleflight::Singleflight;
 use crate::verify::OwnAddresses;
 
-/// The maximum age of the list, per page of it. So lists use a fifth of the requests that a cloud permits an hour. The newest
-/// machines are requested at most as often.
+/// The maximum age of the list, multiplied by its number of pages. With this age, lists use a fifth of the requests that a
+/// cloud permits in an hour. The newest machines are requested at most once in this time.
 pub(super) const PAGE_TTL: Duration = Duration::from_secs(5);
-/// How much older a list may be for the machines in it, while the next list fails or is slow.
+/// If the next list fails or is slow, the previous list may exceed its maximum age by this time, for the machines in it.
 pub(super) const STALE: Duration = Duration::from_secs(60);
 /// How long a question waits for a new list if an older list has the machine.
 const SOON: Duration = Duration::from_secs(3);
 /// The maximum age of a response by which a machine gets certificates.
 const FRESH_FOR: Duration = Duration::from_secs(10);
 /// The rate limit of requests for ids that no list has: a burst, and then a number of requests per second. Strangers can make
-/// up ids. Even if three replicas use it fully, a tenth of the requests that a cloud permits an hour remains for others.
+/// up ids. Even if three replicas use it fully, a tenth of the requests that a cloud permits in an hour remains for others.
 const BESIDES_BURST: f64 = 30.0;
 const BESIDES_PER_SECOND: f64 = 0.1;
 /// The maximum number of ids that no list has and that wait for a request. Unverified requests can name any number of ids.
@@ -42,7 +42,7 @@ const MOST_MISSED: usize = 1000;
 pub struct Inventory<M> {
     pub(super) questions: Questions,
     listed: Singleflight<Listing<M>, ApiError>,
-    /// The list, together with the machines that were created since.
+    /// The list, together with the machines that were created after the list was requested.
     refreshed: Singleflight<Listing<M>, ApiError>,
     pub(super) fresh_for: Duration,
     pub(super) last: Mutex<Last<M>>,
@@ -208,7 +208,7 @@ impl<M: Listed> Inventory<M> {
     }
 
     /// The list of all machines. If it lacks this id, and has too many pages to be requested again within seconds, the result
-    /// includes the machines that were created since.
+    /// includes the machines that were created after the list was requested.
     pub(super) async fn listing_with(
         self: &Arc<Self>,
         id: MachineId,
@@ -260,9 +260,9 @@ impl<M: Listed> Inventory<M> {
         Ok(listing)
     }
 
-    /// These machines, together with those that were created since. First it reads the newest, if the API can list them first.
-    /// Then it requests some of the missed ids. Such a machine can also be old: if pages have numbers, a machine moves to the
-    /// page before when another machine is removed.
+    /// Adds newer machines to `known`. First, this reads the newest machines, if the API can list them first. Then it requests
+    /// some of the missed ids. A machine with a missed id can also be old: if pages have numbers, a machine moves to the page
+    /// before when another machine is removed.
     pub(super) async fn refresh(&self, known: &Listing<M>) -> Result<Listing<M>, ApiError> {
         let mut listing = known.clone();
         let may_ask = !M::API.newest_first.is_empty() && self.last().besides.try_take(Instant::now());

@@ -22,10 +22,10 @@ use crate::api::{self, ApiError, Question};
 use crate::calls::CloudCalls;
 use crate::rate_limiter::RateLimiter;
 
-/// More pages than a project can have.
+/// The maximum number of pages of a list. No project has so many.
 const MOST_PAGES: u32 = 200;
-/// The rate limit of all requests: a burst, and then a number of requests per second. Lists and their refreshes use half of it,
-/// so it limits the additional retries.
+/// The rate limit of all requests: a burst, and then a number of requests per second. Lists and their refreshes use half of the
+/// rate. The other half limits the retries.
 const BURST: f64 = 200.0;
 const PER_SECOND: f64 = 1.0;
 /// The pause after a throttled request if the API does not specify one.
@@ -55,7 +55,7 @@ pub(super) struct Questions {
 #[derive(Clone, Copy)]
 struct At {
     number: u32,
-    /// The last machine on the page before.
+    /// The last machine on the previous page.
     marker: Option<MachineId>,
 }
 
@@ -121,7 +121,7 @@ impl Questions {
         let address = |access: &Access| access.one(id);
         let one = match self.ask::<M, M::One>(M::API.action_of_one, address).await {
             Ok((_headers, one)) => M::of_one(one, &self.scope),
-            // The API itself reports this: a 404 of another server is no refusal.
+            // Only the API itself reports this: for a 404 of another server, `is_refusal` is false.
             Err(error) if error.status() == Some(404) && error.is_refusal() => None,
             Err(error) => return Err(error),
         };

@@ -1,4 +1,4 @@
-//! Each cloud that lists machines, against its stand-in.
+//! Tests each cloud that lists machines against the cloud's stand-in.
 
 #![allow(clippy::unwrap_used)]
 
@@ -218,7 +218,7 @@ for_each_cloud! {
     a_machine_with_a_namesake_has_no_known_age
 }
 
-/// For clouds that take a token from the environment.
+/// This test covers the clouds that take a token from the environment.
 #[tokio::test]
 async fn a_wrong_token_is_reported_and_a_valid_one_is_hidden() {
     wrong_token_of::<KnownServer>().await;
@@ -355,7 +355,7 @@ async fn a_machine_of_the_cluster_is_verified_at_its_private_address<K: Known>()
         instance_group: "nodes".into(),
         challenge_endpoint: "10.0.0.1:3987".into(),
         addresses: machine.addresses(),
-        // The stand-ins say 2026-01-30T23:55:00, each in its cloud's form.
+        // The stand-ins report 2026-01-30T23:55:00 as the creation time, each in its cloud's form.
         launched: Some(1_769_817_300),
     };
     assert_eq!(verified(machines.clone(), &K::id(1)).await.unwrap(), expected);

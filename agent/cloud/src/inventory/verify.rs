@@ -25,8 +25,8 @@ impl<M: Listed> ListedVerifier<M> {
         }
     }
 
-    /// Like `verify`, with what the cloud reports about this machine now. Since the list, the machine may have been removed,
-    /// and another machine may have its address.
+    /// Like `verify`, with a current answer of the cloud about this machine. After the list was requested, the machine may
+    /// have been removed, and another machine may have got its address.
     async fn confirm(&self, id: MachineId, origin: Origin) -> Result<VerifiedNode, Refusal> {
         let now = self.machines.get_fresh(id).await;
         let now = now.map_err(|error| Refusal::unavailable(M::BOOTSTRAP.unavailable, error))?;

@@ -42,8 +42,8 @@ impl ControlPlane for HostControlPlane {
         MachinePrefix::of_bits(128)
     }
 
-    /// Always `None`: `server.pki` configures the verifier of enrolled machines, for these and for those beside a cloud's
-    /// machines.
+    /// Always `None`: `server.pki` configures the verifier of enrolled machines, in clusters outside clouds and in
+    /// clusters of a cloud.
     async fn verifier(
         &self,
         _server: &KopsControllerServerOptions,

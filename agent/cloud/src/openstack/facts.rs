@@ -14,7 +14,7 @@ use crate::metadata::{MetadataError, MetadataService};
 /// The endpoint of the metadata service.
 pub(super) const ENDPOINT: &str = "http://169.254.169.254";
 
-/// Upstream: `metadata://openstack` in util/pkg/vfs/context.go.
+/// The path of the server's address (upstream: `metadata://openstack` in util/pkg/vfs/context.go).
 const LOCAL_IPV4: &str = "/latest/meta-data/local-ipv4";
 
 /// The address of the server; empty if it has none.

@@ -62,7 +62,7 @@ pub(super) fn read(body: &[u8]) -> Option<ErrorBody> {
     Some(ErrorBody { code, message: String::new() })
 }
 
-/// Classifies an error by its status alone, but older services throttle with status 413.
+/// Classifies an error by its status alone, except that older services throttle with status 413.
 pub(super) fn meaning(status: u16, code: &str) -> Meaning {
     match (status, code) {
         (413, "overLimit") => Meaning::Throttled,

@@ -27,7 +27,7 @@ use crate::verify::{MachinePrefix, seconds_of};
 /// The type of Nova in Keystone's catalog.
 const COMPUTE: &str = "compute";
 
-/// A page of the list.
+/// A page of the list of servers.
 #[derive(Deserialize)]
 pub struct Page {
     servers: Vec<Listing>,

@@ -1,9 +1,9 @@
 //! A login to OpenStack from the environment: the URL of Keystone, the credentials, and the region.
 //!
 //! Source: upstream reads the login with gophercloud's `AuthOptionsFromEnv`, and the region with `GetRegion` in
-//! `util/pkg/vfs/swiftfs.go`. Like upstream, this prefers a password to an application credential. Unlike upstream, a user and
-//! a project may have different domains, as in OpenStack's own client (`OS_USER_DOMAIN_…`, `OS_PROJECT_DOMAIN_…`), and
-//! `OS_INTERFACE` applies.
+//! `util/pkg/vfs/swiftfs.go`. Like upstream, this module prefers a password to an application credential. Unlike upstream, a
+//! user and a project may have different domains, as in OpenStack's own client (`OS_USER_DOMAIN_…`, `OS_PROJECT_DOMAIN_…`),
+//! and `OS_INTERFACE` applies.
 
 use kops_agent_net::http::{self, HttpError};
 use kops_agent_net::tls::{self, NoCaBundle};
@@ -196,7 +196,7 @@ fn request(get: &dyn Fn(&str) -> Option<String>) -> Result<Value, ApiError> {
             })?;
             json!({"name": name, "domain": domain})
         }
-        // Keystone uses the user's own project.
+        // Without a project in the request, Keystone uses the user's own project.
         (None, None) => return Ok(json!({"auth": {"identity": identity}})),
     };
     Ok(json!({"auth": {"identity": identity, "scope": {"project": project}}}))

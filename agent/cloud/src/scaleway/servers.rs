@@ -23,7 +23,7 @@ use crate::verify::{MachinePrefix, seconds_of};
 /// The maximum number of servers on a page that Scaleway permits.
 const PER_PAGE: u64 = 100;
 
-/// A page of the list.
+/// A page of the list of servers.
 #[derive(Deserialize)]
 pub struct Page {
     servers: Vec<Listing>,

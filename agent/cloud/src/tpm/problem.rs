@@ -10,7 +10,6 @@ use tpm2_protocol::data::{TpmCc, TpmRc, TpmRcBase};
 /// Why a TPM does not sign.
 #[derive(Debug, Error)]
 pub enum TpmProblem {
-    /// There is no TPM.
     #[error("this machine has no TPM: there is neither {devices}")]
     Absent {
         /// The device files that were tried, with "nor" between them.
@@ -26,16 +25,12 @@ pub enum TpmProblem {
     /// The device rejects the command, or no answer comes.
     #[error("the TPM does not carry out {command}: {cause}")]
     Exchange { command: TpmCc, cause: io::Error },
-    /// The command cannot be encoded.
     #[error("cannot encode {command} for the TPM: {problem}")]
     Unwritable { command: TpmCc, problem: String },
-    /// The answer cannot be decoded.
     #[error("the TPM's answer to {command} cannot be read: {problem}")]
     Unreadable { command: TpmCc, problem: String },
-    /// The TPM rejects the command.
     #[error("the TPM rejects {command}: {code}")]
     Refused { command: TpmCc, code: ResponseCode },
-    /// The TPM's memory has no key template at this index.
     #[error("the TPM has no key template at {index:#010x}")]
     NoTemplate {
         /// The index in the TPM's memory.
@@ -80,7 +75,6 @@ pub enum TpmFailure {
         /// How long the caller waited, in seconds.
         seconds: u64,
     },
-    /// The TPM has not finished the previous request.
     #[error("the TPM has still not answered the previous request; restart this instance")]
     StillSilent,
     #[error("cannot start a thread for the TPM: {0}")]

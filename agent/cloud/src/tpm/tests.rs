@@ -194,7 +194,7 @@ fn a_busy_tpm_times_out() {
     let error = Tpm::open(&tpm, Duration::from_millis(100)).unwrap().sign(INDEX, b"{}").unwrap_err();
     assert!(matches!(error, TpmProblem::TooSlow { .. }), "{error}");
     assert!(error.to_string().contains("the TPM is busy"), "{error}");
-    // The pauses grow.
+    // The pauses grow, so there are few commands.
     let commands = tpm.commands.lock().len();
     assert!(commands < 20, "{commands}");
 }

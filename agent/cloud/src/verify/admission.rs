@@ -15,7 +15,6 @@ use tokio::time::timeout;
 
 use super::{Answer, Origin, Refusal};
 
-/// The limits of an admission.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// The maximum number of concurrent verifications.
@@ -248,7 +247,7 @@ mod tests {
         let honest = admission.enter(origin(2)).now_or_never().unwrap().unwrap();
         let mut second = Box::pin(admission.enter(origin(2)));
         assert!(second.as_mut().now_or_never().is_none());
-        // The flood's turn comes first, then the other's.
+        // The turn of the flood comes first, then the turn of the other origin.
         flood.pop();
         assert!(waiting[0].as_mut().now_or_never().is_some_and(|turn| turn.is_ok()));
         drop(honest);
@@ -262,7 +261,8 @@ mod tests {
         let mut waiting = Box::pin(admission.enter(origin(2).claiming(7.into())));
         assert!(waiting.as_mut().now_or_never().is_none());
         assert_eq!(admission.enter(origin(3).claiming(7.into())).await.err().unwrap().reason, "QueueFull");
-        // This delays neither another machine nor the machine itself, if its cloud lists its address.
+        // The full queue does not delay other machines. It does not delay the claimed machine either, if the cloud lists the
+        // machine's address.
         for other in [origin(1).claiming(8.into()), origin(2).claiming_at_its_own(7.into())] {
             assert!(admission.enter(other).now_or_never().is_some_and(|turn| turn.is_ok()));
         }

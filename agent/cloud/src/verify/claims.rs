@@ -23,7 +23,7 @@ const LIMITS: Limits = Limits {
     at_once_of_claim: 3,
     waiting_of_claim: 8,
     waiting: 4096,
-    // This is longer than a lie keeps its place, and shorter than a whole verification may take.
+    // The timeout is longer than a lie keeps its place, and shorter than a whole verification may take.
     timeout: Duration::from_secs(5),
 };
 /// How long a lie keeps its place.

@@ -19,7 +19,7 @@ impl MachinePrefix {
         MachinePrefix(bits)
     }
 
-    /// The origin of an address.
+    /// The origin of a connection from this address.
     pub fn origin(self, address: IpAddr) -> Origin {
         let own = match address.to_canonical() {
             IpAddr::V6(address) => {
@@ -37,7 +37,7 @@ impl MachinePrefix {
 pub enum Peers {
     /// Each machine connects from an address of its own.
     Machines,
-    /// A load balancer connects for them. It forwards TCP, and does not pass on the source address.
+    /// A load balancer connects for the machines. It forwards TCP, and does not pass on the source address.
     LoadBalancer,
 }
 

@@ -166,7 +166,7 @@ async fn missing_connections_and_credentials_are_temporary_errors() {
     assert!(matches!(&error, ApiError::NoCredentials { .. }) && error.may_pass(), "{error}");
 }
 
-/// Counts how often it is asked for credentials. They expire after `good_for`.
+/// A provider that counts the requests for credentials. The credentials expire after `good_for`.
 #[derive(Debug)]
 struct Counting {
     asked: Arc<AtomicU32>,

@@ -255,7 +255,7 @@ async fn signatures_are_checked_after_the_machine_is_found_and_lies_cost_one_lis
     assert!(lists <= 4, "{:?}", world.azure.calls());
 }
 
-/// A stranger may order checks of signatures.
+/// Unverified peers can cause checks of signatures.
 #[test]
 fn a_signature_check_delays_no_other_request() {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
@@ -266,7 +266,7 @@ fn a_signature_check_delays_no_other_request() {
             let presented = Presented { token, body: BODY, origin, now: NOW };
             world.verifier.examine(&presented).unwrap().ok().unwrap()
         };
-        // The check waits for the only thread for such work.
+        // The check waits for the only blocking thread, which is busy.
         let (release, held) = std::sync::mpsc::channel::<()>();
         tokio::task::spawn_blocking(move || held.recv());
         let mut checking = examine(&world.token(0, &own())).signature.unwrap();

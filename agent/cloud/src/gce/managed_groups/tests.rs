@@ -76,7 +76,7 @@ async fn only_instances_that_a_group_of_the_cluster_lists_are_found() {
     let control_plane = gce.put_group(CLUSTER, "control-plane");
     let other = gce.put_group("d.example.com", "nodes");
     gce.create_instance(&other, "nodes-other");
-    // Its metadata claims that the control plane's group made it, which is not true.
+    // The metadata of this instance claims that the control plane's group made it, which is not true.
     let liar = gce.create_instance(&nodes, "nodes-liar");
     let made_by = format!("projects/123/zones/{ZONE}/instanceGroupManagers/{control_plane}");
     let liar = liar.saying("created-by", &made_by).saying(gce::INSTANCE_GROUP_METADATA, "control-plane");
@@ -125,7 +125,7 @@ async fn one_list_of_a_group_answers_for_all_older_nodes() {
     let groups = asking(&gce, &CloudCalls::default());
     let since = Instant::now();
     let names: Vec<String> = (0..REFUSED).map(|number| format!("nodes-none-{number}")).collect();
-    // The Nodes ask at different times, like their retries.
+    // The questions for the Nodes and the retries of these questions come one after another.
     for _ in 0..5 {
         for name in &names {
             assert_eq!(groups.find(&path(name), since).await.unwrap(), None);
@@ -257,7 +257,7 @@ async fn a_node_gets_only_the_range_of_its_instance() {
         }
         other => panic!("{other:?}"),
     }
-    // Another instance has replaced it under its name, and the list of ranges is older than that.
+    // Another instance of the same name has replaced the first instance, and the list of ranges is older.
     let managed = find(&groups, "nodes-x").await.unwrap().instance;
     let after = ManagedInstance { id: managed.id + 100, ..managed };
     assert_eq!(groups.ranges(&after).await.unwrap(), None);

@@ -174,7 +174,7 @@ async fn made_up_machines_cost_few_calls_and_block_no_machine() {
     let most = 4 + 2 * lists_within(begun.elapsed());
     assert!(cluster.gce.calls().len() <= most, "{:?}", cluster.gce.calls());
 
-    // Google has just created this instance. No list has it yet, so it retries like all machines.
+    // Google has just created this instance. No list has the instance yet, so it retries like all machines.
     let instance = cluster.gce.create_instance(&cluster.group, "nodes-new");
     cluster.gce.put_instance("nodes-new", Instance { signing_key: cluster.tpm.public_pem(), ..instance });
     let (new, before) = (token("nodes-new", &cluster.tpm), cluster.gce.calls().len());

@@ -164,7 +164,7 @@ pub(super) async fn retry_after_is_honoured_up_to_a_maximum<K: Known>() {
         let until = machines.last().failed.as_ref().unwrap().0;
         assert!(until >= before + made && until <= Instant::now() + made, "{asked:?}");
         api.set_mood(Mood::Good);
-        // First the pause ends in an hour, then it has ended.
+        // No request is made while the pause lasts, and one is made after its end.
         machines.last().failed.as_mut().unwrap().0 = Instant::now() + hour;
         machines.list().await.unwrap_err();
         assert_eq!(api.calls(), 1, "{asked:?}");

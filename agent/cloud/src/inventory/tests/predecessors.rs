@@ -1,4 +1,4 @@
-//! The age of a machine, by which the server knows the Node of an earlier machine of the same name.
+//! The age of a machine, by which the server recognizes the Node of an earlier machine of the same name.
 
 use super::*;
 
@@ -35,7 +35,8 @@ pub(super) async fn the_age_of_a_machine_comes_from_its_cloud<K: Created>() {
     }
 }
 
-/// The Node may belong to the other machine, which may be running. A cloud that permits a name once never lists two.
+/// The Node may belong to the other machine, which may be running. A cloud with unique names never lists two machines
+/// of one name.
 pub(super) async fn a_machine_with_a_namesake_has_no_known_age<K: Created>() {
     let (api, machines) = with_one::<K>();
     // A machine of another cluster may have the name: it is in another network.
