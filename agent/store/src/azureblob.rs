@@ -5,7 +5,8 @@
 //!
 //! A URL is `azureblob://ACCOUNT/CONTAINER/KEY`. Older kOps wrote `azureblob://CONTAINER/KEY`, with the account in
 //! `AZURE_STORAGE_ACCOUNT`. Newer kOps refuses to run with that variable (upstream: `buildAzureBlobPath` in
-//! util/pkg/vfs/context.go). So if the variable is set, a URL that does not begin with its account has the older form.
+//! util/pkg/vfs/context.go). So if the variable is set, a URL that does not begin with the variable's account has the
+//! older form.
 //!
 //! Source: Azure Storage REST API, "Get Blob", "Get Blob Properties", "List Blobs", "Blob service error codes"; upstream's
 //! `util/pkg/vfs/azureblob.go` and `azureclient.go`.
@@ -36,9 +37,9 @@ use listing::Page;
 const ACCOUNT_VARIABLE: &str = "AZURE_STORAGE_ACCOUNT";
 /// The variable with the URL of the account's blob service, as `az storage` reads it.
 const ENDPOINT_VARIABLE: &str = "AZURE_STORAGE_SERVICE_ENDPOINT";
-/// The two variables are independent of each other.
+/// The groups of variables. Each variable is a group, because it has an effect without the other variable.
 pub(super) const VARIABLES: &[&[&str]] = &[&[ACCOUNT_VARIABLE], &[ENDPOINT_VARIABLE]];
-/// The domain after the account in the name of its server.
+/// The domain of Azure's servers: an account's server is `ACCOUNT.blob.core.windows.net`.
 const DOMAIN: &str = "blob.core.windows.net";
 /// The version of the API. Older versions accept no tokens.
 const VERSION: HeaderValue = HeaderValue::from_static("2021-12-02");
@@ -50,15 +51,15 @@ const SIZE_TIMEOUT: Duration = Duration::from_secs(20);
 const PAGE: &str = "1000";
 /// The longest page that is read, in bytes. A blob takes some 1 KiB.
 const LONGEST_PAGE: u64 = 4 * 1024 * 1024;
-/// Limit of the pages of a list. No state store has so many.
+/// The maximum number of pages of a list. No state store has so many pages.
 const MOST_PAGES: usize = 1000;
 
 #[derive(Debug)]
 pub(super) struct AzureBlob {
     client: Client,
-    /// The account's blob service from the environment. If it is not set, each account has its own.
+    /// The URL of the blob service from the environment. If it is `None`, each account has its own server.
     endpoint: Option<String>,
-    /// The account of URLs without one.
+    /// The storage account for URLs that name no account.
     account: Option<String>,
     retries: Retries,
     tokens: Tokens,
@@ -123,8 +124,8 @@ impl Backend for AzureBlob {
         })
     }
 
-    /// Versions are ETags of blobs. Azure lists all names with a prefix. So the prefix is the common one of both names,
-    /// and the list is read up to `last`.
+    /// Versions are ETags of blobs. Azure can only list all names with a prefix. So this method lists the common prefix of
+    /// `first` and `last`, and reads the list up to `last`.
     fn versions<'a>(
         &'a self,
         folder: &'a Place,
@@ -155,7 +156,8 @@ impl Backend for AzureBlob {
             let address = self.address(file)?;
             let asked = self.send(Method::HEAD, &address, SIZE_TIMEOUT).await;
             let answer = asked.map_err(|failure| failure.after_one_try(file))?;
-            // The client reports no length for an answer without a body. The download works without the size.
+            // reqwest reports no length for an answer without a body, so the size comes from the header. The download also
+            // works without the size.
             let size = answer.headers().get(CONTENT_LENGTH).and_then(|size| size.to_str().ok()?.parse().ok());
             let token = self.token().await.map_err(|failure| failure.after_one_try(file))?;
             let headers = HeaderMap::from_iter([(AUTHORIZATION, token), (version_header(), VERSION)]);
@@ -278,7 +280,7 @@ async fn granted(answer: Response) -> Result<Response, Failure> {
     if status == StatusCode::OK {
         return Ok(answer);
     }
-    // An answer to HEAD has no body, and the sentence is in no header.
+    // An answer to HEAD has no body, and no header has Azure's error message.
     let said = Said { code, ..Said::of(answer).await };
     Err(match (status.as_u16(), said.code.as_str()) {
         (404, "BlobNotFound") => Failure::Absent,

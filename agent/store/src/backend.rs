@@ -31,7 +31,8 @@ impl Place {
         StoreError::BadUrl { url: self.url.clone(), problem: problem.to_owned() }
     }
 
-    /// The store itself denies this machine access. Without other advice, the error names the missing permissions.
+    /// The error if the store itself denies this machine access. Without other advice, the error names the missing
+    /// permissions.
     pub(crate) fn forbidden(&self, said: &Said, advice: Option<String>) -> StoreError {
         let rights = || {
             format!(
@@ -44,17 +45,17 @@ impl Place {
         StoreError::Forbidden { url: self.url.clone(), said: said.in_words(), advice }
     }
 
-    /// The bucket does not exist.
+    /// The error if the bucket does not exist.
     pub(crate) fn wrong_bucket(&self) -> StoreError {
         StoreError::WrongBucket { url: self.url.clone(), bucket: self.bucket.clone() }
     }
 
-    /// The answer is no list of this folder.
+    /// The error if the answer is not a list of this folder.
     pub(crate) fn no_list(&self, problem: impl fmt::Display) -> StoreError {
         self.unusable(format!("the answer is not a list of objects: {problem}"))
     }
 
-    /// The list of this folder does not end.
+    /// The error if the list of this folder does not end.
     pub(crate) fn no_end(&self) -> StoreError {
         self.unusable("a list whose pages have no end; is this the folder of a cluster?".to_owned())
     }
@@ -66,9 +67,9 @@ impl Place {
 
 /// The bucket and the key after `://`.
 pub(crate) struct Split<'a> {
-    /// Empty if the store has no buckets.
+    /// The bucket; empty if the store has no buckets.
     pub(crate) bucket: &'a str,
-    /// May have leading slashes, unless it is a path on this machine.
+    /// The key. It may have leading slashes, unless it is a path on this machine.
     pub(crate) key: &'a str,
 }
 
@@ -80,7 +81,6 @@ pub(crate) struct Misspelt {
 
 /// The inputs to set up a backend.
 pub(crate) struct Setup {
-    /// The backend's scheme.
     pub(crate) scheme: &'static str,
     pub(crate) retries: Retries,
     /// Replaces the S3 settings of the environment.

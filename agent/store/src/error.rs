@@ -11,7 +11,6 @@ use kops_agent_net::tls::NoCaBundle;
 /// Why a file of a state store cannot be read.
 #[derive(Debug, Error)]
 pub enum StoreError {
-    /// The store has no such file.
     #[error(
         "{url} does not exist{place}; check the ConfigBase, and whether `kops update cluster --yes` has written the store"
     )]
@@ -20,7 +19,6 @@ pub enum StoreError {
         /// The other place that was searched; empty, or begins with a space.
         place: String,
     },
-    /// The store denies this machine access to this file.
     #[error("{url}: access denied (403): {}{advice}", as_cause(said))]
     Forbidden {
         url: String,
@@ -28,7 +26,6 @@ pub enum StoreError {
         said: String,
         advice: String,
     },
-    /// The store rejects this machine's credentials.
     #[error("{url}: the store refuses this machine's credentials: {problem}")]
     Credentials {
         url: String,
@@ -45,7 +42,6 @@ pub enum StoreError {
     Unreachable {
         url: String,
         cause: String,
-        /// Number of attempts.
         attempts: u32,
         /// Total duration of the attempts.
         waited: Duration,
@@ -105,7 +101,6 @@ pub enum StoreError {
          --store-mirror URL=DIR"
     )]
     NoLists { url: String, scheme: &'static str },
-    /// `--store-mirror` has the wrong form.
     #[error("--store-mirror {argument}: write URL=DIR, as in s3://BUCKET=/srv/state")]
     BadMirror { argument: String },
     /// The environment variables for a store are incomplete.

@@ -19,7 +19,7 @@ pub(crate) enum Failure {
     Credentials(String),
     /// The environment or the cloud has to change first.
     Settings(String),
-    /// The store redirects to a place that the agent does not follow.
+    /// The store redirects, and the agent does not follow the redirect.
     Redirected(String),
     /// The store itself says that the file does not exist.
     Absent,
@@ -97,7 +97,7 @@ pub(crate) async fn body(answer: Response, largest: u64) -> Result<Vec<u8>, Fail
     http::body(answer, largest).await.map_err(Failure::of_transport)?.ok_or(Failure::TooLarge)
 }
 
-/// The error message for the operator.
+/// The error that the operator sees.
 pub(crate) fn store_error(place: &Place, gave_up: GaveUp<Failure>) -> StoreError {
     let GaveUp { error, attempts, waited } = gave_up;
     let url = place.url.clone();

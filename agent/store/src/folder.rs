@@ -67,7 +67,8 @@ impl Backend for Folder {
 /// Reads the file at `path`. Errors show `url`.
 fn read(path: &Path, url: &str) -> Result<Vec<u8>, StoreError> {
     let mut bytes = Vec::new();
-    // Bounded by the bytes read, not by the metadata: the path may be a pipe, or the file may grow.
+    // The limit applies to the bytes that are read, not to the size in the metadata: the path may be a pipe, or the
+    // file may grow.
     let read = File::open(path).and_then(|file| file.take(LARGEST_FILE + 1).read_to_end(&mut bytes));
     match read {
         Ok(_) if bytes.len() as u64 > LARGEST_FILE => Err(StoreError::TooLarge { url: url.to_owned() }),

@@ -32,7 +32,7 @@ const ENDPOINT: &str = "https://storage.googleapis.com/storage/v1";
 const SIZE_TIMEOUT: Duration = Duration::from_secs(20);
 /// The longest list that is read, in bytes. One page has a thousand names.
 const LONGEST_LIST: u64 = 4 * 1024 * 1024;
-/// Limit of the pages of a list. No state store has so many.
+/// The maximum number of pages of a list. No state store has so many pages.
 const MOST_PAGES: usize = 1000;
 /// The longest answer with an object's size that is read, in bytes.
 const LARGEST_METADATA: u64 = 64 * 1024;
@@ -59,7 +59,7 @@ struct Page {
 #[serde(default)]
 struct Item {
     name: String,
-    /// Changes with every write to the object.
+    /// A version that changes with every write to the object.
     generation: String,
 }
 
@@ -102,7 +102,7 @@ impl Backend for Gs {
     ) -> Asked<'a, BTreeMap<String, String>> {
         Box::pin(async move {
             let below = prefix(folder);
-            // Google's end is exclusive. With `!` after it, `last` is still included.
+            // `endOffset` is exclusive. `!` after `last` makes the end greater than `last`, so `last` is included.
             let (start, end) = (format!("{below}{first}"), format!("{below}{last}!"));
             let parameters = [
                 ("startOffset", start.as_str()),
@@ -132,7 +132,7 @@ impl Backend for Gs {
             headers.insert(AUTHORIZATION, self.token().await.map_err(|failure| failure.after_one_try(file))?);
             let asked = self.send(&format!("{address}?fields=size"), SIZE_TIMEOUT).await;
             let answer = asked.map_err(|failure| failure.after_one_try(file))?;
-            // The download works without the size.
+            // The download also works without the size.
             let told = body(answer, LARGEST_METADATA).await.ok();
             let metadata = told.and_then(|told| serde_json::from_slice::<Metadata>(&told).ok());
             let size = metadata.and_then(|metadata| metadata.size.parse().ok());
@@ -175,7 +175,7 @@ impl Gs {
                 .finish();
             let address = format!("{}/b/{}/o?{query}", self.endpoint, escaped(&folder.bucket));
             let bytes = match self.get(folder, &address, LONGEST_LIST).await {
-                // An empty prefix is no error, so a 404 means that the bucket is missing.
+                // A prefix without objects is no error, so a 404 means that the bucket is missing.
                 Err(StoreError::NotFound { .. }) => return Err(folder.wrong_bucket()),
                 answer => answer?,
             };

@@ -2,7 +2,7 @@
 //! with their manifests.
 //!
 //! Source: `readHTTPLocation` in util/pkg/vfs/context.go. Upstream reads boot configs, channels and manifests this way,
-//! and has no such ConfigBase (`BuildVfsPath`).
+//! but does not support such a ConfigBase (`BuildVfsPath`).
 
 #[cfg(test)]
 mod tests;

@@ -66,7 +66,7 @@ pub struct Store {
     retries: Retries,
     /// Whether files may be read over `http://`.
     reads_in_clear: bool,
-    /// One for each row of [`SCHEMES`].
+    /// One backend for each row of [`SCHEMES`].
     backends: [OnceCell<Box<dyn Backend>>; SCHEMES.len()],
 }
 

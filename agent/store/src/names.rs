@@ -21,7 +21,7 @@ pub(crate) fn prefix(folder: &Place) -> String {
 }
 
 /// The names directly below a folder, sorted and without duplicates, from the full names of objects and folders. Some
-/// tools make an object for the folder itself, with the name of the prefix; it is left out.
+/// tools make an object for the folder itself, with the name of the prefix; that object is left out.
 pub(crate) fn directly_below(prefix: &str, all: Vec<String>) -> Vec<String> {
     let below = |name: String| Some(name.strip_prefix(prefix)?.trim_end_matches('/').to_owned());
     let mut names: Vec<String> = all.into_iter().filter_map(below).filter(|name| !name.is_empty()).collect();

@@ -49,12 +49,12 @@ const CREDENTIALS_DEADLINE: Duration = Duration::from_secs(15);
 /// Lifetime of a signed URL. A download begins immediately, and requests another URL to continue.
 const SIGNED_FOR: Duration = Duration::from_secs(15 * 60);
 
-/// Limit of the pages of a list. No state store has so many.
+/// The maximum number of pages of a list. No state store has so many pages.
 const MOST_PAGES: usize = 1000;
-/// Limit of the names of a list, which are held in memory. No folder of a state store has so many.
+/// The maximum number of names of a list, which are held in memory. No folder of a state store has so many names.
 const MOST_NAMES: usize = 100_000;
 
-/// All buckets, in any region.
+/// A backend for all buckets, in any region.
 #[derive(Debug)]
 pub(super) struct S3 {
     config: Config,
@@ -151,7 +151,7 @@ impl Backend for S3 {
                 if is_beyond || page.is_truncated() != Some(true) || page.contents().is_empty() {
                     return Ok(versions);
                 }
-                // S3 lists names in order. A list that does not advance does not end.
+                // S3 lists names in order, so a list that does not advance would never end.
                 if start_after <= before || versions.len() > MOST_NAMES {
                     break;
                 }
@@ -252,7 +252,7 @@ impl S3 {
         }
     }
 
-    /// Distinguishes missing credentials from other failures to send a request. The SDK does not.
+    /// Distinguishes missing credentials from other failures to send a request. The SDK's error is the same for both.
     async fn explain(&self, failure: S3Failure) -> S3Failure {
         let S3Failure::NotSent { cause } = failure else { return failure };
         match &self.credentials {
@@ -274,7 +274,7 @@ impl S3 {
         client.clone()
     }
 
-    /// The region for requests to a bucket: its own, if known.
+    /// The region for requests to a bucket: the bucket's own region if it is known, else the configured region.
     fn region_of(&self, bucket: &str) -> String {
         let clients = self.clients.lock();
         let region = clients.region_of_bucket.get(bucket).or(self.config.region());
@@ -296,7 +296,7 @@ fn version(object: &Object) -> String {
 }
 
 /// Asks for the region of a bucket, if a redirect does not name it. The two oldest regions have special names: an empty
-/// one is us-east-1, and EU is eu-west-1.
+/// name means us-east-1, and `EU` means eu-west-1.
 async fn region_by_asking(client: &Client, bucket: &str) -> Result<Region, S3Failure> {
     let answer = client.get_bucket_location().bucket(bucket).send().await?;
     Ok(Region::new(match answer.location_constraint().map(|region| region.as_str().to_owned()) {

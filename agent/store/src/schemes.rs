@@ -82,8 +82,8 @@ const S3_LIKE: Scheme = Scheme {
     variables: s3::VARIABLES,
 };
 
-/// The unencrypted scheme. Anyone on the network path can read and change its files, so a state store never has it. Only
-/// files that an operator names may.
+/// The unencrypted scheme. Anyone on the network path can read and change its files, so no state store may use it. Only
+/// files that an operator names may use it.
 const IN_CLEAR: &str = "http";
 
 /// Schemes that kOps uses but no node reads files from. Each has the reason and the remedy.
@@ -117,13 +117,13 @@ pub(crate) struct Scheme {
     locates: bool,
     /// The permissions that a role needs to read a key of a bucket.
     rights: fn(&str, &str) -> String,
-    /// The environment variables that the store reads besides those of its cloud, in groups. A group counts if its
-    /// first variable is set.
+    /// The environment variables that the store reads besides those of its cloud, in groups. A group has an effect only
+    /// if its first variable is set.
     variables: &'static [&'static [&'static str]],
 }
 
-/// The environment variables of all stores, besides those of their clouds, in groups without duplicates. A group counts
-/// if its first variable is set.
+/// The environment variables of all stores, besides those of their clouds, in groups without duplicates. A group has an
+/// effect only if its first variable is set.
 pub fn variables() -> Vec<&'static [&'static str]> {
     let mut groups = Vec::new();
     for group in SCHEMES.iter().flat_map(|scheme| scheme.variables) {

@@ -36,12 +36,12 @@ const TRANSACTION: [&str; 2] = ["x-trans-id", "x-openstack-request-id"];
 const SIZE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Number of objects per page.
 const PAGE: &str = "1000";
-/// The longest page that is read, in bytes. An object takes some 300.
+/// The longest page that is read, in bytes. An object takes about 300 bytes.
 const LONGEST_PAGE: u64 = 4 * 1024 * 1024;
-/// Limit of the pages of a list. No state store has so many.
+/// The maximum number of pages of a list. No state store has so many pages.
 const MOST_PAGES: usize = 1000;
 
-/// All containers of a project.
+/// A backend for all containers of a project.
 #[derive(Debug)]
 pub(super) struct Swift {
     client: Client,
@@ -111,8 +111,8 @@ impl Backend for Swift {
         })
     }
 
-    /// Versions are hashes of objects. Swift lists names in byte order, from a prefix on. So the prefix is the common
-    /// one of both names, and the list is read up to `last`.
+    /// Versions are hashes of objects. Swift lists all names with a prefix, in byte order. So this method lists the common
+    /// prefix of `first` and `last`, and reads the list up to `last`.
     fn versions<'a>(
         &'a self,
         folder: &'a Place,
@@ -139,7 +139,8 @@ impl Backend for Swift {
             let path = object(file)?;
             let asked = self.send(Method::HEAD, &path, SIZE_TIMEOUT).await;
             let (session, answer) = asked.map_err(|failure| failure.after_one_try(file))?;
-            // The client reports no length for an answer without a body. The download works without the size.
+            // reqwest reports no length for an answer without a body, so the size comes from the header. The download also
+            // works without the size.
             let size = answer.headers().get(CONTENT_LENGTH).and_then(|size| size.to_str().ok()?.parse().ok());
             let url = Url::parse(&at(&session, &path)).map_err(|_| file.bad_url("it names no object"))?;
             let headers = HeaderMap::from_iter([(HeaderName::from_static(AUTH_TOKEN), session.token)]);
@@ -149,7 +150,7 @@ impl Backend for Swift {
 }
 
 impl Swift {
-    /// The object storage of the environment's login.
+    /// The object storage of the project to which the environment variables log in.
     ///
     /// # Errors
     /// There is no login, the HTTP client cannot be made, or Keystone needs TLS and this host has no CA bundle.
@@ -303,7 +304,7 @@ fn container(place: &Place) -> Result<String, StoreError> {
 /// The path of an object.
 ///
 /// # Errors
-/// The errors of `container`.
+/// A part of the path is `.` or `..`, as in `container`.
 fn object(place: &Place) -> Result<String, StoreError> {
     Ok(format!("{}/{}", container(place)?, escaped(&place.key)))
 }

@@ -10,14 +10,14 @@ pub(super) struct Page {
     pub(super) blobs: Vec<Blob>,
     /// Common prefixes of names, up to and including the delimiter.
     pub(super) prefixes: Vec<String>,
-    /// Requests the next page; empty on the last page.
+    /// The text with which the next page is requested; empty on the last page.
     pub(super) next_marker: String,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Blob {
     pub(super) name: String,
-    /// Changes with every write to the blob.
+    /// A version that changes with every write to the blob.
     pub(super) etag: String,
 }
 

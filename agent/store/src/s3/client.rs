@@ -43,7 +43,7 @@ pub(super) async fn config(
             require_ca_bundle_for([endpoint.as_deref().unwrap_or("https://")])?;
             let shared =
                 aws_config::defaults(BehaviorVersion::latest()).http_client(http_client()?).load().await;
-            // Any region's endpoint tells the region of a bucket.
+            // The endpoint of any region reports the region of a bucket.
             let region = shared.region().cloned().unwrap_or_else(|| Region::new("us-east-1"));
             let builder = Builder::from(&shared).region(region);
             let builder =

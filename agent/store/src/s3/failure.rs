@@ -120,7 +120,7 @@ where
                 None => S3Failure::NotSent { cause: "the request could not be sent".into() },
             },
             SdkError::TimeoutError(_) => S3Failure::passing("it took too long".into()),
-            // The answer is no valid one: it is cut off, or another server sent it.
+            // The answer is invalid: it is cut off, or another server sent it.
             SdkError::ResponseError(ref answer) => {
                 let status = answer.raw().status().as_u16();
                 S3Failure::passing(format!("its answer ({status}) cannot be read: {}", in_one_line(&error)))
@@ -151,7 +151,7 @@ pub(super) fn store_error(object: &Place, region: &str, gave_up: GaveUp<S3Failur
     }
 }
 
-/// The place with its rights' ARNs in the region's partition.
+/// The place, with the ARNs in its `rights` changed to the partition of the region.
 fn in_partition(object: &Place, region: &str) -> Place {
     let rights = object.rights.replace("arn:aws:", &format!("arn:{}:", partition(region)));
     Place { rights, ..object.clone() }
@@ -187,7 +187,7 @@ fn of_answer(object: &Place, answer: Answer) -> StoreError {
     }
 }
 
-/// Advice for an answer whose reason is something else than missing permissions of the role.
+/// Advice for an answer whose reason is not a missing permission of the role.
 ///
 /// Sources: Amazon S3's "List of error codes"; IAM's "Troubleshoot access denied error messages", which names the kinds
 /// of policies.

@@ -1,5 +1,5 @@
-//! The whole way with Amazon: role and region from a metadata service, and the endpoint from the environment. The
-//! environment belongs to a process, so the test runs in a child process.
+//! Reads a store as an instance of Amazon does: the role and the region come from a metadata service, and the endpoint
+//! from the environment. The environment belongs to a process, so the test runs in a child process.
 
 #![allow(clippy::unwrap_used)]
 

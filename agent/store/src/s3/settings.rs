@@ -4,14 +4,15 @@ use std::fmt;
 
 use super::super::error::StoreError;
 
-/// The environment variables of another S3 server. They count if the first one is set.
+/// The environment variables of another S3 server. They have an effect only if the first one is set.
 pub(super) const VARIABLES: [&str; 4] =
     ["S3_ENDPOINT", "S3_REGION", "S3_ACCESS_KEY_ID", "S3_SECRET_ACCESS_KEY"];
 
 /// How to reach S3.
 #[derive(Clone)]
 pub enum S3Settings {
-    /// Like AWS' own tools: the instance's role, the environment, the profile and the regions' endpoints.
+    /// Amazon's S3. The SDK finds its settings as AWS' own tools do: from the instance's role, the environment, the
+    /// profile and the regions' endpoints.
     Aws,
     /// Another server (upstream: `util/pkg/vfs/s3context.go`, `getCustomS3Config`). Its URLs have the bucket in the
     /// path.

@@ -159,7 +159,7 @@ async fn each_failure_has_its_own_error() {
         ),
     ];
     for (mood, told) in cases {
-        // The earlier stand-in has already given tokens.
+        // Each mood gets a new stand-in, because an earlier stand-in has already given a token.
         let openstack = Openstack::new();
         openstack.server.set_mood(mood);
         let file = place("swift://state/c/config");
