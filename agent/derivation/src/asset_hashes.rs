@@ -1,9 +1,9 @@
-//! Finds the SHA-256 of downloads that no configuration gives: from a file, or from their publishers.
+//! Finds the SHA-256 of downloads whose hash is in no configuration: in a file, or from the publishers of the downloads.
 //!
 //! kOps contains a table of hashes. The agent has no such table and requests hashes, so it never installs an unverified file. TLS protects
-//! a requested hash on its way from the server: the cluster's mirror if it has one, else the publisher. Plain HTTP does not protect it, and a
-//! warning says so. `NodeupConfigHash`, if the boot config has it, proves all hashes together. If it does not prove a hash from a mirror,
-//! that hash is not used.
+//! a requested hash on its way from the server: the cluster's mirror if it has one, else the publisher. Plain HTTP does not protect it, and
+//! a warning says so. `NodeupConfigHash`, if the boot config has it, proves all hashes together. If this proof fails, hashes from a mirror
+//! are not used.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -66,9 +66,9 @@ const LONGEST_ANSWER: usize = 1 << 20;
 /// Receives each hash as soon as a server sends it.
 #[derive(Debug)]
 pub struct Told<'a> {
-    /// Hashes by URL.
+    /// The known hashes, by the URL of the download.
     pub known: &'a mut KnownHashes,
-    /// The downloads whose hash came from their own mirror, or over plain http: their URLs, as they are shown.
+    /// The downloads whose hash came from their own mirror, or over plain http, by their URLs in messages.
     pub by_mirrors: &'a mut Vec<String>,
 }
 
@@ -218,10 +218,9 @@ impl fmt::Display for Unanswered {
     }
 }
 
-/// Requests the hash beside the download, and in the lists of the release. Asks the mirror first, and then the publisher.
+/// Requests the hash from the files beside the download, and from the lists of the release. Asks the mirror first, and then the publisher.
 ///
-/// If no server can be reached, that is an error, which may be temporary. If the reached servers do not know the hash, that is not
-/// an error.
+/// An error means that no server can be reached, and may be temporary. `None` means that the reached servers do not know the hash.
 async fn ask(client: &LocationClient, store: &Store, asset: &AssetUrl) -> Result<Option<Answer>, Unanswered> {
     let has_mirror = asset.canonical_url != asset.download_url;
     let is_local = Url::parse(&asset.download_url).is_ok_and(|url| is_loopback_server(&url));
@@ -282,7 +281,7 @@ async fn get(client: &LocationClient, store: &Store, url: &str) -> Result<Option
     if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
         return Err(ServerBusy { status, url: shown_url(url) }.into());
     }
-    // The server may have the list: another proxy would get it.
+    // The server may still have the list, because only the proxy refused the request.
     if status == StatusCode::PROXY_AUTHENTICATION_REQUIRED {
         bail!("the proxy answered {status} for {}", shown_url(url));
     }

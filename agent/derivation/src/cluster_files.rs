@@ -1,5 +1,5 @@
 //! Reads the files from which the node's configuration is derived: `cluster-completed.spec`, `instancegroup/<name>` and
-//! others. This way needs nothing that kOps prepares per group.
+//! others. The derivation needs no file that kOps itself derives for each group, such as `nodeupconfig.yaml`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -44,7 +44,7 @@ pub struct ClusterFiles {
     /// The manifests of add-ons that derivation needs, by path.
     pub addon_manifests: BTreeMap<String, String>,
     /// Files that may exist, but that this machine may not read. Keysets are not among them: a worker may not read any
-    /// keyset, and its boot config has what it needs of them.
+    /// keyset, and its boot config has the parts of keysets that it needs, such as certificates.
     pub denied: Vec<StoreError>,
     /// Why this machine may not read a keyset, by the id of the keyset.
     pub denied_keysets: BTreeMap<String, String>,
@@ -53,7 +53,7 @@ pub struct ClusterFiles {
 /// Reads the cluster, the group, and the other files that their derivation needs.
 ///
 /// # Errors
-/// The errors of the store, and what is wrong with a file.
+/// If a request to the store fails, or a file is invalid.
 pub async fn read(store: &Store, base: &str, group_name: &str) -> Result<ClusterFiles> {
     let ((cluster, cluster_file), (group, group_file)) = cluster_and_group(store, base, group_name).await?;
     let needed = derive::needed_files(&cluster, &group);
@@ -128,7 +128,7 @@ pub async fn kops_version(store: &Store, base: &str) -> Result<Option<String>> {
 /// The labels of the nodes of a group, from the current cluster and group.
 ///
 /// # Errors
-/// The errors of the store, and what is wrong with a file.
+/// If a request to the store fails, or a file is invalid.
 pub async fn node_labels(store: &Store, base: &str, group_name: &str) -> Result<BTreeMap<String, String>> {
     let ((cluster, _), (group, _)) = cluster_and_group(store, base, group_name).await?;
     let roles = roles(store, base, group_name, group.spec.role).await?;
@@ -219,7 +219,7 @@ pub async fn group_file(store: &Store, base: &str, name: &str) -> Result<StoreFi
 }
 
 /// The roles of all groups, if the own role is the control plane: a group of API servers changes the labels of control plane
-/// nodes. Every other role needs only itself.
+/// nodes. For every other role, only that role.
 async fn roles(
     store: &Store,
     base: &str,

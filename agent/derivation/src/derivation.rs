@@ -82,7 +82,8 @@ impl Derivation {
     }
 
     /// Uses the addresses of the API's load balancer in this configuration of the group. kOps got them from the cloud when it wrote
-    /// the configuration. No other file of the store has them all: the user-data has only those that machines inside the cluster use.
+    /// the configuration. No other source has all of these addresses: the user-data has only the addresses that machines inside the
+    /// cluster use.
     pub fn with_addresses_of(self, written: &NodeupConfig) -> Derivation {
         match written.apiserver_additional_ips.as_slice() {
             [] => self,
@@ -90,7 +91,7 @@ impl Derivation {
         }
     }
 
-    /// Marks the derivation as proven: the user-data pins the configuration that it gives.
+    /// Marks the derivation as proven: the user-data pins the derived configuration.
     pub fn proven(self) -> Derivation {
         Derivation { is_proven: true, ..self }
     }
@@ -115,7 +116,7 @@ impl Derivation {
         asset_hashes::learn_missing(store, source, assets, architecture, told).await
     }
 
-    /// Hashes by URL.
+    /// The SHA-256 of each download whose hash is known, by URL.
     pub fn known_hashes(&self) -> BTreeMap<String, String> {
         self.known.iter().map(|(url, sha256)| (url.to_owned(), sha256.to_owned())).collect()
     }
@@ -164,7 +165,7 @@ impl Derivation {
         }
     }
 
-    /// Why the derived configuration may differ from the pinned one, in lines for people.
+    /// Why the derived configuration may differ from the pinned one, as lines for people.
     pub fn differences(&self, derived: &Derived, pinned: Option<&Pinned>) -> Vec<String> {
         let differences = pinned.map(|pinned| derive::differences(&derived.config, &pinned.config));
         let unknown_fields = pinned.map(Pinned::unknown_fields).unwrap_or_default();

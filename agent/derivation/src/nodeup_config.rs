@@ -81,7 +81,7 @@ pub async fn written(store: &Store, base: &str, boot: &BootConfig) -> Result<Opt
     }
 }
 
-/// Parses the file, if it is the one that the boot config pins. If the boot config pins no file, any file is good.
+/// Parses the file, if it is the one that the boot config pins. If the boot config pins no file, any configuration is accepted.
 ///
 /// # Errors
 /// If the file is not the pinned one, or is not a configuration.

@@ -52,7 +52,7 @@ impl<'a> StoreFiles<'a> {
     /// Reads a keyset. Workers usually may not read any keyset.
     ///
     /// # Errors
-    /// The errors of the store, and what is wrong with the file.
+    /// If a request to the store fails, or the file is invalid.
     pub async fn keyset(&self, id: &str) -> Result<Found<Keyset>> {
         let mut denied = None;
         for folder in [Some(id), derive::former_keyset_name(id)].into_iter().flatten() {
@@ -70,7 +70,7 @@ impl<'a> StoreFiles<'a> {
     /// Reads a secret.
     ///
     /// # Errors
-    /// The errors of the store, and what is wrong with the file.
+    /// If a request to the store fails, or the file is invalid.
     pub async fn secret(&self, id: &str) -> Result<Found<Secret>> {
         let url = format!("{}/{id}", self.secrets);
         Ok(self.store.look(&url).await?.try_map(|text| Secret::parse(&text, &url))?)
@@ -103,7 +103,7 @@ mod tests {
         let ask = async |name: usize| {
             now.set(now.get() + 1);
             most.set(most.get().max(now.get()));
-            // The later a name is, the sooner it is answered.
+            // Later names are answered earlier.
             for _ in name..20 {
                 yield_now().await;
             }
