@@ -29,7 +29,7 @@ pub const MEANINGS: [(u8, &str); 5] = [
 #[error("{0}")]
 pub struct WrongConfiguration(pub String);
 
-/// Flags that cannot be combined. This is found after clap has parsed them.
+/// Flags that cannot be combined. The check runs after clap has parsed the flags.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct WrongUsage(pub String);

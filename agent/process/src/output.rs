@@ -13,7 +13,6 @@ use kops_agent_spec::terminal::{cell, plain_json};
 use crate::exit;
 use crate::program;
 
-/// Output formats.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Output {
     /// For people
@@ -55,8 +54,8 @@ pub fn error_text(error: &anyhow::Error) -> String {
     causes::joined(error.chain())
 }
 
-/// Replaces terminal control characters in each line by spaces, because an error may repeat untrusted text. Commands of this
-/// program get the program's path.
+/// Replaces terminal control characters in each line by spaces, because an error may repeat untrusted text. In commands of this
+/// program, the full path replaces the program's name.
 pub fn plain_lines(text: &str) -> String {
     let text = program::with_path_in_commands(text);
     text.split('\n').map(|line| one_line(line, usize::MAX)).collect::<Vec<_>>().join("\n")
@@ -82,8 +81,8 @@ pub fn columns<const N: usize>(lines: &[[String; N]]) -> String {
 /// The version of the JSON that commands print. It increases when a field is removed or changes its meaning.
 const SCHEMA_VERSION: u32 = 1;
 
-/// Prints a result as JSON without terminal control characters: an object with `schemaVersion`. A list is in its `items`.
-/// Every command prints JSON by this function, or by [`json_line`] if its output continues.
+/// Prints a result as JSON without terminal control characters: an object with `schemaVersion`. A list becomes the field
+/// `items` of the object. Every command prints JSON by this function, or by [`json_line`] if its output continues.
 pub fn print_json<T: Serialize>(value: &T) -> Result<u8> {
     print_bytes(json_text(value)?.as_bytes())
 }
@@ -121,7 +120,8 @@ impl<'a, T> List<'a, T> {
     }
 }
 
-/// Adds `schemaVersion` as the first field, with this space before and within each field. `None` if the JSON is no object.
+/// Adds `schemaVersion` as the first field. `before` is the white space before a field, `within` the white space after its
+/// colon. `None` if the JSON is not an object.
 fn with_version(json: &str, [before, within]: [&str; 2]) -> Option<String> {
     let fields = json.strip_prefix('{')?;
     let end = if fields == "}" { before.trim_end_matches(' ') } else { "," };

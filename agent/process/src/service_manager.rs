@@ -97,7 +97,7 @@ pub fn failed(what: impl Display) {
 /// Reports the end of a run. No other report follows.
 fn end(state: Option<NotifyState<'_>>, what: &dyn Display) {
     let Some(shared) = LISTENER.get() else { return };
-    // While this lock is held, no other report can come first.
+    // While this lock is held, the second thread sends no report, so this report is the last one.
     let mut run = shared.run.lock();
     if !std::mem::replace(&mut run.has_ended, true) {
         let status = status(what);
