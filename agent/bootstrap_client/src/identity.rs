@@ -44,10 +44,10 @@ pub(super) enum NoProof {
     Older,
 }
 
-/// Which machine left the files below a root, by the record of earlier runs.
+/// The machine that wrote the files below a root, by the record of earlier runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LeftBy {
-    /// There is no record, so it is unknown.
+    /// There is no record, so the machine is unknown.
     #[default]
     Unknown,
     ThisMachine,
@@ -55,7 +55,7 @@ pub enum LeftBy {
     AnotherMachine,
 }
 
-/// Where this machine has its proof, and what the proof must name.
+/// Where this machine has its proof, and the Node names that the proof may have.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Identity {
     /// The root of the node's files.
@@ -69,7 +69,7 @@ impl Identity {
     /// kubelet's current certificate and key, which prove that this machine is the node of its name.
     ///
     /// # Errors
-    /// Nothing proves it.
+    /// If nothing proves that this machine is the node of its name.
     pub(super) fn proof(&self, now: OffsetDateTime) -> Result<PemPair, NoProof> {
         if self.left_by == LeftBy::AnotherMachine {
             return Err(NoProof::FilesOfAnother);
@@ -81,8 +81,8 @@ impl Identity {
                 machine: self.names.join(" or "),
             });
         }
-        // The record comes first: cloud-init writes its file again after `cloud-init clean`, or while the metadata service is
-        // unreachable.
+        // The record takes precedence over cloud-init's file: cloud-init writes that file again after `cloud-init clean`, or
+        // while the metadata service is unreachable.
         let is_older = self.left_by != LeftBy::ThisMachine
             && first_boot(&self.root).is_some_and(|first_boot| begins + BACKDATED + MOST_SKEW < first_boot);
         if is_older { Err(NoProof::Older) } else { Ok(pair) }
@@ -96,7 +96,7 @@ pub(super) struct Present {
     begins: OffsetDateTime,
 }
 
-/// kubelet's current certificate, if it is a node's, is valid now, and its key is here.
+/// kubelet's current certificate, if it is a node's, is valid now, and the kubeconfig has its key.
 pub(super) fn present(root: &Path, now: OffsetDateTime) -> Result<Present, NoProof> {
     let text = std::fs::read_to_string(root.join(KUBECONFIG)).map_err(|error| match error.kind() {
         ErrorKind::NotFound => NoProof::NoKubeconfig,

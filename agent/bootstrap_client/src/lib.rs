@@ -82,7 +82,6 @@ pub enum BootstrapError {
     },
     #[error(transparent)]
     NoServer(#[from] NoServer),
-    /// This machine cannot prove its identity to kops-controller.
     #[error("cannot prove this machine's identity to kops-controller: {0}")]
     Authentication(#[from] AuthenticationError),
     /// kops-controller cannot call back.
@@ -114,7 +113,7 @@ pub fn is_already_registered(error: &anyhow::Error) -> bool {
 
 /// The current configuration of a group.
 pub struct Current {
-    /// The text of the group's boot config, which pins `config`.
+    /// The text of the group's boot config, which contains the hash of `config`.
     pub boot_config: String,
     pub config: ServedNodeConfig,
 }
@@ -129,7 +128,7 @@ fn configuration_of(answer: BootstrapResponse) -> Result<ServedNodeConfig, Strin
 /// The kops-controllers of a cluster, for one of its machines.
 #[derive(Clone, Debug)]
 pub struct KopsController {
-    /// Equivalent URLs.
+    /// The URLs of the servers. All servers are equivalent.
     servers: Vec<String>,
     /// The name in the servers' certificates; empty if it is the host of the URL.
     tls_server_name: String,
@@ -137,7 +136,7 @@ pub struct KopsController {
     authorities: String,
     cluster: String,
     provider: CloudProvider,
-    /// The cloud's data of this machine.
+    /// The facts about this machine that the cloud reports.
     cloud: CloudFacts,
     /// The address that listens for the call-back, and the fallback address.
     called_back_at: [SocketAddr; 2],
@@ -151,8 +150,9 @@ pub struct KopsController {
 }
 
 impl KopsController {
-    /// The servers of the boot config. Without them, the usual name, or the addresses of the API server in a cluster
-    /// without DNS. `authorities` are the known certificates of `kubernetes-ca`, if the boot config has none.
+    /// A client for the servers in the boot config. If the boot config names none, the client asks the usual DNS name, or in
+    /// a cluster without DNS the addresses of the API server. `authorities` are the known certificates of `kubernetes-ca`,
+    /// if the boot config has none.
     pub fn of(
         boot: &BootConfig,
         authorities: Option<&str>,
@@ -222,7 +222,7 @@ impl KopsController {
     /// The configuration of this machine, and the server that gave it.
     ///
     /// # Errors
-    /// No server gives it in time, or there is no server to ask.
+    /// If no server gives the configuration in time, or there is no server to ask.
     pub async fn node_config(&self) -> Result<(String, ServedNodeConfig), BootstrapError> {
         self.ask("its configuration", &BootstrapRequest::for_node_config(), configuration_of).await
     }
@@ -251,7 +251,7 @@ impl KopsController {
     /// Certificates for these public keys, by name, converted by `accept`.
     ///
     /// # Errors
-    /// No server gives them in time, or there is no server to ask.
+    /// If no server gives the certificates in time, or there is no server to ask.
     pub async fn certificates<T>(
         &self,
         public_keys: BTreeMap<String, String>,

@@ -52,7 +52,7 @@ impl Failures {
         self.0.iter().map(|(server, failure)| (server.as_str(), failure))
     }
 
-    /// The server that reports that this machine is registered. It is always the last one asked.
+    /// The server that reports that this machine is registered. That server is always the last server that was asked.
     pub(super) fn registered(&self) -> Option<&str> {
         match self.0.last() {
             Some((server, Failure::AlreadyRegistered)) => Some(server),

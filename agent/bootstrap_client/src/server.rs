@@ -28,7 +28,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const MOST_ADDRESSES: usize = 8;
 /// Timeout of finding the addresses of a name.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(15);
-/// The longest answer that is read, in bytes. A configuration has some ten thousand.
+/// The longest answer that is read, in bytes. A configuration has about ten thousand bytes.
 const LONGEST_ANSWER: usize = 4 << 20;
 /// How much of a refusal is read, in bytes.
 const LONGEST_REFUSAL: usize = 1024;
@@ -112,13 +112,14 @@ pub(super) struct Server {
 }
 
 impl Failure {
-    /// Whether the server does not know the requested path, as upstream's kops-controller does not know the renewal.
+    /// Whether the server does not know the requested path. Upstream's kops-controller does not know the path of
+    /// renewals.
     pub(super) fn is_unknown_path(&self) -> bool {
         matches!(self, Failure::Refused { status: 404 | 405, .. })
     }
 
     /// Whether nothing listens at the address, so that an early retry costs no server anything. A failed name lookup
-    /// does not count, because others use the name servers too.
+    /// does not count, because other machines use the name servers too.
     pub(super) fn is_without_listener(&self) -> bool {
         matches!(self, Failure::NotListening(_))
     }
@@ -183,8 +184,8 @@ impl Server {
         host.trim_start_matches('[').trim_end_matches(']').parse().ok()
     }
 
-    /// [`MOST_ADDRESSES`] of the server's addresses, chosen at random. Early in the life of a cluster, there is no
-    /// address.
+    /// At most [`MOST_ADDRESSES`] of the server's addresses, chosen at random. Early in the life of a cluster, a server
+    /// has no address.
     pub(super) async fn addresses(&self) -> Result<Vec<SocketAddr>, Failure> {
         let host = self.url.host_str().unwrap_or_default();
         let port = self.url.port_or_known_default().unwrap_or(PORT);
@@ -238,7 +239,7 @@ impl Server {
     }
 }
 
-/// The addresses without placeholders.
+/// The addresses that are not placeholders.
 fn in_use(found: &[IpAddr]) -> Result<Vec<IpAddr>, Failure> {
     let used: Vec<IpAddr> = found.iter().copied().filter(|address| !PLACEHOLDERS.contains(address)).collect();
     match found.first() {

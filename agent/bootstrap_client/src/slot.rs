@@ -26,7 +26,7 @@ impl KopsController {
     /// Asks the servers for a slot of this node. Each address of each server is asked once, until one gives a decision.
     ///
     /// # Errors
-    /// No server gives a decision.
+    /// If no server gives a decision.
     pub async fn slot(&self, request: SlotRequest) -> Result<SlotAnswer, NoAnswer> {
         let trust = self.showing_its_certificate().map_err(NoAnswer::Unknown)?;
         let servers = self.servers_of_slots().map_err(|error| NoAnswer::Unknown(error.to_string()))?;
@@ -55,8 +55,8 @@ impl KopsController {
             .map_err(|error| format!("the certificate in /{KUBECONFIG} cannot be used: {error}"))
     }
 
-    /// The servers, and this machine's own server if it is a control plane. Without DNS, a control plane may not
-    /// find the others, and a single one has no others.
+    /// The servers, and this machine's own server if it is a control plane. Without DNS, a control plane may not find
+    /// the others, and a single control plane has no others.
     fn servers_of_slots(&self) -> Result<Vec<Server>, NoServer> {
         let mut servers = Server::from_urls(&self.servers, &self.tls_server_name)?;
         if self.identity.root.join(API_SERVER_MANIFEST.trim_start_matches('/')).exists() {
