@@ -35,7 +35,7 @@ pub(crate) fn write_entries(root: &Root, entries: &[&HostsEntry]) -> Result<()> 
 pub(crate) fn remove_entries(root: &Root, hostnames: &[&str]) -> Result<()> {
     let removed: Vec<HostsEntry> = hostnames
         .iter()
-        .map(|hostname| HostsEntry { hostname: (*hostname).to_owned(), addresses: Vec::new() })
+        .map(|hostname| HostsEntry { hostname: (*hostname).to_owned(), ..HostsEntry::default() })
         .collect();
     write_entries(root, &removed.iter().collect::<Vec<_>>())
 }
@@ -44,7 +44,11 @@ pub(crate) fn remove_entries(root: &Root, hostnames: &[&str]) -> Result<()> {
 pub(crate) fn find(text: &str, hostname: &str) -> Option<HostsEntry> {
     let addresses: Vec<String> =
         block(text).filter(|(_, name)| name == hostname).map(|(address, _)| address).collect();
-    (!addresses.is_empty()).then(|| HostsEntry { hostname: hostname.into(), addresses })
+    (!addresses.is_empty()).then(|| HostsEntry {
+        hostname: hostname.into(),
+        addresses,
+        ..HostsEntry::default()
+    })
 }
 
 /// The text of the hosts file with `entries` in kOps' block. They replace the earlier entries of their host names.
@@ -111,7 +115,8 @@ mod tests {
     use super::*;
 
     fn entry(hostname: &str, addresses: &[&str]) -> HostsEntry {
-        HostsEntry { hostname: hostname.into(), addresses: addresses.iter().map(|x| (*x).into()).collect() }
+        let addresses = addresses.iter().map(|x| (*x).into()).collect();
+        HostsEntry { hostname: hostname.into(), addresses, ..HostsEntry::default() }
     }
 
     #[test]

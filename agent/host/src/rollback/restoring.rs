@@ -139,7 +139,11 @@ pub(super) fn restore_resources(
     for (id, kept) in there {
         match &kept.was {
             Was::Host(addresses) => {
-                let entry = HostsEntry { hostname: id.name.clone(), addresses: addresses.clone() };
+                let entry = HostsEntry {
+                    hostname: id.name.clone(),
+                    addresses: addresses.clone(),
+                    ..HostsEntry::default()
+                };
                 write_entries(root, &[&entry])?;
             }
             Was::Volume { .. } => {}

@@ -51,8 +51,12 @@ pub(crate) fn node() -> DesiredState {
     let kubeconfig = Kubeconfig { certificate: "kubelet".into(), server: "https://127.0.0.1".into() };
     node.add(File::new("/var/lib/kubelet/kubeconfig", Content::Kubeconfig(kubeconfig)).mode(Mode(0o400)));
     node.add(Symlink { path: "/opt/kubelet".into(), target: "/usr/local/bin/kubelet".into() });
-    node.add(HostsEntry { hostname: "api.internal".into(), addresses: vec!["10.0.0.1".into()] });
-    node.add(HostsEntry { hostname: "later.internal".into(), addresses: vec![] });
+    node.add(HostsEntry {
+        hostname: "api.internal".into(),
+        addresses: vec!["10.0.0.1".into()],
+        ..HostsEntry::default()
+    });
+    node.add(HostsEntry { hostname: "later.internal".into(), ..HostsEntry::default() });
     node.add(KernelModule { name: "br_netfilter".into(), package: None });
     node.add(Image { name: "registry.k8s.io/pause:3.10".into(), sources: vec![], sha256: String::new() });
     node.add(Unit::new("containerd.service", "[Service]\nExecStart=/usr/bin/containerd\n"));

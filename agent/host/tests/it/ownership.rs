@@ -32,7 +32,11 @@ fn everything() -> DesiredState {
     state.add(File::text("/etc/edited", "before"));
     state.add(File::text("/etc/theirs", "ours now"));
     state.add(Symlink { path: "/etc/link".into(), target: "ours/a".into() });
-    state.add(HostsEntry { hostname: "api.internal".into(), addresses: vec!["10.0.0.1".into()] });
+    state.add(HostsEntry {
+        hostname: "api.internal".into(),
+        addresses: vec!["10.0.0.1".into()],
+        ..HostsEntry::default()
+    });
     state.add(Unit::new("old.service", "[Service]\nExecStart=/bin/true\n"));
     state
 }

@@ -277,6 +277,28 @@ fn protokube_stays_on_a_worker_of_a_gossip_cluster() {
     });
 }
 
+/// protokube replaces the addresses of names that dns-controller publishes by those of all control planes.
+#[test]
+fn addresses_that_protokube_has_from_gossip_stay() {
+    for version in ["1.34.3", "1.36.2"] {
+        let control_plane = Upgraded::of_gossip_cluster(CONTROL_PLANE);
+        control_plane.pin(&control_plane.update_cluster(version));
+        control_plane.converge();
+        let file = control_plane.machine.root().join("etc/hosts");
+        let own = fs::read_to_string(&file).unwrap();
+        let published = own.replace("127.0.0.1\tapi.", "10.20.0.11\tapi.");
+        assert_ne!(published, own, "{version}");
+        fs::write(&file, &published).unwrap();
+        for verb in ["verify", "converge"] {
+            control_plane.run(verb).with(0, &[]);
+        }
+        assert_eq!(fs::read_to_string(&file).unwrap(), published, "{version}");
+        fs::write(&file, "").unwrap();
+        control_plane.converge();
+        assert!(fs::read_to_string(&file).unwrap().contains("127.0.0.1\tapi."), "{version}");
+    }
+}
+
 #[test]
 fn the_service_applies_add_ons_through_all_releases() {
     Upgraded::new(CONTROL_PLANE).with_service().goes(&WAY, |version, files, _| {

@@ -37,6 +37,7 @@ pub(super) fn changes(
         }
         // An entry without addresses means that `/etc/hosts` has no line for the host.
         (Resource::HostsEntry(entry), None) if entry.addresses.is_empty() => None,
+        (Resource::HostsEntry(entry), Some(Observed::Resource(_))) if entry.is_replaced_by_gossip => None,
         (_, Some(Observed::Other(what))) => {
             let mut changes = vec![Change::Replace { what: what.clone() }];
             changes.extend(properties(desired, None));

@@ -166,7 +166,7 @@ fn resource() -> impl Strategy<Value = Resource> {
         1 => path().prop_map(|path| Directory::new(format!("{path}/dir")).into()),
         1 => path().prop_map(|path| Symlink { path: format!("{path}/link"), target: "t".into() }.into()),
         1 => (name(), prop::collection::vec(name(), 0..2))
-            .prop_map(|(hostname, addresses)| HostsEntry { hostname, addresses }.into()),
+            .prop_map(|(hostname, addresses)| HostsEntry { hostname, addresses, ..HostsEntry::default() }.into()),
         1 => name().prop_map(|name| KernelModule { name, package: None }.into()),
     ]
 }

@@ -87,11 +87,14 @@ pub struct Image {
 }
 
 /// A name that `/etc/hosts` must resolve.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostsEntry {
     pub hostname: String,
     /// The name's addresses. An empty list means that the name must be absent.
     pub addresses: Vec<String>,
+    /// Whether protokube replaces the addresses by those that gossip publishes. If so, any address of the name is right.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_replaced_by_gossip: bool,
 }
 
 /// A kernel module to load now and at every boot. A module that is built in or missing is not a failure.

@@ -206,7 +206,11 @@ pub(crate) fn node(version: &str) -> DesiredState {
     node.add(File::text(format!("/etc/kops/only-{version}"), version));
     node.add(File::text(TOKEN, format!("secret {version}")).mode(Mode::PRIVATE));
     node.add(Symlink { path: "/opt/version".into(), target: version.into() });
-    node.add(HostsEntry { hostname: "api".into(), addresses: vec![format!("10.0.0.{}", version.len())] });
+    node.add(HostsEntry {
+        hostname: "api".into(),
+        addresses: vec![format!("10.0.0.{}", version.len())],
+        ..HostsEntry::default()
+    });
     node.add(Unit::new("containerd.service", "[Service]\nExecStart=/usr/bin/containerd\n"));
     node.add(Unit::new(format!("only-{version}.service"), "[Service]\n"));
     node.add(Unit::existing("chrony.service"));
