@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::convert::Infallible;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -141,8 +141,26 @@ impl KopsController {
         KopsController::start_at((Ipv4Addr::LOCALHOST, 0).into(), name, served, false)
     }
 
+    /// Like `start`, on this socket.
+    ///
+    /// # Errors
+    /// If the authority cannot sign.
+    pub fn start_on(socket: TcpListener, served: Served) -> anyhow::Result<KopsController> {
+        KopsController::serve(socket, &server_name(), served, false)
+    }
+
     fn start_at(
         address: SocketAddr,
+        name: &str,
+        served: Served,
+        renews: bool,
+    ) -> anyhow::Result<KopsController> {
+        let socket = TcpListener::bind(address).context("finding a free port")?;
+        KopsController::serve(socket, name, served, renews)
+    }
+
+    fn serve(
+        socket: TcpListener,
         name: &str,
         served: Served,
         renews: bool,
@@ -167,8 +185,8 @@ impl KopsController {
                 async move { Ok::<_, Infallible>(state.answer(request, shown.as_deref()).await) }
             })
         };
-        let server = LoopbackServer::start_tls_for_at(
-            address,
+        let server = LoopbackServer::start_tls_for_on(
+            socket,
             "kops-controller",
             &identity,
             authority.as_deref(),

@@ -233,8 +233,26 @@ impl LoopbackServer {
         F: Fn(Option<Vec<u8>>) -> S + Clone + Send + 'static,
         S: Answers,
     {
-        let acceptor = identity.acceptor(of_clients)?;
         let socket = Socket::bind(address).context("finding a free port")?;
+        LoopbackServer::start_tls_for_on(socket, name, identity, of_clients, service_for)
+    }
+
+    /// Like `start_tls_for`, on this socket.
+    ///
+    /// # Errors
+    /// If no thread can start, or `of_clients` is not a certificate authority.
+    pub fn start_tls_for_on<F, S>(
+        socket: Socket,
+        name: &str,
+        identity: &Identity,
+        of_clients: Option<&str>,
+        service_for: F,
+    ) -> anyhow::Result<LoopbackServer>
+    where
+        F: Fn(Option<Vec<u8>>) -> S + Clone + Send + 'static,
+        S: Answers,
+    {
+        let acceptor = identity.acceptor(of_clients)?;
         LoopbackServer::run(socket, name, "https", async move |listener, connections| {
             loop {
                 let (connection, _) = accept(&listener, &connections).await?;

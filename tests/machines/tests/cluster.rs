@@ -15,6 +15,7 @@ use kops_agent_tests::example_store::{
     CLUSTER, CONFIG_BASE, CONTROL_PLANE, ExampleStore, NODES, REGION, releases_before_1_37,
 };
 use kops_agent_tests::imds;
+use kops_agent_tests::kops_controller::{KopsController, Served};
 use kops_agent_tests::loopback::LoopbackServer;
 use kops_agent_tests::registry;
 use kops_agent_tests::released_store;
@@ -31,6 +32,9 @@ use kops_agent_machines::network::{HOST, METADATA, Network};
 pub const AGENT: &str = "/opt/kops/bin/nodeup";
 /// The path of the boot config on machines.
 pub const BOOT_CONFIG: &str = "/opt/kops/conf/kube_env.yaml";
+
+/// The port of kops-controller's bootstrap server (`KopsControllerPort` in pkg/wellknownports).
+const KOPS_CONTROLLER_PORT: u16 = 3988;
 
 /// The path, on machines, of the manifest of the test's pod.
 pub const POD: &str = "/root/pod.yaml";
@@ -59,9 +63,22 @@ pub struct Cluster {
     pub ec2: Ec2,
     pub sts: Sts,
     pub s3: S3Server,
+    /// If it is set, the worker has only these servers and not [`Cluster::s3`].
+    servers_of_worker: Option<ServersOfWorker>,
     _others: [LoopbackServer; 2],
     network: Network,
     _folder: TempDir,
+}
+
+/// What kOps gives a worker in place of a store that it may read.
+struct ServersOfWorker {
+    kops_controller: KopsController,
+    /// The state store with the rights of the worker's role.
+    s3: S3Server,
+}
+
+fn environment(s3: &S3Server) -> [String; 4] {
+    s3.environment(REGION).map(|(name, value)| format!("{name}={value}"))
 }
 
 impl Cluster {
@@ -126,6 +143,7 @@ impl Cluster {
             ec2,
             sts,
             s3,
+            servers_of_worker: None,
             _others: [registry, metadata],
             network,
             _folder: folder,
@@ -141,7 +159,7 @@ impl Cluster {
 
     /// The environment variables with which an agent reaches the state store, as `NAME=VALUE`.
     pub fn environment(&self) -> [String; 4] {
-        self.s3.environment(REGION).map(|(name, value)| format!("{name}={value}"))
+        environment(&self.s3)
     }
 
     /// The URL of the cluster's folder in the state store.
@@ -149,13 +167,47 @@ impl Cluster {
         CONFIG_BASE
     }
 
+    /// From now on, the worker has what kOps gives a worker: a stand-in for kops-controller, which serves this configuration, and a role
+    /// that may not read these folders and files of the cluster in the state store.
+    pub fn restrict_the_worker(&mut self, nodeup_config: String, forbidden: &[&str]) {
+        let authority = keysets().iter().find(|keyset| keyset.name == "kubernetes-ca").unwrap().clone();
+        let served = Served {
+            authority,
+            node_name: NODE_NAME.into(),
+            nodeup_config,
+            docker_config: "{}".into(),
+            boot_config: None,
+            kops_version: None,
+        };
+        let socket = self.network.listen(HOST, KOPS_CONTROLLER_PORT);
+        let kops_controller = KopsController::start_on(socket, served).unwrap();
+        let s3 = S3Server::start_on(self.network.listen(HOST, 0), &self.store.buckets()).unwrap();
+        let forbidden: Vec<String> = forbidden.iter().map(|path| format!("{CLUSTER}/{path}")).collect();
+        s3.forbid_below(&forbidden.iter().map(String::as_str).collect::<Vec<_>>());
+        self.servers_of_worker = Some(ServersOfWorker { kops_controller, s3 });
+    }
+
+    /// The worker's stand-in for kops-controller.
+    pub fn kops_controller(&self) -> &KopsController {
+        &self.servers_of_worker.as_ref().unwrap().kops_controller
+    }
+
     /// Runs a command of the agent's on a machine, as an operator would.
     pub fn agent(&self, machine: &Machine, verb: &str, flags: &[&str]) -> Ended {
-        let environment = self.environment();
+        let of_worker = self.servers_of_worker.as_ref().filter(|_| machine.name() == self.node.name());
+        let environment = environment(of_worker.map_or(&self.s3, |servers| &servers.s3));
         let mut command = vec!["env"];
         command.extend(environment.iter().map(String::as_str));
-        // A worker's boot config does not name the state store.
-        command.extend([AGENT, verb, "--conf", BOOT_CONFIG, "--config-base", CONFIG_BASE]);
+        command.extend(match of_worker {
+            // The worker proves its identity to kops-controller with its role's key.
+            Some(_) => &["AWS_ACCESS_KEY_ID=AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY=secret", AGENT][..],
+            None => &[AGENT],
+        });
+        command.extend([verb, "--conf", BOOT_CONFIG]);
+        if of_worker.is_none() {
+            // A worker's boot config does not name the state store.
+            command.extend(["--config-base", CONFIG_BASE]);
+        }
         command.extend(flags);
         // In most tests, no server can give a disruption slot yet.
         if matches!(verb, "converge" | "verify") && !flags.contains(&"--max-unavailable") {
