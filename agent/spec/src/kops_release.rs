@@ -1,7 +1,7 @@
 //! All differences between kOps releases that affect a node.
 //!
-//! Each difference is a method (a gate) that is named after its effect. No other module compares kOps versions. Source: upstream at the
-//! tags v1.34.3, v1.35.2 and v1.36.2, and its main branch (1.37-alpha).
+//! Each difference is a method (a gate) that is named after its effect. No other module compares kOps versions:
+//! `tests/lints/kops-versions` checks that. Source: upstream at the tags v1.34.3, v1.35.2 and v1.36.2, and its main branch (1.37-alpha).
 
 mod patches;
 mod written_by;
