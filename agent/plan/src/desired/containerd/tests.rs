@@ -224,6 +224,25 @@ fn gvisor_is_for_workers() {
 }
 
 #[test]
+fn runtimes_of_nvidia_and_gvisor_have_the_form_of_each_containerd() {
+    for (version, form, plugin) in
+        [("1.7.28", 2, "io.containerd.grpc.v1.cri"), ("2.2.1", 3, RUNTIME), ("2.3.4", 4, RUNTIME)]
+    {
+        let machine = Machine::node().facts(json!({ "cloud": { "aws": { "gpu": true }}})).config(json!({
+            "GVisor": { "enabled": true, "platform": "systrap" },
+            "NvidiaGPU": { "enabled": true, "package": "driver" },
+            "containerdConfig": { "version": version, "nvidiaGPU": { "enabled": true }},
+        }));
+        let config = config(&machine.desired(add));
+        assert_eq!(config["version"], form, "{version}");
+        let runtimes = &config["plugins"][plugin]["containerd"]["runtimes"];
+        let program = &runtimes["nvidia"]["options"]["BinaryName"];
+        assert_eq!(program, "/usr/bin/nvidia-container-runtime", "{version}");
+        assert_eq!(runtimes["runsc"], json!({ "runtime_type": "io.containerd.runsc.v1" }), "{version}");
+    }
+}
+
+#[test]
 fn containerd_replaces_kubenet() {
     let kubenet = Machine::node().config(json!({ "UsesKubenet": true }));
     let desired = kubenet.desired(add);
