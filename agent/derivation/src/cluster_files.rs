@@ -125,6 +125,15 @@ pub async fn kops_version(store: &Store, base: &str) -> Result<Option<String>> {
     })
 }
 
+/// The release of kOps that wrote the store. The newest known release if that is unknown, or not supported.
+///
+/// # Errors
+/// Same errors as [`kops_version`].
+pub async fn release(store: &Store, base: &str) -> Result<KopsRelease> {
+    let version = kops_version(store, base).await?;
+    Ok(WrittenBy::of_store(version.as_deref()).map_or(KopsRelease::NEWEST, |by| by.release))
+}
+
 /// The labels of the nodes of a group, from the current cluster and group.
 ///
 /// # Errors
@@ -132,8 +141,7 @@ pub async fn kops_version(store: &Store, base: &str) -> Result<Option<String>> {
 pub async fn node_labels(store: &Store, base: &str, group_name: &str) -> Result<BTreeMap<String, String>> {
     let ((cluster, _), (group, _)) = cluster_and_group(store, base, group_name).await?;
     let roles = roles(store, base, group_name, group.spec.role).await?;
-    let version = kops_version(store, base).await?;
-    let release = WrittenBy::of_store(version.as_deref()).map_or(KopsRelease::NEWEST, |by| by.release);
+    let release = release(store, base).await?;
     Ok(derive::node_labels(&cluster, &group, &roles, release))
 }
 

@@ -28,7 +28,8 @@ pub use iam::*;
 
 use super::cloud_provider::CloudProvider;
 use super::error::SpecError;
-use super::field_warnings::{FieldWarning, warnings};
+use super::field_warnings::{FieldWarning, OF_CLASSIC_LOAD_BALANCER, OF_GOSSIP, warnings};
+use super::kops_release::KopsRelease;
 use super::metadata::{ApiVersion, ObjectMeta, version_of};
 use super::respell::{Respelling, moved};
 use super::yaml::parse_document;
@@ -72,14 +73,28 @@ impl Cluster {
         Ok(Cluster::respelled(parse_document(text, url)?, url)?.ignored::<Cluster>())
     }
 
-    /// Warnings about fields of a Cluster that cause no error: ignored, dropped and deprecated fields.
+    /// Warnings about fields of a Cluster that cause no error: ignored, dropped and deprecated fields. Fields that newer releases
+    /// dropped cause no warning if `release` uses them in this cluster.
     ///
     /// # Errors
     /// If the text is not YAML, not a Cluster, or of another version.
-    pub fn warnings(text: &[u8], url: &str) -> Result<Vec<FieldWarning>, SpecError> {
+    pub fn warnings(text: &[u8], url: &str, release: KopsRelease) -> Result<Vec<FieldWarning>, SpecError> {
         let document = parse_document(text, url)?;
-        let ignored = Cluster::respelled(document.clone(), url)?.ignored::<Cluster>();
-        Ok(warnings(&document, ignored))
+        let cluster = Cluster::respelled(document.clone(), url)?;
+        let is = |field: &str, value: &str| cluster.get(field).is_some_and(|found| found == value);
+        let name = document["metadata"]["name"].as_str().unwrap_or_default();
+        let has_gossip =
+            release.has_gossip() && is_gossip_name(name) && !is("spec.networking.topology.dns", "None");
+        let may_be_classic =
+            release.has_classic_load_balancers() && !is("spec.api.loadBalancer.class", "Network");
+        let is_used = |warning: &FieldWarning| match warning.problem.as_str() {
+            OF_GOSSIP => has_gossip,
+            OF_CLASSIC_LOAD_BALANCER => may_be_classic,
+            _ => false,
+        };
+        let mut found = warnings(&document, cluster.ignored::<Cluster>());
+        found.retain(|warning| !is_used(warning));
+        Ok(found)
     }
 
     fn respelled(document: Value, url: &str) -> Result<Respelling<'_>, SpecError> {

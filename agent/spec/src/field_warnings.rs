@@ -23,24 +23,21 @@ impl fmt::Display for FieldWarning {
 const UNKNOWN: &str =
     "is not read: misspelled, at the wrong place, or of another release of kOps; correct or remove it";
 
+pub(super) const OF_GOSSIP: &str = "has no effect with kOps 1.37 and newer, which have no gossip DNS; kOps up to 1.36 uses it in *.k8s.local clusters";
+pub(super) const OF_CLASSIC_LOAD_BALANCER: &str = "has no effect with kOps 1.37 and newer, which have no classic load balancers; kOps up to 1.36 uses it for these on AWS";
+
 /// Fields that kOps' API marks as deprecated, removed or unused (pkg/apis/kops/v1alpha2), each with its
 /// warning. A `*` stands for any text within one part of the path.
 const KNOWN: &[(&str, &str)] = &[
-    ("spec.api.loadBalancer.accessLog.interval", "is unused; remove it"),
-    ("spec.api.loadBalancer.idleTimeoutSeconds", "is unused; remove it"),
+    ("spec.api.loadBalancer.accessLog.interval", OF_CLASSIC_LOAD_BALANCER),
+    ("spec.api.loadBalancer.idleTimeoutSeconds", OF_CLASSIC_LOAD_BALANCER),
     ("spec.containerRuntime", "was removed: containerd is the only runtime; remove it"),
-    (
-        "spec.dnsControllerGossipConfig",
-        "has no effect with kOps 1.37 and newer, which have no gossip DNS; kOps up to 1.36 uses it in *.k8s.local clusters",
-    ),
+    ("spec.dnsControllerGossipConfig", OF_GOSSIP),
     ("spec.docker", "was removed with Docker; remove it"),
     ("spec.etcdClusters[*].enableEtcdTLS", "is unused: etcd always uses TLS; remove it"),
     ("spec.etcdClusters[*].enableTLSAuth", "is unused: etcd always asks for client certificates; remove it"),
     ("spec.etcdClusters[*].image", "is unused: etcd-manager brings etcd; remove it"),
-    (
-        "spec.gossipConfig",
-        "has no effect with kOps 1.37 and newer, which have no gossip DNS; kOps up to 1.36 uses it in *.k8s.local clusters",
-    ),
+    ("spec.gossipConfig", OF_GOSSIP),
     ("spec.kubeAPIServer.address", "is deprecated; use bindAddress"),
     ("spec.kubeAPIServer.admissionControl", "is deprecated; use enableAdmissionPlugins"),
     (

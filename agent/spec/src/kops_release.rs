@@ -195,6 +195,11 @@ impl KopsRelease {
         self.is_at_most(36)
     }
 
+    /// Classic load balancers on AWS may serve the API.
+    pub fn has_classic_load_balancers(self) -> bool {
+        self.is_at_most(36)
+    }
+
     /// In gossip clusters, machines reach kops-controller through the API's load balancer on any cloud. In older releases only on GCE.
     pub fn gossip_clusters_use_load_balancers(self) -> bool {
         !self.is_at_most(35)

@@ -132,7 +132,8 @@ async fn files(store: &Store, base: &str, group: &str) -> Result<Findings> {
         findings.errors.extend(errors_of(Cluster::parse(&file.text, &file.url).err().map(Into::into))?);
         // Warnings are about the file that the user wrote, if it can be read. kOps wrote the completed one.
         let edited = cluster_files::user_file(store, base).await?.unwrap_or(file);
-        add_warnings(&edited, Cluster::warnings(&edited.text, &edited.url), &mut findings)?;
+        let release = cluster_files::release(store, base).await?;
+        add_warnings(&edited, Cluster::warnings(&edited.text, &edited.url, release), &mut findings)?;
     }
     if let Some(file) = readable(group, &mut findings)? {
         findings.errors.extend(errors_of(InstanceGroup::parse(&file.text, &file.url).err().map(Into::into))?);

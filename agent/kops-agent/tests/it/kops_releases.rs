@@ -10,6 +10,7 @@ use kops_agent_tests::example_cluster::edit;
 use kops_agent_tests::example_store::{CONFIG_BASE, CONTROL_PLANE, NODES};
 use serde_json::Value;
 
+use crate::config::check_group;
 use crate::example::{Ended, Machine, agent};
 
 const CONFIGURATION: i32 = 3;
@@ -105,6 +106,29 @@ fn a_gossip_cluster_is_refused_by_name_by_a_release_without_gossip() {
     machine.cluster.edit("cluster-completed.spec", "      type: Public", "      type: None").unwrap();
     let without_dns = Ended::of(machine.agent("plan").args(["--config-from", "cluster-spec"]));
     assert!(!without_dns.stderr.contains("gossip"), "{without_dns:#?}");
+}
+
+#[test]
+fn settings_of_gossip_give_no_warning_where_kops_uses_them() {
+    let machine = Machine::of(CONTROL_PLANE);
+    machine.publish_names_by_gossip();
+    machine.serve_downloads_before_1_37();
+    let settings = "  gossipConfig: {secret: s}\n  dnsControllerGossipConfig: {secret: s}\n  kubelet:\n";
+    machine.cluster.edit("config", "  kubelet:\n", settings).unwrap();
+    let check = || Ended::of(&mut machine.agent_without_root("config check"));
+    for version in ["1.34.3", "1.35.2", "1.36.2"] {
+        set_version(&machine, Some(version));
+        for checked in [check(), check_group(&machine, CONTROL_PLANE)] {
+            assert!(checked.stdout.starts_with(&format!("written by kOps {version}")), "{checked:#?}");
+            assert!(!checked.stdout.to_lowercase().contains("gossip"), "{version}: {checked:#?}");
+        }
+    }
+    // kOps 1.37 has no gossip.
+    set_version(&machine, Some("1.37.0"));
+    for field in ["spec.gossipConfig", "spec.dnsControllerGossipConfig"] {
+        let warning = format!("{field}: has no effect with kOps 1.37 and newer, which have no gossip DNS");
+        assert!(check().stdout.contains(&warning), "{:#?}", check());
+    }
 }
 
 #[test]

@@ -3,10 +3,7 @@
 //! pkg/apis/kops/model/features.go, at v1.34.3, v1.35.2 and v1.36.2).
 
 use super::Inputs;
-use kops_agent_spec::CloudProvider;
-
-/// The suffix of gossip clusters' names.
-const GOSSIP_DOMAIN: &str = ".k8s.local";
+use kops_agent_spec::{CloudProvider, is_gossip_name};
 
 /// Whether the cluster has no DNS, so that its names are only in `/etc/hosts`.
 pub(super) fn uses_none_dns(inputs: &Inputs<'_>) -> bool {
@@ -15,7 +12,7 @@ pub(super) fn uses_none_dns(inputs: &Inputs<'_>) -> bool {
 
 /// Whether gossip publishes the cluster's names.
 pub(super) fn uses_gossip(inputs: &Inputs<'_>) -> bool {
-    let has_name = inputs.cluster.metadata.name.ends_with(GOSSIP_DOMAIN);
+    let has_name = is_gossip_name(&inputs.cluster.metadata.name);
     inputs.release.has_gossip() && has_name && !uses_none_dns(inputs)
 }
 

@@ -2,13 +2,11 @@
 //!
 //! Source: nodeup/pkg/model/protokube.go at v1.34.3, v1.35.2 and v1.36.2.
 
+use kops_agent_spec::is_gossip_name;
 use serde::Serialize;
 
 use super::basis::Basis;
 use super::{Asset, Problems};
-
-/// The suffix of the names of gossip clusters (`IsGossipClusterName` in pkg/dns/gossip.go).
-const GOSSIP_DOMAIN: &str = ".k8s.local";
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Protokube {
@@ -20,7 +18,7 @@ pub struct Protokube {
 /// The programs, on nodes that run protokube.
 pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<Protokube> {
     let uses_gossip = basis.config.uses_legacy_gossip == Some(true);
-    let needs_gossip = uses_gossip || basis.config.cluster_name.ends_with(GOSSIP_DOMAIN);
+    let needs_gossip = uses_gossip || is_gossip_name(&basis.config.cluster_name);
     if needs_gossip && !basis.config.uses_none_dns && !basis.release.has_gossip() {
         problems.add(
             "ClusterName",

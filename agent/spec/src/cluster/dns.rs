@@ -92,6 +92,11 @@ pub struct ExternalDNSConfig {
     pub priority_class_name: Option<String>,
 }
 
+/// Whether a cluster of this name publishes its names by gossip, unless it has no DNS (`IsGossipClusterName` in pkg/dns/gossip.go).
+pub fn is_gossip_name(cluster: &str) -> bool {
+    cluster.ends_with(".k8s.local")
+}
+
 /// Gossip in place of DNS; removed in kOps 1.37.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

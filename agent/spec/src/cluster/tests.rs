@@ -191,9 +191,35 @@ fn file_assets_keep_the_role_master_which_matches_no_group() {
 #[test]
 fn valid_fields_without_effect_give_no_warning() {
     let cluster = |cloud: &str| format!("spec: {{cloudProvider: aws, cloudConfig: {cloud}}}");
-    let warnings = |cloud: &str| Cluster::warnings(cluster(cloud).as_bytes(), URL).unwrap();
+    let warnings =
+        |cloud: &str| Cluster::warnings(cluster(cloud).as_bytes(), URL, KopsRelease::NEWEST).unwrap();
     assert_eq!(warnings("{awsEBSCSIDriver: {enabled: true, managed: true}}"), []);
     assert_eq!(warnings("{awsEBSCSIDriver: {enable: true}}").len(), 1);
+}
+
+#[test]
+fn fields_that_the_release_uses_in_this_cluster_give_no_warning() {
+    let warned = |version: &str, name: &str, spec: &str| -> Vec<String> {
+        let cluster = format!("metadata: {{name: {name}}}\nspec: {{{spec}}}");
+        let release = KopsRelease::of_version(version).unwrap();
+        let warnings = Cluster::warnings(cluster.as_bytes(), URL, release).unwrap();
+        warnings.into_iter().map(|warning| warning.field).collect()
+    };
+    const GOSSIP: &str = "gossipConfig: {protocol: mesh}, dnsControllerGossipConfig: {protocol: mesh}";
+    const OF_GOSSIP: [&str; 2] = ["spec.dnsControllerGossipConfig", "spec.gossipConfig"];
+    let without_dns = format!("{GOSSIP}, topology: {{dns: {{type: None}}}}");
+    let balancer =
+        |class: &str| format!("api: {{loadBalancer: {{class: {class}, idleTimeoutSeconds: 300}}}}");
+    const OF_BALANCER: [&str; 1] = ["spec.api.loadBalancer.idleTimeoutSeconds"];
+    for version in ["1.34.3", "1.35.2", "1.36.2"] {
+        assert_eq!(warned(version, "c.k8s.local", GOSSIP), [""; 0], "{version}");
+        assert_eq!(warned(version, "c.example.com", GOSSIP), OF_GOSSIP, "{version}");
+        assert_eq!(warned(version, "c.k8s.local", &without_dns), OF_GOSSIP, "{version}");
+        assert_eq!(warned(version, "c.k8s.local", &balancer("Classic")), [""; 0], "{version}");
+        assert_eq!(warned(version, "c.k8s.local", &balancer("Network")), OF_BALANCER, "{version}");
+    }
+    assert_eq!(warned("1.37.0", "c.k8s.local", GOSSIP), OF_GOSSIP);
+    assert_eq!(warned("1.37.0", "c.k8s.local", &balancer("Classic")), OF_BALANCER);
 }
 
 #[test]
