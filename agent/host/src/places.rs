@@ -18,6 +18,7 @@ use crate::record::Record;
 use crate::root::Root;
 use crate::system::kernel::boot_file;
 use crate::system::packages::list_path;
+use crate::system::sandbox;
 
 /// The timelines of runs, below the root (`kops-agent status --timeline`).
 pub const TIMELINE: &str = "/var/lib/kops-agent/timeline.json";
@@ -64,7 +65,10 @@ fn find_folder(root: &Root) -> &'static str {
         "amzn" | "centos" | "fedora" | "rhel" | "rocky" => "/usr/lib/systemd/system",
         _ => return OVERRIDES,
     };
-    let is_writable = |path: &str| root.dir(path).ok().flatten().map(|dir| dir.is_writable());
+    let is_writable = |path: &str| {
+        let dir = root.dir(path).ok().flatten()?;
+        Some(dir.is_writable() || (root.is_machine() && sandbox::is_read_only_here(path)))
+    };
     // A missing folder counts as writable if its nearest existing parent is writable.
     let nearest = is_writable(folder).or_else(|| is_writable("/usr")).or_else(|| is_writable("/"));
     if nearest.unwrap_or(false) { folder } else { OVERRIDES }

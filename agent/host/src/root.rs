@@ -97,7 +97,7 @@ impl Root {
         Root { followed: [uid_t::MAX; 2], ..self }
     }
 
-    fn is_machine(&self) -> bool {
+    pub(crate) fn is_machine(&self) -> bool {
         self.path.as_path() == Path::new("/")
     }
 

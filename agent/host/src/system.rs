@@ -19,6 +19,7 @@ pub mod pods;
 pub mod programs;
 pub(crate) mod recorded;
 pub mod remote;
+pub mod sandbox;
 mod starting;
 pub(crate) mod sysctls;
 pub mod systemd;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, ExitStatus, Output, Stdio};
 
 pub use super::starting::NotStarting;
-use super::{starting, sysctls};
+use super::{sandbox, starting, sysctls};
 use crate::assets::Progress;
 use crate::error::{Error, Result, explain};
 use crate::root::Root;
@@ -73,7 +73,7 @@ impl Commands for Machine {
     }
 
     fn has_other_parameters(&self, file: &str) -> Result<bool> {
-        sysctls::differ(&self.0, file, Path::new("/proc/sys"))
+        sysctls::differ(&self.0, file, &sandbox::on_machine("/proc/sys"))
     }
 }
 

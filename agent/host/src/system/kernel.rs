@@ -5,7 +5,7 @@ use std::path::Path;
 use nix::sys::utsname::uname;
 
 use super::commands::run;
-use super::modprobe;
+use super::{modprobe, sandbox};
 use crate::error::{Error, Result};
 use crate::root::Root;
 
@@ -40,7 +40,7 @@ impl Kernel for Machine {
             .map_err(|error| Error::path("ask for", "the kernel's release", error))?
             .release()
             .to_owned();
-        let built_in = Path::new("/lib/modules").join(release).join("modules.builtin");
+        let built_in = sandbox::on_machine("/lib/modules").join(release).join("modules.builtin");
         Ok(Path::new("/sys/module").join(kernel_name(module)).exists()
             || std::fs::read_to_string(built_in).is_ok_and(|list| is_listed(&list, module)))
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 use kops_agent_plan::resource::{BindMount, Mount};
 
 use super::commands::run;
-use super::devices;
+use super::{devices, sandbox};
 use crate::error::{Error, Result};
 
 pub trait Mounts: Send + Sync {
@@ -174,7 +174,7 @@ fn is_on(lines: &[Line], line: &Line, other: u64) -> bool {
     std::iter::successors(Some(line), parent).take(lines.len() + 1).any(|line| line.parent == other)
 }
 
-/// A line of `/proc/thread-self/mountinfo` (proc_pid_mountinfo(5)).
+/// A line of `/proc/PID/mountinfo` (proc_pid_mountinfo(5)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Line {
     id: u64,
@@ -190,9 +190,13 @@ struct Line {
 }
 
 fn mountinfo() -> Result<Vec<Line>> {
-    // A thread may have its own mount namespace.
-    const PATH: &str = "/proc/thread-self/mountinfo";
-    let text = std::fs::read(PATH).map_err(|error| Error::path("read", PATH, error))?;
+    // In a unit's sandbox every mount is shared, and most are read-only. A thread may be in a mount namespace of its
+    // own.
+    let path = match sandbox::has_other_mounts() {
+        true => "/proc/1/mountinfo",
+        false => "/proc/thread-self/mountinfo",
+    };
+    let text = std::fs::read(path).map_err(|error| Error::path("read", path, error))?;
     Ok(parse_all(&text))
 }
 

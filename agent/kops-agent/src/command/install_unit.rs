@@ -28,6 +28,20 @@ use crate::source::kops_version;
 /// The unit that runs this program at boot. nodeup uses the same name.
 pub(super) const UNIT: &str = "kops-configuration.service";
 
+/// The unit that packages install for the same purpose.
+const PACKAGED: &str = include_str!("../../../../units/kops-agent.service");
+/// The settings of its sandbox. An older systemd ignores those that it does not know.
+const SANDBOX: [&str; 8] = [
+    "CapabilityBoundingSet=",
+    "RestrictAddressFamilies=",
+    "RestrictNamespaces=",
+    "RestrictRealtime=",
+    "LockPersonality=",
+    "SystemCallArchitectures=",
+    "SystemCallFilter=",
+    "SystemCallErrorNumber=",
+];
+
 /// The first version of systemd that accepts `Restart=` for a oneshot. Older versions reject the unit (its NEWS,
 /// CHANGES WITH 244).
 const RESTARTS_ONESHOTS: u32 = 244;
@@ -164,8 +178,15 @@ fn unit(command: &str, systemd_version: Option<u32>) -> String {
         "[Unit]\nDescription=Make this machine a node (kops-agent)\nDocumentation=https://github.com/kubernetes/kops\n\n\
          [Service]\nEnvironmentFile={ENVIRONMENT}\nEnvironmentFile=-/etc/environment\nExecStart={command}\nType=oneshot\n\
          NotifyAccess=main\nWatchdogSec=2min\nWatchdogSignal=SIGTERM\nLimitCORE=0\nKillMode=mixed\nTimeoutStopSec=15min\n\
-         {restart}\n[Install]\nWantedBy=multi-user.target\n"
+         {restart}{}\n[Install]\nWantedBy=multi-user.target\n",
+        sandbox()
     )
+}
+
+/// The lines of the packaged unit's sandbox.
+fn sandbox() -> String {
+    let is_of_sandbox = |line: &&str| SANDBOX.iter().any(|setting| line.starts_with(setting));
+    PACKAGED.lines().filter(is_of_sandbox).flat_map(|line| [line, "\n"]).collect()
 }
 
 /// The version of this machine's systemd; `None` if it is unknown.
@@ -220,6 +241,19 @@ mod tests {
     }
 
     #[test]
+    fn the_unit_has_the_sandbox_of_the_packaged_unit() {
+        let unit = unit("/opt/kops/bin/nodeup --conf=x", None);
+        let (_, service) = unit.split_once("[Service]\n").unwrap();
+        for setting in SANDBOX {
+            assert!(service.contains(&format!("\n{setting}")), "{setting} is not in {unit}");
+        }
+        // After its comment, the packaged unit has only the sandbox.
+        let (_, packaged) = PACKAGED.split_once("--retries=-1 --v=2\n").unwrap();
+        let packaged = packaged.lines().filter(|line| line.contains('=') && !line.starts_with(['#', 'W']));
+        assert!(sandbox().lines().eq(packaged), "{}", sandbox());
+    }
+
+    #[test]
     fn a_run_that_was_killed_is_started_again_where_systemd_takes_that() {
         for (said, restarts) in [
             ("systemd 252 (252.39-1~deb12u1)\n+PAM", true),
@@ -230,11 +264,7 @@ mod tests {
             ("bash: systemctl: command not found", false),
         ] {
             let unit = unit("nodeup", version_in(said));
-            assert_eq!(
-                unit.contains("\nRestart=on-abnormal\nRestartSec=30s\n\n[Install]"),
-                restarts,
-                "{said}: {unit}"
-            );
+            assert_eq!(unit.contains("\nRestart=on-abnormal\nRestartSec=30s\n"), restarts, "{said}: {unit}");
         }
     }
 

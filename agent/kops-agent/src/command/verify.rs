@@ -1,11 +1,16 @@
 //! `kops-agent verify`: shows drift from the last applied state, which needs no state store, and differences from the
 //! wanted state, which needs one.
 
+use std::path::Path;
+use std::time::Duration;
+
 use anyhow::{Context, Result};
 use kops_agent_bootstrap_client as bootstrap_client;
 use kops_agent_derivation::asset_hashes::HashSource;
+use kops_agent_host::system::{sandbox, systemd::run_outside};
 use kops_agent_host::{Depth, Drift, Error as HostError, Host};
 use kops_agent_plan::diff::{Keeping, Plan};
+use kops_agent_process::{program, service_manager};
 
 use super::run::until_stopped_or_told;
 use crate::cli::VerifyArgs;
@@ -21,10 +26,18 @@ use crate::node::{convergence, pacing, renewal};
 use crate::source::Before;
 use crate::{exit, output};
 
+/// The unit of a repair outside a sandbox.
+const REPAIR: &str = "kops-agent-repair.service";
+/// The longest wait for that unit. The run in it has its own timeouts, which are shorter.
+const REPAIRED_WITHIN: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// Prints the differences, and repairs them if asked. `status` shows a failed repair, like any failed run, because
 /// nobody reads the output of a timer's run.
 pub(super) async fn run(args: &VerifyArgs) -> Result<u8> {
     let root = &args.root.root;
+    if args.repair && root == Path::new("/") && sandbox::is_read_only_here("/etc") {
+        return repair_outside();
+    }
     let run = Run {
         args,
         options: args.spec.for_machine(root),
@@ -44,6 +57,21 @@ pub(super) async fn run(args: &VerifyArgs) -> Result<u8> {
         if args.repair { noted(root, convergence::tell(root, false, outcome).await) } else { outcome }
     };
     until_stopped_or_told(root, run, tell).await
+}
+
+/// Has systemd run this command again without the sandbox of this process's unit, in which nothing can be repaired, and
+/// waits for its end.
+fn repair_outside() -> Result<u8> {
+    let program = program::path().context("finding the path of this program")?;
+    let mut command = vec![program.display().to_string()];
+    command.extend(std::env::args().skip(1));
+    log::info!(
+        "this unit has no right to repair, so {REPAIR} does: `journalctl -u {REPAIR}` has its messages"
+    );
+    service_manager::waiting(format_args!("waiting for {REPAIR}"), REPAIRED_WITHIN);
+    let command: Vec<&str> = command.iter().map(String::as_str).collect();
+    run_outside(REPAIR, &command)?;
+    Ok(exit::CONVERGED)
 }
 
 /// One invocation of the command.

@@ -11,10 +11,11 @@ use super::part::Part;
 use crate::cli::LookArgs;
 use crate::doctor::deadline::looked;
 
-pub const OF_AGENT: [&str; 10] = [
+pub const OF_AGENT: [&str; 11] = [
     "kops-agent.service",
     "kops-agent-verify.service",
     "kops-agent-verify.timer",
+    "kops-agent-repair.service",
     "kops-agent-metrics.service",
     "kops-agent-metrics.timer",
     "kops-agent-controller.service",

@@ -191,7 +191,7 @@ fn act(act: Act, unit: &str) -> Result<()> {
 
 /// Judges the end of a job's `systemctl`. If its connection broke, the job continues, and another `systemctl` waits
 /// for it.
-fn conclude(act: Act, unit: &str, outcome: Outcome) -> Result<()> {
+pub(super) fn conclude(act: Act, unit: &str, outcome: Outcome) -> Result<()> {
     let mut verb = act.name();
     let outcome = until_answered(outcome, |lost| {
         // A start joins the restart that is under way, and waits for it.
@@ -241,7 +241,7 @@ fn of_systemd(command: &[&str]) -> Result<Command> {
     Ok(prepared)
 }
 
-fn ask_once(command: &[&str]) -> Result<Outcome> {
+pub(super) fn ask_once(command: &[&str]) -> Result<Outcome> {
     ask_prepared(command, &mut of_systemd(command)?)
 }
 

@@ -9,9 +9,7 @@ use crate::error::Result;
 
 /// Whether the start of a unit waits for this run, directly or through a unit in `left`.
 pub(super) fn is_waited_for_by(unit: &str, left: &BTreeSet<String>) -> Result<bool> {
-    let Some(own) = std::fs::read_to_string("/proc/self/cgroup").ok().and_then(|text| unit_of(&text)) else {
-        return Ok(false);
-    };
+    let Some(own) = own_unit() else { return Ok(false) };
     let shown = run(&["systemctl", "show", "--property=ActiveState", "--", &own])?;
     // Once a unit has started, the units after it no longer wait for it.
     if property(&shown, "ActiveState") != "activating" {
@@ -23,6 +21,11 @@ pub(super) fn is_waited_for_by(unit: &str, left: &BTreeSet<String>) -> Result<bo
         Ok(property(&shown, "After").split_whitespace().map(str::to_owned).collect())
     };
     leads_to(unit, &own, left, &jobs, after)
+}
+
+/// The service that this process belongs to.
+pub(super) fn own_unit() -> Option<String> {
+    std::fs::read_to_string("/proc/self/cgroup").ok().and_then(|text| unit_of(&text))
 }
 
 /// The service that a process belongs to, by its `/proc/PID/cgroup` (cgroups(7)).

@@ -1,0 +1,89 @@
+//! This process's view of the file systems, if the sandbox of its unit gives it a mount namespace (systemd.exec(5),
+//! "Sandboxing"). There, mounts have other options, and folders are hidden or read-only that are not so on the machine.
+//! PID 1 has the machine's view.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use nix::sys::statvfs::{FsFlags, statvfs};
+
+/// The root of PID 1, with PID 1's mounts (proc_pid_root(5)).
+const MACHINE: &str = "/proc/1/root";
+
+/// Whether the unit of this process gave it a mount namespace. A container and a `chroot` have a root of their own,
+/// which is the machine for them.
+pub(super) fn has_other_mounts() -> bool {
+    let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt"));
+    let are_other = |namespaces: [io::Result<PathBuf>; 3]| match namespaces {
+        // A thread that left the namespace of its process did so on purpose.
+        [Ok(thread), Ok(process), Ok(machine)] => thread == process && process != machine,
+        _ => false,
+    };
+    are_other(["thread-self", "self", "1"].map(namespace)) && is_same("/", &format!("{MACHINE}/"))
+}
+
+fn is_same(one: &str, other: &str) -> bool {
+    let identity = |path: &str| fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
+    identity(one).is_some_and(|one| Some(one) == identity(other))
+}
+
+/// The place where this process sees a file or folder as the machine has it.
+pub(super) fn on_machine(path: &str) -> PathBuf {
+    if has_other_mounts() { below_machine(path) } else { PathBuf::from(path) }
+}
+
+fn below_machine(path: &str) -> PathBuf {
+    Path::new(MACHINE).join(path.trim_start_matches('/'))
+}
+
+/// Whether `path` can be written on the machine, but not by this process.
+pub fn is_read_only_here(path: &str) -> bool {
+    let is_read_only =
+        |path: &Path| statvfs(path).ok().map(|found| found.flags().contains(FsFlags::ST_RDONLY));
+    is_read_only(Path::new(path)) == Some(true)
+        && has_other_mounts()
+        && is_read_only(&below_machine(path)) == Some(false)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::process::Command;
+
+    use super::*;
+
+    /// The variable by which this program, started again, knows that it is in a sandbox.
+    const SANDBOXED: &str = "KOPS_AGENT_TEST_SANDBOXED";
+
+    #[test]
+    fn a_process_in_a_sandbox_knows_how_the_machine_is() {
+        if std::env::var_os(SANDBOXED).is_some() {
+            assert!(has_other_mounts());
+            assert_eq!(on_machine("/proc/sys"), Path::new("/proc/1/root/proc/sys"));
+            assert_eq!(["/usr", "/var"].map(is_read_only_here), [true, false]);
+            // A thread sees its own mounts.
+            let unshared = || {
+                nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
+                (has_other_mounts(), is_read_only_here("/usr"))
+            };
+            assert_eq!(std::thread::spawn(unshared).join().unwrap(), (false, false));
+            return;
+        }
+        if !nix::unistd::geteuid().is_root() {
+            return;
+        }
+        assert_eq!(["/usr", "/var"].map(is_read_only_here), [false, false]);
+        // The first shell is PID 1. The second one has what ProtectSystem= does.
+        let machine = "unshare --mount -- sh -euc \"$0\" sh \"$@\"; true";
+        let sandbox = "mount --bind /usr /usr; mount -o remount,bind,ro /usr; exec \"$@\"";
+        let name = "system::sandbox::tests::a_process_in_a_sandbox_knows_how_the_machine_is";
+        let mut again = Command::new("unshare");
+        again.args(["--pid", "--fork", "--mount-proc", "--", "sh", "-euc", machine, sandbox]);
+        again.arg(std::env::current_exe().unwrap());
+        let ended = again.args(["--exact", name]).env(SANDBOXED, "yes").output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stdout).into_owned();
+        assert!(ended.status.success() && said.contains("1 passed"), "{ended:?}");
+    }
+}
