@@ -1,12 +1,14 @@
 //! Checks the pages against the program and the repository. Each command, flag, path, link, metric and message of a
-//! page must exist. Each command that can run on the example node is run there.
+//! page must exist. Each command that can run on the example node is run there. `walk` runs whole pages in order.
 
 #![allow(clippy::unwrap_used, unreachable_pub)]
 
 mod commands;
+mod kops;
 mod page;
 mod releases;
 mod repository;
+mod walk;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -159,7 +161,20 @@ fn every_page_is_found_from_the_readme() {
 }
 
 #[test]
-fn metrics_alerts_and_variables_are_the_programs() {
+fn every_command_of_kops_is_one_that_kops_has() {
+    let all = pages();
+    let shown = all.iter().flat_map(commands::commands).filter(|command| command.starts_with("kops "));
+    assert!(shown.count() > 30);
+    expect_none(&all.iter().flat_map(kops::unknown).collect::<Vec<_>>());
+}
+
+#[test]
+fn every_download_is_a_file_of_a_release() {
+    expect_none(&pages().iter().flat_map(Repository::unknown_downloads).collect::<Vec<_>>());
+}
+
+#[test]
+fn metrics_alerts_variables_and_units_are_the_programs() {
     let repository = Repository::of_this_checkout();
     let wrong: Vec<String> = pages().iter().flat_map(|page| repository.unknown_names(page)).collect();
     expect_none(&wrong);
@@ -268,6 +283,15 @@ fn mistakes_are_found() {
     let page = page(text);
     assert_eq!(repository.missing_paths(&page).len(), 1);
     assert_eq!(repository.unknown_names(&page).len(), 2);
+    let text = "`systemctl status kops-agent-no-such.timer`\n```sh\ncurl 127.0.0.1:9100/metrics | grep '^kops_agent_no_such'\n\
+                kubectl apply -f packaging/kubernetes/no-such.yaml\nkops update cluster --all-groups\n\
+                sudo kops edit machines\nkops update cluster --yes\n```\n\
+                https://github.com/kops-agent/kops-agent/releases/download/v0.0.0/SHA256SUMS";
+    let in_blocks = Page::parse("docs/x.md", text);
+    assert_eq!(repository.missing_paths(&in_blocks).len(), 1);
+    assert_eq!(repository.unknown_names(&in_blocks).len(), 2);
+    assert_eq!(kops::unknown(&in_blocks).len(), 2);
+    assert_eq!(Repository::unknown_downloads(&in_blocks).len(), 1);
     assert_eq!(commands::wrong_scripts(&page, &repository).len(), 1);
     assert_eq!(repository.broken_links(&page, &pages()).len(), 2);
 

@@ -49,12 +49,16 @@ pub fn calls(page: &Page) -> Vec<Call> {
 fn is_kops_agent(program: &str) -> bool {
     matches!(
         program,
-        "kops-agent" | "/usr/bin/kops-agent" | "/opt/kops/bin/kops-agent" | "/opt/kops/bin/nodeup"
+        "kops-agent"
+            | "./kops-agent"
+            | "/usr/bin/kops-agent"
+            | "/opt/kops/bin/kops-agent"
+            | "/opt/kops/bin/nodeup"
     )
 }
 
 /// Lines that look like a command, in blocks and spans, without shell syntax.
-fn commands(page: &Page) -> Vec<String> {
+pub fn commands(page: &Page) -> Vec<String> {
     let blocks = page.blocks.iter().map(|block| block.text.replace("\\\n", " "));
     let lines = blocks.flat_map(|block| block.lines().map(str::to_owned).collect::<Vec<_>>());
     lines.chain(page.spans.iter().cloned()).flat_map(|line| parts(&line)).collect()

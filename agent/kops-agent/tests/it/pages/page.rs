@@ -97,6 +97,12 @@ impl Page {
         page
     }
 
+    /// Everything on the page that is code: its spans and its blocks, one a line.
+    pub fn code(&self) -> String {
+        let blocks = self.blocks.iter().map(|block| block.text.as_str());
+        self.spans.iter().map(String::as_str).chain(blocks).flat_map(|code| [code, "\n"]).collect()
+    }
+
     /// Paths of the pages that this one leads to.
     pub fn linked_pages(&self) -> Vec<String> {
         let folder = self.name.rsplit_once('/').map_or("", |(folder, _)| folder);

@@ -74,8 +74,13 @@ impl Repository {
     /// Paths on a page that do not exist.
     pub fn missing_paths(&self, page: &Page) -> Vec<String> {
         let mut missing = Vec::new();
-        for span in &page.spans {
-            let path = span.split([' ', ':']).next().unwrap_or_default().trim_end_matches('/');
+        let firsts = page.spans.iter().map(|span| span.split([' ', ':']).next().unwrap_or_default());
+        // In a command, only a path from the repository's root counts: `config.rs` may be any file.
+        let code = page.code();
+        let words = code.split(|c: char| c.is_whitespace() || "'\"=:;,()".contains(c));
+        let words = words.filter(|word| FOLDERS.iter().any(|folder| word.starts_with(folder)));
+        for path in firsts.chain(words).collect::<BTreeSet<_>>() {
+            let path = path.trim_end_matches('/');
             let is_pattern = path.contains(['*', '{', '<', '…', '$'])
                 || path.chars().any(|c| c.is_ascii_uppercase() && !path.ends_with(".md"));
             let is_rooted = FOLDERS.iter().any(|folder| path.starts_with(folder));
@@ -118,29 +123,57 @@ impl Repository {
         broken
     }
 
-    /// Metrics, alerts and variables on a page that do not exist here.
+    /// Metrics, alerts, variables and units on a page, in spans and blocks, that do not exist here.
     pub fn unknown_names(&self, page: &Page) -> Vec<String> {
-        let mut unknown = Vec::new();
-        for span in &page.spans {
-            let word = span.split(['=', '{', ' ', '*', '…']).next().unwrap_or_default();
-            let is_name = |word: &str| word.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-            let is_known = match word {
-                _ if !is_name(word) => true,
-                _ if word.starts_with("kops_agent_") => {
-                    // The metrics client adds `_total` to the names of counters.
-                    let registered = word.strip_suffix("_total").unwrap_or(word).trim_end_matches('_');
-                    let short = registered.strip_prefix("kops_agent_").unwrap_or(registered);
-                    self.texts.contains(registered) || self.texts.contains(&format!("\"{short}\""))
-                }
-                _ if word.starts_with("KOPS_AGENT_") => self.texts.contains(word),
-                _ if word.starts_with("KopsAgent") => self.texts.contains(&format!("alert: {word}")),
-                _ => true,
-            };
-            if !is_known {
-                unknown.push(format!("{}: there is no {word}", page.name));
+        let code = page.code();
+        let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let names = code.split(|c| !is_of_name(c)).filter(|name| !self.has_name(name));
+        let is_of_unit = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '@');
+        let units =
+            code.split(|c| !is_of_unit(c)).filter(|unit| is_own_unit(unit) && !self.texts.contains(unit));
+        let unknown: BTreeSet<&str> = names.chain(units).collect();
+        unknown.into_iter().map(|name| format!("{}: there is no {name}", page.name)).collect()
+    }
+
+    fn has_name(&self, word: &str) -> bool {
+        match word {
+            // The metrics client adds `_total` to the names of counters. A name that ends with `_` begins several names.
+            _ if word.starts_with("kops_agent_") => {
+                let registered = word.strip_suffix("_total").unwrap_or(word).trim_end_matches('_');
+                let short = registered.strip_prefix("kops_agent_").unwrap_or(registered);
+                self.texts.contains(registered) || self.texts.contains(&format!("\"{short}\""))
             }
+            _ if word.starts_with("KOPS_AGENT_") => self.texts.contains(word),
+            _ if word.starts_with("KopsAgent") => self.texts.contains(&format!("alert: {word}\n")),
+            _ => true,
         }
-        unknown
+    }
+
+    /// Files of a release on a page that `packaging/release` does not make, or that are of another version.
+    pub fn unknown_downloads(page: &Page) -> Vec<String> {
+        const RELEASES: &str = "https://github.com/kops-agent/kops-agent/releases/download/";
+        let version = env!("CARGO_PKG_VERSION");
+        let is_known = |name: &str| {
+            let of_architecture = ["amd64", "arm64"].iter().any(|architecture| {
+                let program = format!("kops-agent-linux-{architecture}");
+                let packages = ["kops-agent", "kops-agent-controller"]
+                    .map(|package| format!("{package}_{version}-1_{architecture}.deb"));
+                name == program
+                    || name == format!("{program}.xz")
+                    || packages.iter().any(|package| package == name)
+            });
+            matches!(name, "" | "SHA256SUMS" | "kops-agent-image.tar") || of_architecture
+        };
+        let urls = page.text.split(RELEASES).skip(1);
+        let urls = urls.map(|rest| {
+            rest.split(|c: char| c.is_whitespace() || "`)\"'".contains(c)).next().unwrap_or_default()
+        });
+        urls.filter(|rest| {
+            let (tag, name) = rest.split_once('/').unwrap_or((rest, ""));
+            tag != format!("v{version}") || !is_known(name)
+        })
+        .map(|rest| format!("{}: no release has {rest}", page.name))
+        .collect()
     }
 
     /// Messages of a page's tables that the program never prints. `…` stands for a variable text.
@@ -200,6 +233,12 @@ impl Repository {
             .map(|(path, _)| format!("{} has no message of {path}", page.name))
             .collect()
     }
+}
+
+/// Whether this is a unit of kops-agent or of kOps.
+fn is_own_unit(word: &str) -> bool {
+    (word.starts_with("kops-agent") || word.starts_with("kops-configuration"))
+        && [".service", ".timer"].iter().any(|kind| word.ends_with(kind))
 }
 
 /// Source files whose errors have no text of their own, or are only printed within another error.

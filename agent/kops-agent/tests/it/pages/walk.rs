@@ -1,0 +1,362 @@
+//! Runs the blocks of shell of the pages that an operator follows step by step: as printed, in order, with a machine of
+//! the example cluster in the operator's machine's place. Paths of the machine lead to a folder. Programs of others have
+//! stand-ins that take everything; `kops` checks the commands and flags of kOps.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use kops_agent_tests::digest::sha256_hex;
+use kops_agent_tests::example_store::{CONFIG_BASE, CONTROL_PLANE};
+use serde_json::json;
+use tempfile::TempDir;
+
+use super::page::{Block, Page};
+use super::repository::checkout;
+use crate::example::api_server::ApiServer;
+use crate::example::{Ended, Machine, agent};
+use crate::superseded::pinned;
+
+/// Blocks that no test runs: the page, a part of the block, and why.
+const NOT_RUN: [(&str, &str, &str); 5] = [
+    ("docs/rotate.md", "kops create keypair", A_ROLLOUT),
+    ("docs/rotate.md", "kops promote keypair", A_ROLLOUT),
+    ("docs/rotate.md", "kops distrust keypair", A_ROLLOUT),
+    ("docs/monitoring.md", "promtool", "tests/prometheus/run runs promtool on these files"),
+    ("docs/redhat.md", "ps -eZ", "only a kernel with SELinux knows these domains"),
+];
+const A_ROLLOUT: &str = "a controller leads a rollout: tests/cluster/tests/rollout.rs";
+
+/// Programs of others, which take everything.
+const OTHERS: [&str; 13] = [
+    "apt-get",
+    "aws",
+    "ausearch",
+    "crictl",
+    "dnf",
+    "getenforce",
+    "journalctl",
+    "kops",
+    "kubectl",
+    "restorecon",
+    "rpm",
+    "setenforce",
+    "systemctl",
+];
+
+/// A folder in which a page's blocks of shell run.
+struct Walk {
+    page: Page,
+    folder: TempDir,
+    /// Paths on the page, each with its place here.
+    places: Vec<(&'static str, PathBuf)>,
+    /// The blocks that ran.
+    done: RefCell<BTreeSet<usize>>,
+}
+
+impl Walk {
+    fn of(page: &str) -> Walk {
+        let folder = tempfile::tempdir().unwrap();
+        let walk = Walk { page: Page::read(page), folder, places: vec![], done: RefCell::default() };
+        for name in ["bin", "home", "released"] {
+            fs::create_dir(walk.path(name)).unwrap();
+        }
+        for name in OTHERS {
+            walk.stand_in(name, "");
+        }
+        walk.stand_in("sudo", r#"exec "$@""#);
+        // Serves the files of a release by their names, and the file `served` at every other address.
+        let download = format!(
+            "for url; do :; done\ncase $url in\n*/releases/download/*) exec cp -- {}/\"${{url##*/}}\" . ;;\n\
+             file://*) exec cat \"${{url#file://}}\" ;;\nesac\nexec cat {}",
+            walk.path("released").display(),
+            walk.path("served").display()
+        );
+        fs::write(walk.path("served"), "").unwrap();
+        walk.stand_in("curl", &download);
+        walk
+    }
+
+    /// A walk on this node, which `kops-agent` finds everywhere.
+    fn on(page: &str, node: &Machine) -> Walk {
+        let mut walk = Walk::of(page);
+        let kubeconfig = ApiServer::start().kubeconfig(walk.folder.path());
+        program(&walk.path("bin/kops-agent"), &agent_of(node, &kubeconfig));
+        walk.places = vec![
+            ("/opt/kops/conf/kube_env.yaml", node.cluster.store.kube_env(CONTROL_PLANE)),
+            ("/srv/kubernetes", node.root().join("srv/kubernetes")),
+        ];
+        walk
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// A program that writes its call to `asked`, and then runs this script.
+    fn stand_in(&self, name: &str, script: &str) {
+        let asked = self.path("asked");
+        program(&self.path("bin").join(name), &format!("echo \"{name} $*\" >>{}\n{script}", asked.display()));
+    }
+
+    /// The calls of this program, one a line.
+    fn asked(&self, name: &str) -> String {
+        let asked = fs::read_to_string(self.path("asked")).unwrap_or_default();
+        let of_program = |line: &&str| line.split(' ').next() == Some(name);
+        asked.lines().filter(of_program).map(|line| format!("{line}\n")).collect()
+    }
+
+    /// The numbers of the blocks of shell with this part.
+    fn with(&self, part: &str) -> Vec<usize> {
+        let is_one = |block: &Block| block.language == "sh" && block.text.contains(part);
+        (0..self.page.blocks.len()).filter(|number| is_one(&self.page.blocks[*number])).collect()
+    }
+
+    /// Runs the only block of shell that contains `part`.
+    fn run(&self, part: &str) -> Ended {
+        let [number] = self.with(part)[..] else { panic!("{}: not one block has {part:?}", self.page.name) };
+        self.run_block(number)
+    }
+
+    fn run_block(&self, number: usize) -> Ended {
+        self.done.borrow_mut().insert(number);
+        let block = self.page.blocks[number].text.clone();
+        let script = self
+            .places
+            .iter()
+            .fold(block, |script, (path, place)| script.replace(path, place.to_str().unwrap()));
+        let path = format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", self.path("bin").display());
+        let mut shell = Command::new("bash");
+        shell.env_clear().env("PATH", path).args(["-euo", "pipefail", "-c", &script]);
+        let ended = Ended::of(shell.current_dir(self.path("home")));
+        assert!(ended.code == 0, "{}: {script}{ended:#?}", self.page.name);
+        ended
+    }
+
+    /// Runs the blocks that did not run yet and are not in `NOT_RUN`, in order.
+    fn run_the_rest(&self) {
+        let left = |part: &str| -> usize {
+            let [number] = self.with(part)[..] else {
+                panic!("{}: NOT_RUN names {part:?}, which is not in one block", self.page.name)
+            };
+            assert!(!self.done.borrow().contains(&number), "{}: {part:?} runs", self.page.name);
+            number
+        };
+        let of_page = NOT_RUN.iter().filter(|(page, ..)| *page == self.page.name);
+        let left: BTreeSet<usize> = of_page.map(|(_, part, _)| left(part)).collect();
+        for number in self.with("") {
+            if !left.contains(&number) && !self.done.borrow().contains(&number) {
+                self.run_block(number);
+            }
+        }
+    }
+
+    /// The page's block of text that begins with this line.
+    fn text(&self, begin: &str) -> &str {
+        let block =
+            self.page.blocks.iter().find(|block| block.language == "text" && block.text.starts_with(begin));
+        &block.unwrap_or_else(|| panic!("{} shows no {begin}", self.page.name)).text
+    }
+}
+
+fn program(path: &Path, script: &str) {
+    fs::write(path, format!("#!/bin/sh\n{script}\n")).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// A script that runs the agent as on this machine. `fleet` and `doctor` may find problems, of which the example has some.
+fn agent_of(node: &Machine, kubeconfig: &Path) -> String {
+    let store = &node.cluster.store;
+    let variables: String =
+        node.cluster.environment().iter().map(|(name, value)| format!("export {name}='{value}'\n")).collect();
+    let [agent, root, facts, conf, kubeconfig] =
+        [&agent(), node.root(), &store.facts(CONTROL_PLANE), &store.kube_env(CONTROL_PLANE), kubeconfig]
+            .map(|path| path.display().to_string());
+    format!(
+        "{variables}export HTTPS_PROXY=http://127.0.0.1:1\n\
+         case $1 in\n\
+         --version | config) exec {agent} \"$@\" ;;\n\
+         status) exec {agent} \"$@\" --root {root} ;;\n\
+         fleet) {agent} \"$@\" --kubeconfig {kubeconfig} || [ $? = 4 ]; exit ;;\n\
+         esac\n\
+         case \"$*\" in *--conf*) ;; *) set -- \"$@\" --conf {conf} ;; esac\n\
+         [ \"$1\" = render ] || set -- \"$@\" --root {root}\n\
+         set -- \"$@\" --facts {facts} --config-base {CONFIG_BASE}\n\
+         [ \"$1\" = doctor ] || exec {agent} \"$@\"\n\
+         {agent} \"$@\" || [ $? = 4 ]"
+    )
+}
+
+fn converged() -> Machine {
+    let node = Machine::of(CONTROL_PLANE);
+    node.run("converge", &[]).with(0, &[]);
+    node
+}
+
+/// The example control plane as nodeup leaves it, as far as a plan shows (`tests/conformance/take-over` has the rest): without
+/// kops-agent's record and its list of kernel modules, and with nodeup's text of a licence. The stand-in for systemd's state stays.
+fn left_by_nodeup() -> Machine {
+    let node = converged();
+    let own = node.root().join("var/lib/kops-agent");
+    let state = fs::read(own.join("recorded/state.json")).unwrap();
+    fs::remove_dir_all(&own).unwrap();
+    fs::create_dir_all(own.join("recorded")).unwrap();
+    fs::write(own.join("recorded/state.json"), state).unwrap();
+    fs::remove_file(node.root().join("etc/modules-load.d/br_netfilter.conf")).unwrap();
+    let licence = node.root().join("usr/share/doc/containerd/apache.txt");
+    let text = fs::read_to_string(&licence).unwrap();
+    fs::write(licence, text.replace("http://www.apache.org", "https://www.apache.org")).unwrap();
+    node
+}
+
+/// Every file below a folder, with its content and the time of its last change.
+fn snapshot(folder: &Path) -> BTreeMap<PathBuf, (Vec<u8>, std::time::SystemTime)> {
+    let mut files = BTreeMap::new();
+    for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap()) {
+        let (path, about) = (entry.path(), entry.path().symlink_metadata().unwrap());
+        if about.is_dir() {
+            files.extend(snapshot(&path));
+        }
+        let content = if about.is_file() { fs::read(&path).unwrap() } else { vec![] };
+        files.insert(path, (content, about.modified().unwrap()));
+    }
+    files
+}
+
+/// Nothing changes before `converge`. The way back leaves no file of kops-agent's own.
+#[test]
+fn try_md_works_as_printed() {
+    let node = left_by_nodeup();
+    let mut walk = Walk::on("docs/try.md", &node);
+    walk.places.push(("/var/lib/kops-agent", node.root().join("var/lib/kops-agent")));
+    fs::rename(walk.path("bin/kops-agent"), walk.path("released/kops-agent-linux-amd64")).unwrap();
+    let sums = Command::new("sh")
+        .args(["-c", "sha256sum kops-agent-linux-amd64 >SHA256SUMS"])
+        .current_dir(walk.path("released"))
+        .status();
+    assert!(sums.unwrap().success());
+
+    assert_eq!(walk.run("grep").stdout, "reads the state store\n");
+    assert_eq!(walk.run("curl").stdout, "kops-agent-linux-amd64: OK\n");
+
+    let before = snapshot(node.root());
+    let plan = walk.run("kops-agent plan --conf /opt/kops/conf/kube_env.yaml\n");
+    // The page leaves out diffs.
+    let lines = plan.stdout.lines().filter(|line| !line.starts_with("      "));
+    let shown: String = lines.map(|line| format!("{line}\n")).collect();
+    assert_eq!(shown, walk.text("kernel"), "{plan:#?}");
+    assert_eq!(shown, Walk::of("README.md").text("kernel"));
+    assert!(snapshot(node.root()) == before, "a plan changed the machine");
+    assert_eq!(walk.asked("systemctl"), "");
+
+    let converged = walk.run("kops-agent converge");
+    assert!(converged.stdout.contains("converged    since "), "{converged:#?}");
+    assert!(converged.stdout.ends_with("Nothing to do: this node is as it should be.\n"), "{converged:#?}");
+
+    walk.run("rm -r");
+    assert_eq!(walk.asked("systemctl"), "systemctl restart kops-configuration.service\n");
+    assert!(!node.root().join("var/lib/kops-agent").exists());
+    assert_eq!(fs::read_dir(walk.path("home")).unwrap().count(), 0);
+    walk.run_the_rest();
+}
+
+#[test]
+fn canary_md_works_as_printed() {
+    Walk::on("docs/canary.md", &converged()).run_the_rest();
+}
+
+/// The program of a boot script is replaced, and the previous one is kept.
+#[test]
+fn upgrade_md_works_as_printed() {
+    let node = converged();
+    let mut walk = Walk::on("docs/upgrade.md", &node);
+    let bin = walk.path("opt");
+    fs::create_dir(&bin).unwrap();
+    walk.places.push(("/opt/kops/bin", bin.clone()));
+    program(&bin.join("nodeup"), "echo old");
+    program(&walk.path("home/kops-agent"), "echo new");
+    walk.run("nodeup.new");
+    let says = |name: &str| Ended::of(&mut Command::new(bin.join(name))).stdout;
+    assert_eq!((says("nodeup"), says("nodeup.previous")), ("new\n".to_owned(), "old\n".to_owned()));
+    assert_eq!(walk.asked("systemctl"), "systemctl restart kops-configuration.service\n");
+    walk.run_the_rest();
+}
+
+#[test]
+fn rotate_md_works_as_printed() {
+    let (node, _) = pinned(CONTROL_PLANE, "control-plane");
+    let walk = Walk::on("docs/rotate.md", &node);
+    let signer = walk.run("openssl").stdout;
+    assert!(signer.contains("kubernetes-ca") && signer.contains("Authority Key Identifier"), "{signer}");
+    walk.run_the_rest();
+}
+
+/// The check of a mirror finds a wrong file and a missing one.
+#[test]
+fn air_gapped_md_works_as_printed() {
+    let node = Machine::of(CONTROL_PLANE);
+    let mut walk = Walk::on("docs/air-gapped.md", &node);
+    walk.places.push(("s3://BUCKET/CLUSTER", CONFIG_BASE.into()));
+    for name in ["right", "wrong"] {
+        fs::write(walk.path(name), name).unwrap();
+    }
+    let download = |name: &str| format!("file://{}", walk.path(name).display());
+    let files = ["right", "wrong", "missing"]
+        .map(|name| json!({"sha": sha256_hex(b"right"), "download": download(name)}));
+    let assets = json!({"files": files, "images": [{"download": "registry.example.com/pause:3.10"}]});
+    fs::write(walk.path("assets"), assets.to_string()).unwrap();
+    walk.stand_in(
+        "kops",
+        &format!("case \"$*\" in *json) exec cat {} ;; esac", walk.path("assets").display()),
+    );
+
+    walk.run("kops get assets -o json");
+    let checked = walk.run("sha256sum");
+    let [right, wrong, missing] = ["right", "wrong", "missing"].map(download);
+    assert_eq!(checked.stdout, format!("ok {right}\nWRONG {wrong}\nWRONG {missing}\n"), "{checked:#?}");
+    walk.run("kops-agent doctor");
+    node.run("converge", &[]).with(0, &[]);
+    walk.run_the_rest();
+    assert_eq!(walk.asked("crictl"), "crictl pull registry.example.com/pause:3.10\n");
+}
+
+/// The drop-in of a control plane runs the unit's own command with one more flag.
+#[test]
+fn monitoring_md_works_as_printed() {
+    let node = converged();
+    let mut walk = Walk::on("docs/monitoring.md", &node);
+    let (units, metrics) = (walk.path("units"), walk.path("metrics"));
+    walk.places.push(("/etc/systemd/system", units.clone()));
+    walk.places.push(("/var/lib/prometheus/node-exporter", metrics.clone()));
+    walk.run("install -d");
+    let mut status = Command::new(agent());
+    let written =
+        Ended::of(status.env_clear().args(["status", "-o", "prometheus", "--root"]).arg(node.root()));
+    fs::write(metrics.join("kops-agent.prom"), &written.stdout).unwrap();
+    fs::write(walk.path("served"), &written.stdout).unwrap();
+    let shown = walk.run("kops-agent.prom").stdout;
+    let last = shown.lines().last().unwrap();
+    assert!(last.starts_with("kops_agent_converged{config_hash=") && last.ends_with(" 1"), "{last}");
+
+    let unit = checkout().join("units/kops-agent-controller.service");
+    walk.stand_in("systemctl", &format!("case $1 in cat) cat {} ;; esac", unit.display()));
+    fs::write(walk.path("served"), "kops_agent_build_info{} 1\n").unwrap();
+    walk.run("health-listen");
+    let drop_in = fs::read_to_string(units.join("kops-agent-controller.service.d/metrics.conf")).unwrap();
+    let own = fs::read_to_string(unit).unwrap();
+    let own = own.lines().find(|line| line.starts_with("ExecStart=/")).unwrap();
+    let start = format!("{own} --health-listen 0.0.0.0:3985");
+    assert_eq!(drop_in, format!("[Service]\nExecStart=\n{start}\n"));
+    let mut call = Command::new(agent());
+    call.args(start.split(' ').skip(1)).arg("--no-such-flag-of-any-page");
+    Ended::of(&mut call).with(2, &["unexpected argument '--no-such-flag-of-any-page'"]);
+    walk.run_the_rest();
+}
+
+#[test]
+fn redhat_md_works_as_printed() {
+    Walk::on("docs/redhat.md", &converged()).run_the_rest();
+}
