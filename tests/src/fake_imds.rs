@@ -113,6 +113,7 @@ fn answer(state: &mut State, request: &Request<Incoming>) -> Answer {
     Ok(match path.strip_prefix("/latest/meta-data/").unwrap_or_default() {
         "instance-id" => text(200, "i-0123456789abcdef0"),
         "instance-type" => text(200, "m5.large"),
+        "ami-id" => text(200, "ami-0123456789abcdef0"),
         "placement/region" => text(200, "eu-west-1"),
         "placement/availability-zone" => text(200, "eu-west-1a"),
         "local-ipv4" => text(200, "172.20.32.10"),

@@ -17,6 +17,7 @@ pub mod verify;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kops_agent_cluster::fleet::ObservedMachine;
 use kops_agent_cluster::lifecycle_action::{Completion, LifecycleAction};
 use kops_agent_net::retry::Retries;
 use kops_agent_spec::facts::{AwsFacts, CloudFacts, Facts};
@@ -49,6 +50,10 @@ impl Cloud for Aws {
     async fn observe(&self, facts: &mut CloudFacts, retries: Retries) -> Result<(), MetadataError> {
         facts.aws = Some(facts::observe(&facts::endpoint_of_environment()?, retries).await?);
         Ok(())
+    }
+
+    async fn machine(&self, retries: Retries) -> Result<ObservedMachine, MetadataError> {
+        facts::observe_machine(&facts::endpoint_of_environment()?, retries).await
     }
 
     async fn metadata(&self, path: &str, retries: Retries) -> Result<Option<String>, CloudError> {

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kops_agent_cluster::fleet::ObservedMachine;
 use kops_agent_cluster::lifecycle_action::{Completion, LifecycleAction};
 use kops_agent_net::retry::{Pauses, Retries};
 use kops_agent_spec::facts::{CloudFacts, Facts};
@@ -63,6 +64,15 @@ pub trait Cloud: Send + Sync {
     async fn metadata(&self, path: &str, retries: Retries) -> Result<Option<String>, CloudError> {
         let _ = (path, retries);
         Err(CloudError::Unsupported { provider: self.provider(), action: "read metadata:// URLs" })
+    }
+
+    /// The type and the image of this machine by its metadata service. By default nothing is known about them.
+    ///
+    /// # Errors
+    /// If the service cannot be reached, or belongs to another cloud.
+    async fn machine(&self, retries: Retries) -> Result<ObservedMachine, MetadataError> {
+        let _ = retries;
+        Ok(ObservedMachine::of(None, None))
     }
 
     /// Adds these facts, on which this node's configuration depends. Facts from an earlier run are reused.

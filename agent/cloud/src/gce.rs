@@ -12,6 +12,7 @@ pub mod verify;
 
 use std::sync::Arc;
 
+use kops_agent_cluster::fleet::ObservedMachine;
 use kops_agent_net::retry::Retries;
 use kops_agent_spec::facts::CloudFacts;
 use kops_agent_spec::{CloudProvider, KopsControllerOptions};
@@ -42,6 +43,10 @@ impl Cloud for Gce {
         let service = MetadataService::new(facts::endpoint_of_environment(), retries)?;
         facts.gce = Some(facts::observe(&service).await?);
         Ok(())
+    }
+
+    async fn machine(&self, retries: Retries) -> Result<ObservedMachine, MetadataError> {
+        facts::observe_machine(&MetadataService::new(facts::endpoint_of_environment(), retries)?).await
     }
 
     async fn metadata(&self, path: &str, retries: Retries) -> Result<Option<String>, CloudError> {

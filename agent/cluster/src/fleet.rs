@@ -5,13 +5,20 @@
 mod certificate;
 mod condition;
 mod groups;
+mod machine;
 mod message;
 mod next;
+mod reboot;
 mod rows;
 
 pub use certificate::{FEW_DAYS, FIRST_CERTIFICATE, FirstCertificate, SeenCertificate};
 pub use condition::{AGENT_VERSION, CONDITION, FOLLOWED_FROM, Known, NodeReport, Statement, Trouble};
-pub use groups::{GroupPlan, NodePlan, State, groups};
+pub use groups::{GroupPlan, NodePlan, State, groups, named};
+pub use machine::{
+    MACHINE, MachineComparison, ObservedMachine, WANTED_MACHINES, WANTED_MACHINES_KEY, WantedMachine,
+    WantedMachines,
+};
 pub use message::{Configuration, Told, short_hash};
 pub use next::{NEXT, Next, NextPlan, Outcome};
+pub use reboot::{REBOOT_REQUIRED, RebootReport, reboot_required};
 pub use rows::{Row, SeenCondition, SeenNode, rows};

@@ -11,6 +11,7 @@ mod slots;
 mod status;
 pub(crate) mod table;
 mod telling;
+mod wanted_machines;
 mod watching;
 
 pub use args::{FleetPlanArgs, FleetStatusArgs};
@@ -19,3 +20,4 @@ pub(crate) use nodes::groups_of_nodes;
 pub use planning::plan;
 pub use status::status;
 pub use telling::{Told, Untold, tell};
+pub(crate) use wanted_machines::Publisher;

@@ -6,7 +6,7 @@
 //! Once per interval, one request finds the files that have changed. If the store or a group cannot be read, its last known
 //! state stays valid.
 
-mod files;
+pub(crate) mod files;
 mod saved;
 
 use std::collections::{BTreeMap, BTreeSet};

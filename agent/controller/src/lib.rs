@@ -126,6 +126,8 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
         metrics.rollout.clone(),
         election.leadership(),
     );
+    let wanted_machines =
+        fleet::Publisher::of(client.clone(), store.clone(), &options.config_base, election.leadership());
     let registry = Arc::new(metrics.registry(true));
     let setup = bootstrap::Setup {
         options: options.clone(),
@@ -157,7 +159,7 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
         error = ended(&mut serving) => Err(error),
         result = &mut answering => match result? {},
         () = election.run() => Ok(exit::FAILED),
-        result = while_leading(election.leads(), &node_labels, &rollouts, &metrics) => result,
+        result = while_leading(election.leads(), &node_labels, &rollouts, &wanted_machines, &metrics) => result,
     }
 }
 
@@ -169,11 +171,12 @@ async fn ended(serving: &mut Option<Serving>) -> anyhow::Error {
     }
 }
 
-/// Labels nodes and leads rollouts while this process leads.
+/// Labels nodes, leads rollouts, and publishes the machines that groups want, while this process leads.
 async fn while_leading(
     mut leads: watch::Receiver<bool>,
     node_labels: &NodeLabels,
     rollouts: &Rollouts,
+    wanted_machines: &fleet::Publisher,
     metrics: &Metrics,
 ) -> Result<u8> {
     loop {
@@ -182,6 +185,7 @@ async fn while_leading(
         tokio::select! {
             result = node_labels.run() => result?,
             never = rollouts.run() => match never {},
+            never = wanted_machines.run() => match never {},
             result = leads.wait_for(|leads| !*leads) => drop(result.context("contending for the Lease")?),
         }
         node_labels.is_synced.store(false, Ordering::Relaxed);

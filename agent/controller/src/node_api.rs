@@ -46,6 +46,8 @@ pub struct NodeStatus {
 pub struct NodeInfo {
     pub kubelet_version: String,
     pub container_runtime_version: String,
+    #[serde(rename = "bootID")]
+    pub boot_id: String,
 }
 
 /// A condition of a Node. Kubernetes writes an unknown time as null.

@@ -4,6 +4,7 @@
 
 mod interfaces;
 mod login_users;
+mod root_volume;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,6 +17,7 @@ use thiserror::Error;
 
 use interfaces::{AddressOfInterface, collect_interfaces};
 use login_users::parse_login_users;
+pub use root_volume::root_volume_gib;
 
 /// Why this machine cannot be described.
 #[derive(Debug, Error)]

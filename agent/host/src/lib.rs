@@ -30,6 +30,7 @@ mod prepare;
 mod private_files;
 mod published;
 mod reader;
+mod reboot;
 mod recognition;
 mod record;
 mod registration;

@@ -6,7 +6,7 @@ mod child;
 pub(crate) mod clock;
 pub mod commands;
 pub(crate) mod ctr;
-mod deadline;
+pub(crate) mod deadline;
 pub(crate) mod devices;
 pub mod health;
 pub mod images;

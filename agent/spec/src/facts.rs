@@ -8,6 +8,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_with::{apply, skip_serializing_none};
 
+use super::cloud_provider::CloudProvider;
 use super::omit::is_zero;
 
 /// Everything observed on one machine.
@@ -74,6 +75,11 @@ impl Facts {
         ];
         named.into_iter().flatten().next().unwrap_or_else(|| format!("host {}", self.hostname))
     }
+}
+
+/// The cloud of a machine that [`Facts::machine`] identifies; `None` if the text has only a host name.
+pub fn cloud_of_machine(machine: &str) -> Option<CloudProvider> {
+    machine.split(' ').next().and_then(CloudProvider::from_id)
 }
 
 /// The prefix of the target lifecycle state of an instance that is prepared for a warm pool.
@@ -336,4 +342,19 @@ pub struct OpenstackFacts {
     /// `local-ipv4` of the EC2-compatible metadata; empty if the server has none.
     #[serde(rename = "localIPv4", default)]
     pub local_ipv4: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_identity_of_a_machine_begins_with_its_cloud() {
+        let aws = CloudFacts { aws: Some(AwsFacts::default()), ..CloudFacts::default() };
+        let gce = CloudFacts { gce: Some(GceFacts::default()), ..CloudFacts::default() };
+        let cloud = |cloud: CloudFacts| cloud_of_machine(&Facts { cloud, ..Facts::default() }.machine());
+        assert_eq!(cloud(aws), Some(CloudProvider::Aws));
+        assert_eq!(cloud(gce), Some(CloudProvider::Gce));
+        assert_eq!(cloud(CloudFacts::default()), None);
+    }
 }

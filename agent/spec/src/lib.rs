@@ -95,5 +95,5 @@ pub use role::*;
 pub use scalars::*;
 pub use secret::Secret;
 pub use timestamp::{parse_timestamp, timestamp};
-pub use user_data::nodeup_urls;
+pub use user_data::{additional_parts_of_group, additional_parts_of_machine, nodeup_urls};
 pub use yaml::{parse_document, parse_yaml};

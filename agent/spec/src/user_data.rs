@@ -1,4 +1,4 @@
-//! Finds `kube_env.yaml` and the URLs of nodeup in the user-data that kOps gives an instance.
+//! Finds `kube_env.yaml`, the URLs of nodeup and the additional parts in the user-data that kOps gives an instance.
 //!
 //! Upstream (`pkg/model/resources/nodeup.go`) writes a shell script that contains `kube_env.yaml` as a heredoc. For
 //! groups with `compressUserData`, the script contains the file as base64 of gzip. With `additionalUserData`, the
@@ -11,6 +11,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use flate2::read::GzDecoder;
 use thiserror::Error;
+
+use crate::InstanceGroupSpec;
+use crate::digest::sha256_hex;
 
 /// The file that the boot script writes, relative to its folder.
 const KUBE_ENV: &str = "conf/kube_env.yaml";
@@ -38,6 +41,11 @@ pub(crate) enum NoKubeEnv {
     TooLarge,
 }
 
+/// The name of the part with kOps' boot script in a MIME message (upstream: `AWSMultipartMIME`).
+const BOOT_SCRIPT: &str = "nodeup.sh";
+/// The hexadecimal digits of a digest of additional parts.
+const DIGITS: usize = 8;
+
 /// The beginnings of the lines with the URLs of nodeup, in kOps' boot script and in `packaging/cloud-init/user-data`.
 const URL_LINES: [&str; 4] = ["NODEUP_URL_AMD64=", "NODEUP_URL_ARM64=", "agent_amd64=", "agent_arm64="];
 
@@ -51,6 +59,39 @@ pub fn nodeup_urls(user_data: &[u8]) -> Vec<String> {
         .filter_map(|line| URL_LINES.iter().find_map(|start| line.trim_end().strip_prefix(start)))
         .flat_map(|urls| urls.split([',', ' ', '\'', '"']));
     urls.filter(|url| !url.is_empty()).map(str::to_owned).collect()
+}
+
+/// Identifies the parts that kOps adds to the user-data of a group with this spec: a digest, empty without such parts.
+pub fn additional_parts_of_group(spec: &InstanceGroupSpec) -> String {
+    let parts = spec.additional_user_data.iter().map(|part| (&*part.name, &*part.r#type, &*part.content));
+    digest_of_parts(parts)
+}
+
+/// Identifies the parts of a machine's user-data beside kOps' boot script, as [`additional_parts_of_group`] does. `None` if the
+/// user-data is not from kOps.
+pub fn additional_parts_of_machine(user_data: &[u8]) -> Option<String> {
+    find_kube_env(user_data).ok()?;
+    let user_data = unpacked(user_data).ok()?;
+    let text = String::from_utf8_lossy(&user_data);
+    let mut found = Vec::new();
+    for part in if is_mime(&text) { parts(&text) } else { Vec::new() } {
+        let name = header(part, "content-disposition").and_then(|value| value.split_once("filename=\""));
+        let name = name.map_or("", |(_, name)| name.trim_end_matches('"'));
+        if let Some(body) = body_of(part).filter(|_| name != BOOT_SCRIPT) {
+            found.push((name, header(part, "content-type").unwrap_or_default(), body));
+        }
+    }
+    Some(digest_of_parts(found.iter().map(|(name, kind, body)| (*name, *kind, &**body))))
+}
+
+/// A digest of names, types and contents. Many can read it, and a content may be secret. So it has only as many digits as show a
+/// change.
+fn digest_of_parts<'a>(parts: impl Iterator<Item = (&'a str, &'a str, &'a str)>) -> String {
+    // A MIME message adds a line break to each content.
+    let parts: Vec<String> =
+        parts.map(|(name, kind, content)| format!("{name}\0{kind}\0{}\0", content.trim_end())).collect();
+    let digest = sha256_hex(parts.concat().as_bytes());
+    if parts.is_empty() { String::new() } else { digest[..DIGITS].to_owned() }
 }
 
 /// The bytes of `kube_env.yaml`.
@@ -93,12 +134,16 @@ fn header<'a>(text: &'a str, name: &str) -> Option<&'a str> {
         .map(|(_, value)| value.trim())
 }
 
-/// The decoded parts of a MIME message.
-fn bodies(text: &str) -> Vec<String> {
+/// The parts of a MIME message, each with its headers.
+fn parts(text: &str) -> Vec<&str> {
     let Some(boundary) = header(text, "content-type").and_then(boundary_of) else { return Vec::new() };
     let delimiter = format!("\n--{boundary}");
-    let parts = text.split(&delimiter).skip(1).filter_map(|part| part.split_once('\n'));
-    parts.filter_map(|(_, part)| body_of(part)).collect()
+    text.split(&delimiter).skip(1).filter_map(|part| Some(part.split_once('\n')?.1)).collect()
+}
+
+/// The decoded parts of a MIME message.
+fn bodies(text: &str) -> Vec<String> {
+    parts(text).into_iter().filter_map(body_of).collect()
 }
 
 fn in_mime(text: &str) -> Result<Vec<u8>, NoKubeEnv> {
@@ -190,7 +235,7 @@ mod tests {
     use flate2::write::GzEncoder;
 
     use super::*;
-    use crate::{BootConfig, CloudProvider, InstanceGroupRole};
+    use crate::{BootConfig, CloudProvider, InstanceGroup, InstanceGroupRole};
 
     const YAML: &str = "CloudProvider: aws\nClusterName: c.example.com\nConfigServer:\n  CACertificates: |\n    \
                         -----BEGIN CERTIFICATE-----\nInstanceGroupName: nodes\nInstanceGroupRole: Node\nNodeupConfigHash: abc=\n";
@@ -265,6 +310,31 @@ mod tests {
         {
             assert!(nodeup_urls(other).is_empty(), "{other:?}");
         }
+    }
+
+    #[test]
+    fn the_additional_parts_of_a_machine_are_those_of_its_group() {
+        let group = |parts: &str| {
+            let text = format!(
+                "kind: InstanceGroup\nmetadata: {{name: nodes}}\nspec: {{role: Node, additionalUserData: [{parts}]}}"
+            );
+            additional_parts_of_group(&InstanceGroup::parse(text.as_bytes(), "memory://nodes").unwrap().spec)
+        };
+        let part = r##"{name: first.sh, type: text/x-shellscript, content: "#!/bin/sh\necho hello\n"}"##;
+        let expected = group(part);
+        assert_eq!(expected.len(), DIGITS);
+        let script = heredoc_script();
+        let machine = |user_data: &[u8]| additional_parts_of_machine(user_data);
+        for user_data in [mime(&script, "7bit"), mime(&STANDARD.encode(&script), "base64")] {
+            assert_eq!(machine(user_data.as_bytes()).as_ref(), Some(&expected));
+            assert_eq!(machine(&gzip(user_data.as_bytes())).as_ref(), Some(&expected));
+        }
+        for (from, to) in [("first.sh", "second.sh"), ("shellscript", "include-url"), ("hello", "bye")] {
+            assert_ne!(group(&part.replace(from, to)), expected, "{to}");
+        }
+        assert_ne!(group(&format!("{part}, {part}")), expected);
+        assert_eq!((group(""), machine(script.as_bytes())), (String::new(), Some(String::new())));
+        assert_eq!(machine(b"#!/bin/sh\necho hello\n"), None);
     }
 
     #[test]

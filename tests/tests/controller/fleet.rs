@@ -306,11 +306,11 @@ fn fleet_status_shows_which_configuration_each_node_runs() {
     assert_eq!(
         shown,
         format!(
-            "GROUP  NAME    READY  CONFIGURED  REASON     HASH          SUPERSEDED BY  FOLLOWS  CERTIFICATES  KUBELET  AGENT\n\
-             gpu    failed  True   False       RunFailed  {old}  -              -        -             -        {agent}\n\
-             gpu    silent  True   -           -          -             -              -        -             -        -\n\
-             nodes  new     True   True        Converged  {new}  -              -        -             -        {agent}\n\
-             nodes  old     True   True        Converged  {old}  {new}   -        -             -        {agent}\n\
+            "GROUP  NAME    READY  CONFIGURED  REASON     HASH          SUPERSEDED BY  FOLLOWS  CERTIFICATES  REBOOT  KUBELET  AGENT\n\
+             gpu    failed  True   False       RunFailed  {old}  -              -        -             -       -        {agent}\n\
+             gpu    silent  True   -           -          -             -              -        -             -       -        -\n\
+             nodes  new     True   True        Converged  {new}  -              -        -             -       -        {agent}\n\
+             nodes  old     True   True        Converged  {old}  {new}   -        -             -       -        {agent}\n\
              failed: the run of {LATER} failed: no network\n"
         )
     );

@@ -23,6 +23,7 @@ mod flood;
 mod gce;
 mod hetzner;
 mod labels;
+mod machines;
 mod moto;
 mod pacing;
 mod pod;

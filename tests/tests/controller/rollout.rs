@@ -10,6 +10,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 use crate::cluster::{Cluster, GROUP_LABEL, eventually, path_of, plain_agent};
 
@@ -69,6 +71,17 @@ impl Fleet {
         ]);
     }
 
+    /// Like `runs`, with a report of this minute.
+    pub fn report_now(&self, node: &str, hash: &str) {
+        let now = OffsetDateTime::now_utc().format(&Rfc3339).unwrap();
+        let condition = json!({
+            "type": CONDITION, "status": "True", "reason": "Converged", "message": format!("configuration {hash}"), "lastHeartbeatTime": now,
+        });
+        let patch = json!({"status": {"conditions": [condition]}}).to_string();
+        let arguments = ["patch", "node", node, "--subresource=status", "--type=strategic", "-p", &patch];
+        self.cluster.kubectl(&arguments);
+    }
+
     /// The hash of a group's current configuration.
     pub fn current(&self, role: &str, group: &str) -> String {
         let file = self.cluster.store().join(format!("igconfig/{role}/{group}/nodeupconfig.yaml"));
@@ -82,7 +95,7 @@ impl Fleet {
     }
 
     /// The node carries out its order, as `fleet follow` does, and reports success or this problem.
-    fn answer(&self, node: &str, problem: &str) {
+    pub fn answer(&self, node: &str, problem: &str) {
         let order = self.order(node).unwrap();
         if problem.is_empty() {
             self.runs(node, order["hash"].as_str().unwrap());
@@ -131,7 +144,7 @@ impl Fleet {
     }
 
     /// Waits until exactly these nodes are at work.
-    fn at_work(&self, nodes: &[&str]) {
+    pub fn at_work(&self, nodes: &[&str]) {
         eventually(&format!("{nodes:?} are at work"), || {
             let status = self.status();
             let groups = status["status"]["groups"].as_object();
@@ -186,7 +199,7 @@ fn closed_window() -> String {
     format!("{day} 00:00-01:00 UTC")
 }
 
-fn ended(command: &mut Command) -> (Option<i32>, String) {
+pub fn ended(command: &mut Command) -> (Option<i32>, String) {
     let output = command.output().unwrap();
     let said = [output.stdout, output.stderr].map(|said| String::from_utf8(said).unwrap()).concat();
     (output.status.code(), said)

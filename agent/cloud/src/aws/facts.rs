@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use futures_util::future::try_join_all;
+use futures_util::future::{try_join, try_join_all};
+use kops_agent_cluster::fleet::ObservedMachine;
 use kops_agent_spec::facts::AwsFacts;
 use reqwest::Method;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
@@ -76,6 +77,19 @@ pub(crate) async fn observe(endpoint: &str, retries: Retries) -> Result<AwsFacts
     }
     parse(&answers)
         .map_err(|missing| imds.service.unusable(&path_of(missing), "it is empty or does not exist (404)"))
+}
+
+/// Asks the metadata service at a URL for the type and the image of this instance.
+///
+/// # Errors
+/// If the service cannot be reached, or is not EC2's.
+pub(super) async fn observe_machine(
+    endpoint: &str,
+    retries: Retries,
+) -> Result<ObservedMachine, MetadataError> {
+    let imds = Imds::at(endpoint, retries)?;
+    let (machine_type, image) = try_join(imds.get_needed("instance-type"), imds.get_needed("ami-id")).await?;
+    Ok(ObservedMachine::of(Some(machine_type), Some(image)))
 }
 
 /// Reads the facts from the responses. The error is the name of a required item that is missing.
@@ -213,6 +227,13 @@ mod tests {
         assert_eq!(observe(&imds.url(), FAST).await.unwrap(), instance());
         assert_eq!(imds.tokens_given(), 1);
         assert_eq!(observe(&format!("{}/", imds.url()), FAST).await.unwrap(), instance());
+    }
+
+    #[tokio::test]
+    async fn the_type_and_the_image_are_observed() {
+        let imds = FakeImds::start(&[]).await;
+        let expected = ObservedMachine::of(Some("m5.large".into()), Some("ami-0123456789abcdef0".into()));
+        assert_eq!(observe_machine(&imds.url(), FAST).await.unwrap(), expected);
     }
 
     #[tokio::test]

@@ -1,5 +1,6 @@
 //! Facts about a GCE instance from its metadata server.
 
+use kops_agent_cluster::fleet::ObservedMachine;
 use kops_agent_spec::facts::GceFacts;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
@@ -25,6 +26,26 @@ pub(super) async fn observe(service: &MetadataService) -> Result<GceFacts, Metad
         zone: zone(service).await?,
         name: get(service, "instance/name").await?,
     })
+}
+
+/// Asks for the type and the image of this instance. If an instance starts from a disk, it has no image.
+///
+/// # Errors
+/// If the server cannot be reached, or is not GCE's.
+pub(super) async fn observe_machine(service: &MetadataService) -> Result<ObservedMachine, MetadataError> {
+    // `projects/NUMBER/machineTypes/TYPE`
+    let machine_type = get(service, "instance/machine-type").await?;
+    let machine_type = machine_type.rsplit('/').next().unwrap_or_default().to_owned();
+    let image = item(service, "instance/image").await?;
+    Ok(ObservedMachine::of(Some(machine_type), image.as_deref().and_then(image_of_project)))
+}
+
+/// `PROJECT/NAME` from `projects/PROJECT/global/images/NAME`, as instance groups name an image (upstream:
+/// `upup/pkg/fi/cloudup/gcetasks/instancetemplate.go`).
+fn image_of_project(path: &str) -> Option<String> {
+    let (project, name) = path.strip_prefix("projects/")?.split_once("/global/images/")?;
+    let is_part = |part: &str| !part.is_empty() && !part.contains('/');
+    (is_part(project) && is_part(name)).then(|| format!("{project}/{name}"))
 }
 
 /// The project and the zone of this instance.
@@ -98,6 +119,29 @@ mod tests {
                 name: "nodes-1".into(),
             }
         );
+    }
+
+    #[tokio::test]
+    async fn the_type_and_the_image_are_observed_as_instance_groups_name_them() {
+        let server = TestServer::start(|request| async move {
+            Ok(match request.uri().path() {
+                "/computeMetadata/v1/instance/machine-type" => {
+                    text(200, "projects/123/machineTypes/e2-medium")
+                }
+                "/computeMetadata/v1/instance/image" => {
+                    text(200, "projects/ubuntu-os-cloud/global/images/ubuntu-2404-noble-amd64-v20260101")
+                }
+                _ => text(404, ""),
+            })
+        })
+        .await;
+        let service = MetadataService::new(server.url.clone(), Retries::default()).unwrap();
+        let image = "ubuntu-os-cloud/ubuntu-2404-noble-amd64-v20260101".to_owned();
+        let expected = ObservedMachine::of(Some("e2-medium".into()), Some(image));
+        assert_eq!(observe_machine(&service).await.unwrap(), expected);
+        for other in ["", "images/a", "projects/p/global/images/family/f", "projects//global/images/a"] {
+            assert_eq!(image_of_project(other), None, "{other}");
+        }
     }
 
     #[tokio::test]

@@ -3,8 +3,10 @@
 use serde_json::{Value, json};
 
 use super::certificate::{FIRST_CERTIFICATE, FirstCertificate};
+use super::machine::{MACHINE, ObservedMachine};
 use super::message::{Configuration, Told};
 use super::next::{NEXT, Next};
+use super::reboot::{REBOOT_REQUIRED, RebootReport};
 use crate::pacing::Versions;
 use kops_agent_spec::redaction::Redactor;
 
@@ -30,6 +32,10 @@ pub struct NodeReport {
     pub next: Option<Next>,
     /// `NodeupConfigHash` that the user-data pins, if the node follows its group to another configuration.
     pub followed_from: Option<String>,
+    /// The machine of the node. `None` if it was not observed this time; the annotation of an earlier report stays.
+    pub machine: Option<ObservedMachine>,
+    /// Whether the node requires a reboot. `None` if this was not observed; the annotation of an earlier report stays.
+    pub reboot: Option<RebootReport>,
 }
 
 /// A problem of a node.
@@ -70,6 +76,10 @@ pub struct Statement {
     pub next: Option<Next>,
     /// `NodeupConfigHash` that the user-data pins, if the node follows its group to another configuration.
     pub followed_from: Option<String>,
+    /// The machine of the node. `None` if it was not observed this time; the annotation of an earlier report stays.
+    pub machine: Option<ObservedMachine>,
+    /// Whether the node requires a reboot. `None` if this was not observed; the annotation of an earlier report stays.
+    pub reboot: Option<RebootReport>,
 }
 
 /// The condition that the Node already has.
@@ -113,6 +123,8 @@ impl NodeReport {
             agent_version: self.agent_version.clone(),
             next: self.next.clone(),
             followed_from: self.followed_from.clone(),
+            machine: self.machine.clone(),
+            reboot: self.reboot.clone(),
         }
     }
 }
@@ -129,9 +141,15 @@ impl Statement {
         // A null removes the annotation of an earlier run.
         let certificate = self.first_certificate.as_ref().map(FirstCertificate::value);
         let next = self.next.as_ref().and_then(|next| next.value(versions));
-        let annotations = json!({
+        let mut annotations = json!({
             FIRST_CERTIFICATE: certificate, AGENT_VERSION: self.agent_version, NEXT: next, FOLLOWED_FROM: self.followed_from,
         });
+        if let Some(machine) = &self.machine {
+            annotations[MACHINE] = json!(machine.value());
+        }
+        if let Some(reboot) = &self.reboot {
+            annotations[REBOOT_REQUIRED] = json!(reboot.value());
+        }
         json!({"metadata": {"annotations": annotations}, "status": {"conditions": [{
             "type": CONDITION, "status": status, "reason": self.reason, "message": self.message,
             "lastHeartbeatTime": now, "lastTransitionTime": since,
@@ -224,16 +242,33 @@ mod tests {
         let next = Next::not_planned("2026-01-01T00:00:00Z", "a=", "b=", "no network");
         let value = next.value(&Versions::default());
         let (next, followed_from) = (Some(next), Some("c=".to_owned()));
-        let report =
-            NodeReport { first_certificate: certificate, agent_version, next, followed_from, ..runs() };
+        let machine = ObservedMachine::of(Some("m5.large".into()), Some("ami-1".into()));
+        let observed = machine.value();
+        let reboot = RebootReport::of("b1", &["packages ask for it: libc6".to_owned()]);
+        let required = reboot.value();
+        let (machine, reboot) = (Some(machine), Some(reboot));
+        let report = NodeReport {
+            first_certificate: certificate,
+            agent_version,
+            next,
+            followed_from,
+            machine,
+            reboot,
+            ..runs()
+        };
         let patch = report.statement().patch(None, &Versions::default(), "now");
         let annotations = json!({"annotations": {
             FIRST_CERTIFICATE: "1970-01-01T00:00:00Z kubelet", AGENT_VERSION: "0.1.0 (abc)", NEXT: value, FOLLOWED_FROM: "c=",
+            MACHINE: observed, REBOOT_REQUIRED: required,
         }});
         assert_eq!(patch["metadata"], annotations);
         let without = runs().statement().patch(None, &Versions::default(), "now");
         for annotation in [FIRST_CERTIFICATE, NEXT, FOLLOWED_FROM] {
             assert_eq!(without["metadata"]["annotations"][annotation], Value::Null, "it is taken away");
+        }
+        for annotation in [MACHINE, REBOOT_REQUIRED] {
+            let kept = without["metadata"]["annotations"].get(annotation);
+            assert_eq!(kept, None, "what was not observed changes nothing");
         }
         assert_eq!(patch.as_object().unwrap().len(), 2);
         assert_eq!(patch["status"].as_object().unwrap().len(), 1);

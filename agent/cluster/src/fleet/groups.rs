@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use time::{Duration, OffsetDateTime};
 
+use super::machine::{MachineComparison, WantedMachines, not_compared};
 use super::message::{Told, short_hash};
 use super::next::Next;
 use super::rows::{CLOCK_SKEW, SeenNode};
@@ -15,7 +16,7 @@ use kops_agent_spec::parse_timestamp;
 
 /// The age from which a report is stale, and the state of its node unknown. A node with the verify timer reports every
 /// hour.
-const STALE: Duration = Duration::hours(3);
+pub(super) const STALE: Duration = Duration::hours(3);
 /// The number of configurations that a note names.
 const NAMED: usize = 3;
 
@@ -50,6 +51,8 @@ pub struct NodePlan {
     pub told_at: String,
     /// The change that waits for a superseded node; `None` if its Node has no valid plan.
     pub next: Option<Next>,
+    /// Whether the node needs a new machine. No rollout changes that.
+    pub machine: MachineComparison,
     /// The newest configuration of its group that the node knows.
     #[serde(skip)]
     newest: String,
@@ -64,11 +67,23 @@ pub enum State {
     Unknown,
 }
 
-/// The changes of all groups, sorted by name, as of `now`.
-pub fn groups(nodes: &[SeenNode], now: OffsetDateTime) -> Vec<GroupPlan> {
+/// The changes of all groups, sorted by name, as of `now`. `wanted` has the machines that the groups want, or the reason why
+/// they are not known.
+pub fn groups(
+    nodes: &[SeenNode],
+    wanted: &Result<WantedMachines, String>,
+    now: OffsetDateTime,
+) -> Vec<GroupPlan> {
     let mut groups: BTreeMap<&str, Vec<NodePlan>> = BTreeMap::new();
     for node in nodes {
-        groups.entry(&node.group).or_default().push(node_plan(node, now));
+        let plan = node_plan(node, now);
+        let machine = match wanted {
+            // A report that counts no longer proves nothing about the machine.
+            _ if plan.state == State::Unknown => not_compared(&plan.why),
+            Ok(wanted) => wanted.compare(&node.group, &node.machine),
+            Err(why) => not_compared(why),
+        };
+        groups.entry(&node.group).or_default().push(NodePlan { machine, ..plan });
     }
     groups.into_iter().map(|(group, nodes)| group_plan(group, nodes, now)).collect()
 }
@@ -81,6 +96,7 @@ fn node_plan(node: &SeenNode, now: OffsetDateTime) -> NodePlan {
         why,
         told_at: told_at.clone(),
         next: None,
+        machine: MachineComparison::default(),
         newest: String::new(),
     };
     let unknown = |why: String| plan(State::Unknown, why);
@@ -176,7 +192,7 @@ fn configurations(nodes: &[NodePlan]) -> Option<String> {
 }
 
 /// Names in a note: `i-1`, `i-1 and 1 other node`, `i-1 and 41 other nodes`.
-fn named(names: &[&str]) -> String {
+pub fn named(names: &[&str]) -> String {
     match names {
         [] => "no node".to_owned(),
         [name] => (*name).to_owned(),

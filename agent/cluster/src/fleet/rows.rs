@@ -11,6 +11,7 @@ use time::{Duration, OffsetDateTime};
 
 use super::certificate::{FirstCertificate, SeenCertificate};
 use super::message::{Configuration, Told, is_hash};
+use super::reboot::reboot_required;
 use kops_agent_spec::parse_timestamp;
 
 const TRUE: &str = "True";
@@ -38,6 +39,12 @@ pub struct SeenNode {
     pub next: String,
     /// The Node's annotation with the configuration that the user-data pins; empty if the Node has no such annotation.
     pub followed_from: String,
+    /// Its annotation of its machine; empty if it has no such annotation.
+    pub machine: String,
+    /// The ID of its boot, as its kubelet reports it.
+    pub boot_id: String,
+    /// Its annotation of a required reboot; empty if it has no such annotation.
+    pub reboot: String,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -76,6 +83,8 @@ pub struct Row {
     pub agent_version: String,
     /// The hash that the node's user-data pins, if the node follows its group to another configuration.
     pub followed_from: Option<String>,
+    /// Why it requires a reboot; empty if it requires none. `None` if it has not said so since its boot.
+    pub reboot_required: Option<Vec<String>>,
 }
 
 impl Row {
@@ -143,12 +152,13 @@ fn row(node: &SeenNode, told: &Told, newest: Option<&Configuration>, now: Offset
         kubelet_version,
         agent_version: node.agent_version.chars().take(LONGEST_VERSION).collect(),
         followed_from: Some(node.followed_from.clone()).filter(|hash| is_hash(hash)),
+        reboot_required: reboot_required(&node.reboot, &node.boot_id),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{NodeReport, Trouble};
+    use super::super::{NodeReport, RebootReport, Trouble};
     use super::*;
 
     fn rows(nodes: Vec<SeenNode>) -> Vec<Row> {
@@ -279,6 +289,8 @@ mod tests {
             first_certificate,
             agent_version,
             followed_from: "b=".into(),
+            boot_id: "b1".into(),
+            reboot: RebootReport::of("b1", &[]).value().unwrap_or_default(),
             ..seen
         };
         let row = rows(vec![seen]).remove(0);
@@ -300,6 +312,7 @@ mod tests {
             kubelet_version: "v1.36.0".into(),
             agent_version: "0.1.0 (abc)".into(),
             followed_from: Some("b=".into()),
+            reboot_required: Some(Vec::new()),
         };
         assert_eq!(row, expected);
     }

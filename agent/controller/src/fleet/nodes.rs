@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use kops_agent_cluster::fleet::{
-    AGENT_VERSION, CONDITION, FIRST_CERTIFICATE, FOLLOWED_FROM, Known, NEXT, SeenCondition, SeenNode,
+    AGENT_VERSION, CONDITION, FIRST_CERTIFICATE, FOLLOWED_FROM, Known, MACHINE, NEXT, REBOOT_REQUIRED,
+    SeenCondition, SeenNode,
 };
 use kops_agent_cluster::labels::INSTANCE_GROUP;
 use kops_agent_cluster::pacing::Versions;
@@ -65,6 +66,9 @@ pub(super) fn seen(node: NodeObject) -> SeenNode {
         agent_version: annotations.remove(AGENT_VERSION).unwrap_or_default(),
         next: annotations.remove(NEXT).unwrap_or_default(),
         followed_from: annotations.remove(FOLLOWED_FROM).unwrap_or_default(),
+        machine: annotations.remove(MACHINE).unwrap_or_default(),
+        boot_id: status.node_info.boot_id,
+        reboot: annotations.remove(REBOOT_REQUIRED).unwrap_or_default(),
         kubelet_version: status.node_info.kubelet_version,
     }
 }
@@ -84,9 +88,9 @@ mod tests {
              "lastHeartbeatTime": "2026-11-26T00:00:02Z", "lastTransitionTime": "2026-11-26T00:00:01Z"},
         ]);
         let node: NodeObject = serde_json::from_value(json!({
-            "apiVersion": "v1", "kind": "Node", "metadata": {"name": "i-1", "labels": {INSTANCE_GROUP: "nodes"}, "annotations": {FIRST_CERTIFICATE: "t kubelet", AGENT_VERSION: "0.1.0 (abc)", NEXT: "{}", FOLLOWED_FROM: "b="}},
+            "apiVersion": "v1", "kind": "Node", "metadata": {"name": "i-1", "labels": {INSTANCE_GROUP: "nodes"}, "annotations": {FIRST_CERTIFICATE: "t kubelet", AGENT_VERSION: "0.1.0 (abc)", NEXT: "{}", FOLLOWED_FROM: "b=", MACHINE: "{m}", REBOOT_REQUIRED: "{r}"}},
             "spec": {"providerID": "aws:///a/i-1"},
-            "status": {"conditions": conditions, "nodeInfo": {"kubeletVersion": "v1.36.0", "containerRuntimeVersion": "containerd://2.1.4"}}
+            "status": {"conditions": conditions, "nodeInfo": {"bootID": "b1", "kubeletVersion": "v1.36.0", "containerRuntimeVersion": "containerd://2.1.4"}}
         }))
         .unwrap();
         let expected = Known { status: "False".into(), last_transition_time: "2026-11-26T00:00:01Z".into() };
@@ -106,6 +110,9 @@ mod tests {
             agent_version: "0.1.0 (abc)".into(),
             next: "{}".into(),
             followed_from: "b=".into(),
+            machine: "{m}".into(),
+            boot_id: "b1".into(),
+            reboot: "{r}".into(),
         };
         let containerd = "containerd://2.1.4".to_owned();
         assert_eq!(versions(&node), Versions { kubelet: "v1.36.0".into(), containerd });

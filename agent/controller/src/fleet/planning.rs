@@ -1,18 +1,20 @@
 //! `kops-agent fleet plan`: shows the change that waits for the nodes of each instance group, as the Nodes report it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use anyhow::{Context, Result, bail};
-use kops_agent_cluster::fleet::{GroupPlan, Next, NextPlan, NodePlan, Outcome, groups, short_hash};
+use kops_agent_cluster::fleet::{
+    GroupPlan, Next, NextPlan, NodePlan, Outcome, State, groups, named, short_hash,
+};
 use kops_agent_process::output::{Output, one_line};
 use kops_agent_process::{exit, output};
 use kops_agent_spec::terminal::cell;
 use time::OffsetDateTime;
 
 use super::args::FleetPlanArgs;
-use super::nodes;
 use super::table::{SHOWN_OF_PROBLEM, shown};
+use super::{nodes, wanted_machines};
 use crate::kubernetes;
 
 /// The most nodes of a group that the lines below the table name.
@@ -25,8 +27,10 @@ const NAMED_NODES: usize = 5;
 pub async fn plan(args: &FleetPlanArgs) -> Result<u8> {
     let chosen = args.kubeconfig.choose(None, |name| std::env::var_os(name))?;
     let client = kubernetes::client_of(&chosen)?;
-    let nodes = nodes::all(client).await.with_context(|| format!("listing Nodes by {chosen}"))?;
-    let mut groups = groups(&nodes, OffsetDateTime::now_utc());
+    let nodes = nodes::all(client.clone()).await.with_context(|| format!("listing Nodes by {chosen}"))?;
+    let now = OffsetDateTime::now_utc();
+    let machines = wanted_machines::read(client, now).await;
+    let mut groups = groups(&nodes, &machines, now);
     let wanted: BTreeSet<&str> = args.instance_groups.iter().map(String::as_str).collect();
     if let Some(absent) = wanted.iter().find(|wanted| groups.iter().all(|group| group.group != **wanted)) {
         bail!(
@@ -36,13 +40,14 @@ pub async fn plan(args: &FleetPlanArgs) -> Result<u8> {
     groups.retain(|group| wanted.is_empty() || wanted.contains(group.group.as_str()));
     match args.output {
         Output::Json => output::print_json(&groups)?,
-        Output::Text => output::print_text(&table(&groups))?,
+        Output::Text => output::print_text(&table(&groups, machines.err().as_deref()))?,
     };
     Ok(exit::CONVERGED)
 }
 
-/// The table, which has one line per group. One line per problem follows.
-fn table(groups: &[GroupPlan]) -> String {
+/// The table, which has one line per group. One line per problem and per needed machine follows. `not_compared` is why no
+/// machine was compared.
+fn table(groups: &[GroupPlan], not_compared: Option<&str>) -> String {
     if groups.is_empty() {
         return "There are no Nodes.\n".to_owned();
     }
@@ -62,11 +67,16 @@ fn table(groups: &[GroupPlan]) -> String {
         std::iter::once(header.map(str::to_owned)).chain(groups.iter().map(line)).collect();
     let mut text = output::columns(&lines);
     for group in groups {
-        for problem in problems(group) {
+        let machines = if not_compared.is_some() { Vec::new() } else { machines(&group.nodes) };
+        for problem in problems(group).into_iter().chain(machines) {
             let (group, problem) = (shown(&group.group), one_line(&problem, SHOWN_OF_PROBLEM));
             // Writing to a String cannot fail.
             let _ = writeln!(text, "{}: {problem}", cell(&group));
         }
+    }
+    if let Some(why) = not_compared {
+        let why = one_line(why, SHOWN_OF_PROBLEM);
+        let _ = writeln!(text, "unknown whether nodes need new machines: {why}");
     }
     text
 }
@@ -123,10 +133,34 @@ fn problems(group: &GroupPlan) -> Vec<String> {
     problems
 }
 
+/// The differences of machines and the parts that were not compared, each once, with its nodes. Nodes without a report have
+/// a line already.
+fn machines(nodes: &[NodePlan]) -> Vec<String> {
+    let lines = |what: &str, of: fn(&NodePlan) -> &[String]| -> Vec<String> {
+        let mut by_text: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for node in nodes.iter().filter(|node| node.state != State::Unknown) {
+            of(node).iter().for_each(|text| by_text.entry(text).or_default().push(&node.name));
+        }
+        let all = by_text.len();
+        let lines = by_text.into_iter().take(NAMED_NODES);
+        let mut lines: Vec<String> =
+            lines.map(|(text, names)| format!("{what}: {text} ({})", named(&names))).collect();
+        if all > NAMED_NODES {
+            lines.push(format!("{what}: {} more reasons; -o json has them", all - NAMED_NODES));
+        }
+        lines
+    };
+    let mut all = lines("needs a new machine", |node| &node.machine.needs_new_machine);
+    all.extend(lines("not compared", |node| &node.machine.not_compared));
+    all
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use kops_agent_cluster::fleet::{SeenCondition, SeenNode};
+    use kops_agent_cluster::fleet::{
+        ObservedMachine, SeenCondition, SeenNode, WantedMachine, WantedMachines,
+    };
     use kops_agent_cluster::pacing::Versions;
 
     use super::*;
@@ -144,13 +178,16 @@ mod tests {
                 ..SeenCondition::default()
             }),
             next: next.value(&Versions { kubelet: "v1.35.0".into(), containerd: String::new() }).unwrap(),
+            machine: ObservedMachine::of(Some("t3.large".into()), None).value().unwrap(),
             ..SeenNode::default()
         }
     }
 
     fn text_of(nodes: &[SeenNode]) -> String {
         let now = OffsetDateTime::parse(AT, &time::format_description::well_known::Rfc3339).unwrap();
-        table(&groups(nodes, now))
+        let wanted = WantedMachine { machine_types: vec!["m5.large".into()], ..WantedMachine::default() };
+        let wanted = WantedMachines::of(AT, [("nodes".to_owned(), wanted)].into());
+        table(&groups(nodes, &Ok(wanted), now), None)
     }
 
     fn planned() -> Next {
@@ -173,12 +210,19 @@ mod tests {
             text_of(&[superseded("i-1", &planned()), silent]),
             "GROUP  CURRENT  SUPERSEDED  UNKNOWN  NEXT          CHANGES               RESTARTS                                            SLOT  DRAIN  AS PLANNED BY\n\
              nodes  0        1           1        fedcba987654  2 changed, 1 removed  kubelet.service, static pod kube-proxy, and 3 more  yes   yes    i-1 2026-11-26T04:05:06Z\n\
-             nodes: i-2: it has reported nothing: nodeup made it, or it has only just started\n"
+             nodes: i-2: it has reported nothing: nodeup made it, or it has only just started\n\
+             nodes: needs a new machine: machine type t3.large, spec has m5.large (i-1)\n\
+             nodes: not compared: image: the node does not observe it (i-1)\n\
+             nodes: not compared: root volume: the spec has no size (i-1)\n"
         );
         let refused = Next::not_planned(AT, "a=", "b=", "no network");
         let text = text_of(&[superseded("i-1", &refused)]);
         assert!(text.contains("nodes: i-1 cannot plan the change: no network\n"), "{text}");
         assert_eq!(text_of(&[]), "There are no Nodes.\n");
+        let why = "no controller has read the specs".to_owned();
+        let now = OffsetDateTime::UNIX_EPOCH;
+        let text = table(&groups(&[superseded("i-1", &planned())], &Err(why.clone()), now), Some(&why));
+        assert_eq!(text.matches(&why).count(), 1, "{text}");
     }
 
     #[test]

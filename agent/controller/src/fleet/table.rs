@@ -29,10 +29,11 @@ pub(super) fn table(rows: &[Row]) -> String {
         "SUPERSEDED BY",
         "FOLLOWS",
         "CERTIFICATES",
+        "REBOOT",
         "KUBELET",
         "AGENT",
     ];
-    let lines: Vec<[String; 11]> =
+    let lines: Vec<[String; 12]> =
         std::iter::once(header.map(str::to_owned)).chain(rows.iter().map(line)).collect();
     let mut text = output::columns(&lines);
     for row in rows.iter().filter(|row| !row.problem.is_empty()) {
@@ -43,7 +44,7 @@ pub(super) fn table(rows: &[Row]) -> String {
     text
 }
 
-fn line(row: &Row) -> [String; 11] {
+fn line(row: &Row) -> [String; 12] {
     let short = |hash: Option<&str>| shown(&short_hash(hash.unwrap_or_default()));
     [
         shown(&row.group),
@@ -55,10 +56,20 @@ fn line(row: &Row) -> [String; 11] {
         short(row.superseded_by.as_deref()),
         shown(row.followed_from.as_ref().map_or("", |_| "yes")),
         shown(&row.first_certificate.as_ref().map(certificate).unwrap_or_default()),
+        shown(reboot(row.reboot_required.as_deref())),
         shown(&row.kubelet_version),
         // Only the JSON output contains the commit.
         shown(row.agent_version.split(' ').next().unwrap_or_default()),
     ]
+}
+
+/// Whether a node requires a reboot. Only the JSON output contains the reasons.
+fn reboot(required: Option<&[String]>) -> &'static str {
+    match required {
+        None => "",
+        Some([]) => "no",
+        Some(_) => "required",
+    }
 }
 
 /// Formats a certificate as `kubelet 2026-12-24 (28d)` or `expired kubelet 2026-11-20`.
@@ -118,15 +129,16 @@ mod tests {
                 kubelet_version: "v1.36.0".into(),
                 agent_version: "0.1.0 (abc)".into(),
                 followed_from: Some("c=".into()),
+                reboot_required: Some(vec!["packages ask for it: libc6".into()]),
                 ..row("i-1")
             },
             row("i-2"),
         ];
         assert_eq!(
             table(&rows),
-            "GROUP  NAME  READY  CONFIGURED  REASON     HASH          SUPERSEDED BY  FOLLOWS  CERTIFICATES              KUBELET  AGENT\n\
-             nodes  i-1   True   False       RunFailed  0123456789ab  fedcba987654   yes      kubelet 2026-12-24 (28d)  v1.36.0  0.1.0\n\
-             nodes  i-2   True   -           -          -             -              -        -                         -        -\n\
+            "GROUP  NAME  READY  CONFIGURED  REASON     HASH          SUPERSEDED BY  FOLLOWS  CERTIFICATES              REBOOT    KUBELET  AGENT\n\
+             nodes  i-1   True   False       RunFailed  0123456789ab  fedcba987654   yes      kubelet 2026-12-24 (28d)  required  v1.36.0  0.1.0\n\
+             nodes  i-2   True   -           -          -             -              -        -                         -         -        -\n\
              i-1: the run of t failed: no [2J network\n"
         );
         let mut expired = rows[0].first_certificate.clone().unwrap_or_default();

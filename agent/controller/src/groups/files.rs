@@ -12,16 +12,16 @@ pub(super) const GROUPS: &str = "igconfig/";
 /// A name that sorts after every file of [`GROUPS`].
 pub(super) const BEHIND_GROUPS: &str = "igconfig/\u{7f}";
 /// The folder of the groups, as `kops edit ig` saves them (upstream: `pkg/client/simple/vfsclientset/instancegroup.go`).
-pub(super) const INSTANCE_GROUPS: &str = "instancegroup/";
+pub(crate) const INSTANCE_GROUPS: &str = "instancegroup/";
 /// A name that sorts after every file of [`INSTANCE_GROUPS`].
-pub(super) const BEHIND_INSTANCE_GROUPS: &str = "instancegroup/\u{7f}";
+pub(crate) const BEHIND_INSTANCE_GROUPS: &str = "instancegroup/\u{7f}";
 /// The file name of a node configuration.
 pub(super) const CONFIGURATION: &str = "nodeupconfig.yaml";
 /// The folders of the roles whose machines are Nodes (upstream: `pkg/nodelabels/builder.go`).
 const ROLES: [&str; 3] = ["control-plane", "apiserver", "node"];
 
 /// The group that a file belongs to, if it is a node configuration of kOps or a saved group.
-pub(super) fn group_of(file: &str) -> Option<&str> {
+pub(crate) fn group_of(file: &str) -> Option<&str> {
     if let Some(name) = file.strip_prefix(INSTANCE_GROUPS) {
         return (!name.is_empty() && !name.contains('/')).then_some(name);
     }

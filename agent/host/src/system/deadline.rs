@@ -15,7 +15,7 @@ use crate::error::Result;
 ///
 /// # Errors
 /// The program cannot be started, or has not ended `within` that time.
-pub(super) fn ask_within(command: &[&str], input: &[u8], within: Duration) -> Result<Option<Outcome>> {
+pub(crate) fn ask_within(command: &[&str], input: &[u8], within: Duration) -> Result<Option<Outcome>> {
     ask_prepared(command, prepare(command)?, input, within)
 }
 

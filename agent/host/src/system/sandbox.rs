@@ -30,7 +30,7 @@ fn is_same(one: &str, other: &str) -> bool {
 }
 
 /// The place where this process sees a file or folder as the machine has it.
-pub(super) fn on_machine(path: &str) -> PathBuf {
+pub(crate) fn on_machine(path: &str) -> PathBuf {
     if has_other_mounts() { below_machine(path) } else { PathBuf::from(path) }
 }
 

@@ -11,16 +11,16 @@ use super::default_conf;
 #[derive(Clone, Debug, Subcommand)]
 pub enum FleetCommand {
     /// Show the change that waits for the nodes of each instance group: how many are superseded, what changes, which
-    /// units and static pods restart. Each node plans its own change every hour and reports it in its Node; this command
-    /// only reads Nodes. It does not tell which groups need new machines.
+    /// units and static pods restart. Also shows which nodes need a new machine, and why.
+    /// Each node plans its own change every hour and reports it in its Node; this command changes nothing.
     Plan(FleetPlanArgs),
-    /// Show which configuration each node of a cluster runs, whether its group has a newer one, what failed, and which
-    /// certificate expires first. Ends with 4 if a node is not ready, not configured or superseded, has not reported,
-    /// or has a certificate that expires within 7 days.
+    /// Show which configuration each node of a cluster runs, whether its group has a newer one, what failed, which
+    /// certificate expires first, and whether the node requires a reboot. Ends with 4 if a node is not ready, not configured
+    /// or superseded, has not reported, or has a certificate that expires within 7 days.
     Status(FleetStatusArgs),
     /// Report the status of this node to the cluster, as each run does at its end. Sets the condition KopsConfigured of
-    /// its Node, and the annotations of the certificate that expires first, of the next configuration and of the followed
-    /// one, with kubelet's credentials.
+    /// its Node, and the annotations of the certificate that expires first, of the next configuration, of the followed
+    /// one, of the machine and of a required reboot, with kubelet's credentials.
     Tell(FleetTellArgs),
     /// Have the nodes of the cluster take the current configurations of their groups, in a safe order.
     Rollout {

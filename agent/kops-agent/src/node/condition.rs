@@ -10,16 +10,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use kops_agent_cluster::fleet::{Configuration, FirstCertificate, NodeReport, Trouble};
+use kops_agent_cluster::fleet::{Configuration, FirstCertificate, NodeReport, ObservedMachine, Trouble};
 use kops_agent_controller::fleet::{self, Told, Untold};
 use kops_agent_host::Record;
+use kops_agent_host::facts::root_volume_gib;
+use kops_agent_net::retry::{Pauses, Retries};
 use kops_agent_plan::desired::KUBELET_KUBECONFIG;
 use kops_agent_plan::following::Followed;
 use kops_agent_process::program::with_path_in_commands;
 use kops_agent_process::version::VERSION;
+use kops_agent_spec::additional_parts_of_machine;
+use kops_agent_spec::facts::cloud_of_machine;
 
 use super::{machine, pacing};
 use crate::known::error_text;
+use crate::source::kops_version::user_data_of_instance;
 
 /// A description of the report, for messages.
 pub const TELLING: &str = "reporting this node's state to the cluster (condition KopsConfigured of its Node)";
@@ -27,6 +32,12 @@ pub const TELLING: &str = "reporting this node's state to the cluster (condition
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// The unit that reports apart from the run.
 const UNIT: &str = "kops-agent-fleet-tell.service";
+/// A request to the metadata service is not repeated: a report without its answer is still a report.
+const ONCE: Retries = Retries {
+    deadline: Duration::ZERO,
+    attempt: Duration::from_secs(1),
+    pauses: Pauses { first: Duration::ZERO, longest: Duration::ZERO },
+};
 /// How long that unit waits for kubelet to register the machine, in seconds. A first control plane takes minutes to
 /// have an API server.
 const TELL_TIMEOUT: &str = "600";
@@ -111,12 +122,17 @@ pub async fn tell_once(root: &Path, compared: Compared) -> Result<Result<String,
     let certificates = host.certificates().context("reading when this node's certificates expire")?;
     let applied = host.applied().context("reading the last applied configuration")?;
     let followed = applied.as_ref().and_then(|applied| applied.followed.as_ref());
+    let applied_to = applied.as_ref().map_or("", |applied| applied.machine.as_str());
+    let is_real = root == Path::new("/");
+    let machine = if is_real { observed_machine(applied_to).await } else { None };
     // The list is sorted by expiry. A certificate that cannot be read is reported as drift instead.
     let mut dated = certificates.iter().filter_map(|of| FirstCertificate::of(&of.path, of.expires?));
     let report = NodeReport {
         first_certificate: dated.next(),
         agent_version: VERSION.to_owned(),
         followed_from: followed.and_then(Followed::pinned_by_user_data).map(str::to_owned),
+        machine,
+        reboot: is_real.then(|| host.reboot_report()).flatten(),
         ..report(record, compared)
     };
     let mut statement = report.statement();
@@ -126,6 +142,27 @@ pub async fn tell_once(root: &Path, compared: Compared) -> Result<Result<String,
         pacing::uncordon_left(root).await;
     }
     Ok(told.map(|told| told.node))
+}
+
+/// The machine of this node. `applied_to` identifies it and so its cloud. `None` if the cloud's metadata service does not
+/// answer now.
+async fn observed_machine(applied_to: &str) -> Option<ObservedMachine> {
+    let by_cloud = match cloud_of_machine(applied_to) {
+        Some(provider) => kops_agent_cloud::of(provider).machine(ONCE).await,
+        None => Ok(ObservedMachine::of(None, None)),
+    };
+    match by_cloud {
+        Ok(machine) => {
+            let root = Path::new("/");
+            let user_data = user_data_of_instance(root);
+            let additional = user_data.and_then(|user_data| additional_parts_of_machine(&user_data));
+            Some(machine.with_local_parts(root_volume_gib(root), additional))
+        }
+        Err(error) => {
+            log::debug!("this report does not describe the machine: {error}");
+            None
+        }
+    }
 }
 
 /// Has systemd start the unit that reports, which no other unit waits for. If the unit already runs, its next try

@@ -32,13 +32,18 @@ pub(crate) fn told(options: &SourceOptions, boot: &BootConfig) -> Option<Told> {
     if let Some(version) = variable {
         return Some(Told { version, by: Evidence::Variable });
     }
-    let read = |reader: Reader| reader.read(USER_DATA, LARGEST);
-    let of_instance = Reader::open(&options.node_root).and_then(read).unwrap_or_else(|error| {
-        log::debug!("the user-data does not tell the kOps version: {error}");
-        None
-    });
+    let of_instance = user_data_of_instance(&options.node_root);
     let user_data = conf.into_iter().chain(of_instance).filter(|user_data| is_of(user_data, boot));
     user_data.filter_map(|user_data| Told::by_user_data(&nodeup_urls(&user_data))).next()
+}
+
+/// The user-data of the instance whose files are under `root`. `None` if cloud-init has not kept it, or if it cannot be read.
+pub(crate) fn user_data_of_instance(root: &Path) -> Option<Vec<u8>> {
+    let read = Reader::open(root).and_then(|reader| reader.read(USER_DATA, LARGEST));
+    read.unwrap_or_else(|error| {
+        log::debug!("the user-data cannot be read: {error}");
+        None
+    })
 }
 
 /// Whether user-data has this boot config.

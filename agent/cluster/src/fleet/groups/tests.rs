@@ -1,4 +1,7 @@
-use super::super::{Configuration, NextPlan, NodeReport, Outcome, SeenCondition};
+use super::super::{
+    Configuration, NextPlan, NodeReport, ObservedMachine, Outcome, SeenCondition, WantedMachine,
+    WantedMachines,
+};
 use super::*;
 use crate::pacing::Versions;
 
@@ -7,7 +10,7 @@ const EARLIER: &str = "2026-11-26T11:30:00Z";
 const TODAY: &str = "2026-11-26T03:00:00Z";
 
 fn plans(nodes: &[SeenNode]) -> Vec<GroupPlan> {
-    groups(nodes, parse_timestamp(NOW).unwrap())
+    groups(nodes, &Err("no controller".to_owned()), parse_timestamp(NOW).unwrap())
 }
 
 fn configuration(hash: &str) -> Option<Configuration> {
@@ -142,4 +145,21 @@ fn a_node_that_lies_changes_nothing_of_the_others() {
         assert_eq!(plan.nodes[..3], before.nodes, "{liar:?}");
         assert_eq!(plan.nodes[3].name, "liar");
     }
+}
+
+#[test]
+fn each_node_is_compared_with_the_spec_of_its_group() {
+    let group = WantedMachine { machine_types: vec!["m5.large".into()], ..WantedMachine::default() };
+    let wanted = WantedMachines::of(EARLIER, [("nodes".to_owned(), group)].into());
+    let machine = ObservedMachine::of(Some("t3.large".into()), None).value().unwrap();
+    let machine = || machine.clone();
+    let silent = SeenNode { configured: None, machine: machine(), ..current("silent", "a=") };
+    let nodes = [SeenNode { machine: machine(), ..current("told", "a=") }, silent, current("untold", "a=")];
+    let plan = |wanted: &_| groups(&nodes, wanted, parse_timestamp(NOW).unwrap()).remove(0).nodes;
+    let compared: Vec<(String, usize)> =
+        plan(&Ok(wanted)).into_iter().map(|node| (node.name, node.machine.needs_new_machine.len())).collect();
+    let expected = [("silent", 0), ("told", 1), ("untold", 0)];
+    assert_eq!(compared, expected.map(|(name, count)| (name.to_owned(), count)));
+    let unknown = plan(&Err("no controller".to_owned()));
+    assert!(unknown.iter().all(|node| node.machine.not_compared.len() == 1), "{unknown:?}");
 }
