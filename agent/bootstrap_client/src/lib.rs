@@ -293,7 +293,7 @@ impl KopsController {
         };
         let round = || asking.round(&servers, &asking.trust, &accept);
         let (mut growing, mut short) = (self.retries.pauses.jittered(), self.unanswered().jittered());
-        let pause = |failed: &Failures| if failed.is_unanswered() { short.next() } else { growing.next() };
+        let pause = |failed: &Failures| if failed.is_unanswered() { short() } else { growing() };
         let mut asked =
             self.retries.run_pausing(&format!("asking for {what}"), round, retried_for, pause).await;
         if asked.as_ref().is_err_and(|gave_up| gave_up.error.registered().is_some())

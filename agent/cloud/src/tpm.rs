@@ -198,7 +198,7 @@ impl Tpm {
         let tag = if sessions.is_empty() { TpmSt::NoSessions } else { TpmSt::Sessions };
         tpm_marshal_command(command, tag, sessions, &mut writer)
             .map_err(|error| TpmProblem::Unwritable { command: name, problem: error.to_string() })?;
-        let mut pauses = (0..).map(|failures| PAUSES.after(failures));
+        let mut failures = 0;
         while Instant::now() < until {
             let answer = self
                 .exchange(writer.as_bytes())
@@ -211,8 +211,8 @@ impl Tpm {
                 return Err(TpmProblem::Refused { command: name, code });
             }
             log::debug!("{name}: {code}; trying again");
-            let pause = pauses.next().unwrap_or(PAUSES.longest);
-            thread::sleep(pause.min(until.saturating_duration_since(Instant::now())));
+            thread::sleep(PAUSES.after(failures).min(until.saturating_duration_since(Instant::now())));
+            failures += 1;
         }
         Err(TpmProblem::TooSlow { command: name, seconds: self.timeout.as_secs() })
     }

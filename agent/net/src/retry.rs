@@ -29,15 +29,17 @@ impl Pauses {
         self.first.saturating_mul(2u32.saturating_pow(failures.min(16))).min(self.longest)
     }
 
-    /// The pauses, each with a jitter of at most 100 %. Because of the jitter, the nodes of a group do not all retry at the
-    /// same time. The iterator does not end.
-    pub fn jittered(self) -> impl Iterator<Item = Duration> + use<> {
-        ExponentialBuilder::default()
+    /// Each call returns the next pause, with a jitter of at most 100 %. Because of the jitter, the nodes of a group do not all
+    /// retry at the same time.
+    pub fn jittered(self) -> impl FnMut() -> Duration {
+        let mut pauses = ExponentialBuilder::default()
             .with_min_delay(self.first)
             .with_max_delay(self.longest)
             .without_max_times()
             .with_jitter()
-            .build()
+            .build();
+        // Without a maximum of times, the iterator does not end.
+        move || pauses.next().unwrap_or(self.longest)
     }
 }
 
@@ -79,11 +81,11 @@ impl Retries {
         E: Display,
         F: Future<Output = Result<T, E>>,
     {
-        let mut pauses = self.pauses.jittered();
-        self.run_pausing(what, attempt, deadline, |_| pauses.next()).await
+        let mut pause = self.pauses.jittered();
+        self.run_pausing(what, attempt, deadline, |_| pause()).await
     }
 
-    /// Like `run`, but `pause` chooses the pause after an error. `None` means the longest pause.
+    /// Like `run`, but `pause` chooses the pause after an error.
     ///
     /// # Errors
     /// The error of the last attempt.
@@ -92,7 +94,7 @@ impl Retries {
         what: &str,
         mut attempt: impl FnMut() -> F,
         deadline: impl Fn(&E) -> Duration,
-        mut pause: impl FnMut(&E) -> Option<Duration>,
+        mut pause: impl FnMut(&E) -> Duration,
     ) -> Result<T, GaveUp<E>>
     where
         E: Display,
@@ -108,7 +110,7 @@ impl Retries {
                 Err(error) => error,
             };
             let waited = start.elapsed();
-            let pause = pause(&error).unwrap_or(self.pauses.longest);
+            let pause = pause(&error);
             let deadline = deadline(&error).min(self.deadline);
             if !leaves_time(waited + pause, deadline) {
                 return Err(GaveUp { error, attempts, waited });
@@ -183,7 +185,7 @@ mod tests {
         };
         let pause = |error: &&'static str| {
             paused_for.push(error);
-            (*error == "refused").then_some(Duration::ZERO)
+            if *error == "refused" { Duration::ZERO } else { FAST.pauses.longest }
         };
         FAST.run_pausing("test", attempt, |_| Duration::MAX, pause).await.unwrap();
         assert_eq!(paused_for, ["refused", "refused", "busy"]);
@@ -192,7 +194,8 @@ mod tests {
     #[test]
     fn pauses_grow_up_to_the_longest_and_differ() {
         let Pauses { first, longest } = Retries::default().pauses;
-        let pauses: Vec<Duration> = Pauses { first, longest }.jittered().take(40).collect();
+        let pauses: Vec<Duration> =
+            std::iter::repeat_with(Pauses { first, longest }.jittered()).take(40).collect();
         assert!(pauses[0] >= first && pauses[0] <= 2 * first, "{pauses:?}");
         for pause in &pauses[10..] {
             assert!(*pause >= longest && *pause <= 2 * longest, "{pauses:?}");

@@ -33,7 +33,7 @@ pub async fn run(scene: &Scene, args: &AddonsApplyArgs) -> Result<u8> {
     let reapply = args.reapply || args.yes;
     let mut done = Vec::new();
     let mut failed;
-    let mut pauses = PAUSES.jittered();
+    let mut next_pause = PAUSES.jittered();
     let mut round = 0;
     loop {
         failed = apply_rest(scene, reapply, &mut done).await?;
@@ -44,7 +44,7 @@ pub async fn run(scene: &Scene, args: &AddonsApplyArgs) -> Result<u8> {
         for report in &failed {
             log::warn!("the add-on {} failed: {}", report.name, report.problems.join("; "));
         }
-        let pause = pauses.next().unwrap_or(PAUSES.longest);
+        let pause = next_pause();
         log::info!("retrying failed add-ons in {pause:.0?} (retry {round} of {})", args.retries);
         sleep(pause).await;
     }

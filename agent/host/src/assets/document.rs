@@ -24,11 +24,10 @@ impl Downloads {
     pub(crate) async fn document(&self, url: &str, progress: &dyn Progress) -> Result<Vec<u8>> {
         let begun = Instant::now();
         let mut attempts = 0;
-        let pauses = self.timeouts.pauses();
-        let mut jittered = pauses.jittered();
+        let mut next_pause = self.timeouts.pauses().jittered();
         loop {
             attempts += 1;
-            let pause = jittered.next().unwrap_or(pauses.longest);
+            let pause = next_pause();
             let (reason, may_pass) = match self.document_once(url).await {
                 Ok(document) => return Ok(document),
                 Err(Trouble::Own(error)) => return Err(error),

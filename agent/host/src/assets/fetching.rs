@@ -104,7 +104,7 @@ impl<'a> Fetching<'a> {
         let timeouts = self.run.downloads.timeouts;
         let begun = Instant::now();
         let mut gained = begun;
-        let mut pauses = timeouts.pauses().jittered();
+        let mut next_pause = timeouts.pauses().jittered();
         self.read_part()?;
         loop {
             for url in self.to_try() {
@@ -118,7 +118,7 @@ impl<'a> Fetching<'a> {
                     };
                     let Judged { reason, has_gained, is_asked_again } = self.judge(&url, trouble)?;
                     if has_gained {
-                        (gained, pauses) = (Instant::now(), timeouts.pauses().jittered());
+                        (gained, next_pause) = (Instant::now(), timeouts.pauses().jittered());
                     }
                     if !is_asked_again {
                         break;
@@ -127,7 +127,7 @@ impl<'a> Fetching<'a> {
                     sleep(timeouts.pause).await;
                 }
             }
-            let pause = pauses.next().unwrap_or(timeouts.pauses().longest);
+            let pause = next_pause();
             if self.to_try().is_empty() || gained.elapsed() + pause >= timeouts.give_up_after {
                 return Err(self.gave_up(begun.elapsed()).into());
             }

@@ -17,8 +17,7 @@ use super::error::{DownloadError, in_units};
 use super::request::Request;
 use super::staging::{Making, Ready, Staging, Want};
 use super::syncer::{Syncer, Syncing};
-use super::unpack::UnpackError;
-use super::unpack::unpack;
+use super::unpack::{UnpackError, unpack};
 use crate::digests::for_each_piece;
 use crate::error::{Error, Result};
 

@@ -58,8 +58,8 @@ struct Run<'a> {
 impl Run<'_> {
     async fn converge_until_done(&self) -> Result<u8> {
         let mut retries = self.args.retries;
-        let mut pauses = RETRIES.pauses.jittered();
-        let mut pauses_after_rollback =
+        let mut next_pause = RETRIES.pauses.jittered();
+        let mut next_after_rollback =
             Pauses { first: PAUSE_AFTER_ROLLBACK, longest: PAUSE_AFTER_ROLLBACK }.jittered();
         loop {
             let error = match self.converge().await {
@@ -79,10 +79,9 @@ impl Run<'_> {
                 result => return result,
             };
             let pause = match is_rolled_back(&error) {
-                true => pauses_after_rollback.next(),
-                false => pauses.next(),
+                true => next_after_rollback(),
+                false => next_pause(),
             };
-            let pause = pause.unwrap_or(RETRIES.pauses.longest);
             let why = error_text(&error);
             log::error!("{why}");
             log::info!("trying again in {} seconds", pause.as_secs());

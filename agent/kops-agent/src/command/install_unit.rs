@@ -66,13 +66,13 @@ const VARIABLES: &[&[&str]] = &[
 /// does not wait for the unit: the unit may need something that a later part of the user-data brings, and cloud-init
 /// runs that part after this command. `conf` is the boot config that the unit's run reads.
 pub(super) async fn install(conf: &Path, mut retries: i64) -> Result<u8> {
-    let mut pauses = RETRIES.pauses.jittered();
+    let mut next_pause = RETRIES.pauses.jittered();
     loop {
         let error = match install_once(conf).await {
             Err(error) if retries != 0 => error,
             result => return result,
         };
-        let pause = pauses.next().unwrap_or(RETRIES.pauses.longest);
+        let pause = next_pause();
         log::error!("{}", error_text(&error));
         log::info!("trying again in {} seconds to install {UNIT}", pause.as_secs());
         tokio::time::sleep(pause).await;

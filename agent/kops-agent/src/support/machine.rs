@@ -5,8 +5,7 @@ use std::path::Path;
 use kops_agent_host::{Host, Reader};
 use serde_json::{Value, json};
 
-use super::known::Told;
-use super::known::{Known, of_state};
+use super::known::{Known, Told, of_state};
 use super::part::Part;
 use crate::cli::LookArgs;
 use crate::doctor::deadline::{LOOK, looked};

@@ -9,8 +9,7 @@ use kops_agent_host::Reader;
 use serde_json::Value;
 use tokio::runtime::Builder;
 
-use super::known::Told;
-use super::known::{Known, of_state};
+use super::known::{Known, Told, of_state};
 use super::part::Part;
 use crate::cli::LookArgs;
 use crate::doctor::deadline::looked;

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use kops_agent_host::system::programs;
 
-use super::known::Known;
-use super::known::Told;
+use super::known::{Known, Told};
 use super::part::Part;
 use crate::cli::LookArgs;
 use crate::doctor::deadline::looked;

@@ -50,7 +50,7 @@ pub(super) async fn take(
     restarted: &str,
 ) -> Result<Option<Slot>, NotPaced> {
     let request = SlotRequest { action: SlotAction::Acquire, max_unavailable: pacing.max_unavailable };
-    let (begun, mut pauses, mut told) = (Instant::now(), RETRIES.pauses.jittered(), String::new());
+    let (begun, mut next_pause, mut told) = (Instant::now(), RETRIES.pauses.jittered(), String::new());
     let mut known = Known::default();
     service_manager::doing("asking for a slot of this node's group");
     loop {
@@ -79,7 +79,7 @@ pub(super) async fn take(
                 }
             },
         };
-        let pause = pauses.next().unwrap_or(RETRIES.pauses.longest);
+        let pause = next_pause();
         let is_last = begun.elapsed() + pause >= pacing.slot_timeout;
         if known.is_unknown_for_long(is_last) {
             // This run may be about to repair the API server that would give the slot.
