@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use crate::system::mounts::device_of_root;
+
 /// The unit of `size` in sysfs, in bytes, whatever the disk's own sectors are (kernel:
 /// `Documentation/ABI/stable/sysfs-block`).
 const SECTOR: u64 = 512;
@@ -11,7 +13,7 @@ const GIB: u64 = 1 << 30;
 /// The size of the disk of the root file system, in GiB, on the machine whose files are under `root`. `None` if the file
 /// system is on no single disk (LVM, dm-verity, btrfs, overlay), or if the size is no whole number, as volumes of clouds have.
 pub fn root_volume_gib(root: &Path) -> Option<u32> {
-    let mounts = fs::read_to_string(root.join("proc/self/mountinfo")).ok()?;
+    let mounts = fs::read(root.join("proc/self/mountinfo")).ok()?;
     let device = device_of_root(&mounts)?;
     let device = fs::canonicalize(root.join("sys/dev/block").join(device)).ok()?;
     let is_partition = device.join("partition").exists();
@@ -22,12 +24,6 @@ pub fn root_volume_gib(root: &Path) -> Option<u32> {
     let sectors: u64 = fs::read_to_string(disk.join("size")).ok()?.trim().parse().ok()?;
     let bytes = sectors.checked_mul(SECTOR)?;
     (bytes > 0 && bytes.is_multiple_of(GIB)).then(|| u32::try_from(bytes / GIB).ok())?
-}
-
-/// `MAJOR:MINOR` of the last mount on `/` (proc_pid_mountinfo(5)).
-fn device_of_root(mounts: &str) -> Option<&str> {
-    let of_root = mounts.lines().rev().find(|line| line.split(' ').nth(4) == Some("/"))?;
-    of_root.split(' ').nth(2)
 }
 
 #[cfg(test)]

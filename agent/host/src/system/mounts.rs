@@ -15,8 +15,8 @@ pub trait Mounts: Send + Sync {
     /// has the name from `mount`.
     fn mounted(&self, mount: &Mount) -> Result<Option<Mount>>;
 
-    /// The current bind mount at the path of `bind`. If the bound directory is `bind.source` under another path, the
-    /// result has the path from `bind`. The options are those of `bind` that are set.
+    /// The current bind mount at the path of `bind`. If the mounted directory is the directory of `bind.source`, the result
+    /// has `bind.source`, even if the kernel reports another path. Its options are the options of `bind` that are set.
     fn bound(&self, bind: &BindMount) -> Result<Option<BindMount>>;
 
     /// Waits until a device exists.
@@ -180,6 +180,8 @@ struct Line {
     id: u64,
     /// The ID of the parent mount.
     parent: u64,
+    /// `MAJOR:MINOR` of the file system's device.
+    device: String,
     /// The directory within the file system that is mounted here.
     within: String,
     path: String,
@@ -205,6 +207,11 @@ fn parse_all(text: &[u8]) -> Vec<Line> {
     String::from_utf8_lossy(text).lines().filter_map(parse).collect()
 }
 
+/// `MAJOR:MINOR` of the device whose file system is mounted on `/`, by the text of a `mountinfo`.
+pub(crate) fn device_of_root(mountinfo: &[u8]) -> Option<String> {
+    Some(parse_all(mountinfo).into_iter().rfind(|line| line.path == "/")?.device)
+}
+
 fn topmost(lines: &[Line], path: &str) -> Option<Line> {
     lines.iter().rfind(|line| line.path == path.trim_end_matches('/')).cloned()
 }
@@ -212,11 +219,12 @@ fn topmost(lines: &[Line], path: &str) -> Option<Line> {
 fn parse(line: &str) -> Option<Line> {
     let (mount, filesystem) = line.split_once(" - ")?;
     let mount: Vec<&str> = mount.split(' ').collect();
-    let [id, parent, _, within, path, options, tags @ ..] = mount.as_slice() else { return None };
+    let [id, parent, device, within, path, options, tags @ ..] = mount.as_slice() else { return None };
     let mut filesystem = filesystem.split(' ');
     Some(Line {
         id: id.parse().ok()?,
         parent: parent.parse().ok()?,
+        device: (*device).to_owned(),
         within: unescape(within),
         path: unescape(path),
         options: options.split(',').map(str::to_owned).collect(),
