@@ -214,26 +214,7 @@ impl LoopbackServer {
         F: Fn(Option<Vec<u8>>) -> S + Clone + Send + 'static,
         S: Answers,
     {
-        let address = (Ipv4Addr::LOCALHOST, 0).into();
-        LoopbackServer::start_tls_for_at(address, name, identity, of_clients, service_for)
-    }
-
-    /// Like `start_tls_for`, at this address.
-    ///
-    /// # Errors
-    /// If the address is not available, no thread can start, or `of_clients` is not a certificate authority.
-    pub fn start_tls_for_at<F, S>(
-        address: SocketAddr,
-        name: &str,
-        identity: &Identity,
-        of_clients: Option<&str>,
-        service_for: F,
-    ) -> anyhow::Result<LoopbackServer>
-    where
-        F: Fn(Option<Vec<u8>>) -> S + Clone + Send + 'static,
-        S: Answers,
-    {
-        let socket = Socket::bind(address).context("finding a free port")?;
+        let socket = Socket::bind((Ipv4Addr::LOCALHOST, 0)).context("finding a free port")?;
         LoopbackServer::start_tls_for_on(socket, name, identity, of_clients, service_for)
     }
 

@@ -18,7 +18,7 @@ use crate::cluster::{Cluster, GROUP_LABEL, eventually, path_of, plain_agent};
 const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 pub const ORDER: &str = "kops-agent/follow";
 pub const OUTCOME: &str = "kops-agent/followed";
-pub const CONDITION: &str = "KopsConfigured";
+const CONDITION: &str = "KopsConfigured";
 /// A policy for the group `a` alone.
 const AUTOMATIC: &str = "cluster: {follow: automatic, checkPodsAfter: 0}\ngroups: {b: {follow: manual}, masters: {follow: manual}}\n";
 pub const OLD: &str = "b2xkIG9sZCBvbGQgb2xkIG9sZCBvbGQgb2xkIG9sZCBvbGQ=";
@@ -55,11 +55,7 @@ impl Fleet {
 
     /// The node reports that it is Ready and runs a configuration.
     pub fn runs(&self, node: &str, hash: &str) {
-        let conditions = json!([
-            {"type": "Ready", "status": "True", "reason": "KubeletReady"},
-            {"type": CONDITION, "status": "True", "reason": "Converged", "message": format!("configuration {hash}")},
-        ]);
-        let patch = json!({"status": {"conditions": conditions}}).to_string();
+        let patch = json!({"status": {"conditions": conditions(hash)}}).to_string();
         self.cluster.kubectl(&[
             "patch",
             "node",
@@ -189,6 +185,14 @@ impl Fleet {
     pub fn phase(&self) -> String {
         self.status()["status"]["phase"].as_str().unwrap_or_default().to_owned()
     }
+}
+
+/// The conditions of a Node that is Ready and runs a configuration.
+pub fn conditions(hash: &str) -> Value {
+    json!([
+        {"type": "Ready", "status": "True", "reason": "KubeletReady"},
+        {"type": CONDITION, "status": "True", "reason": "Converged", "message": format!("configuration {hash}")},
+    ])
 }
 
 /// A window that opens in three days.

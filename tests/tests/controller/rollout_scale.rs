@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::cluster::{GROUP_LABEL, TIMEOUT};
-use crate::rollout::{CONDITION, Fleet, OLD, ORDER, OUTCOME};
+use crate::rollout::{Fleet, OLD, ORDER, OUTCOME, conditions};
 use crate::scale::create_objects;
 
 const GROUPS: usize = 10;
@@ -19,8 +19,8 @@ const GROUPS: usize = 10;
 const SHARE: usize = 5;
 /// How long each Node takes for its order.
 const WORK: Duration = Duration::from_secs(2);
-/// The promises: the time, as a multiple of what pacing alone takes; the controller's memory in MiB; the API server's calls for each
-/// Node, without those of the stand-in for the Nodes.
+/// The promised limits: the time, as a multiple of the time that pacing alone takes; the controller's memory in MiB; and the calls of the
+/// API server for each Node, without the calls of this test.
 const PROMISED: (f64, f64, f64) = (1.2, 64.0, 2.0);
 
 /// The number of Nodes: `KOPS_AGENT_BENCH_NODES`, or 1000.
@@ -65,9 +65,7 @@ impl Proxy {
         self.send("PATCH", &path, &patch.to_string()).read_to_string(&mut answer).unwrap();
         assert!(answer.split(' ').nth(1) == Some("200"), "{answer}");
     }
-}
 
-impl Proxy {
     /// Ends the streams of all responses.
     fn stop(&self) {
         let id = nix::unistd::Pid::from_raw(self.child.id().try_into().unwrap());
@@ -109,15 +107,10 @@ fn carry_out(proxy: &Proxy, orders: Receiver<(Instant, String, Value)>) {
         });
         let patch = json!({
             "metadata": {"annotations": {OUTCOME: outcome.to_string()}},
-            "status": {"conditions": [configured(hash)]},
+            "status": {"conditions": conditions(hash)},
         });
         proxy.patch_status(&node, &patch);
     }
-}
-
-/// The condition by which a node reports its configuration.
-fn configured(hash: &str) -> Value {
-    json!({"type": CONDITION, "status": "True", "reason": "Converged", "message": format!("configuration {hash}")})
 }
 
 /// A Node as its kubelet creates it, Ready and with the old configuration.
@@ -125,7 +118,7 @@ fn node(number: usize) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Node",
         "metadata": {"name": format!("node-{number}"), "labels": {GROUP_LABEL: format!("g{}", number % GROUPS)}},
-        "status": {"conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}, configured(OLD)]},
+        "status": {"conditions": conditions(OLD)},
     })
 }
 

@@ -6,7 +6,7 @@
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 
 use base64::Engine as _;
@@ -42,7 +42,8 @@ pub fn bootstrap<G: Ground>(ground: &G, world: &World) -> [Value; 2] {
     let identity = Identity::named(&[&format!("challenge-server.{CLUSTER}")]).unwrap();
     let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, CALL_BACK));
     let _call_back = G::IS_CALLED_BACK.then(|| {
-        LoopbackServer::start_tls_for_at(address, "call-back", &identity, None, |_| service_fn(called_back))
+        let socket = TcpListener::bind(address).unwrap();
+        LoopbackServer::start_tls_for_on(socket, "call-back", &identity, None, |_| service_fn(called_back))
             .unwrap()
     });
     let challenge = match G::IS_CALLED_BACK {
@@ -133,8 +134,8 @@ impl KopsController {
             }
         };
         let services = move |_| service_fn(service.clone());
-        let server =
-            LoopbackServer::start_tls_for_at(address, "upstream", &identity, None, services).unwrap();
+        let socket = TcpListener::bind(address).unwrap();
+        let server = LoopbackServer::start_tls_for_on(socket, "upstream", &identity, None, services).unwrap();
         KopsController { asked, _server: server }
     }
 
