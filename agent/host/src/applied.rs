@@ -444,7 +444,7 @@ mod tests {
         let file = folder.path().join(PATH.trim_start_matches('/'));
         let mut kept: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
         let text = kept["resources"].as_array_mut().unwrap().iter_mut().find(|one| one["path"] == "/text");
-        // Simulates a release that serializes a field which the release that stored the state omitted.
+        // An older release stored the state without a field, and this release writes the field.
         text.unwrap()["mode"] = "0640".into();
         std::fs::write(&file, kept.to_string()).unwrap();
         assert!(host.applied().unwrap().is_some_and(|known| known != applied));

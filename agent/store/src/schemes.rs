@@ -117,13 +117,13 @@ pub(crate) struct Scheme {
     locates: bool,
     /// The permissions that a role needs to read a key of a bucket.
     rights: fn(&str, &str) -> String,
-    /// The environment variables that the store reads besides those of its cloud, in groups. A group has an effect only
-    /// if its first variable is set.
+    /// The environment variables that only this store reads, in groups. The variables of its cloud are not among them. A
+    /// group has an effect only if its first variable is set.
     variables: &'static [&'static [&'static str]],
 }
 
-/// The environment variables of all stores, besides those of their clouds, in groups without duplicates. A group has an
-/// effect only if its first variable is set.
+/// The environment variables that only stores read, in groups without duplicates. The variables of clouds are not among
+/// them. A group has an effect only if its first variable is set.
 pub fn variables() -> Vec<&'static [&'static str]> {
     let mut groups = Vec::new();
     for group in SCHEMES.iter().flat_map(|scheme| scheme.variables) {

@@ -1,5 +1,5 @@
-//! Whether a node requires a reboot. The node observes it and publishes the reasons in an annotation of its own Node, with the
-//! ID of the boot in which it observed them. After a reboot, the reasons of the earlier boot do not count.
+//! The report of a node that it requires a reboot. An annotation of its Node has the reasons, and the ID of the boot in which
+//! the node observed them. After a reboot, the reasons of the earlier boot do not count.
 
 use kops_agent_spec::terminal::one_line;
 use serde::{Deserialize, Serialize};

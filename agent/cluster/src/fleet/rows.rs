@@ -39,11 +39,11 @@ pub struct SeenNode {
     pub next: String,
     /// The Node's annotation with the configuration that the user-data pins; empty if the Node has no such annotation.
     pub followed_from: String,
-    /// Its annotation of its machine; empty if it has no such annotation.
+    /// The Node's annotation with the observed machine; empty if the Node has no such annotation.
     pub machine: String,
-    /// The ID of its boot, as its kubelet reports it.
+    /// The ID of the machine's boot, as its kubelet reports it.
     pub boot_id: String,
-    /// Its annotation of a required reboot; empty if it has no such annotation.
+    /// The Node's annotation with the report about a reboot; empty if the Node has no such annotation.
     pub reboot: String,
 }
 

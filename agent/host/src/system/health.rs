@@ -24,8 +24,7 @@ pub trait Health: Send + Sync {
     /// be read, for example without `ctr`.
     fn pod_uid(&self, pod: &StaticPod, socket: &str) -> Result<Option<String>, String>;
 
-    /// The last log lines that a component wrote in its last failed start. Lines that name the reason of a failure are
-    /// preferred.
+    /// The log lines of a component's last failed start that name the reason of the failure, or else its last lines.
     fn last_words(&self, resource: &ResourceId) -> Vec<String>;
 }
 

@@ -31,8 +31,8 @@ const REPAIR: &str = "kops-agent-repair.service";
 /// The longest wait for that unit. The run in it has its own timeouts, which are shorter.
 const REPAIRED_WITHIN: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Prints the differences, and repairs them if asked. `status` shows a failed repair, like any failed run, because
-/// nobody reads the output of a timer's run.
+/// Prints the differences, and repairs them if asked. A failed repair is recorded for `status`, as every failed run is:
+/// nobody reads the output of a run that a timer starts.
 pub(super) async fn run(args: &VerifyArgs) -> Result<u8> {
     let root = &args.root.root;
     if args.repair && root == Path::new("/") && sandbox::is_read_only_here("/etc") {

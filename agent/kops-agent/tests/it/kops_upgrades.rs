@@ -277,7 +277,7 @@ fn protokube_stays_on_a_worker_of_a_gossip_cluster() {
     });
 }
 
-/// protokube replaces the addresses of names that dns-controller publishes by those of all control planes.
+/// In `/etc/hosts`, protokube gives each name that dns-controller publishes the addresses of all control planes.
 #[test]
 fn addresses_that_protokube_has_from_gossip_stay() {
     for version in ["1.34.3", "1.36.2"] {

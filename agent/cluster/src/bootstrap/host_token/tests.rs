@@ -67,7 +67,7 @@ fn a_changed_claim_or_another_key_is_rejected() {
     assert_eq!(read.verify(rsa), Err(TokenProblem::UnusableKey("it is not an EC key")));
 }
 
-/// If the fingerprints differed, somebody could negate the signature of an intercepted token and use the token again.
+/// ECDSA accepts a signature and its negation. If their fingerprints differed, an intercepted token could be used a second time.
 #[test]
 fn another_signature_of_a_claim_has_the_same_fingerprint() {
     let (one, negated) = (parsed(TOKEN, BODY, MADE_AT).unwrap(), parsed(NEGATED, BODY, MADE_AT).unwrap());

@@ -167,7 +167,7 @@ fn program(path: &Path, script: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// A script that runs the agent as on this machine. `fleet` and `doctor` may find problems, of which the example has some.
+/// A script that runs the agent for this machine. It accepts exit code 4 of `fleet` and `doctor`, because the example has problems.
 fn agent_of(node: &Machine, kubeconfig: &Path) -> String {
     let store = &node.cluster.store;
     let variables: String =
