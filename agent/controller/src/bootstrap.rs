@@ -37,9 +37,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
-use super::kubernetes;
 use super::metrics::Metrics;
-use super::node_api::Nodes;
 use answer::Bootstrap;
 use call_back::CallBack;
 use grants::Grants;
@@ -49,6 +47,7 @@ use kops_agent_cloud::hosts::{Enrolled, HostVerifier};
 use kops_agent_cloud::verify::Verifier;
 use kops_agent_cloud::verify::admission::{self, Admission};
 use kops_agent_cluster::takeover::kops_writes_no_configurations;
+use kops_agent_kube::node_api::Nodes;
 use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_process::output::error_text;
 use kops_agent_store::Store;
@@ -135,7 +134,7 @@ impl Setup {
         // Bind before any other preparation or request: during a takeover, another program may have the port for days. A bound socket
         // that does not listen yet refuses connections.
         let bound = server::bind(&server.listen).await?;
-        let nodes = Nodes::of(kubernetes::client(self.kubeconfig.as_deref())?);
+        let nodes = Nodes::of(kops_agent_kube::client(self.kubeconfig.as_deref())?);
         api_server_answers(&nodes).await?;
         let listener = bound.listen()?;
         let metrics = self.metrics.bootstrap.clone();

@@ -13,7 +13,6 @@ use kops_agent_store::Store;
 
 use super::args::{ControllerArgs, LabelsFrom};
 use super::changed_files::Watched;
-use super::kubernetes;
 
 /// The environment variable that replaces a missing `--labels-from`.
 const LABELS_FROM: &str = "KOPS_AGENT_LABELS_FROM";
@@ -84,7 +83,7 @@ pub async fn changed_to_usable(
 pub fn can_be_used(args: &ControllerArgs) -> Result<()> {
     options(&args.conf)?;
     // Creating a client finds more errors. It sends no request.
-    args.kubeconfig.as_deref().map_or(Ok(()), |path| kubernetes::client(Some(path)).map(drop))
+    args.kubeconfig.as_deref().map_or(Ok(()), |path| kops_agent_kube::client(Some(path)).map(drop))
 }
 
 #[cfg(test)]

@@ -1,23 +1,19 @@
-//! The state of a cluster's nodes, as their Nodes report it. `tell` reports the state of this node; `status` shows all
-//! nodes, and `plan` the changes that wait for them.
+//! The state of a cluster's nodes, as their Nodes report it: `status` shows all nodes, and `plan` the changes that wait for
+//! them.
 //!
 //! `kops_agent_cluster::fleet` decides the content of a node's report, and the conclusions from all reports.
 
 mod args;
-mod drain;
 mod nodes;
 mod planning;
 mod slots;
 mod status;
 pub(crate) mod table;
-mod telling;
 mod wanted_machines;
 mod watching;
 
 pub use args::{FleetPlanArgs, FleetStatusArgs};
-pub use drain::{OwnNode, Remaining};
 pub(crate) use nodes::groups_of_nodes;
 pub use planning::plan;
 pub use status::status;
-pub use telling::{Told, Untold, tell};
 pub(crate) use wanted_machines::Publisher;

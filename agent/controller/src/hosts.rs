@@ -12,7 +12,7 @@ use kube::{Client, Error};
 use serde::Deserialize;
 use tokio::time::timeout;
 
-use super::list_pages;
+use kops_agent_kube::list_pages;
 
 /// The API group of `Host` objects.
 pub const GROUP: &str = "kops.k8s.io";

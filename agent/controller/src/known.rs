@@ -26,7 +26,7 @@ pub use outage::{CLOUD_PAUSES, Outage};
 use standing::Standing;
 use turn::Turn;
 
-use super::node_api::{NodeObject, observed};
+use kops_agent_kube::node_api::{NodeObject, observed};
 
 /// The pause after a conflict, in which the watch should report the Node's new version.
 pub const CONFLICT_PAUSE: Duration = Duration::from_millis(100);

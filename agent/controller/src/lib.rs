@@ -7,26 +7,19 @@
 #![allow(unreachable_pub)]
 
 pub mod addons;
-mod api_error;
 mod args;
 pub mod bootstrap;
 mod changed_files;
 mod configuration;
-mod events;
 pub mod fleet;
 mod groups;
 mod health;
 mod hosts;
 mod identify;
 mod known;
-mod kubernetes;
-mod lease;
 mod left_to_upstream;
-mod list_pages;
 mod metrics;
-mod node_api;
 mod node_labels;
-mod node_watch;
 mod once;
 mod pod_ranges;
 pub mod rollout;
@@ -52,6 +45,10 @@ use tokio::sync::watch;
 
 use kops_agent_cloud::hosts::Enrolled;
 use kops_agent_cloud::{ControlPlane, ControlPlaneError};
+use kops_agent_kube::events::Events;
+use kops_agent_kube::lease::{self, Election, Leadership, OF_CONTROLLERS};
+use kops_agent_kube::node_api::Nodes;
+use kops_agent_kube::node_watch::LIST_TIMEOUT;
 use kops_agent_process::exit::{self, WrongConfiguration};
 use kops_agent_process::{service_manager, stop};
 use kops_agent_store::Store;
@@ -59,17 +56,13 @@ use kops_agent_store::Store;
 use bootstrap::Serving;
 use changed_files::Watched;
 use configuration::{changed_for_good, labels_from, options, store};
-use events::Events;
 use groups::Groups;
 use health::Health;
 use hosts::ApiHosts;
 use identify::Identifier;
 use known::KnownNodes;
-use lease::{Election, Leadership, OF_CONTROLLERS};
 use metrics::Metrics;
-use node_api::Nodes;
 use node_labels::{Mode, NodeLabels};
-use node_watch::LIST_TIMEOUT;
 use pod_ranges::PodRanges;
 use rollout::Rollouts;
 
@@ -90,11 +83,11 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
         };
     }
     let labels_from = labels_from(args)?;
-    let client = kubernetes::client(args.kubeconfig.as_deref())?;
+    let client = kops_agent_kube::client(args.kubeconfig.as_deref())?;
     let metrics = Metrics::new();
     let store = Arc::new(store(&args.store_mirror)?);
     // The bootstrap server looks up `Host`s by a client of its own, which shares no connection with the Lease.
-    let hosts = kubernetes::client(args.kubeconfig.as_deref())?;
+    let hosts = kops_agent_kube::client(args.kubeconfig.as_deref())?;
     let hosts = Arc::new(Enrolled::of(Arc::new(ApiHosts::of(hosts))));
     let cloud = tokio::select! {
         cloud = cloud(&options, &metrics, &hosts) => cloud?,

@@ -14,8 +14,8 @@ use prometheus_client::registry::Registry;
 
 use kops_agent_cluster::rollout::Status;
 
-use super::lease;
 use kops_agent_cloud::calls::CloudCalls;
+use kops_agent_kube::lease;
 use kops_agent_process::version::{Version, of_this_program};
 
 /// The controller's name in the labels, as upstream has it.

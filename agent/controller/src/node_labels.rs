@@ -25,17 +25,17 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::args::LabelsFrom;
 
-use super::events::Events;
 use super::groups::{Changed, Group, Groups};
 use super::identify::Identifier;
 use super::known::KnownNodes;
-use super::lease::Leadership;
-use super::list_pages;
 use super::metrics::{Metrics, Reconciled};
-use super::node_api::{Nodes, observed};
-use super::node_watch::{NodeWatch, no_answer};
 use super::pod_ranges::{Lacking, PodRanges};
 use kops_agent_cloud::NotIdentified;
+use kops_agent_kube::events::Events;
+use kops_agent_kube::lease::Leadership;
+use kops_agent_kube::list_pages;
+use kops_agent_kube::node_api::{Nodes, observed};
+use kops_agent_kube::node_watch::{NodeWatch, no_answer};
 use kops_agent_net::retry::Pauses;
 use outcome::{LABELS_LEFT_OUT, Outcome, in_words, left_out};
 
@@ -73,7 +73,7 @@ pub struct NodeLabels {
     pub mode: Mode,
     /// Whether all Nodes are known.
     pub is_synced: AtomicBool,
-    /// The timeout of a page of the list of Nodes: [`super::node_watch::LIST_TIMEOUT`].
+    /// The timeout of a page of the list of Nodes: [`kops_agent_kube::node_watch::LIST_TIMEOUT`].
     pub list_timeout: Duration,
     /// The pauses between probes of a cloud that does not answer.
     pub cloud_pauses: Pauses,

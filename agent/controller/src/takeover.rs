@@ -21,7 +21,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kops_agent_cluster::identity::host::NAMESPACE;
 use kops_agent_cluster::pacing;
 use kops_agent_cluster::takeover::{self as decide, INTERNAL_NAMES};
-use kops_agent_derivation::cluster_files;
+use kops_agent_source::cluster_files;
 use kops_agent_spec::kops_release::WrittenBy;
 use kops_agent_spec::{Cluster, KopsControllerOptions};
 use kube::api::{Api, ListParams, PostParams};
@@ -32,8 +32,9 @@ use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
 use super::configuration::{options, store};
-use super::{hosts, kubernetes, lease};
+use super::hosts;
 use crate::args::TakeoverArgs;
+use kops_agent_kube::lease;
 use kops_agent_net::http;
 use kops_agent_process::output::Output;
 use kops_agent_process::output::error_text;
@@ -101,7 +102,7 @@ fn not_ready(why: impl Into<String>) -> Answer {
 /// The configuration cannot be read, or the reader of the output is gone.
 pub async fn check(args: &TakeoverArgs) -> Result<u8> {
     let options = options(&args.conf)?;
-    let controller = kubernetes::client(Some(&args.kubeconfig));
+    let controller = kops_agent_kube::client(Some(&args.kubeconfig));
     let controller = controller.as_ref().map_err(error_text);
     let findings = [
         ("kops", release(args, &options).await),
@@ -302,7 +303,7 @@ async fn names(args: &TakeoverArgs, options: &KopsControllerOptions) -> Result<A
 }
 
 fn administrator(kubeconfig: &Path) -> Result<Client> {
-    kubernetes::client(Some(kubeconfig)).context(
+    kops_agent_kube::client(Some(kubeconfig)).context(
         "listing the pods that publish the name of the bootstrap server (needs an administrator's kubeconfig: \
          --admin-kubeconfig)",
     )

@@ -23,7 +23,7 @@ use kops_agent_process::exit;
 pub use change::ChangeArgs;
 pub use config::{CheckArgs, ConfigCommand, DeriveArgs, DumpArgs};
 pub use fleet::{FleetCommand, FleetFollowArgs, FleetTellArgs};
-pub use look::{DoctorArgs, LookArgs, SupportBundleArgs};
+pub use look::{DoctorArgs, SupportBundleArgs};
 pub use machine::{DOWNLOAD_TIMEOUT, RootArgs};
 pub use nodeup::NodeupArgs;
 pub use spec::{FollowArgs, STORE_TIMEOUT, SpecArgs, StoreArgs, default_conf};

@@ -10,7 +10,7 @@ use std::path::Path;
 use nix::unistd::geteuid;
 
 use crate::cli::Command;
-use crate::node::environment::Environment;
+use kops_agent_node::environment::Environment;
 
 /// Executes this program again with the variables of the units, if it lacks some and the command concerns the node of
 /// this machine. Variables that are already set stay.

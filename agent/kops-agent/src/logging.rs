@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 
 use parking_lot::Mutex;
 
-use crate::known;
+use kops_agent_node::known;
 use kops_agent_plan::diff::{Action, Step};
 use kops_agent_plan::resource::ResourceId;
 use kops_agent_process::output::plain_lines;

@@ -1,27 +1,20 @@
 //! The node side of kOps in one static binary. It reads a cluster's state store, decides the node that this machine
 //! must be, and converges the machine to it.
 //!
-//! [`cli`] defines the command line, and [`command`] has one file per verb. [`node`] has the steps that the verbs
-//! share, and [`source`] reads a node's specification. [`doctor`] and [`support`] examine a machine on which these
-//! steps may fail.
+//! [`cli`] defines the command line, and [`command`] has one file per verb. `kops_agent_node` has node mode, and
+//! `kops_agent_controller` has control-plane mode.
 
 // In a binary, `pub` only means that other modules use an item.
 #![allow(unreachable_pub)]
 
 mod cli;
 mod command;
-mod doctor;
-mod exit;
 mod given_to_units;
-mod known;
 mod logging;
-mod node;
 mod output;
 mod panics;
 mod progress;
-mod source;
 mod started;
-mod support;
 
 use std::process::ExitCode;
 
@@ -34,7 +27,8 @@ use tokio::runtime::{Builder, Runtime};
 use cli::spelling::with_nodeup_spelling;
 use cli::{Cli, Command};
 
-use crate::known::error_text;
+use kops_agent_node::exit;
+use kops_agent_node::known::error_text;
 
 fn main() -> ExitCode {
     started::note();

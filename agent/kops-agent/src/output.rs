@@ -18,7 +18,7 @@ use serde_json::Value;
 pub use kops_agent_process::output::{plain_lines, print_bytes, print_document, print_json, print_text};
 
 use crate::cli::{Color, Output};
-use crate::node::last_applied::superseded as superseded_means;
+use kops_agent_node::last_applied::superseded as superseded_means;
 
 /// Prints everything that a node must have: the names of its resources as text, or `resources` as JSON.
 pub fn print_state<T: Serialize>(state: &DesiredState, resources: &[T], output: Output) -> Result<u8> {

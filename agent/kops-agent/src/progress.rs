@@ -36,13 +36,14 @@ struct Download {
 
 impl Watch {
     /// Shows bars if standard error is a terminal that can draw them, and writes lines if it is not.
-    pub fn new() -> Watch {
+    pub fn start() -> Box<dyn Progress> {
         // Bars are drawn by moving the cursor.
         let is_dumb = output::is_dumb(std::env::var_os("TERM").as_deref());
         let on_terminal = std::io::stderr().is_terminal() && !is_dumb;
         let target = if on_terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         logging::no_step();
-        Watch { bars: MultiProgress::with_draw_target(target), downloads: Mutex::default(), on_terminal }
+        let bars = MultiProgress::with_draw_target(target);
+        Box::new(Watch { bars, downloads: Mutex::default(), on_terminal })
     }
 
     fn bar(&self, name: &str, total: Option<u64>, present: u64) -> ProgressBar {

@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep};
 use super::objects::{Apply, Objects};
 use super::recreate;
 use super::resources::Resource;
-use crate::api_error::ApiError;
+use kops_agent_kube::api_error::ApiError;
 
 /// Timeout until the API server serves the kinds that a manifest defines.
 const SERVED_WITHIN: Duration = Duration::from_secs(30);

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_process::output::Output;
 
-use crate::kubernetes::{Chosen, KubeconfigArgs};
+use kops_agent_kube::{Chosen, KubeconfigArgs};
 
 /// The administrator's kubeconfig of a control-plane machine.
 const OF_MACHINE: &str = "/var/lib/kubectl/kubeconfig";

@@ -10,7 +10,7 @@ use time::OffsetDateTime;
 
 use super::objects::Objects;
 use super::resources::Resource;
-use crate::api_error::ApiError;
+use kops_agent_kube::api_error::ApiError;
 
 /// The namespace of the Secret and the Issuer, whatever the add-on's namespace.
 const NAMESPACE: &str = "kube-system";

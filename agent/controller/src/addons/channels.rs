@@ -62,7 +62,7 @@ fn read_settings(args: &ChannelArgs) -> Result<Option<AddonSettings>> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::kubernetes::KubeconfigArgs;
+    use kops_agent_kube::KubeconfigArgs;
 
     #[test]
     fn channels_that_are_given_win_over_the_settings_and_those_over_the_configuration() {

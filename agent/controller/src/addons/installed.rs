@@ -9,7 +9,7 @@ use kube::Client;
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::api_error::{ApiError, answer};
+use kops_agent_kube::api_error::{ApiError, answer};
 
 /// The records of all namespaces, by namespace and add-on name.
 #[derive(Debug, Default)]

@@ -7,8 +7,8 @@ use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::core::PartialObjectMeta;
 use serde_json::json;
 
-use crate::api_error::answer;
-use crate::list_pages;
+use kops_agent_kube::api_error::answer;
+use kops_agent_kube::list_pages;
 
 /// Marks the selected Nodes and returns how many it marked.
 ///

@@ -10,9 +10,9 @@ use kube::core::PartialObjectMeta;
 use serde_json::Value;
 
 use super::resources::{Resource, Resources};
-use crate::api_error::{ApiError, answer};
-use crate::events::Events;
-use crate::list_pages;
+use kops_agent_kube::api_error::{ApiError, answer};
+use kops_agent_kube::events::Events;
+use kops_agent_kube::list_pages;
 
 /// The component that Events name as their source.
 pub const COMPONENT: &str = "kops-agent-addons";

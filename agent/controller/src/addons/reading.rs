@@ -5,14 +5,14 @@ use std::collections::BTreeSet;
 use anyhow::{Context, Result};
 use kops_agent_cluster::addons::manifest::{self, Object};
 use kops_agent_cluster::addons::{Addon, Channel, Menu, ServerVersion, cluster_folder};
-use kops_agent_derivation::cluster_files;
 use kops_agent_process::exit::WrongConfiguration;
+use kops_agent_source::cluster_files;
 use kops_agent_spec::kops_release::{KopsRelease, WrittenBy};
 use kops_agent_store::{Store, StoreError};
 use kube::Client;
 use parking_lot::Mutex;
 
-use crate::api_error::answer;
+use kops_agent_kube::api_error::answer;
 
 /// The API server's version, which selects a channel's entries.
 ///

@@ -10,7 +10,7 @@ use kube::Client;
 use kube::core::ApiResource;
 use parking_lot::Mutex;
 
-use crate::api_error::{ApiError, answer};
+use kops_agent_kube::api_error::{ApiError, answer};
 
 /// How the API server serves a kind.
 #[derive(Clone, Debug)]

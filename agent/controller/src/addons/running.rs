@@ -29,10 +29,10 @@ use super::objects::Objects;
 use crate::changed_files::{LOOKED_AT_EVERY, Watched};
 use crate::configuration::{self, changed_to_usable};
 use crate::health::{self, Health};
-use crate::kubernetes::{self, Chosen};
-use crate::lease::{self, Contest, Election};
 use crate::stopping;
 use backoff::next_look;
+use kops_agent_kube::Chosen;
+use kops_agent_kube::lease::{self, Contest, Election};
 use metrics::AddonMetrics;
 use node::ThisNode;
 use round::Rounds;
@@ -51,7 +51,7 @@ pub async fn run(args: &AddonsRunArgs) -> Result<u8> {
     let chosen = args.channels.chosen()?;
     let mut files = Watched::new(files(args, &chosen));
     let settings = settings(args)?;
-    let client = kubernetes::client_of(&chosen)?;
+    let client = kops_agent_kube::client_of(&chosen)?;
     let store = configuration::store(&args.channels.store_mirror)?.reading_in_clear();
     let interval = Duration::from_secs(args.interval);
     log::info!("checking the add-ons of {} every {interval:?}", settings.channels.join(" and "));
@@ -115,7 +115,7 @@ fn files(args: &AddonsRunArgs, chosen: &Chosen) -> Vec<PathBuf> {
 fn can_be_used(args: &AddonsRunArgs, chosen: &Chosen) -> Result<()> {
     settings(args)?;
     // Creating a client finds more errors in the kubeconfig. It sends no request.
-    kubernetes::client_of(chosen).map(drop)
+    kops_agent_kube::client_of(chosen).map(drop)
 }
 
 /// The loop that applies add-ons.

@@ -9,7 +9,7 @@ use super::args::AddonsArgs;
 use super::installed::{self, Installed};
 use super::objects::Objects;
 use super::{authority, channels, reading};
-use crate::{configuration, kubernetes};
+use crate::configuration;
 
 /// The input of a command.
 pub struct Scene {
@@ -39,7 +39,7 @@ impl Scene {
     /// A channel cannot be read or is wrong, the API server does not answer, or no channel has the add-on that the user
     /// named.
     pub async fn open(args: &AddonsArgs) -> Result<Scene> {
-        let client = kubernetes::client_of(&args.channels.chosen()?)?;
+        let client = kops_agent_kube::client_of(&args.channels.chosen()?)?;
         let store = configuration::store(&args.channels.store_mirror)?.reading_in_clear();
         let channels = channels::settings(&args.channels)?.channels;
         let version = reading::server_version(&client).await?;

@@ -9,7 +9,6 @@ use kops_agent_process::output::error_text;
 use tokio::time::{Instant, timeout};
 
 use super::super::metrics::BootstrapMetrics;
-use super::super::node_api::Nodes;
 use super::audit::Record;
 use super::call_back::{self, CallBack};
 use super::grants::Grants;
@@ -21,6 +20,7 @@ use kops_agent_cloud::verify::{
     Answer, Examined, LoadBalancing, MachinePrefix, Presented, Proof, Refusal, VerifiedNode, Verifier,
     examine,
 };
+use kops_agent_kube::node_api::Nodes;
 
 /// How long the cloud may take to identify a machine.
 const VERIFIED_WITHIN: Duration = Duration::from_secs(8);

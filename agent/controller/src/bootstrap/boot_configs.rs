@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use kops_agent_cloud::verify::Refusal;
-use kops_agent_derivation::{Derivation, cluster_files};
 use kops_agent_plan::derive;
 use kops_agent_plan::resolve::KUBERNETES_CA;
 use kops_agent_process::output::error_text;
+use kops_agent_source::{Derivation, cluster_files};
 use kops_agent_spec::{BootConfig, NodeupConfig, go_yaml};
 use kops_agent_store::Store;
 use parking_lot::Mutex as StdMutex;

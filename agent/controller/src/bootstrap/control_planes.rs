@@ -7,8 +7,8 @@ use kops_agent_process::output::one_line;
 use kube::Error;
 use kube::api::ListParams;
 
-use super::super::node_api::{NodeObject, Nodes, READY};
-use crate::list_pages;
+use kops_agent_kube::list_pages;
+use kops_agent_kube::node_api::{NodeObject, Nodes, READY};
 
 /// The longest text about one Node, in characters.
 const LONGEST_TOLD: usize = 200;

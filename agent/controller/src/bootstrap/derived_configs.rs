@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use kops_agent_cloud::verify::Refusal;
-use kops_agent_derivation::asset_hashes::HashSource;
-use kops_agent_derivation::{Derivation, Incomplete, cluster_files};
 use kops_agent_plan::derive::KnownHashes;
 use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_process::output::error_text;
+use kops_agent_source::asset_hashes::HashSource;
+use kops_agent_source::{Derivation, Incomplete, cluster_files};
 use kops_agent_spec::{InstanceGroupRole, SpecError};
 use kops_agent_store::{Store, StoreError};
 use parking_lot::Mutex as StdMutex;

@@ -8,7 +8,7 @@ use futures_util::future::try_join_all;
 use kops_agent_cluster::bootstrap::certificates::{self, Asker, Offer};
 use kops_agent_cluster::bootstrap::message::{BootstrapRequest, BootstrapResponse, Bytes, ServedNodeConfig};
 use kops_agent_cluster::bootstrap::node_config::{is_dns_name, nodeup_config_file};
-use kops_agent_derivation::cluster_files;
+use kops_agent_source::cluster_files;
 use kops_agent_spec::kops_release::has_constant_proofs;
 use kops_agent_spec::{InstanceGroupRole, Secret, parse_yaml};
 use parking_lot::Mutex as StdMutex;

@@ -7,10 +7,10 @@ use std::time::Duration;
 use kops_agent_cluster::bootstrap::renewal::{Holder, RenewalRefusal, holder, is_of_instance};
 use tokio::time::{Instant, timeout};
 
-use super::super::node_api::Nodes;
 use super::audit::Record;
 use super::rate::{Allowance, Allowances, RateLimit};
 use kops_agent_cloud::verify::{Answer, Origin, Refusal, VerifiedNode};
+use kops_agent_kube::node_api::Nodes;
 use kops_agent_process::output::error_text;
 
 /// Timeout of reading a Node from the API server.

@@ -21,14 +21,14 @@ use kube::api::{Api, ListParams, ObjectMeta, PostParams};
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
-use super::super::lease::{Seen, holder};
-use super::super::node_api::Nodes;
 use super::audit::Record;
 use super::control_planes::not_ready_beside;
 use super::rate::{Allowance, Allowances};
 use super::renewal::Renewal;
-use crate::list_pages;
 use kops_agent_cloud::verify::{Answer, Origin, Refusal};
+use kops_agent_kube::lease::{Seen, holder};
+use kops_agent_kube::list_pages;
+use kops_agent_kube::node_api::Nodes;
 use kops_agent_process::output::{error_text, one_line};
 
 /// Timeout of a request to the API server.

@@ -57,7 +57,6 @@ use super::super::metrics::BootstrapMetrics;
 use super::answer::seconds;
 use super::replay::REMEMBERED_FOR;
 use super::*;
-use kops_agent_bootstrap_client::{BootstrapError, KopsController};
 use kops_agent_cloud::aws;
 use kops_agent_cloud::aws::ec2::Ec2 as Ec2Client;
 use kops_agent_cloud::aws::instances::Instances;
@@ -79,6 +78,7 @@ use kops_agent_cloud::linode::{LinodeInstances, LinodeVerifier};
 use kops_agent_cloud::openstack::{OpenstackServers, OpenstackVerifier};
 use kops_agent_cloud::scaleway::{ScalewayServers, ScalewayVerifier};
 use kops_agent_cloud::verify::LoadBalancing;
+use kops_agent_source::bootstrap_client::{BootstrapError, KopsController};
 use kops_agent_tests::test_server::{TestServer, text};
 
 async fn text_of(answer: reqwest::Response) -> String {

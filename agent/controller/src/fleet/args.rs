@@ -3,7 +3,7 @@
 use clap::Args;
 use kops_agent_process::output::Output;
 
-use crate::kubernetes::KubeconfigArgs;
+use kops_agent_kube::KubeconfigArgs;
 
 /// Arguments of `fleet plan`.
 #[derive(Args, Clone, Debug)]

@@ -3,17 +3,16 @@
 use std::collections::BTreeSet;
 
 use kops_agent_cluster::fleet::{
-    AGENT_VERSION, CONDITION, FIRST_CERTIFICATE, FOLLOWED_FROM, Known, MACHINE, NEXT, REBOOT_REQUIRED,
+    AGENT_VERSION, CONDITION, FIRST_CERTIFICATE, FOLLOWED_FROM, MACHINE, NEXT, REBOOT_REQUIRED,
     SeenCondition, SeenNode,
 };
 use kops_agent_cluster::labels::INSTANCE_GROUP;
-use kops_agent_cluster::pacing::Versions;
 use kube::Client;
 use kube::api::ListParams;
 
-use crate::api_error::{ApiError, answer};
-use crate::list_pages;
-use crate::node_api::{Condition, NodeObject, Nodes, READY};
+use kops_agent_kube::api_error::{ApiError, answer};
+use kops_agent_kube::list_pages;
+use kops_agent_kube::node_api::{Condition, NodeObject, Nodes, READY};
 
 /// Lists all Nodes of a cluster.
 pub(super) async fn all(client: Client) -> Result<Vec<SeenNode>, ApiError> {
@@ -29,21 +28,6 @@ pub(super) async fn all(client: Client) -> Result<Vec<SeenNode>, ApiError> {
 pub(crate) async fn groups_of_nodes(client: Client) -> Result<BTreeSet<String>, ApiError> {
     let nodes = all(client).await?;
     Ok(nodes.into_iter().map(|node| node.group).filter(|group| !group.is_empty()).collect())
-}
-
-/// Returns the Node's condition `KopsConfigured`, if it has one.
-pub(super) fn known(node: &NodeObject) -> Option<Known> {
-    let condition = node.status.as_ref()?.condition(CONDITION)?;
-    Some(Known {
-        status: condition.status.clone(),
-        last_transition_time: condition.last_transition_time.clone().unwrap_or_default(),
-    })
-}
-
-/// Returns the versions that the Node's kubelet reports.
-pub(super) fn versions(node: &NodeObject) -> Versions {
-    let info = node.status.as_ref().map(|status| status.node_info.clone()).unwrap_or_default();
-    Versions { kubelet: info.kubelet_version, containerd: info.container_runtime_version }
 }
 
 /// Extracts the fields that fleet commands need.
@@ -76,6 +60,9 @@ pub(super) fn seen(node: NodeObject) -> SeenNode {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use kops_agent_cluster::fleet::Known;
+    use kops_agent_cluster::pacing::Versions;
+    use kops_agent_kube::own_node::{known, versions};
     use serde_json::json;
 
     use super::*;

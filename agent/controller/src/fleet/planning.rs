@@ -15,7 +15,6 @@ use time::OffsetDateTime;
 use super::args::FleetPlanArgs;
 use super::table::{SHOWN_OF_PROBLEM, shown};
 use super::{nodes, wanted_machines};
-use crate::kubernetes;
 
 /// The most nodes of a group that the lines below the table name.
 const NAMED_NODES: usize = 5;
@@ -26,7 +25,7 @@ const NAMED_NODES: usize = 5;
 /// There is no kubeconfig, the API server does not list Nodes or does not answer, or a group has no Nodes.
 pub async fn plan(args: &FleetPlanArgs) -> Result<u8> {
     let chosen = args.kubeconfig.choose(None, |name| std::env::var_os(name))?;
-    let client = kubernetes::client_of(&chosen)?;
+    let client = kops_agent_kube::client_of(&chosen)?;
     let nodes = nodes::all(client.clone()).await.with_context(|| format!("listing Nodes by {chosen}"))?;
     let now = OffsetDateTime::now_utc();
     let machines = wanted_machines::read(client, now).await;

@@ -5,9 +5,9 @@ use kops_agent_cluster::pacing::{GROUP_LABEL, NAMESPACE};
 use kube::Client;
 use kube::api::{Api, ListParams};
 
-use crate::api_error::{ApiError, answer};
-use crate::lease::holder;
-use crate::list_pages;
+use kops_agent_kube::api_error::{ApiError, answer};
+use kops_agent_kube::lease::holder;
+use kops_agent_kube::list_pages;
 
 /// Lists the slots in use, one line each.
 pub(super) async fn held(client: Client) -> Result<Vec<String>, ApiError> {

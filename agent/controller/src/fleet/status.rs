@@ -9,8 +9,7 @@ use time::OffsetDateTime;
 use super::args::FleetStatusArgs;
 use super::table::{SHOWN_OF_PROBLEM, table};
 use super::{nodes, slots, watching};
-use crate::api_error::ApiError;
-use crate::kubernetes;
+use kops_agent_kube::api_error::ApiError;
 
 /// Prints the state of each node. Returns exit code 4 if a node is not ready, not configured, superseded or silent,
 /// or if its certificate has expired or expires soon.
@@ -19,7 +18,7 @@ use crate::kubernetes;
 /// There is no kubeconfig, or the API server does not list Nodes or does not answer.
 pub async fn status(args: &FleetStatusArgs) -> Result<u8> {
     let chosen = args.kubeconfig.choose(None, |name| std::env::var_os(name))?;
-    let client = kubernetes::client_of(&chosen)?;
+    let client = kops_agent_kube::client_of(&chosen)?;
     let listing = || format!("listing Nodes by {chosen}");
     if args.watch {
         return watching::watch(client, args.output).await.with_context(listing);

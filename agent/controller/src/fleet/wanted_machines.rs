@@ -18,10 +18,10 @@ use serde_json::json;
 use time::OffsetDateTime;
 use tokio::time::{Instant, sleep};
 
-use super::telling::FIELD_MANAGER;
-use crate::api_error::{ApiError, answer};
 use crate::groups::files::{BEHIND_INSTANCE_GROUPS, INSTANCE_GROUPS, group_of};
-use crate::lease::Leadership;
+use kops_agent_kube::api_error::{ApiError, answer};
+use kops_agent_kube::lease::Leadership;
+use kops_agent_kube::own_node::FIELD_MANAGER;
 
 /// The pause between two lists of the specs.
 const PAUSE: Duration = Duration::from_secs(60);

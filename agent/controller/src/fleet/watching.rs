@@ -15,8 +15,8 @@ use tokio::time::{Instant, sleep_until};
 
 use super::nodes;
 use super::table::table;
-use crate::node_api::Nodes;
-use crate::node_watch::{LIST_TIMEOUT, NodeWatch, Watched};
+use kops_agent_kube::node_api::Nodes;
+use kops_agent_kube::node_watch::{LIST_TIMEOUT, NodeWatch, Watched};
 
 /// The shortest time between two tables: a rolling update changes many Nodes at once.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -107,7 +107,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::node_api::NodeObject;
+    use kops_agent_kube::node_api::NodeObject;
 
     fn row(name: &str, reason: &str) -> Row {
         Row { name: name.into(), reason: reason.into(), ..Row::default() }

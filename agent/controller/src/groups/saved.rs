@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Result, ensure};
-use kops_agent_derivation::cluster_files::{self, COMPLETED};
 use kops_agent_process::output::error_text;
+use kops_agent_source::cluster_files::{self, COMPLETED};
 use kops_agent_spec::digest::sha256_hex;
 use kops_agent_store::{Store, StoreError};
 

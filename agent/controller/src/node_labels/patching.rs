@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use super::NodeLabels;
 use super::outcome::{Outcome, in_words};
-use crate::lease::Leadership;
+use kops_agent_kube::lease::Leadership;
 
 /// The API server's status code for an invalid object.
 const INVALID: u16 = 422;

@@ -4,7 +4,7 @@ use clap::{Args, Subcommand, ValueEnum, value_parser};
 use kops_agent_cluster::rollout::{DrainMode, MaxUnavailable, Rollout, Window};
 use kops_agent_process::output::Output;
 
-use crate::kubernetes::KubeconfigArgs;
+use kops_agent_kube::KubeconfigArgs;
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum RolloutCommand {

@@ -20,7 +20,7 @@ use super::args::{RolloutCommand, RolloutStartArgs, RolloutStatusArgs};
 use super::config_map::{Read, Stored};
 use super::table::{Shown, ShownPolicy, table};
 use crate::fleet::{self, table::SHOWN_OF_PROBLEM};
-use crate::kubernetes::{self, KubeconfigArgs};
+use kops_agent_kube::KubeconfigArgs;
 
 /// How long `start` waits for a controller to begin the rollout. A controller reads the ConfigMap every five seconds.
 const TAKEN_UP_WITHIN: Duration = Duration::from_secs(20);
@@ -210,7 +210,7 @@ fn rollout_of(read: &Read) -> Result<Option<Rollout>> {
 }
 
 fn client(kubeconfig: &KubeconfigArgs) -> Result<Client> {
-    kubernetes::client_of(&kubeconfig.choose(None, |name| std::env::var_os(name))?)
+    kops_agent_kube::client_of(&kubeconfig.choose(None, |name| std::env::var_os(name))?)
 }
 
 /// A new ID: the time, for people, and random digits, because two operators may start at once.

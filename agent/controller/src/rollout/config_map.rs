@@ -12,7 +12,7 @@ use kube::core::ObjectMeta;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::api_error::{ApiError, answer};
+use kops_agent_kube::api_error::{ApiError, answer};
 
 const FIELD_MANAGER: &str = "kops-agent";
 

@@ -22,12 +22,12 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::config_map::{Read, Stored};
 use super::current::Current;
 use super::pods::Pods;
-use crate::api_error::ApiError;
-use crate::events::Events;
-use crate::lease::Leadership;
 use crate::metrics::RolloutMetrics;
-use crate::node_api::{NodeObject, Nodes, READY};
-use crate::node_watch::{LIST_TIMEOUT, NodeWatch, Watched};
+use kops_agent_kube::api_error::ApiError;
+use kops_agent_kube::events::Events;
+use kops_agent_kube::lease::Leadership;
+use kops_agent_kube::node_api::{NodeObject, Nodes, READY};
+use kops_agent_kube::node_watch::{LIST_TIMEOUT, NodeWatch, Watched};
 
 /// The pause between two reads of the ConfigMap while there is no rollout.
 const IDLE: Duration = Duration::from_secs(5);

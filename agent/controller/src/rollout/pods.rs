@@ -12,8 +12,8 @@ use kube::core::ApiResource;
 use serde::Deserialize;
 use time::OffsetDateTime;
 
-use crate::api_error::answer;
-use crate::node_api::pods_on;
+use kops_agent_kube::api_error::answer;
+use kops_agent_kube::node_api::pods_on;
 
 /// How many lists are requested at a time.
 const AT_ONCE: usize = 16;

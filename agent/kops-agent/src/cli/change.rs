@@ -9,7 +9,7 @@ use kops_agent_host::Host;
 use kops_agent_host::health::HealthTimings;
 use kops_agent_process::exit::WrongConfiguration;
 
-use crate::node::options::Pacing;
+use kops_agent_node::options::Pacing;
 
 /// The default of `--health-timeout`, in seconds: as long as kubelet gives the API server to start.
 const HEALTH_TIMEOUT: u64 = 300;

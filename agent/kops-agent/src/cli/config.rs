@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use kops_agent_process::output::Output;
 
-use super::spec::{SpecArgs, StoreArgs, default_conf};
-use crate::source::{ConfigFrom, OnHashMismatch};
+use super::spec::{ConfigFromArg, OnHashMismatchArg, SpecArgs, StoreArgs, default_conf};
 
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
@@ -57,8 +56,8 @@ pub struct CheckArgs {
     #[arg(long, value_name = "URL")]
     pub config_base: Option<String>,
     /// Where the configuration of a machine comes from.
-    #[arg(long, value_enum, default_value_t = ConfigFrom::ClusterSpec)]
-    pub config_from: ConfigFrom,
+    #[arg(long, value_enum, default_value_t = ConfigFromArg::ClusterSpec)]
+    pub config_from: ConfigFromArg,
     #[command(flatten)]
     pub store: StoreArgs,
     /// Use these facts (YAML or JSON) instead of observing this machine and its cloud.
@@ -84,7 +83,7 @@ impl CheckArgs {
             store: self.store.clone(),
             facts: self.facts.clone(),
             asset_hashes: None,
-            on_hash_mismatch: OnHashMismatch::Warn,
+            on_hash_mismatch: OnHashMismatchArg::Warn,
             controller: false,
             addons: false,
             rollouts: false,

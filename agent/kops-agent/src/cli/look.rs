@@ -1,17 +1,16 @@
 //! Flags of `kops-agent doctor` and `kops-agent support-bundle`. The machine may lack anything that these commands look
 //! for.
 
-use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 use kops_agent_plan::following::Follow;
 use kops_agent_process::output::Output;
 
-use super::spec::default_conf;
-use crate::node::options::NodeOptions;
-use crate::source::{ConfigFrom, OnHashMismatch, SourceOptions, StoreOptions};
+use super::spec::{ConfigFromArg, default_conf};
+use kops_agent_node::options::NodeOptions;
+use kops_agent_source::{OnHashMismatch, SourceOptions, StoreOptions};
 
 /// The default of `--store-timeout`, in seconds. It is short because operators run these commands at a terminal.
 const STORE_TIMEOUT: u64 = 10;
@@ -24,7 +23,7 @@ pub struct LookArgs {
     pub conf: PathBuf,
     /// Where the configuration comes from.
     #[arg(long, value_enum, default_value_t)]
-    pub config_from: ConfigFrom,
+    pub config_from: ConfigFromArg,
     /// The cluster's folder in the state store, instead of the boot config's ConfigBase.
     #[arg(long, value_name = "URL")]
     pub config_base: Option<String>,
@@ -66,7 +65,7 @@ impl LookArgs {
         NodeOptions {
             source: SourceOptions {
                 conf: self.conf.clone(),
-                config_from: self.config_from,
+                config_from: self.config_from.into(),
                 config_base: self.config_base.clone(),
                 asset_hashes: None,
                 on_hash_mismatch: OnHashMismatch::Warn,
@@ -81,46 +80,6 @@ impl LookArgs {
             controller: false,
             addons: false,
             rollouts: false,
-        }
-    }
-
-    /// Sets the root to `/` if it is `/` under another path.
-    pub fn settled(mut self) -> LookArgs {
-        if self.is_this_machine() {
-            self.root = PathBuf::from("/");
-        }
-        self
-    }
-
-    /// Whether the root is `/`, under whatever path: `/..` is `/`.
-    pub fn is_this_machine(&self) -> bool {
-        let number = |path: &Path| std::fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
-        self.root == Path::new("/")
-            || number(&self.root).is_some_and(|of_root| Some(of_root) == number(Path::new("/")))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use clap::Parser;
-
-    use super::*;
-
-    #[derive(Parser)]
-    struct Call {
-        #[command(flatten)]
-        look: LookArgs,
-    }
-
-    #[test]
-    fn this_machine_is_known_however_its_root_is_written() {
-        let look = |root: &str| Call::parse_from(["x", "--root", root]).look;
-        for root in ["/", "/..", "/usr/..", "/proc/self/root"] {
-            assert!(look(root).is_this_machine(), "{root}");
-            assert_eq!(look(root).settled().root, Path::new("/"), "{root}");
-        }
-        for root in ["/usr", "/no/such/folder"] {
-            assert!(!look(root).is_this_machine(), "{root}");
         }
     }
 }

@@ -6,8 +6,9 @@ use std::time::Duration;
 use clap::Args;
 use kops_agent_host::Stopwatch;
 
-use crate::node::options::{Pacing, RunOptions};
+use crate::progress::Watch;
 use crate::started;
+use kops_agent_node::options::{Pacing, RunOptions};
 
 /// The default of `--download-timeout`, in seconds.
 pub const DOWNLOAD_TIMEOUT: u64 = 300;
@@ -37,6 +38,7 @@ impl RootArgs {
             waits_for_lock,
             pacing,
             stopwatch: Stopwatch::since(started::at()),
+            progress: Watch::start,
         }
     }
 }

@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::builder::{NonEmptyStringValueParser, PossibleValue};
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
 use kops_agent_plan::following::Follow;
 
-use crate::node::options::NodeOptions;
-use crate::source::{ConfigFrom, OnHashMismatch, SourceOptions, StoreOptions};
+use kops_agent_node::options::NodeOptions;
+use kops_agent_source::{ConfigFrom, OnHashMismatch, SourceOptions, StoreOptions};
 
 /// The default of `--store-timeout`, in seconds: long enough for a network that comes up late, short enough for an
 /// operator who waits for the error.
@@ -34,7 +34,7 @@ pub struct SpecArgs {
 
     /// Where the configuration comes from.
     #[arg(long, value_enum, default_value_t)]
-    pub config_from: ConfigFrom,
+    pub config_from: ConfigFromArg,
 
     /// The cluster's folder in the state store, instead of the boot config's ConfigBase.
     #[arg(long, value_name = "URL")]
@@ -54,7 +54,7 @@ pub struct SpecArgs {
     /// Action if the cluster spec gives another configuration than the user-data pins, and the pinned one is not
     /// available.
     #[arg(long, value_enum, default_value_t)]
-    pub on_hash_mismatch: OnHashMismatch,
+    pub on_hash_mismatch: OnHashMismatchArg,
 
     /// On a control plane, install control-plane mode as a service (`kops-agent controller`) in place of kOps'
     /// kops-controller: its configuration, a kubeconfig and the unit. KOPS_AGENT_CONTROLLER=true does the same, and
@@ -97,10 +97,10 @@ impl SpecArgs {
         NodeOptions {
             source: SourceOptions {
                 conf: self.conf.clone(),
-                config_from: self.config_from,
+                config_from: self.config_from.into(),
                 config_base: self.config_base.clone(),
                 asset_hashes: self.asset_hashes.clone(),
-                on_hash_mismatch: self.on_hash_mismatch,
+                on_hash_mismatch: self.on_hash_mismatch.into(),
                 follow: Follow::Stay,
                 node_root: node_root.to_owned(),
             },
@@ -149,35 +149,43 @@ impl StoreArgs {
     }
 }
 
-impl ValueEnum for ConfigFrom {
-    fn value_variants<'a>() -> &'a [ConfigFrom] {
-        &[ConfigFrom::Auto, ConfigFrom::ClusterSpec, ConfigFrom::NodeupConfig]
-    }
+/// Where the configuration comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ConfigFromArg {
+    /// From the cluster spec; where the boot config pins a nodeupconfig, both are compared and the pinned one wins
+    #[default]
+    Auto,
+    /// From cluster-completed.spec and the InstanceGroup
+    ClusterSpec,
+    /// From the nodeupconfig.yaml that kOps wrote for the instance group
+    NodeupConfig,
+}
 
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        Some(match self {
-            ConfigFrom::Auto => PossibleValue::new("auto").help(
-                "From the cluster spec; where the boot config pins a nodeupconfig, both are compared and the pinned \
-                 one wins",
-            ),
-            ConfigFrom::ClusterSpec => {
-                PossibleValue::new("cluster-spec").help("From cluster-completed.spec and the InstanceGroup")
-            }
-            ConfigFrom::NodeupConfig => PossibleValue::new("nodeup-config")
-                .help("From the nodeupconfig.yaml that kOps wrote for the instance group"),
-        })
+impl From<ConfigFromArg> for ConfigFrom {
+    fn from(from: ConfigFromArg) -> ConfigFrom {
+        match from {
+            ConfigFromArg::Auto => ConfigFrom::Auto,
+            ConfigFromArg::ClusterSpec => ConfigFrom::ClusterSpec,
+            ConfigFromArg::NodeupConfig => ConfigFrom::NodeupConfig,
+        }
     }
 }
 
-impl ValueEnum for OnHashMismatch {
-    fn value_variants<'a>() -> &'a [OnHashMismatch] {
-        &[OnHashMismatch::Warn, OnHashMismatch::Refuse]
-    }
+/// What to do with a derived configuration that is not the pinned one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum OnHashMismatchArg {
+    /// Say so, and use it
+    #[default]
+    Warn,
+    /// Touch nothing
+    Refuse,
+}
 
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        Some(match self {
-            OnHashMismatch::Warn => PossibleValue::new("warn").help("Say so, and use it"),
-            OnHashMismatch::Refuse => PossibleValue::new("refuse").help("Touch nothing"),
-        })
+impl From<OnHashMismatchArg> for OnHashMismatch {
+    fn from(mismatch: OnHashMismatchArg) -> OnHashMismatch {
+        match mismatch {
+            OnHashMismatchArg::Warn => OnHashMismatch::Warn,
+            OnHashMismatchArg::Refuse => OnHashMismatch::Refuse,
+        }
     }
 }

@@ -5,20 +5,20 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Result, bail};
-use kops_agent_derivation::asset_hashes::HashSource;
-use kops_agent_derivation::{Derivation, Incomplete, StoreFile, cluster_files, nodeup_config};
 use kops_agent_plan::resolve::{Problem, Problems};
 use kops_agent_plan::shown;
 use kops_agent_process::exit::WrongUsage;
+use kops_agent_source::asset_hashes::HashSource;
+use kops_agent_source::{Derivation, Incomplete, StoreFile, cluster_files, nodeup_config};
 use kops_agent_spec::{Cluster, FieldWarning, InstanceGroup, NodeupConfig, SpecError};
 use kops_agent_store::Store;
 
 use crate::cli::{CheckArgs, ConfigCommand, DeriveArgs, DumpArgs, SpecArgs};
-use crate::exit;
-use crate::known::error_text;
-use crate::node::{decide, spec};
 use crate::output::{self, Finding, Findings};
-use crate::source::{self, Origin, asset_hashes_file, boot_config};
+use kops_agent_node::exit;
+use kops_agent_node::known::error_text;
+use kops_agent_node::{decide, spec};
+use kops_agent_source::{self, Origin, asset_hashes_file, boot_config};
 
 pub(super) async fn run(command: ConfigCommand) -> Result<u8> {
     match command {
@@ -113,7 +113,7 @@ async fn of_group(args: &CheckArgs) -> Result<Findings> {
     let store = args.store.options().open()?;
     let mut findings = files(&store, base, group).await?;
     if findings.errors.is_empty() {
-        let spec = source::read_of_group(&store, base, group).await;
+        let spec = kops_agent_source::read_of_group(&store, base, group).await;
         findings.written_by = spec.as_ref().ok().and_then(|spec| spec.inputs.written_by().ok());
         match spec.and_then(decide::check_on_any_machine) {
             Ok(problems) => add_problems(&problems, &mut findings),

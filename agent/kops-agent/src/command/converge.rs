@@ -3,24 +3,26 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use kops_agent_bootstrap_client as bootstrap_client;
-use kops_agent_derivation::asset_hashes::HashSource;
 use kops_agent_host::{Host, Report, Waits};
 use kops_agent_net::retry::Pauses;
 use kops_agent_net::tls::CaBundle;
 use kops_agent_process::service_manager;
+use kops_agent_source::asset_hashes::HashSource;
+use kops_agent_source::bootstrap_client;
 
 use super::run::{RETRIES, until_stopped_or_told};
 use crate::cli::ConvergeArgs;
-use crate::known::error_text;
-use crate::node::condition::{self, Compared};
-use crate::node::convergence;
-use crate::node::last_applied::{self, Instead, StandIn};
-use crate::node::machine::{self, noted};
-use crate::node::next::next;
-use crate::node::options::{NodeOptions, RunOptions};
-use crate::node::upkeep;
-use crate::{exit, output};
+use crate::output;
+use crate::progress::Watch;
+use kops_agent_node::condition::{self, Compared};
+use kops_agent_node::convergence;
+use kops_agent_node::exit;
+use kops_agent_node::known::error_text;
+use kops_agent_node::last_applied::{self, Instead, StandIn};
+use kops_agent_node::machine::{self, noted};
+use kops_agent_node::next::next;
+use kops_agent_node::options::{NodeOptions, RunOptions};
+use kops_agent_node::upkeep;
 
 /// The pause between two tries after a rollback. It is long, because a try succeeds only once the cluster has another
 /// configuration. Jitter makes it up to twice as long.
@@ -40,7 +42,7 @@ pub(super) async fn run(args: &ConvergeArgs) -> Result<u8> {
     let (root, is_boot) = (&args.root.root, args.retries != 0);
     let options = args.follow.applied_to(args.spec.for_machine(root));
     let converge = async {
-        upkeep::place_before_first_run(root, &options.source.conf, is_boot).await;
+        upkeep::place_before_first_run(root, &options.source.conf, is_boot, &*Watch::start()).await;
         let pacing = noted(root, args.change.pacing().map_err(Into::into))?;
         Run { args, options, on: args.root.options(is_boot || args.wait, pacing) }.converge_until_done().await
     };

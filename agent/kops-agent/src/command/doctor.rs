@@ -9,14 +9,15 @@ use kops_agent_spec::kops_release::WrittenBy;
 use serde::Serialize;
 
 use crate::cli::{DoctorArgs, Output};
-use crate::{exit, output};
+use crate::output;
+use kops_agent_node::exit;
 
 /// Maximum length of a line of a finding, in characters.
 const LONGEST: usize = 2000;
 
 /// Prints the findings; the exit code says whether any of them stops the machine.
 pub(super) async fn run(args: &DoctorArgs) -> Result<u8> {
-    let observed = crate::doctor::look(&args.look.clone().settled()).await?;
+    let observed = kops_agent_node::doctor::look(&args.look.options().settled()).await?;
     let findings = doctor::findings(&observed);
     let stops = doctor::stops(&findings);
     match args.output {

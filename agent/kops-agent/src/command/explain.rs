@@ -10,9 +10,9 @@ use kops_agent_spec::{BootConfig, Cluster, InstanceGroup, NodeupConfig, parse_do
 use serde_json::Value;
 
 use crate::cli::{ExplainArgs, Output};
-use crate::node::{decide, spec};
 use crate::output;
-use crate::source::{NodeSpec, Origin, trust_the_boot_configs_authority};
+use kops_agent_node::{decide, spec};
+use kops_agent_source::{NodeSpec, Origin, trust_the_boot_configs_authority};
 
 pub(super) async fn run(args: &ExplainArgs) -> Result<u8> {
     let options = args.spec.for_machine(&args.root);

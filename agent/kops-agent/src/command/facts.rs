@@ -4,9 +4,9 @@ use anyhow::Result;
 use kops_agent_cloud as cloud;
 
 use crate::cli::{FactsArgs, default_conf};
-use crate::node::{facts, remembered};
 use crate::output;
-use crate::source::boot_config;
+use kops_agent_node::{facts, remembered};
+use kops_agent_source::boot_config;
 
 pub(super) async fn run(args: &FactsArgs) -> Result<u8> {
     let conf = args.conf.clone().or_else(|| Some(default_conf()).filter(|conf| conf.exists()));

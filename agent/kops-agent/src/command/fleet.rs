@@ -8,9 +8,9 @@ use kops_agent_controller::{fleet, rollout};
 
 use super::follow;
 use crate::cli::{FleetCommand, FleetTellArgs};
-use crate::exit;
-use crate::node::condition::{self, Compared};
-use crate::node::{machine, pacing};
+use kops_agent_node::condition::{self, Compared};
+use kops_agent_node::exit;
+use kops_agent_node::{machine, pacing};
 
 /// The pause between two tries. It is short because the wait ends when `reset` removes the files that the next try
 /// needs.

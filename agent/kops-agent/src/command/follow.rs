@@ -12,16 +12,16 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow};
 use kops_agent_cluster::pacing::message::MOST_SLOTS;
 use kops_agent_cluster::rollout::{DrainMode, Order};
-use kops_agent_controller::fleet::Untold;
-use kops_agent_controller::rollout::Orders;
+use kops_agent_kube::own_node::Orders;
+use kops_agent_kube::own_node::Untold;
 use kops_agent_process::{program, service_manager, stop};
 use tokio::process::Command;
 use tokio::time::sleep;
 
 use crate::cli::FleetFollowArgs;
-use crate::exit;
-use crate::known::error_text;
-use crate::node::machine;
+use kops_agent_node::exit;
+use kops_agent_node::known::error_text;
+use kops_agent_node::machine;
 
 const WAITING: &str = "waiting for a rollout";
 /// The pause between two tries to watch the Node, and to report an outcome.

@@ -18,12 +18,12 @@ use kops_agent_process::program;
 use kops_agent_spec::kops_release::VARIABLE as KOPS_VERSION;
 
 use super::run::RETRIES;
-use crate::node::environment::{OF_NODEUP as ENVIRONMENT, line, variables};
-use crate::node::materials::Materials;
-use crate::node::{machine, own_services, upkeep};
 use crate::output;
 use crate::progress::Watch;
-use crate::source::kops_version;
+use kops_agent_node::environment::{OF_NODEUP as ENVIRONMENT, line, variables};
+use kops_agent_node::kops_version;
+use kops_agent_node::materials::Materials;
+use kops_agent_node::{machine, own_services, upkeep};
 
 /// The unit that runs this program at boot. nodeup uses the same name.
 pub(super) const UNIT: &str = "kops-configuration.service";
@@ -111,7 +111,7 @@ async fn install_once(conf: &Path) -> Result<u8> {
     let materials = Materials::default();
     let plan = diff(&desired, &host.observe(&desired, &materials)?);
     let downloads = Downloads::new(LocationClient::new()?);
-    let report = host.apply(&plan, &desired, &materials, &downloads, &Watch::new(), Scope::Part).await?;
+    let report = host.apply(&plan, &desired, &materials, &downloads, &*Watch::start(), Scope::Part).await?;
     // An earlier kops-agent wrote the unit to a folder that overrides nodeup's.
     host.remove_superseded_unit(UNIT)?;
     host.start_now_and_at_boot(UNIT)?;

@@ -9,7 +9,6 @@ use crate::cli::{
     ChangeArgs, Color, ConvergeArgs, DOWNLOAD_TIMEOUT, FollowArgs, NodeupArgs, Output, PlanArgs, RootArgs,
     STORE_TIMEOUT, SpecArgs, StoreArgs,
 };
-use crate::source::{ConfigFrom, OnHashMismatch};
 
 /// Installs the unit, shows the plan, or converges, as the flags ask.
 pub(super) async fn run(args: NodeupArgs) -> Result<u8> {
@@ -18,12 +17,12 @@ pub(super) async fn run(args: NodeupArgs) -> Result<u8> {
     }
     let spec = SpecArgs {
         conf: args.conf,
-        config_from: ConfigFrom::default(),
+        config_from: Default::default(),
         config_base: None,
         store: StoreArgs { store_mirror: Vec::new(), store_timeout: STORE_TIMEOUT },
         facts: None,
         asset_hashes: None,
-        on_hash_mismatch: OnHashMismatch::default(),
+        on_hash_mismatch: Default::default(),
         controller: false,
         addons: false,
         rollouts: false,

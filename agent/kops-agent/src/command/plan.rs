@@ -1,11 +1,12 @@
 //! `kops-agent plan`: shows what `converge` would change.
 
 use anyhow::{Context, Result};
-use kops_agent_derivation::asset_hashes::HashSource;
+use kops_agent_source::asset_hashes::HashSource;
 
 use crate::cli::{Output, PlanArgs};
-use crate::node::{decide, machine, pacing, plan};
-use crate::{exit, output};
+use crate::output;
+use kops_agent_node::exit;
+use kops_agent_node::{decide, machine, pacing, plan};
 
 /// Prints the plan. Changes nothing.
 pub(super) async fn run(args: &PlanArgs) -> Result<u8> {

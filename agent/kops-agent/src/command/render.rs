@@ -3,15 +3,15 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use kops_agent_derivation::asset_hashes::HashSource;
 use kops_agent_host::secret_text;
 use kops_agent_plan::resource::{Content, DesiredState, File, Resource};
 use kops_agent_plan::shown;
+use kops_agent_source::asset_hashes::HashSource;
 
 use crate::cli::RenderArgs;
-use crate::node::decide;
-use crate::node::materials::Materials;
 use crate::output;
+use kops_agent_node::decide;
+use kops_agent_node::materials::Materials;
 
 /// Prints the state without secrets. With `--show-secrets` it fills in the secrets, for support cases and the
 /// conformance check.

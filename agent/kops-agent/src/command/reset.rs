@@ -9,8 +9,9 @@ use kops_agent_process::exit::WrongUsage;
 
 use super::install_unit;
 use crate::cli::ResetArgs;
-use crate::node::{environment, machine};
-use crate::{exit, output};
+use crate::output;
+use kops_agent_node::exit;
+use kops_agent_node::{environment, machine};
 
 /// Units that packages install (see `units/`). A timer comes before the service that it starts. Their files belong to
 /// the package and stay, but the units must not make the machine a node again.

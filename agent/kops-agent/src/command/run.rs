@@ -9,8 +9,8 @@ use anyhow::Result;
 use kops_agent_net::retry::{Pauses, Retries};
 use kops_agent_process::stop;
 
-use crate::node::machine::note_failure;
-use crate::node::pacing;
+use kops_agent_node::machine::note_failure;
+use kops_agent_node::pacing;
 
 /// The pauses between two tries. nodeup always waits half a minute (cmd/nodeup/main.go). The first pauses are shorter,
 /// because a new role becomes known everywhere in less time. The later pauses are longer, because a store may stay

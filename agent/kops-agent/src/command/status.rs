@@ -11,9 +11,10 @@ use kops_agent_process::exit::WrongUsage;
 use kops_agent_process::version::{Version, of_this_program};
 
 use crate::cli::{StatusArgs, StatusOutput};
-use crate::node::last_applied::superseded as meaning_of_superseded;
-use crate::node::machine;
-use crate::{exit, output};
+use crate::output;
+use kops_agent_node::exit;
+use kops_agent_node::last_applied::superseded as meaning_of_superseded;
+use kops_agent_node::machine;
 
 /// The text names each certificate that expires in fewer days than this.
 const SOON: i64 = 30;

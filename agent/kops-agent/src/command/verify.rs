@@ -5,26 +5,26 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use kops_agent_bootstrap_client as bootstrap_client;
-use kops_agent_derivation::asset_hashes::HashSource;
 use kops_agent_host::system::{sandbox, systemd::run_outside};
 use kops_agent_host::{Depth, Drift, Error as HostError, Host};
 use kops_agent_plan::diff::{Keeping, Plan};
 use kops_agent_process::{program, service_manager};
+use kops_agent_source::asset_hashes::HashSource;
+use kops_agent_source::bootstrap_client;
 
 use super::run::until_stopped_or_told;
 use crate::cli::VerifyArgs;
-use crate::known::error_text;
-use crate::node::condition::{self, Compared};
-use crate::node::decide::{self, Decision};
-use crate::node::last_applied::{self, Instead, StandIn};
-use crate::node::machine::{self, noted};
-use crate::node::next::next;
-use crate::node::options::{NodeOptions, RunOptions};
-use crate::node::plan::plan;
-use crate::node::{convergence, pacing, renewal};
-use crate::source::Before;
-use crate::{exit, output};
+use crate::output;
+use kops_agent_node::condition::{self, Compared};
+use kops_agent_node::decide::{self, Decision};
+use kops_agent_node::exit;
+use kops_agent_node::known::error_text;
+use kops_agent_node::last_applied::{self, Instead, StandIn};
+use kops_agent_node::machine::{self, noted};
+use kops_agent_node::next::next;
+use kops_agent_node::options::{NodeOptions, RunOptions};
+use kops_agent_node::plan::plan;
+use kops_agent_node::{convergence, pacing, renewal};
 
 /// The unit of a repair outside a sandbox.
 const REPAIR: &str = "kops-agent-repair.service";
@@ -89,7 +89,7 @@ async fn verify(run: &Run<'_>) -> Result<u8> {
     let changed = host.drift()?;
     let decided = async {
         let hashes = HashSource::publishers(host.record()?.known_hashes);
-        let decision = decide::decide(options, hashes, &Before::on(&host)?).await?;
+        let decision = decide::decide(options, hashes, &machine::before_on(&host)?).await?;
         let plan = plan(&host, &decision)?;
         match host.refusal(&plan, &decision.desired, &decision.config_hash)? {
             Some(refused) => Err(HostError::FailedBefore(Box::new(refused)).into()),

@@ -18,8 +18,8 @@ use super::backoff::pause;
 use super::metrics::AddonMetrics;
 use super::telling::Readiness;
 use crate::addons::objects::COMPONENT;
-use crate::api_error::answer;
-use crate::events::Events;
+use kops_agent_kube::api_error::answer;
+use kops_agent_kube::events::Events;
 
 /// The field manager of upstream's pod.
 const FIELD_MANAGER: &str = "kops-channels";

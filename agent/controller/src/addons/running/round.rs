@@ -16,9 +16,9 @@ use crate::addons::installed::OfNamespace;
 use crate::addons::objects::Objects;
 use crate::addons::updating::{self, Report};
 use crate::addons::{authority, installed, reading};
-use crate::api_error::ApiError;
-use crate::events::Events;
-use crate::lease::Leadership;
+use kops_agent_kube::api_error::ApiError;
+use kops_agent_kube::events::Events;
+use kops_agent_kube::lease::Leadership;
 
 /// For how long an authority that was found counts as present.
 const AUTHORITY_STANDS: Duration = Duration::from_secs(60 * 60);

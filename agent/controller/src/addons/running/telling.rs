@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use super::round::{Round, State};
 use crate::addons::updating::Report;
-use crate::events::Events;
+use kops_agent_kube::events::Events;
 
 /// A message, and where it goes.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,15 +8,15 @@ use prometheus_client::registry::Registry;
 
 use super::*;
 use crate::State;
-use crate::events::Events;
 use crate::groups::Groups;
 use crate::health::{self, Health};
 use crate::identify::Identifier;
 use crate::node_labels::{Mode, NodeLabels};
-use crate::node_watch::LIST_TIMEOUT;
 use crate::pod_ranges::PodRanges;
 use kops_agent_cloud::hetzner::HetznerControlPlane;
 use kops_agent_cloud::hosts::testing::KnownHosts;
+use kops_agent_kube::events::Events;
+use kops_agent_kube::node_watch::LIST_TIMEOUT;
 
 /// A controller that labels no Nodes and has no API server.
 fn node_labels(setup: &Setup) -> NodeLabels {
@@ -38,9 +38,13 @@ fn node_labels(setup: &Setup) -> NodeLabels {
     }
 }
 
-fn election() -> Arc<crate::lease::Election> {
+fn election() -> Arc<kops_agent_kube::lease::Election> {
     let unreachable = KubeClient::try_from(Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
-    Arc::new(crate::lease::Election::new(unreachable, crate::lease::OF_CONTROLLERS, "it".into()))
+    Arc::new(kops_agent_kube::lease::Election::new(
+        unreachable,
+        kops_agent_kube::lease::OF_CONTROLLERS,
+        "it".into(),
+    ))
 }
 
 /// The setup of a bootstrap server for machines on Hetzner Cloud, at an address.

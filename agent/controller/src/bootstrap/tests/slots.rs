@@ -3,8 +3,8 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use kops_agent_bootstrap_client::NoAnswer;
 use kops_agent_cluster::pacing::message::{SlotAction, SlotRequest};
+use kops_agent_source::bootstrap_client::NoAnswer;
 use kops_agent_spec::facts::Facts;
 
 use super::renewal::kubelet;

@@ -1,0 +1,14 @@
+//! What both modes need of the API server: clients by a kubeconfig or a service account, Leases, Events, lists and
+//! watches, and the Node of the machine itself.
+
+mod client;
+
+pub mod api_error;
+pub mod events;
+pub mod lease;
+pub mod list_pages;
+pub mod node_api;
+pub mod node_watch;
+pub mod own_node;
+
+pub use client::{Chosen, Kubeconfig, KubeconfigArgs, client, client_asking_once, client_of};

@@ -1,0 +1,323 @@
+//! Watches, reads and patches Nodes on the API server.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
+use k8s_openapi::jiff::Timestamp;
+use kops_agent_cluster::fleet::CONDITION;
+use kops_agent_cluster::labels::{FIELD_MANAGER, ObservedNode, managed_labels};
+use kops_agent_cluster::pod_ranges::NodePatch;
+use kube::api::{Api, ListParams, Patch, PatchParams, ValidationDirective};
+use kube::core::{ApiResource, Object, Request};
+use kube::{Client, Error};
+use serde::de::{SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::{Value, json};
+
+use crate::api_error::{ApiError, answer};
+
+/// The type of the condition that kubelet sets.
+pub const READY: &str = "Ready";
+
+/// A Node with the few fields that are used here: a cluster has thousands of Nodes.
+pub type NodeObject = Object<NodeSpec, NodeStatus>;
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct NodeSpec {
+    #[serde(rename = "providerID")]
+    provider_id: String,
+    #[serde(rename = "podCIDRs")]
+    pod_cidrs: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct NodeStatus {
+    #[serde(deserialize_with = "conditions_that_matter")]
+    conditions: Vec<Condition>,
+    pub node_info: NodeInfo,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct NodeInfo {
+    pub kubelet_version: String,
+    pub container_runtime_version: String,
+    #[serde(rename = "bootID")]
+    pub boot_id: String,
+}
+
+/// A condition of a Node. Kubernetes writes an unknown time as null.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Condition {
+    #[serde(rename = "type")]
+    type_: String,
+    /// `True`, `False` or `Unknown`.
+    pub status: String,
+    pub reason: String,
+    pub message: String,
+    /// The time of the last report, in RFC 3339.
+    pub last_heartbeat_time: Option<String>,
+    /// The time of the last change of the status, in RFC 3339.
+    pub last_transition_time: Option<String>,
+}
+
+impl NodeStatus {
+    /// The condition of this type, which is [`READY`] or [`CONDITION`]. Other conditions are not kept.
+    pub fn condition(&self, wanted: &str) -> Option<&Condition> {
+        self.conditions.iter().find(|condition| condition.type_ == wanted)
+    }
+}
+
+/// The registration of a Node, for a machine that asks to use the Node's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Registration {
+    pub is_ready: bool,
+    /// When the Node was registered, in seconds since 1970, by the API server's clock.
+    registered: Option<i64>,
+    /// When its kubelet last reported its condition, in seconds since 1970, by that machine's clock.
+    last_heartbeat: Option<i64>,
+}
+
+impl Registration {
+    fn of(node: &NodeObject) -> Registration {
+        let ready = node.status.as_ref().and_then(|status| status.condition(READY));
+        let heartbeat = ready.and_then(|ready| ready.last_heartbeat_time.as_deref());
+        Registration {
+            is_ready: ready.is_some_and(|ready| ready.status == "True"),
+            registered: node.metadata.creation_timestamp.as_ref().map(|time| time.0.as_second()),
+            last_heartbeat: heartbeat
+                .and_then(|time| time.parse::<Timestamp>().ok())
+                .map(Timestamp::as_second),
+        }
+    }
+
+    /// Whether the Node belongs to an earlier machine, not to the machine of this name that started at `launched`. The kubelet
+    /// of a new machine registers its Node, or reports its condition, after its start.
+    pub fn is_of_predecessor(self, launched: Option<i64>) -> bool {
+        match (self.registered, self.last_heartbeat, launched) {
+            (Some(registered), Some(heartbeat), Some(launched)) => {
+                registered < launched && heartbeat < launched
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Selects the pods on a Node.
+pub fn pods_on(node: &str) -> ListParams {
+    ListParams::default().fields(&format!("spec.nodeName={node}"))
+}
+
+/// Keeps only conditions that are used. A page of a list has thousands of others, and each is freed before the next is read.
+fn conditions_that_matter<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Condition>, D::Error> {
+    struct Conditions;
+    impl<'de> Visitor<'de> for Conditions {
+        type Value = Vec<Condition>;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("conditions")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Vec<Condition>, A::Error> {
+            let mut kept = Vec::new();
+            while let Some(condition) = seq.next_element::<Condition>()? {
+                if [READY, CONDITION].contains(&condition.type_.as_str()) {
+                    kept.push(condition);
+                }
+            }
+            Ok(kept)
+        }
+
+        fn visit_unit<E>(self) -> Result<Vec<Condition>, E> {
+            Ok(Vec::new())
+        }
+    }
+    deserializer.deserialize_any(Conditions)
+}
+
+#[derive(Clone)]
+pub struct Nodes {
+    client: Client,
+    api: Api<NodeObject>,
+}
+
+impl Nodes {
+    pub fn of(client: Client) -> Nodes {
+        Nodes { api: Api::all_with(client.clone(), &resource()), client }
+    }
+
+    /// The API for listing and watching Nodes.
+    pub fn api(&self) -> Api<NodeObject> {
+        self.api.clone()
+    }
+
+    /// Checks that Nodes can be read, by requesting a Node that need not exist.
+    ///
+    /// # Errors
+    /// The API server does not answer, or gives this process no right to Nodes.
+    pub async fn can_be_read(&self) -> Result<(), Error> {
+        self.api.get_opt("kops-agent").await.map(drop)
+    }
+
+    /// Returns the registration of a Node; `None` if the Node does not exist.
+    pub async fn registration(&self, name: &str) -> Result<Option<Registration>, Error> {
+        Ok(self.api.get_opt(name).await?.map(|node| Registration::of(&node)))
+    }
+
+    /// Returns the `spec.providerID` of a Node; `None` if the Node does not exist.
+    pub async fn provider_id(&self, name: &str) -> Result<Option<String>, Error> {
+        Ok(self.api.get_opt(name).await?.map(|node| node.spec.provider_id))
+    }
+
+    /// Returns the labels of a Node; `None` if the Node does not exist.
+    pub async fn labels(&self, name: &str) -> Result<Option<BTreeMap<String, String>>, Error> {
+        Ok(self.api.get_opt(name).await?.map(|node| node.metadata.labels.unwrap_or_default()))
+    }
+
+    /// The client, for other objects of the API server.
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// Sets an annotation of a Node with `manager` as the field manager. A null `value` removes the annotation.
+    ///
+    /// # Errors
+    /// The Node does not exist (404), the API server rejects the change, or it does not answer.
+    pub async fn annotate(
+        &self,
+        manager: &str,
+        name: &str,
+        annotation: &str,
+        value: Value,
+    ) -> Result<(), ApiError> {
+        let parameters = PatchParams { field_manager: Some(manager.into()), ..PatchParams::default() };
+        let patch = Patch::Merge(json!({"metadata": {"annotations": {annotation: value}}}));
+        let nodes = Request::new(self.api.resource_url());
+        let request = nodes.patch(name, &parameters, &patch);
+        let request = request.map_err(|error| ApiError::Unanswered(error.to_string()))?;
+        answer(self.client.request_text(request)).await.map(drop)
+    }
+
+    /// Patches a Node if it still has the observed version. Returns the patched Node as text.
+    ///
+    /// # Errors
+    /// The Node has another version (409), is gone (404), or the API server does not answer.
+    pub async fn patch(&self, node: &ObservedNode, patch: &NodePatch) -> Result<String, Error> {
+        let parameters = PatchParams {
+            field_manager: Some(FIELD_MANAGER.into()),
+            // Every API server knows the patched fields. By default it would search for unknown fields and warn about them.
+            field_validation: Some(ValidationDirective::Ignore),
+            ..PatchParams::default()
+        };
+        let patch = Patch::Merge(patch.to_json(&node.resource_version));
+        let nodes = Request::new(self.api.resource_url());
+        let request = nodes.patch(&node.name, &parameters, &patch).map_err(Error::BuildRequest)?;
+        self.client.request_text(request).await
+    }
+}
+
+fn resource() -> ApiResource {
+    ApiResource::erase::<Node>(&())
+}
+
+/// Extracts the fields that a reconcile needs.
+pub fn observed(node: NodeObject) -> Arc<ObservedNode> {
+    let metadata = node.metadata;
+    let entries = || metadata.managed_fields.iter().flatten();
+    // This program's own patches are updates. Another client may apply existing labels under this program's name. Such labels
+    // must not count as this program's, or it would remove them.
+    let is_ours = |entry: &&ManagedFieldsEntry| {
+        entry.manager.as_deref() == Some(FIELD_MANAGER) && entry.operation.as_deref() != Some("Apply")
+    };
+    let written_by_us = labels_of(entries().filter(is_ours));
+    let mut shared = labels_of(entries().filter(|entry| !is_ours(entry)));
+    shared.retain(|label| written_by_us.contains(label));
+    Arc::new(ObservedNode {
+        name: metadata.name.unwrap_or_default(),
+        provider_id: node.spec.provider_id,
+        labels: metadata.labels.unwrap_or_default(),
+        written_by_us,
+        shared,
+        has_pod_ranges: !node.spec.pod_cidrs.is_empty(),
+        resource_version: metadata.resource_version.unwrap_or_default(),
+    })
+}
+
+/// The keys of the labels that these entries own.
+fn labels_of<'a>(entries: impl Iterator<Item = &'a ManagedFieldsEntry>) -> BTreeSet<String> {
+    let fields = entries.filter_map(|entry| entry.fields_v1.as_ref());
+    fields.flat_map(|fields| managed_labels(&fields.0)).map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_another_applies_under_our_name_is_not_ours() {
+        let fields = json!({"f:metadata": {"f:labels": {"f:node-role.kubernetes.io/dmz": {}}}});
+        let entry = |operation: &str| json!({"manager": FIELD_MANAGER, "operation": operation, "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": fields});
+        let ours = |operation: &str| {
+            let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a", "managedFields": [entry(operation)]}, "spec": {}, "status": {}});
+            observed(serde_json::from_value(node).unwrap()).written_by_us.len()
+        };
+        assert_eq!((ours("Update"), ours("Apply")), (1, 0));
+    }
+
+    #[test]
+    fn a_node_that_was_last_heard_of_before_a_machine_was_started_is_of_the_one_before() {
+        let registration = |registered: &str, heartbeat: Option<&str>| {
+            let node: NodeObject = serde_json::from_value(json!({
+                "metadata": {"name": "a", "creationTimestamp": registered}, "spec": {},
+                "status": {"conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": heartbeat}]},
+            }))
+            .unwrap();
+            Registration::of(&node)
+        };
+        let (before, launched, after) = ("2026-01-01T10:00:00Z", 1_767_261_660, "2026-01-01T10:02:00Z");
+        for (registered, heartbeat, launched, expected) in [
+            (before, Some(before), Some(launched), true),
+            (before, Some(after), Some(launched), false),
+            // The clock of the Node's machine is slow.
+            (after, Some(before), Some(launched), false),
+            (before, None, Some(launched), false),
+            (before, Some("yesterday"), Some(launched), false),
+            (before, Some(before), None, false),
+        ] {
+            let registration = registration(registered, heartbeat);
+            assert!(registration.is_ready);
+            assert_eq!(registration.is_of_predecessor(launched), expected, "{registered} {heartbeat:?}");
+        }
+    }
+
+    #[test]
+    fn what_matters_of_a_node_is_read() {
+        let node: NodeObject = serde_json::from_value(json!({
+            "apiVersion": "v1", "kind": "Node",
+            "metadata": {"name": "i-1", "resourceVersion": "7", "labels": {"a": "1", "b": "2"}, "managedFields": [
+                {"manager": "kops-controller", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",
+                 "fieldsV1": {"f:metadata": {"f:labels": {"f:a": {}, "f:c": {}}}}},
+                {"manager": "kubelet", "operation": "Update", "fieldsV1": {"f:metadata": {"f:labels": {"f:b": {}, "f:c": {}}}}}]},
+            "spec": {"providerID": "aws:///a/i-1", "podCIDR": "10.0.0.0/24", "podCIDRs": ["10.0.0.0/24"]},
+            "status": {"conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}]}
+        }))
+        .unwrap();
+        let node = observed(node);
+        assert_eq!((node.name.as_str(), node.provider_id.as_str()), ("i-1", "aws:///a/i-1"));
+        assert!(node.has_pod_ranges);
+        assert_eq!(node.written_by_us, ["a".to_owned(), "c".to_owned()].into());
+        assert_eq!(node.shared, ["c".to_owned()].into());
+        let bare: NodeObject =
+            serde_json::from_value(json!({"metadata": {"name": "new"}, "spec": {}, "status": {}})).unwrap();
+        let bare = observed(bare);
+        assert_eq!((bare.provider_id.as_str(), bare.has_pod_ranges), ("", false));
+    }
+}

@@ -1,0 +1,9 @@
+//! What a node reads and writes of its own Node, with kubelet's credentials.
+
+mod drain;
+mod orders;
+mod statement;
+
+pub use drain::{OwnNode, Remaining};
+pub use orders::Orders;
+pub use statement::{FIELD_MANAGER, Told, Untold, known, tell, versions};

@@ -1,0 +1,146 @@
+//! Cordons this node, evicts its pods and uncordons it, with kubelet's credentials. NodeRestriction lets a kubelet change its own
+//! Node and evict the pods that are bound to it, and nothing of other nodes.
+
+use std::path::Path;
+
+use hyper::Request;
+use kops_agent_cluster::pacing::Versions;
+use kops_agent_cluster::pacing::drain::{Cordon, Leaving, leaving};
+use kops_agent_process::output::error_text;
+use kube::Client;
+use serde_json::Value;
+
+use super::statement::{FIELD_MANAGER, Untold, now, own_name, versions};
+use crate::api_error::{ApiError, answer};
+use crate::client::client_asking_once;
+use crate::node_api::{Nodes, pods_on};
+use crate::node_watch::{LIST_TIMEOUT, NodeWatch};
+
+/// The most attempts to patch a Node that others change at the same time.
+const TRIES: u32 = 5;
+/// The status code of an eviction that a PodDisruptionBudget does not allow now.
+const TOO_MANY_REQUESTS: u16 = 429;
+
+/// The Node of this machine, and its pods.
+pub struct OwnNode {
+    client: Client,
+    pub name: String,
+}
+
+/// A pod that has not left the node yet.
+pub struct Remaining {
+    pub pod: Leaving,
+    /// Why the API server does not evict the pod now; empty if the pod is terminating or its eviction was accepted.
+    pub why: String,
+}
+
+impl OwnNode {
+    /// Reads the Node's name from a kubelet's kubeconfig.
+    ///
+    /// # Errors
+    /// The kubeconfig is not a kubelet's, or cannot be used.
+    pub fn of(kubeconfig: &Path) -> Result<OwnNode, Untold> {
+        let name = own_name(kubeconfig)?;
+        let client = client_asking_once(kubeconfig);
+        Ok(OwnNode { client: client.map_err(|error| Untold::Refused(error_text(&error)))?, name })
+    }
+
+    /// Cordons the Node unless it is cordoned already. Returns whether the cordon is a run's, not an operator's.
+    pub async fn cordon(&self) -> Result<bool, ApiError> {
+        let (before, is_patched) = self.change(|cordon| cordon.cordoned(&now())).await?;
+        Ok(is_patched || before.is_of_a_run)
+    }
+
+    pub async fn is_cordoned_by_a_run(&self) -> Result<bool, ApiError> {
+        let node = self.ask("GET", &format!("/api/v1/nodes/{}", self.name), None).await?;
+        Ok(Cordon::of(&node).is_of_a_run)
+    }
+
+    /// Uncordons the Node if a run has cordoned it. Returns whether it did.
+    pub async fn uncordon(&self) -> Result<bool, ApiError> {
+        Ok(self.change(Cordon::uncordoned).await?.1)
+    }
+
+    /// Reads the Node, and patches it if there is something to change. Returns the cordon before, and whether it was patched.
+    async fn change(&self, patch: impl Fn(&Cordon) -> Option<Value>) -> Result<(Cordon, bool), ApiError> {
+        let path = format!("/api/v1/nodes/{}", self.name);
+        let mut tries = 0;
+        loop {
+            let cordon = Cordon::of(&self.ask("GET", &path, None).await?);
+            let Some(patch) = patch(&cordon) else { return Ok((cordon, false)) };
+            tries += 1;
+            let path = format!("{path}?fieldManager={FIELD_MANAGER}");
+            match self.ask("PATCH", &path, Some(&patch)).await {
+                Err(ApiError::Refused(status)) if status.code == 409 && tries < TRIES => {}
+                patched => return patched.map(|_| (cordon, true)),
+            }
+        }
+    }
+
+    /// Requests the eviction of each pod that has to leave, once. Returns the pods that are still there.
+    ///
+    /// # Errors
+    /// The API server does not list the pods, or does not answer.
+    pub async fn evict(&self) -> Result<Vec<Remaining>, ApiError> {
+        let list = kube::core::Request::new("/api/v1/pods").list(&pods_on(&self.name));
+        let list = list.map_err(|error| ApiError::Unanswered(error.to_string()))?;
+        let pods = leaving(answer(self.client.request(list)).await?).map_err(ApiError::Unanswered)?;
+        let mut remaining = Vec::new();
+        for pod in pods {
+            let mut why = String::new();
+            if !pod.is_ending {
+                let path = format!("/api/v1/namespaces/{}/pods/{}/eviction", pod.namespace, pod.name);
+                match self.ask("POST", &path, Some(&pod.eviction())).await {
+                    Ok(_) => {}
+                    Err(ApiError::Refused(status)) if status.code == TOO_MANY_REQUESTS => {
+                        why = status.message
+                    }
+                    // The pod is gone, or another pod has its name.
+                    Err(ApiError::Refused(status)) if matches!(status.code, 404 | 409) => continue,
+                    // A rejected eviction keeps no other pod from leaving.
+                    Err(error @ ApiError::Refused(_)) => why = error.to_string(),
+                    Err(error) => return Err(error),
+                }
+            }
+            remaining.push(Remaining { pod, why });
+        }
+        Ok(remaining)
+    }
+
+    /// The versions of kubelet and of the container runtime that the Node has.
+    ///
+    /// # Errors
+    /// The API server does not return the Node.
+    pub async fn versions(&self) -> Result<Versions, ApiError> {
+        Ok(versions(&answer(self.nodes().api().get(&self.name)).await?))
+    }
+
+    /// Sets an annotation of the Node.
+    ///
+    /// # Errors
+    /// The API server rejects the change, or does not answer.
+    pub async fn annotate(&self, name: &str, value: &str) -> Result<(), ApiError> {
+        self.nodes().annotate(FIELD_MANAGER, &self.name, name, value.into()).await
+    }
+
+    /// Watches this Node.
+    pub fn watch(&self) -> NodeWatch {
+        NodeWatch::of_node(self.nodes().api(), LIST_TIMEOUT, &self.name)
+    }
+
+    fn nodes(&self) -> Nodes {
+        Nodes::of(self.client.clone())
+    }
+
+    async fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Value, ApiError> {
+        let content_type =
+            if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("Content-Type", content_type)
+            .body(body.map(|body| body.to_string().into_bytes()).unwrap_or_default());
+        let request = request.map_err(|error| ApiError::Unanswered(error.to_string()))?;
+        answer(self.client.request(request)).await
+    }
+}

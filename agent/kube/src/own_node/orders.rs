@@ -1,0 +1,102 @@
+//! The orders that a rollout writes into the Node of this machine. Kubelet's credentials read and annotate that Node, and
+//! no other.
+
+use std::path::Path;
+
+use kops_agent_cluster::rollout::{ORDER, OUTCOME, Order, Outcome};
+use kube::runtime::watcher::Event;
+
+use super::{OwnNode, Untold};
+use crate::node_api::NodeObject;
+use crate::node_watch::NodeWatch;
+
+/// Waits for orders to this machine.
+pub struct Orders {
+    node: OwnNode,
+    watch: NodeWatch,
+    /// The last outcome that was reported. Events of the watch may be older than the report.
+    reported: Option<Outcome>,
+}
+
+impl Orders {
+    /// Watches the Node that this kubelet's kubeconfig names.
+    ///
+    /// # Errors
+    /// The kubeconfig is not a kubelet's, or cannot be used.
+    pub fn of(kubeconfig: &Path) -> Result<Orders, Untold> {
+        let node = OwnNode::of(kubeconfig)?;
+        Ok(Orders { watch: node.watch(), node, reported: None })
+    }
+
+    /// Waits for the next order without an outcome.
+    ///
+    /// # Errors
+    /// The watch broke.
+    pub async fn next(&mut self) -> Result<Order, Untold> {
+        loop {
+            let event = self.watch.next().await;
+            let event = event.unwrap_or_else(|| Err("the watch of this Node ended".to_owned()));
+            match event.map_err(Untold::Unanswered)? {
+                Event::Apply(node) | Event::InitApply(node) => {
+                    if let Some(order) = open_order(&node, self.reported.as_ref()) {
+                        return Ok(order);
+                    }
+                }
+                Event::Init | Event::InitDone | Event::Delete(_) => {}
+            }
+        }
+    }
+
+    /// Writes the outcome of an order into the Node.
+    ///
+    /// # Errors
+    /// The API server rejects it, or does not answer.
+    pub async fn report(&mut self, outcome: &Outcome) -> Result<(), Untold> {
+        self.node.annotate(OUTCOME, &outcome.text()).await?;
+        self.reported = Some(outcome.clone());
+        Ok(())
+    }
+}
+
+/// The order of a Node that has no outcome yet.
+fn open_order(node: &NodeObject, reported: Option<&Outcome>) -> Option<Order> {
+    let annotations = node.metadata.annotations.as_ref()?;
+    let order = Order::read(annotations.get(ORDER)?)?;
+    let outcome = annotations.get(OUTCOME).and_then(|text| Outcome::read(text));
+    (!outcome.iter().chain(reported).any(|outcome| outcome.is_of(&order))).then_some(order)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_order_counts_until_it_has_an_outcome() {
+        let order = r#"{"rollout": "r", "attempt": 1, "hash": "b=", "drain": "auto", "maxUnavailable": 1, "at": "t"}"#;
+        let open = |annotations: serde_json::Value| {
+            let node =
+                json!({"metadata": {"name": "a", "annotations": annotations}, "spec": {}, "status": {}});
+            open_order(&serde_json::from_value(node).unwrap(), None).map(|order| order.rollout)
+        };
+        assert_eq!(open(json!({ORDER: order})).as_deref(), Some("r"));
+        let outcome = |attempt: u32| json!({"rollout": "r", "attempt": attempt, "hash": "b="}).to_string();
+        assert_eq!(open(json!({ORDER: order, OUTCOME: outcome(1)})), None);
+        assert_eq!(open(json!({ORDER: order, OUTCOME: outcome(0)})).as_deref(), Some("r"));
+        assert_eq!(open(json!({ORDER: order, OUTCOME: "not JSON"})).as_deref(), Some("r"));
+        assert_eq!([open(json!({})), open(json!({ORDER: "{}"}))], [None, None]);
+    }
+
+    #[test]
+    fn an_event_from_before_the_report_opens_no_order_again() {
+        let order = json!({"rollout": "r", "attempt": 1, "hash": "b=", "drain": "auto", "maxUnavailable": 1, "at": "t"});
+        let node = json!({"metadata": {"name": "a", "annotations": {ORDER: order.to_string()}}, "spec": {}, "status": {}});
+        let node: NodeObject = serde_json::from_value(node).unwrap();
+        let order = open_order(&node, None).unwrap();
+        assert_eq!(open_order(&node, Some(&order.outcome("it broke"))), None);
+        let before = Order { attempt: 0, ..order.clone() }.outcome("");
+        assert_eq!(open_order(&node, Some(&before)), Some(order));
+    }
+}

@@ -1,0 +1,149 @@
+//! Steps 6 to 8 of node mode: this machine becomes the node that it must be.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use kops_agent_host::{Applied, DownloadTimeouts, Downloads, Host, Progress, Report, Scope};
+use kops_agent_net::{Buckets, LocationClient};
+use kops_agent_plan::desired::PROTOKUBE_UNIT;
+use kops_agent_plan::diff::{Plan, diff};
+use kops_agent_plan::early_units::before_certificates;
+use kops_agent_plan::resource::DesiredState;
+use kops_agent_plan::timeline::Work;
+
+use super::decide::Decision;
+use super::machine::lock;
+use super::materials::Materials;
+use super::options::RunOptions;
+use super::plan::plan;
+use super::{certificates, pacing};
+
+/// Steps 6 to 8: observes the machine, compares it with the node, and applies the differences.
+///
+/// # Errors
+/// A step failed. The plan of the next run shows what is left to do.
+pub async fn apply(options: &RunOptions, host: &Host, decision: &Decision) -> Result<Report> {
+    let _lock = lock(options.waits_for_lock, host).await?;
+    if host.record()?.mark() != decision.mark {
+        bail!(
+            "another run has changed this machine since this run began, so this run changes nothing; run it again"
+        );
+    }
+    let watch = &*(options.progress)();
+    if let Some(rolled_back) =
+        host.finish_rollback(watch).await.context("finishing the rollback of an earlier run")?
+    {
+        log::warn!(
+            "an earlier run was interrupted while it rolled back a change; this run has finished the rollback: {rolled_back}"
+        );
+    }
+    let timeouts =
+        DownloadTimeouts { give_up_after: options.download_timeout, ..DownloadTimeouts::default() };
+    let downloads = Downloads::new(LocationClient::new()?)
+        .cache(options.cache())
+        .buckets(Arc::clone(&decision.store) as Arc<dyn Buckets>)
+        .timeouts(timeouts);
+    let observing = host.measure(Work::Other, "observing this machine");
+    host.recognize_programs(&decision.desired, &downloads, watch).await.context("recognizing programs")?;
+    let seen = plan(host, decision)?;
+    drop(observing);
+    // The host refuses a configuration that was rolled back before. No pod needs to leave for that.
+    let is_refused = host.refusal(&seen, &decision.desired, &decision.config_hash)?.is_some();
+    let paced = match is_refused {
+        true => None,
+        false => Box::pin(pacing::begin(options, host, decision, &seen)).await?,
+    };
+    let Some(paced) = paced else {
+        return Box::pin(carry_out(host, decision, seen, &downloads, watch)).await;
+    };
+    // The machine may have changed while the run waited for its slot or drained the node.
+    let outcome = match plan(host, decision) {
+        Ok(plan) => Box::pin(carry_out(host, decision, plan, &downloads, watch)).await,
+        Err(error) => Err(error),
+    };
+    Box::pin(paced.end()).await;
+    outcome
+}
+
+/// Step 8: gets certificates and downloads, then applies the whole plan.
+async fn carry_out(
+    host: &Host,
+    decision: &Decision,
+    plan: Plan,
+    downloads: &Downloads,
+    watch: &dyn Progress,
+) -> Result<Report> {
+    let plan = match certificates::are_missing(decision, &plan) {
+        true => Box::pin(with_early_units(host, decision, plan, downloads, watch)).await?,
+        false => plan,
+    };
+    let (plan, materials) = certificates::with_certificates(host, decision, plan).await?;
+    let config_hash = decision.config_hash.as_str();
+    let scope = match decision.is_last_applied {
+        true => Scope::LastApplied { config_hash },
+        false => Scope::Node {
+            config_hash,
+            known_hashes: &decision.known_hashes,
+            without: decision.materials.denied_files(),
+        },
+    };
+    let applied = Applied::of(
+        &decision.names[0],
+        &decision.names[1],
+        config_hash,
+        decision.sources.clone(),
+        &decision.desired,
+        &materials,
+    );
+    let applied = applied
+        .to_machine(decision.facts.machine())
+        .proven(decision.is_proven)
+        .written_by(decision.written_by.clone())
+        .following(decision.followed.clone());
+    let is_change = !plan.is_empty() || !decision.mark.has_converged_to(config_hash);
+    if !decision.is_last_applied && is_change {
+        host.keep_begun(&applied).context("saving the configuration before it is applied")?;
+    }
+    let outcome = host.apply(&plan, &decision.desired, &materials, downloads, watch, scope).await;
+    // If only units failed that no pod depends on, everything else is applied.
+    let is_applied = outcome.as_ref().map_or_else(kops_agent_host::Error::leaves_a_working_node, |_| true);
+    if is_applied && !decision.is_last_applied {
+        host.keep_applied(&applied).context("saving the applied configuration")?;
+    }
+    Ok(outcome?)
+}
+
+/// Starts the units that must run before the node can request certificates. Returns the plan for the rest.
+async fn with_early_units(
+    host: &Host,
+    decision: &Decision,
+    plan: Plan,
+    downloads: &Downloads,
+    watch: &dyn Progress,
+) -> Result<Plan> {
+    let units = before_certificates(&decision.desired);
+    let started = early(host, &units, &decision.materials, downloads, watch).await;
+    let has_changed = started.with_context(|| {
+        format!("starting {PROTOKUBE_UNIT}, which this machine needs to find kops-controller")
+    })?;
+    if has_changed { self::plan(host, decision) } else { Ok(plan) }
+}
+
+/// Applies units that run before the rest of the node is known. Returns whether that changed anything.
+///
+/// # Errors
+/// A step failed.
+pub async fn early(
+    host: &Host,
+    units: &DesiredState,
+    materials: &Materials,
+    downloads: &Downloads,
+    watch: &dyn Progress,
+) -> Result<bool> {
+    let observed = host.observe(units, materials).context("observing the units that run first")?;
+    let plan = diff(units, &observed);
+    if !plan.is_empty() {
+        host.apply(&plan, units, materials, downloads, watch, Scope::Early).await?;
+    }
+    Ok(!plan.is_empty())
+}

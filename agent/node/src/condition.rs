@@ -1,0 +1,252 @@
+//! The report at the end of a run: it sets the condition `KopsConfigured` of this machine's Node, with kubelet's own
+//! credentials.
+//!
+//! Reporting is no part of converging. A failed report does not change how a run ends. The next run reports again: the
+//! next boot's, the timer's or an operator's. A machine that has just become a node has no Node yet, because kubelet
+//! registers it while the run ends. So systemd starts this program again to report apart from the run.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use kops_agent_cluster::fleet::{Configuration, FirstCertificate, NodeReport, ObservedMachine, Trouble};
+use kops_agent_host::Record;
+use kops_agent_host::facts::root_volume_gib;
+use kops_agent_kube::own_node::{self, Told, Untold};
+use kops_agent_net::retry::{Pauses, Retries};
+use kops_agent_plan::desired::KUBELET_KUBECONFIG;
+use kops_agent_plan::following::Followed;
+use kops_agent_process::program::with_path_in_commands;
+use kops_agent_process::version::VERSION;
+use kops_agent_spec::additional_parts_of_machine;
+use kops_agent_spec::facts::cloud_of_machine;
+
+use super::{machine, pacing};
+use crate::known::error_text;
+use crate::kops_version::user_data_of_instance;
+
+/// A description of the report, for messages.
+pub const TELLING: &str = "reporting this node's state to the cluster (condition KopsConfigured of its Node)";
+/// How much longer a run may take because of the report.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// The unit that reports apart from the run.
+const UNIT: &str = "kops-agent-fleet-tell.service";
+/// A request to the metadata service is not repeated: a report without its answer is still a report.
+const ONCE: Retries = Retries {
+    deadline: Duration::ZERO,
+    attempt: Duration::from_secs(1),
+    pauses: Pauses { first: Duration::ZERO, longest: Duration::ZERO },
+};
+/// How long that unit waits for kubelet to register the machine, in seconds. A first control plane takes minutes to
+/// have an API server.
+const TELL_TIMEOUT: &str = "600";
+
+/// The state of this machine at the end of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compared {
+    /// The machine is as the run left it, even if the run failed.
+    AsLeft,
+    /// The machine has drifted, or differs from what the cluster wants.
+    Differs,
+}
+
+/// Reports to the cluster at the end of a run. A failure is only logged.
+pub async fn tell(root: &Path, compared: Compared) {
+    if let Err(untold) = tell_in_time(root, compared).await {
+        note(&untold);
+    }
+}
+
+/// Has systemd report apart from this run, which other units wait for. kubelet or the API server may have just started,
+/// or the network may be slow. Without systemd the run reports itself.
+pub async fn have_told(root: &Path) {
+    if !is_machine(root) {
+        return;
+    }
+    match tell_apart(root) {
+        Ok(()) => log::debug!("{UNIT} continues {TELLING}"),
+        Err(error) => {
+            log::debug!("{UNIT} cannot continue {TELLING}: {}", error_text(&error));
+            tell(root, Compared::AsLeft).await;
+        }
+    }
+}
+
+/// Whether this root belongs to a node. A scratch root does not, and a machine whose kubelet has no kubeconfig is no
+/// node yet.
+fn is_machine(root: &Path) -> bool {
+    root == Path::new("/") && machine::has_record(root) && Path::new(KUBELET_KUBECONFIG).exists()
+}
+
+/// Reports to the cluster within `TIMEOUT`, if this root belongs to a node.
+async fn tell_in_time(root: &Path, compared: Compared) -> Result<(), Untold> {
+    if !is_machine(root) {
+        return Ok(());
+    }
+    let in_time = tokio::time::timeout(TIMEOUT, tell_once(root, compared)).await;
+    match in_time {
+        Ok(Ok(told)) => {
+            told.map(|node| log::debug!("the condition KopsConfigured of the Node {node} is up to date"))
+        }
+        Ok(Err(error)) => {
+            log::debug!("{}", error_text(&error));
+            Ok(())
+        }
+        Err(_) => {
+            let problem = format!("the API server does not answer within {} s", TIMEOUT.as_secs());
+            Err(Untold::Unanswered(problem))
+        }
+    }
+}
+
+/// Warns once per process, however often a run retries.
+fn note(untold: &Untold) {
+    static WARNED: AtomicBool = AtomicBool::new(false);
+    match untold.is_expected() || WARNED.swap(true, Ordering::Relaxed) {
+        true => log::debug!("{TELLING}: {untold}"),
+        false => log::warn!("{TELLING} failed; the next run tries again: {untold}"),
+    }
+}
+
+/// Reports the recorded state of this machine to the cluster. Returns the name of its Node.
+///
+/// # Errors
+/// The outer error: no run has left a readable record here. The inner error: why the report failed.
+pub async fn tell_once(root: &Path, compared: Compared) -> Result<Result<String, Untold>> {
+    if !machine::has_record(root) {
+        bail!("this machine has no record of a run of kops-agent, so there is nothing to report");
+    }
+    let host = machine::open(root)?;
+    let record = host.record().context("reading the record of earlier runs")?;
+    let certificates = host.certificates().context("reading when this node's certificates expire")?;
+    let applied = host.applied().context("reading the last applied configuration")?;
+    let followed = applied.as_ref().and_then(|applied| applied.followed.as_ref());
+    let applied_to = applied.as_ref().map_or("", |applied| applied.machine.as_str());
+    let is_real = root == Path::new("/");
+    let machine = if is_real { observed_machine(applied_to).await } else { None };
+    // The list is sorted by expiry. A certificate that cannot be read is reported as drift instead.
+    let mut dated = certificates.iter().filter_map(|of| FirstCertificate::of(&of.path, of.expires?));
+    let report = NodeReport {
+        first_certificate: dated.next(),
+        agent_version: VERSION.to_owned(),
+        followed_from: followed.and_then(Followed::pinned_by_user_data).map(str::to_owned),
+        machine,
+        reboot: is_real.then(|| host.reboot_report()).flatten(),
+        ..report(record, compared)
+    };
+    let mut statement = report.statement();
+    statement.message = with_path_in_commands(&statement.message).into_owned();
+    let told = own_node::tell(&machine::kubeconfig(root), &statement).await;
+    if let Ok(Told { is_left_cordoned: true, .. }) = &told {
+        pacing::uncordon_left(root).await;
+    }
+    Ok(told.map(|told| told.node))
+}
+
+/// The machine of this node. `applied_to` identifies it and so its cloud. `None` if the cloud's metadata service does not
+/// answer now.
+async fn observed_machine(applied_to: &str) -> Option<ObservedMachine> {
+    let by_cloud = match cloud_of_machine(applied_to) {
+        Some(provider) => kops_agent_cloud::of(provider).machine(ONCE).await,
+        None => Ok(ObservedMachine::of(None, None)),
+    };
+    match by_cloud {
+        Ok(machine) => {
+            let root = Path::new("/");
+            let user_data = user_data_of_instance(root);
+            let additional = user_data.and_then(|user_data| additional_parts_of_machine(&user_data));
+            Some(machine.with_local_parts(root_volume_gib(root), additional))
+        }
+        Err(error) => {
+            log::debug!("this report does not describe the machine: {error}");
+            None
+        }
+    }
+}
+
+/// Has systemd start the unit that reports, which no other unit waits for. If the unit already runs, its next try
+/// reports the new state.
+fn tell_apart(root: &Path) -> Result<()> {
+    machine::run_apart(&machine::open(root)?, UNIT, &["fleet", "tell", "--timeout", TELL_TIMEOUT])
+}
+
+/// The report from a record.
+fn report(record: Record, compared: Compared) -> NodeReport {
+    let Record { config_hash, converged_since, failure, rolled_back, superseded, .. } = record;
+    // A rollback is reported as a rollback, not as the failure of the same run.
+    let is_rollback = rolled_back.as_ref().is_some_and(|rolled_back| {
+        failure.as_ref().is_none_or(|failure| failure.problem.contains(&rolled_back.problem))
+    });
+    let trouble = match (failure, rolled_back) {
+        (_, Some(rolled_back)) if is_rollback => Some(Trouble::RolledBack {
+            at: rolled_back.at,
+            tried: rolled_back.config_hash,
+            problem: rolled_back.problem,
+        }),
+        (Some(failure), _) => Some(Trouble::RunFailed { at: failure.at, problem: failure.problem }),
+        _ if compared == Compared::Differs => Some(Trouble::Differs),
+        _ => None,
+    };
+    let since = converged_since.unwrap_or_default();
+    let next = superseded.as_ref().and_then(|by| by.next.clone());
+    NodeReport {
+        runs: (!config_hash.is_empty()).then_some(Configuration { hash: config_hash, since }),
+        superseded_by: superseded.map(|by| Configuration { hash: by.by, since: by.since }),
+        next,
+        trouble,
+        ..NodeReport::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn reported(mut record: Value, compared: Compared) -> NodeReport {
+        record["configHash"] = "a=".into();
+        record["convergedSince"] = "2026-01-01T00:00:00Z".into();
+        record["resources"] = json!({});
+        report(serde_json::from_value(record).unwrap(), compared)
+    }
+
+    #[test]
+    fn a_record_of_a_node_that_is_well_says_what_it_runs() {
+        let runs = Configuration { hash: "a=".into(), since: "2026-01-01T00:00:00Z".into() };
+        let expected = NodeReport { runs: Some(runs), ..NodeReport::default() };
+        assert_eq!(reported(json!({}), Compared::AsLeft), expected);
+        let record = json!({"superseded": {"since": "2026-02-01T00:00:00Z", "by": "b="}});
+        let by = Configuration { hash: "b=".into(), since: "2026-02-01T00:00:00Z".into() };
+        assert_eq!(reported(record, Compared::AsLeft), NodeReport { superseded_by: Some(by), ..expected });
+    }
+
+    #[test]
+    fn what_went_wrong_last_is_what_is_told() {
+        let failure = |problem: &str| json!({"at": "t1", "problem": problem});
+        let rolled_back = json!({"at": "t2", "configHash": "b=", "backTo": "a=", "desired": "", "problem": "kubelet is dead"});
+        let is_rollback = |report: NodeReport| matches!(report.trouble, Some(Trouble::RolledBack { .. }));
+        let is_failure = |report: NodeReport| matches!(report.trouble, Some(Trouble::RunFailed { .. }));
+        assert!(is_failure(reported(json!({"failure": failure("no network")}), Compared::Differs)));
+        assert!(is_rollback(reported(json!({"rolledBack": rolled_back}), Compared::AsLeft)));
+        let both = |problem: &str| json!({"failure": failure(problem), "rolledBack": rolled_back});
+        assert!(is_rollback(reported(both("x: kubelet is dead; rolled back"), Compared::AsLeft)));
+        assert!(is_failure(reported(both("no network"), Compared::AsLeft)), "it has failed otherwise since");
+        assert_eq!(reported(json!({}), Compared::Differs).trouble, Some(Trouble::Differs));
+    }
+
+    #[test]
+    fn a_machine_that_has_not_converged_runs_nothing() {
+        assert_eq!(report(Record::default(), Compared::AsLeft), NodeReport::default());
+    }
+
+    #[tokio::test]
+    async fn a_scratch_root_tells_no_cluster_of_itself() {
+        let root = tempfile::tempdir().unwrap();
+        assert_eq!(tell_in_time(root.path(), Compared::AsLeft).await, Ok(()));
+        let error = tell_once(root.path(), Compared::AsLeft).await.unwrap_err();
+        assert!(error.to_string().contains("nothing to report"), "{error}");
+    }
+}

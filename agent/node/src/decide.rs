@@ -1,0 +1,319 @@
+//! Steps 4 and 5 of node mode, with all steps before them: decides the node and everything that it must have.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use kops_agent_cloud::RememberedFacts;
+use kops_agent_cluster::lifecycle_action;
+use kops_agent_cluster::pacing::Versions;
+use kops_agent_host::{Mark, Sources};
+use kops_agent_plan::desired::{FollowService, Services};
+use kops_agent_plan::following::Followed;
+use kops_agent_plan::resolve::{self, Inputs, NodeConfig, Problems};
+use kops_agent_plan::resource::{Conflict, DesiredState};
+use kops_agent_plan::{desired, supposed};
+use kops_agent_process::exit::WrongConfiguration;
+use kops_agent_process::{program, service_manager};
+use kops_agent_source::asset_hashes::HashSource;
+use kops_agent_source::bootstrap_client::KopsController;
+use kops_agent_spec::facts::Facts;
+use kops_agent_spec::kops_release::WrittenBy;
+use kops_agent_spec::{InstanceGroupSpec, NodeupConfig, go_yaml};
+use kops_agent_store::Store;
+
+use super::environment::Environment;
+use super::machine::{left_by, mark};
+use super::materials::Materials;
+use super::options::NodeOptions;
+use super::own_services::{ADDONS, CONTROLLER, FOLLOW, OwnService};
+use super::{addons_service, controller_service, remembered, spec, upkeep};
+use kops_agent_source::{Before, Denied, NodeSpec, Origin};
+
+#[derive(Debug)]
+pub struct Decision {
+    pub desired: DesiredState,
+    /// The keys and secrets that `desired` refers to.
+    pub materials: Materials,
+    /// The issuer of the certificates that this machine cannot sign.
+    pub kops_controller: KopsController,
+    /// The `NodeupConfigHash` of the configuration.
+    pub config_hash: String,
+    /// The known hashes of downloads, by URL, so that no publisher is asked again.
+    pub known_hashes: BTreeMap<String, String>,
+    /// Facts that a later run need not request from the cloud; `None` if the facts came from a file.
+    pub remembered: Option<RememberedFacts>,
+    /// The range of IPv6 addresses that the cloud has given this machine for its pods; empty if there is none.
+    pub ipv6_prefix: String,
+    /// The state store. Downloads may be there too.
+    pub store: Arc<Store>,
+    /// Whether this is the last applied state, because the wanted state is unknown or may not be applied.
+    pub is_last_applied: bool,
+    /// The store's folders of keys and secrets.
+    pub sources: Sources,
+    /// The names of the cluster and of the instance group.
+    pub names: [String; 2],
+    /// The facts of the machine.
+    pub facts: Facts,
+    /// Whether the cluster spec gave the configuration that the user-data pins, byte for byte.
+    pub is_proven: bool,
+    /// The kOps release that wrote the configuration; `None` if an older kops-agent applied it without noting the
+    /// release.
+    pub written_by: Option<WrittenBy>,
+    /// The boot config that this node follows in place of the one in its user-data.
+    pub followed: Option<Followed>,
+    /// The versions of the components whose upgrade may drain the node; empty for the last applied state.
+    pub versions: Versions,
+    /// The state of the record at the time of this decision.
+    pub mark: Mark,
+}
+
+/// Steps 1 to 5: boot config, facts, store, resolve, desired.
+///
+/// # Errors
+/// A source cannot be read, or the configuration is wrong. The error has all mistakes of the configuration.
+pub async fn decide(options: &NodeOptions, hashes: HashSource, before: &Before) -> Result<Decision> {
+    decided(options, hashes, before, resolve).await
+}
+
+/// Like [`decide`], for commands that only describe the node. Such commands only warn of mistakes that keep a machine
+/// from becoming this node.
+///
+/// # Errors
+/// Same errors as [`decide`].
+pub async fn describe(options: &NodeOptions, hashes: HashSource) -> Result<Decision> {
+    decided(options, hashes, &Before::Nothing, described).await
+}
+
+async fn decided(
+    options: &NodeOptions,
+    hashes: HashSource,
+    before: &Before,
+    resolve: fn(NodeSpec) -> Result<NodeConfig>,
+) -> Result<Decision> {
+    service_manager::doing("reading what the cluster wants of this node");
+    let mark = mark(&options.source.node_root)?;
+    let store = Arc::new(options.store.open()?);
+    let spec = spec::read(&store, options, hashes, before).await?;
+    let (known_hashes, is_proven) = (spec.origin.known_hashes(), spec.origin.is_proven());
+    let (sources, followed) = (
+        Sources { keysets: spec.keysets.clone(), secrets: spec.secret_files.clone() },
+        spec.followed.clone(),
+    );
+    let node_root = options.source.node_root.as_path();
+    let role = spec.inputs.boot.instance_group_role;
+    let environment = Environment::of_machine(node_root).of_role(role);
+    let materials = Materials::new(&spec).with_environment(environment.clone());
+    let facts = spec.inputs.facts.clone();
+    let ipv6_prefix = facts.cloud.ipv6_prefix().to_owned();
+    let node = resolve(spec)?;
+    for warning in node.refusals.iter().chain(&node.warnings) {
+        log::warn!("{warning}");
+    }
+    if node.container_runtime.uses_driver_of_image(node.distribution) {
+        log::info!(
+            "pods use the GPU through the image's own NVIDIA driver and /usr/bin/nvidia-container-runtime; kops-agent installs neither"
+        );
+    }
+    let held_action = lifecycle_action::of_node(&node.boot, &node.config, &node.facts.cloud);
+    // A file may have the facts of another instance, so nothing of it is remembered for this machine.
+    let remembered = options.facts.is_none().then(|| remembered::read(node_root).with(&facts, held_action));
+    let is_wanted = |service: OwnService, is_asked_for| -> Result<bool> {
+        Ok(node.is_control_plane() && service.is_wanted(is_asked_for, node_root, &environment)?)
+    };
+    let controller = match is_wanted(CONTROLLER, options.controller)? {
+        true => Some(controller_service::read(&store, &options.source.config_base(&node.boot)?).await?),
+        false => None,
+    };
+    let addons = match is_wanted(ADDONS, options.addons)? {
+        true => Some(addons_service::read(&node)?),
+        false => None,
+    };
+    let follow = match FOLLOW.is_wanted(options.rollouts, node_root, &environment)? {
+        true => Some(follow_service(&options.source.conf)?),
+        false => None,
+    };
+    let upkeep = upkeep::of_machine(node_root, &options.source.conf, &environment)?;
+    let services = Services {
+        controller: controller.as_ref(),
+        addons: addons.as_ref(),
+        follow: follow.as_ref(),
+        upkeep: upkeep.as_ref(),
+    };
+    let desired = desired::desired_with(&node, services).map_err(contradictory).map_err(wrong)?;
+    for archive in desired.assumed_archives().keys() {
+        log::debug!(
+            "the archive with SHA-256 {archive} is not downloaded yet; this run assumes the files that its release has"
+        );
+    }
+    let authorities = node.config.cas.get(resolve::KUBERNETES_CA).map(String::as_str);
+    let timeout = store.retries().deadline;
+    let kops_controller = KopsController::of(&node.boot, authorities, &facts, timeout)
+        .for_node_at(node_root)
+        .with_files_left_by(left_by(node_root, &facts));
+    let config_hash = match node.boot.nodeup_config_hash.as_str() {
+        "" => NodeupConfig::hash(go_yaml::to_string(&node.config).as_bytes()),
+        pinned => pinned.to_owned(),
+    };
+    log::debug!("{} is a {} of {}", node.node_name, node.boot.instance_group_role, node.cluster_name());
+    let names = [node.boot.cluster_name.clone(), node.boot.instance_group_name.clone()];
+    let (versions, is_last_applied) = (versions(&node), false);
+    Ok(Decision {
+        desired,
+        materials,
+        kops_controller,
+        config_hash,
+        known_hashes,
+        remembered,
+        ipv6_prefix,
+        store,
+        is_last_applied,
+        sources,
+        names,
+        facts,
+        is_proven,
+        written_by: Some(node.written_by),
+        followed,
+        versions,
+        mark,
+    })
+}
+
+/// The service that follows rollouts, for this program and this boot config.
+///
+/// # Errors
+/// The boot config is no file that the service could read: a URL, or a relative path.
+fn follow_service(conf: &Path) -> Result<FollowService> {
+    if !conf.is_absolute() {
+        return Err(WrongConfiguration(format!(
+            "{} needs the boot config as a file with an absolute path, and --conf is {}; give --conf such a file, or set {}=false",
+            FOLLOW.flag,
+            conf.display(),
+            FOLLOW.variable
+        ))
+        .into());
+    }
+    let program =
+        program::path().context("finding the path of this program for the unit that follows rollouts")?;
+    Ok(FollowService { program: program.display().to_string(), conf: conf.display().to_string() })
+}
+
+/// The versions of kubelet and of containerd, if the agent installs containerd.
+fn versions(node: &NodeConfig) -> Versions {
+    let containerd = &node.container_runtime;
+    let version = containerd.release.as_ref().and(containerd.config.version.clone());
+    Versions { kubelet: node.kubernetes_version.number(), containerd: version.unwrap_or_default() }
+}
+
+/// Step 4: resolves the configuration of the node.
+///
+/// # Errors
+/// All mistakes in the cluster spec and in this node's configuration, together. If this machine may not read files that
+/// it needs, the error names these files.
+pub fn resolve(spec: NodeSpec) -> Result<NodeConfig> {
+    let node = described(spec)?;
+    if node.refusals.is_empty() {
+        return Ok(node);
+    }
+    let mut problems = Problems::default();
+    problems.add_all(&node.refusals);
+    problems.add_warnings(&node.warnings);
+    Err(wrong(problems))
+}
+
+/// Like [`resolve()`], for commands that only describe the node.
+fn described(spec: NodeSpec) -> Result<NodeConfig> {
+    let denied = needed_but_denied(&spec);
+    let mut problems = spec.problems;
+    match resolve::resolve(spec.inputs) {
+        Ok(mut node) if problems.is_empty() => {
+            problems.add_warnings(&node.warnings);
+            node.warnings = problems.warnings().to_vec();
+            return Ok(node);
+        }
+        Ok(node) => {
+            problems.add_all(&node.refusals);
+            problems.add_warnings(&node.warnings);
+        }
+        Err(more) => problems.extend(more),
+    }
+    Err(refused(problems, &denied))
+}
+
+/// The mistakes that every possible machine of the group has, and warnings about mistakes that only some of them have.
+///
+/// # Errors
+/// This machine may not read files that decide the node, and there are mistakes without these files.
+pub fn check_on_any_machine(spec: NodeSpec) -> Result<Problems> {
+    let denied = needed_but_denied(&spec);
+    let NodeSpec { inputs, mut problems, origin, .. } = spec;
+    let group = match origin {
+        Origin::ClusterSpec(derivation) => derivation.files.group.spec,
+        Origin::NodeupConfig(_) => InstanceGroupSpec::default(),
+    };
+    let check = |facts: Facts| {
+        let mut found = Problems::default();
+        match resolve::resolve(Inputs { facts: facts.clone(), ..inputs.clone() }) {
+            Ok(node) => {
+                found.add_warnings(&node.warnings);
+                found.add_all(&node.refusals);
+                found.extend(desired(&node).err().unwrap_or_default());
+            }
+            Err(problems) => found = problems,
+        }
+        (facts, found)
+    };
+    if let Some(WrittenBy { release, .. }) = problems.keep("kops-version.txt", inputs.written_by()) {
+        let machines = supposed::machines(inputs.boot.cloud_provider, release, &group);
+        problems.extend(supposed::merged(&machines.into_iter().map(check).collect::<Vec<_>>()));
+    }
+    match problems.is_empty() || denied.is_empty() {
+        true => Ok(problems),
+        false => Err(refused(problems, &denied)),
+    }
+}
+
+/// Why files that decide the node may not be read now, one reason per file.
+fn needed_but_denied(spec: &NodeSpec) -> Vec<String> {
+    let Denied { keysets, secrets, files: _ } = &spec.denied;
+    // A worker may not read keysets. It needs them only to derive its configuration.
+    let needs_keysets = spec.inputs.boot.instance_group_role.runs_api_server()
+        || matches!(spec.origin, Origin::ClusterSpec(_));
+    match needs_keysets {
+        true => keysets.values().chain(secrets.values()).cloned().collect(),
+        false => Vec::new(),
+    }
+}
+
+fn refused(problems: Problems, denied: &[String]) -> anyhow::Error {
+    if denied.is_empty() {
+        return wrong(problems);
+    }
+    anyhow::anyhow!(
+        "cannot decide this node's configuration without files of the state store that this machine may not read now:\n  {}\nWithout \
+         these files: {problems}",
+        denied.join("\n  ")
+    )
+}
+
+fn wrong(problems: Problems) -> anyhow::Error {
+    anyhow::Error::new(problems).context("the configuration of this node is wrong")
+}
+
+/// Step 5: everything that this node must have.
+///
+/// # Errors
+/// A resource is described twice.
+pub fn desired(node: &NodeConfig) -> Result<DesiredState, Problems> {
+    desired::desired(node).map_err(contradictory)
+}
+
+fn contradictory(conflicts: Vec<Conflict>) -> Problems {
+    let mut problems = Problems::default();
+    for conflict in conflicts {
+        problems.add("", conflict.to_string());
+    }
+    problems
+}

@@ -1,0 +1,111 @@
+//! Checks of the machine itself: its programs, kernel, package manager and free disk space.
+
+use std::collections::BTreeMap;
+
+use kops_agent_host::doctor as host;
+use kops_agent_plan::doctor::{Disk, Kernel, Listener, Machine, Module, Packages, Seen, Volumes};
+
+use super::deadline::{LOOK, looked};
+use super::node::Wanted;
+use crate::machine::open;
+use crate::options::NodeOptions;
+
+/// The folder of downloads.
+const CACHE: &str = "/var/cache/nodeup";
+
+pub(super) struct Seeing {
+    pub(super) listeners: Seen<Vec<Listener>>,
+    pub(super) kernel: Kernel,
+    pub(super) machine: Machine,
+}
+
+pub(super) async fn look(options: &NodeOptions, wanted: &Wanted) -> Seeing {
+    let (root, all) = (options.source.node_root.clone(), wanted.clone());
+    let (allows_swap, unfit) = (wanted.allows_swap, wanted.unfit.clone());
+    let seeing = looked(LOOK, move || {
+        let host = open(&root).map_err(|error| error.to_string());
+        let module = |name: &String| match &host {
+            Ok(host) => host.module(name),
+            Err(why) => Module { name: name.clone(), state: Err(why.clone()) },
+        };
+        Seeing {
+            listeners: host::listeners(&root),
+            kernel: Kernel {
+                cgroups: host::cgroups(&root),
+                modules: all.modules.iter().map(module).collect(),
+                missing_parameters: host::missing_parameters(&root, &all.parameters),
+                parameters_are_read_only: host::parameters_are_read_only(&root),
+            },
+            machine: Machine {
+                unfit,
+                runs_systemd: host::runs_systemd(&root),
+                swap: host::swap(&root),
+                allows_swap,
+                processes: host::processes(&root),
+            },
+        }
+    });
+    seeing.await.unwrap_or_else(|why| unseen(&why, wanted))
+}
+
+/// The block devices of the volumes that are to be mounted.
+pub(super) async fn volumes(options: &NodeOptions, wanted: &Wanted) -> Seen<Volumes> {
+    let (root, desired) = (options.source.node_root.clone(), wanted.desired.clone().unwrap_or_default());
+    looked(LOOK, move || host::volumes(&root, &desired)).await.and_then(|volumes| volumes)
+}
+
+/// The state of the package manager. Its repositories are asked only if packages are missing.
+pub(super) async fn packages(options: &NodeOptions, wanted: &Wanted) -> Packages {
+    let (root, desired) = (options.source.node_root.clone(), wanted.desired.clone());
+    let seen = looked(LOOK, move || {
+        let host = open(&root).map_err(|error| error.to_string())?;
+        let missing = desired.map(|desired| host.missing_packages(&desired));
+        let is_to_install = matches!(&missing, Some(Ok(names)) if !names.is_empty());
+        let repositories = is_to_install.then(|| host.repositories());
+        Ok(Packages { lock: host.package_lock(), missing, repositories })
+    });
+    let seen = seen.await.and_then(|seen| seen);
+    seen.unwrap_or_else(|why| Packages { lock: Err(why), missing: None, repositories: None })
+}
+
+fn unseen(why: &str, wanted: &Wanted) -> Seeing {
+    let module = |name: &String| Module { name: name.clone(), state: Err(why.to_owned()) };
+    Seeing {
+        listeners: Err(why.to_owned()),
+        kernel: Kernel {
+            cgroups: Err(why.to_owned()),
+            modules: wanted.modules.iter().map(module).collect(),
+            missing_parameters: Err(why.to_owned()),
+            parameters_are_read_only: Err(why.to_owned()),
+        },
+        machine: Machine {
+            unfit: wanted.unfit.clone(),
+            runs_systemd: Err(why.to_owned()),
+            swap: Err(why.to_owned()),
+            allows_swap: wanted.allows_swap,
+            processes: Err(why.to_owned()),
+        },
+    }
+}
+
+/// The free space of disks. `sizes` has the bytes of missing downloads, by URL.
+pub(super) async fn disks(
+    options: &NodeOptions,
+    wanted: &Wanted,
+    sizes: BTreeMap<String, u64>,
+) -> Seen<Vec<Disk>> {
+    // A server may report any size, so the sum must not overflow.
+    let size = sizes.values().fold(0, |sum: u64, size| sum.saturating_add(*size));
+    let mut folders: Vec<(String, u64)> = vec![(CACHE.to_owned(), size)];
+    folders.extend(wanted.folders.iter().map(|folder| (folder.clone(), 0)));
+    let root = options.source.node_root.clone();
+    looked(LOOK, move || host::disks(&root, &folders)).await.and_then(|disks| disks)
+}
+
+/// Whether the clock is set over the network. Another root has no clock of its own.
+pub(super) async fn is_clock_synchronized(options: &NodeOptions) -> Seen<bool> {
+    match options.is_this_machine() {
+        true => looked(LOOK, host::is_clock_synchronized).await.and_then(|seen| seen),
+        false => Err("a root other than / has no clock".to_owned()),
+    }
+}

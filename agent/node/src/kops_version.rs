@@ -1,0 +1,128 @@
+//! Finds the kOps version on this machine, if neither the state store nor kops-controller tells it. A worker of kOps
+//! 1.35 has the same configuration as one of 1.36, but the boot script of each downloads its own nodeup.
+
+use std::fs;
+use std::io::Read as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use kops_agent_host::Reader;
+use kops_agent_spec::kops_release::{Evidence, Told, VARIABLE};
+use kops_agent_spec::{BootConfig, nodeup_urls};
+
+use kops_agent_source::SourceOptions;
+
+use crate::environment::Environment;
+
+/// The user-data of the instance, as cloud-init keeps it (cloud-init: `get_ipath_cur` in `cloudinit/helpers.py`).
+const USER_DATA: &str = "/var/lib/cloud/instance/user-data.txt";
+/// The largest user-data that is read, in bytes.
+const LARGEST: u64 = 4 << 20;
+/// How many processes above this one may be the boot script. Its subshell is one.
+const MOST_ANCESTORS: usize = 4;
+
+/// The version of the kOps that wrote `boot`. `None` if `boot` is not the boot config in the user-data: a node may
+/// follow a boot config that a newer kOps wrote.
+pub fn told(options: &SourceOptions, boot: &BootConfig) -> Option<Told> {
+    let conf = options.conf.to_str().and_then(|conf| conf.strip_prefix("file://")).map(Path::new);
+    let conf = regular_file(conf.unwrap_or(&options.conf));
+    if conf.as_ref().is_some_and(|conf| !is_of(conf, boot)) {
+        return None;
+    }
+    let variable = Environment::of_machine(&options.node_root).get(VARIABLE).filter(|set| !set.is_empty());
+    if let Some(version) = variable {
+        return Some(Told { version, by: Evidence::Variable });
+    }
+    let of_instance = user_data_of_instance(&options.node_root);
+    let user_data = conf.into_iter().chain(of_instance).filter(|user_data| is_of(user_data, boot));
+    user_data.filter_map(|user_data| Told::by_user_data(&nodeup_urls(&user_data))).next()
+}
+
+/// The user-data of the instance whose files are under `root`. `None` if cloud-init has not kept it, or if it cannot be read.
+pub fn user_data_of_instance(root: &Path) -> Option<Vec<u8>> {
+    let read = Reader::open(root).and_then(|reader| reader.read(USER_DATA, LARGEST));
+    read.unwrap_or_else(|error| {
+        log::debug!("the user-data cannot be read: {error}");
+        None
+    })
+}
+
+/// Whether user-data has this boot config.
+fn is_of(user_data: &[u8], boot: &BootConfig) -> bool {
+    BootConfig::from_user_data(user_data).is_ok_and(|written| {
+        written.cluster_name == boot.cluster_name
+            && written.instance_group_name == boot.instance_group_name
+            && written.nodeup_config_hash == boot.nodeup_config_hash
+    })
+}
+
+/// The version in the boot script that runs this process, on any cloud. Later runs have no such script, so the unit
+/// keeps the version.
+pub fn of_boot_script() -> Option<String> {
+    version_by_ancestors(Path::new("/proc"), std::process::id())
+}
+
+fn version_by_ancestors(proc: &Path, pid: u32) -> Option<String> {
+    let parent = |pid: &u32| parent(&proc.join(pid.to_string())).filter(|parent| *parent > 1);
+    let ancestors = std::iter::successors(parent(&pid), parent).take(MOST_ANCESTORS);
+    ancestors.filter_map(|pid| version_by_script(&proc.join(pid.to_string()))).next()
+}
+
+/// The parent of a process, by its folder in `/proc` (`proc_pid_status(5)`).
+fn parent(process: &Path) -> Option<u32> {
+    let status = fs::read_to_string(process.join("status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
+}
+
+/// The version in the script that a shell was started with.
+fn version_by_script(process: &Path) -> Option<String> {
+    let command = fs::read(process.join("cmdline")).ok()?;
+    let arguments =
+        command.split(|byte| *byte == 0).map(|argument| Path::new(std::ffi::OsStr::from_bytes(argument)));
+    let scripts = arguments.filter(|argument| argument.is_absolute()).filter_map(regular_file);
+    let scripts = scripts.filter(|script| script.starts_with(b"#!"));
+    scripts.filter_map(|script| Told::by_user_data(&nodeup_urls(&script))).map(|told| told.version).next()
+}
+
+/// The bytes of a small regular file. `None` if there is no such file, or it cannot be read.
+fn regular_file(path: &Path) -> Option<Vec<u8>> {
+    let is_small_file =
+        fs::metadata(path).is_ok_and(|metadata| metadata.is_file() && metadata.len() <= LARGEST);
+    let file = is_small_file.then(|| fs::File::open(path).ok())??;
+    let mut bytes = Vec::new();
+    file.take(LARGEST).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const SCRIPT: &str = "#!/bin/bash\nNODEUP_URL_AMD64=https://artifacts.k8s.io/binaries/kops/1.35.2/linux/amd64/nodeup,https://x/y\n";
+
+    #[test]
+    fn the_script_above_this_process_tells_the_version() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = folder.path().join("nodeup.sh");
+        fs::write(&script, SCRIPT).unwrap();
+        let process = |pid: u32, parent: u32, command: &str| {
+            let process = folder.path().join(pid.to_string());
+            fs::create_dir_all(&process).unwrap();
+            fs::write(process.join("status"), format!("Name:\tx\nPPid:\t{parent}\n")).unwrap();
+            fs::write(process.join("cmdline"), command.replace(' ', "\0")).unwrap();
+        };
+        let told = || version_by_ancestors(folder.path(), 40);
+        let command = format!("/bin/bash {}", script.display());
+        process(40, 39, "./nodeup --install-systemd-unit");
+        process(39, 38, "/bin/bash -c x");
+        process(38, 1, &command);
+        process(1, 0, &command);
+        assert_eq!(told().as_deref(), Some("1.35.2"));
+        fs::write(&script, SCRIPT.replace("#!/bin/bash\n", "")).unwrap();
+        assert_eq!(told(), None, "it is no script");
+        process(38, 1, "/sbin/cron -f");
+        assert_eq!(told(), None, "the first process is no script");
+        assert_eq!(version_by_ancestors(folder.path(), 99), None);
+    }
+}

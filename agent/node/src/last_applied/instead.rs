@@ -1,0 +1,83 @@
+//! Why the last applied state replaces the wanted state.
+
+use anyhow::Result;
+use kops_agent_host::{Applied, Error as HostError, Host};
+use kops_agent_source::bootstrap_client;
+use kops_agent_spec::HashMismatch;
+
+use crate::pacing::is_not_paced;
+use kops_agent_source::SpecDiffers;
+
+/// Why a run applies the last applied state again, instead of the wanted state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Instead {
+    /// New machines get the configuration of this hash. This machine stays as it is until it is replaced.
+    Superseded(String),
+    /// kops-controller gives nothing to a Node that is ready, and the Node needs nothing.
+    Registered,
+    /// The wanted state was tried and rolled back.
+    Refused,
+    /// The wanted state is unknown or cannot be applied, which is a failure.
+    Failed,
+}
+
+impl Instead {
+    /// Classifies an error on a machine whose last applied state is `applied`.
+    pub(super) fn of(error: &anyhow::Error, applied: &Applied) -> Instead {
+        let of_file = || {
+            let found = error.chain().find_map(|cause| cause.downcast_ref::<HashMismatch>())?;
+            Some((&found.expected, &found.actual))
+        };
+        let of_spec = || {
+            let found = error.chain().find_map(|cause| cause.downcast_ref::<SpecDiffers>())?;
+            // If the applied configuration was never derived from the spec, a difference does not prove that the spec
+            // is newer.
+            applied.is_proven.then_some((&found.expected, &found.actual))
+        };
+        match of_file().or_else(of_spec) {
+            Some((expected, actual)) if *expected == applied.config_hash => {
+                Instead::Superseded(actual.clone())
+            }
+            _ if bootstrap_client::is_already_registered(error) => Instead::Registered,
+            _ if is_refusal(error) => Instead::Refused,
+            _ => Instead::Failed,
+        }
+    }
+}
+
+fn is_refusal(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| matches!(cause.downcast_ref(), Some(HostError::FailedBefore(_))))
+}
+
+/// Whether a run applies the last applied state because of this error. It does not replace a change that has begun and
+/// failed: the next run continues that change.
+///
+/// # Errors
+/// The record of a change cannot be read.
+pub fn stands_in_for(error: &anyhow::Error, host: &Host) -> Result<bool> {
+    // The last applied state would need a slot too.
+    if is_not_paced(error) {
+        return Ok(false);
+    }
+    let Some(cause) = error.chain().find_map(|cause| cause.downcast_ref::<HostError>()) else {
+        return Ok(true);
+    };
+    Ok(match cause {
+        HostError::FailedBefore(_) => true,
+        // These errors can occur before the first write. The record shows whether a change has begun.
+        HostError::Download(_)
+        | HostError::Certificate(_)
+        | HostError::MissingSecret { .. }
+        | HostError::Invalid { .. }
+        | HostError::Path { .. } => host.unfinished_change()?.is_none(),
+        _ => false,
+    })
+}
+
+/// Explains in a message that a node is superseded. `by` is the hash of the other configuration.
+pub fn superseded(by: &str) -> String {
+    format!(
+        "the cluster has another configuration by now ({by}), for the machine that replaces this one; this machine keeps its last applied \
+         configuration until `kops rolling-update cluster` replaces it, or `kops-agent converge --follow` takes the other one"
+    )
+}

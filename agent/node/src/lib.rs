@@ -1,0 +1,46 @@
+//! Node mode: the steps that all commands share. Each command stops after a step of its own.
+//!
+//! | step | file | in → out |
+//! | --- | --- | --- |
+//! | 1 to 3 | [`facts`], [`spec`] | boot config, facts, store → everything that decides the node |
+//! | 4 and 5 | [`decide`] | everything that decides the node → the node and all that it must have, or all mistakes |
+//! | 6 and 7 | [`plan`] | all that the node must have, this machine → the plan |
+//! | 8 | [`apply`] | the plan → this machine is the node |
+//!
+//! `render` stops after deciding, `plan` after comparing, and `converge` goes to the end. If a node cannot be decided
+//! or applied, [`last_applied`] replaces the decision. [`convergence`] has the parts of a run around the plan, and
+//! [`condition`] reports to the cluster at the end of a run, with the change that [`next`] has planned. [`pacing`] makes a run wait if its change would disrupt a
+//! working node while other nodes of its group are disrupted.
+//!
+//! [`doctor`] and [`support`] examine a machine on which these steps may fail.
+
+// In this crate, `pub` means that other modules use an item. The only user of the crate is the binary.
+#![allow(unreachable_pub)]
+
+mod addons_service;
+pub mod apply;
+pub mod certificates;
+pub mod condition;
+mod controller_service;
+pub mod convergence;
+pub mod decide;
+pub mod doctor;
+pub mod environment;
+pub mod exit;
+pub mod facts;
+pub mod known;
+pub mod kops_version;
+pub mod last_applied;
+pub mod machine;
+pub mod materials;
+pub mod next;
+pub mod options;
+pub mod own_services;
+pub mod pacing;
+pub mod plan;
+pub mod remembered;
+mod remote;
+pub mod renewal;
+pub mod spec;
+pub mod support;
+pub mod upkeep;

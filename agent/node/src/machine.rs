@@ -1,0 +1,160 @@
+//! The machine of a run, and the files that earlier runs left on it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use kops_agent_host::{Applied, Decided, Host, Lock, Mark, Record};
+use kops_agent_plan::desired::KUBELET_KUBECONFIG;
+use kops_agent_process::program;
+use kops_agent_process::service_manager;
+use kops_agent_source::bootstrap_client::{self, LeftBy};
+use kops_agent_spec::facts::Facts;
+
+use super::remote;
+use crate::known::error_text;
+use kops_agent_source::Before;
+
+/// The pause between two tries to take a lock that another run has.
+const LOCK_POLL: Duration = Duration::from_millis(500);
+
+/// Returns the outcome of a run that changes a machine. If the outcome is a failure, records it for `status`.
+pub fn noted<T>(root: &Path, outcome: Result<T>) -> Result<T> {
+    if let Err(error) = &outcome
+        && !bootstrap_client::is_already_registered(error)
+    {
+        note_failure(root, error);
+    }
+    outcome
+}
+
+/// Records a failure for `status`. It does not create a missing root.
+pub fn note_failure(root: &Path, error: &anyhow::Error) {
+    let is_first = !has_record(root);
+    if is_first && !root.is_dir() {
+        return;
+    }
+    let note = || -> Result<()> {
+        let (host, problem) = (open(root)?, error_text(error));
+        Ok(if is_first { host.note_first_failure(&problem) } else { host.note_failure(&problem) }?)
+    };
+    let Err(error) = note() else { return };
+    let text = format!("the failure could not be noted for `kops-agent status`: {}", error_text(&error));
+    match error.downcast_ref() {
+        // The run that has the lock records its own outcome.
+        Some(kops_agent_host::Error::Locked { .. }) => log::debug!("{text}"),
+        // A user without write access only tried to run the command.
+        _ if is_first && !nix::unistd::geteuid().is_root() => log::debug!("{text}"),
+        _ => log::warn!("{text}"),
+    }
+}
+
+/// Whether an earlier run has left anything on this machine.
+pub fn has_record(root: &Path) -> bool {
+    root.join(Record::PATH.trim_start_matches('/')).exists()
+}
+
+/// Which machine left the files of a node here.
+pub fn left_by(root: &Path, facts: &Facts) -> LeftBy {
+    let applied = || open(root)?.applied().map_err(anyhow::Error::from);
+    let applied = if has_record(root) { applied().ok().flatten() } else { None };
+    applied.map_or(LeftBy::Unknown, |applied| match applied.machine == facts.machine() {
+        true => LeftBy::ThisMachine,
+        false => LeftBy::AnotherMachine,
+    })
+}
+
+/// The state of the record, to notice that another run has changed the machine since.
+///
+/// # Errors
+/// The record cannot be read.
+pub fn mark(root: &Path) -> Result<Mark> {
+    if has_record(root) { Ok(open(root)?.record()?.mark()) } else { Ok(Mark::default()) }
+}
+
+pub fn kubeconfig(root: &Path) -> PathBuf {
+    root.join(KUBELET_KUBECONFIG.trim_start_matches('/'))
+}
+
+/// The hashes of downloads that an earlier run learnt, so that no publisher is asked again.
+pub fn remembered_hashes(root: &Path) -> Result<BTreeMap<String, String>> {
+    if has_record(root) { Ok(open(root)?.record()?.known_hashes) } else { Ok(BTreeMap::new()) }
+}
+
+/// How earlier runs used the store's secrets and files.
+pub fn before(root: &Path) -> Result<Before> {
+    // Reading must not create a missing root.
+    if root.exists() { before_on(&open(root)?) } else { Ok(Before::Nothing) }
+}
+
+/// How earlier runs used the store's secrets and files, from the record and the last applied state.
+pub fn before_on(host: &Host) -> Result<Before> {
+    let applied = host.applied()?;
+    let secrets =
+        |applied: Applied| applied.secrets().into_iter().map(str::to_owned).collect::<BTreeSet<_>>();
+    Ok(match (host.record()?.decided, applied.map(secrets)) {
+        (Some(Decided { secrets: mut decided, without }), secrets) => {
+            decided.extend(secrets.unwrap_or_default());
+            Before::Known { secrets: decided, without }
+        }
+        (None, Some(secrets)) => Before::Known { secrets, without: BTreeSet::new() },
+        (None, None) => match host.is_no_node_yet() {
+            Ok(true) => Before::Nothing,
+            Ok(false) => Before::Unclear,
+            Err(error) => {
+                log::debug!("cannot tell whether this machine has been a node: {error}");
+                Before::Unclear
+            }
+        },
+    })
+}
+
+/// Fails if the root is missing, for commands that must not create it.
+pub fn must_exist(root: &Path) -> Result<()> {
+    match root.is_dir() {
+        true => Ok(()),
+        false => bail!("there is no machine below {}: it is not a directory; check --root", root.display()),
+    }
+}
+
+/// Opens this machine, or the scratch root in its place.
+pub fn open(root: &Path) -> Result<Host> {
+    Ok(if root == Path::new("/") {
+        Host::machine()?.with_remote(Arc::new(remote::World))
+    } else {
+        Host::scratch(root)?
+    })
+}
+
+/// Has systemd start this program again, apart from this run, as a unit that no other unit waits for. If the unit
+/// already runs, it goes on.
+///
+/// # Errors
+/// systemd rejects the unit, or the path of this program is unknown.
+pub fn run_apart(host: &Host, unit: &str, arguments: &[&str]) -> Result<()> {
+    let program = program::path().context("finding the path of this program")?;
+    let program = program.to_str().context("the path of this program is not UTF-8 text")?;
+    Ok(host.run_apart(unit, &[&[program], arguments].concat())?)
+}
+
+/// Takes the machine's lock, which keeps other runs away.
+///
+/// # Errors
+/// Another run has the lock, and `is_waited_for` is false.
+pub async fn lock(is_waited_for: bool, host: &Host) -> Result<Lock> {
+    let mut is_told = false;
+    loop {
+        match host.lock() {
+            Err(locked @ kops_agent_host::Error::Locked { .. }) if is_waited_for => {
+                if !std::mem::replace(&mut is_told, true) {
+                    log::info!("waiting for another run: {locked}");
+                }
+                service_manager::doing(format_args!("waiting for another run: {locked}"));
+                tokio::time::sleep(LOCK_POLL).await;
+            }
+            lock => return Ok(lock?),
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! The keys and secrets that a desired state refers to, kept apart from it until it is applied.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use kops_agent_host::{Applied, Material, Secrets};
+use kops_agent_pki::PemPair;
+use kops_agent_plan::resource::{Certificate, Issuer};
+use kops_agent_spec::{Keyset, KeysetItem, Secret};
+
+use super::environment::Environment;
+use kops_agent_source::{Denied, NodeSpec};
+
+/// The store's `pki/` and `secrets/` for one node, as far as they could be read, and the certificates that
+/// kops-controller issued to it.
+#[derive(Clone, Default)]
+pub struct Materials {
+    keysets: BTreeMap<String, Keyset>,
+    secrets: BTreeMap<String, Secret>,
+    cas: BTreeMap<String, String>,
+    bootstrapped: BTreeMap<String, PemPair>,
+    kept: BTreeSet<String>,
+    /// Keys and secrets that the store does not give now, and why.
+    unknown: Denied,
+    /// Items of keysets that are on this machine, by keyset and id.
+    at_hand: BTreeMap<(String, String), PemPair>,
+    /// Items of keysets that the store lacks, or has in another form than the applied one.
+    unusable: BTreeSet<(String, String)>,
+    /// The last applied state, for the public parts of keysets.
+    applied: Option<Arc<Applied>>,
+    /// Why kops-controller issues nothing now.
+    unissuable: Option<String>,
+    /// The environment variables of runs at boot.
+    environment: Environment,
+}
+
+/// The keys and secrets of a state that could be read, and those that could not.
+#[derive(Default)]
+pub struct Read {
+    /// Keysets of the store, by name.
+    pub keysets: BTreeMap<String, Keyset>,
+    /// Secrets of the store, by name.
+    pub secrets: BTreeMap<String, Secret>,
+    /// Keys and secrets that the store did not give, and why.
+    pub unknown: Denied,
+    /// Items of keysets that are on this machine, by keyset and id; they are used in the place of the store's.
+    pub at_hand: BTreeMap<(String, String), PemPair>,
+    /// Items of keysets that the store lacks, or has in another form than the applied one. `unknown` has the reasons.
+    pub unusable: BTreeSet<(String, String)>,
+}
+
+/// An item of a keyset as a pair; `None` if the store lacks the certificate or the private key.
+pub fn pair_of(item: &KeysetItem) -> Option<PemPair> {
+    Some(PemPair {
+        certificate: item.certificate.as_ref()?.pem(),
+        private_key: String::from_utf8(item.private_material.as_ref()?.expose().to_vec()).ok()?,
+    })
+}
+
+impl fmt::Debug for Materials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Materials")
+            .field("keysets", &self.keysets.keys())
+            .field("secrets", &self.secrets.keys())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Materials {
+    pub fn new(spec: &NodeSpec) -> Materials {
+        Materials {
+            keysets: spec.inputs.keysets.clone(),
+            secrets: spec.secrets.clone(),
+            cas: spec.inputs.config.cas.clone(),
+            unknown: spec.denied.clone(),
+            ..Materials::default()
+        }
+    }
+
+    /// All available private keys and secrets as texts. No output for others may contain them.
+    pub fn secret_texts(&self) -> Vec<String> {
+        let keysets = self
+            .keysets
+            .values()
+            .flat_map(|keyset| keyset.items())
+            .filter_map(|item| item.private_material.as_ref().map(|key| key.expose().to_vec()));
+        let secrets = self.secrets.values().map(|secret| secret.expose().to_vec());
+        let pairs = self.bootstrapped.values().chain(self.at_hand.values());
+        let keys = pairs.map(|pair| pair.private_key.clone().into_bytes());
+        keysets.chain(secrets).chain(keys).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).collect()
+    }
+
+    /// URLs of store files that this machine may not read. The state was decided without these files.
+    pub fn denied_files(&self) -> &BTreeSet<String> {
+        &self.unknown.files
+    }
+
+    /// The keys and secrets of the last applied state, as far as they are available.
+    pub fn of_applied(applied: Arc<Applied>, read: Read) -> Materials {
+        let Read { keysets, secrets, unknown, at_hand, unusable } = read;
+        let applied = Some(applied);
+        Materials { keysets, secrets, unknown, at_hand, unusable, applied, ..Materials::default() }
+    }
+
+    /// A keyset of the store, if it was read.
+    pub fn stored_keyset(&self, name: &str) -> Option<&Keyset> {
+        self.keysets.get(name)
+    }
+
+    /// A secret of the store, if it was read.
+    pub fn stored_secret(&self, name: &str) -> Option<&Secret> {
+        self.secrets.get(name)
+    }
+
+    /// Returns these materials with this environment.
+    pub fn with_environment(self, environment: Environment) -> Materials {
+        Materials { environment, ..self }
+    }
+
+    /// Returns these materials for a time when kops-controller issues nothing; `why` is the reason.
+    pub fn without_issuer(self, why: String) -> Materials {
+        Materials { unissuable: Some(why), ..self }
+    }
+
+    /// Returns these materials with certificates from kops-controller, by name.
+    pub fn with_bootstrapped(self, bootstrapped: BTreeMap<String, PemPair>) -> Materials {
+        Materials { bootstrapped, ..self }
+    }
+
+    /// Returns these materials for a node that keeps the named certificates while they are valid.
+    pub fn keeping(&self, names: impl IntoIterator<Item = String>) -> Materials {
+        Materials { kept: names.into_iter().collect(), ..self.clone() }
+    }
+}
+
+impl Secrets for Materials {
+    fn keyset_item(&self, keyset: &str, id: &str) -> Option<PemPair> {
+        let name = (keyset.to_owned(), id.to_owned());
+        if let Some(item) = self.at_hand.get(&name) {
+            return Some(item.clone());
+        }
+        let keyset = self.keysets.get(keyset).filter(|_| !self.unusable.contains(&name))?;
+        pair_of(if id.is_empty() { keyset.primary()? } else { keyset.item(id)? })
+    }
+
+    fn trusted_certificates(&self, keyset: &str) -> Option<String> {
+        // kOps vouched for the authorities in the configuration; those in the store may be newer.
+        let given = self.cas.get(keyset).filter(|certificates| !certificates.is_empty());
+        let stored = || Some(self.keysets.get(keyset)?.trusted_certificates_pem());
+        let applied = || Some(self.applied.as_ref()?.trusted_certificates(keyset)?.to_owned());
+        // The configuration of the applied state had these authorities; those in the store may be newer.
+        given.cloned().or_else(applied).or_else(stored)
+    }
+
+    fn secret(&self, name: &str) -> Option<Vec<u8>> {
+        Some(self.secrets.get(name)?.expose().to_vec())
+    }
+
+    fn why_unknown(&self, material: Material<'_>) -> Option<String> {
+        match material {
+            Material::Secret(name) => self.unknown.secrets.get(name).cloned(),
+            Material::Keyset(name) => self.unknown.keysets.get(name).cloned(),
+            Material::Environment(_) => Some(Environment::why_no_login()),
+        }
+    }
+
+    fn why_unissuable(&self, certificate: &Certificate) -> Option<String> {
+        match certificate.issuer {
+            Issuer::Local => self.why_unknown(Material::Keyset(&certificate.signer)),
+            Issuer::Bootstrap => self.unissuable.clone(),
+        }
+    }
+
+    fn item_certificate(&self, keyset: &str, id: &str) -> Option<String> {
+        let applied = || Some(self.applied.as_ref()?.item_certificate(keyset, id)?.to_owned());
+        self.keyset_item(keyset, id).map(|item| item.certificate).or_else(applied)
+    }
+
+    fn environment(&self, names: &[String]) -> Option<String> {
+        self.environment.login(names)
+    }
+
+    fn variable(&self, name: &str) -> Option<String> {
+        self.environment.get(name).filter(|value| !value.is_empty())
+    }
+
+    fn bootstrap_certificate(&self, name: &str) -> Option<PemPair> {
+        self.bootstrapped.get(name).cloned()
+    }
+
+    fn keeps_certificate(&self, name: &str) -> bool {
+        self.kept.contains(name)
+    }
+}

@@ -1,0 +1,38 @@
+//! The change that waits for this node while it is superseded, for `kops-agent fleet plan`: the plan of
+//! `kops-agent plan --follow`, in short. Nothing changes.
+
+use anyhow::Result;
+use kops_agent_cluster::fleet::{Next, NextPlan};
+use kops_agent_host::{Error as HostError, Host};
+use kops_agent_plan::disruption::next_plan;
+use kops_agent_plan::following::Follow;
+use kops_agent_source::asset_hashes::HashSource;
+
+use super::options::NodeOptions;
+use super::plan::plan;
+use super::{decide, machine};
+use crate::known::error_text;
+
+/// Plans the change to the group's current configuration, whose hash is `by`. If that fails, the result has the reason:
+/// the run itself goes on.
+pub async fn next(options: &NodeOptions, host: &Host, by: &str) -> Next {
+    let (at, runs) = (host.timestamp(), host.record().unwrap_or_default().config_hash);
+    match Box::pin(planned(&options.clone().following(Follow::Newest), host)).await {
+        Ok((hash, plan)) => Next::planned(&at, &runs, &hash, plan),
+        Err(error) => {
+            let problem = error_text(&error);
+            log::warn!("cannot plan the change to the group's current configuration {by}: {problem}");
+            Next::not_planned(&at, &runs, by, &problem)
+        }
+    }
+}
+
+async fn planned(options: &NodeOptions, host: &Host) -> Result<(String, NextPlan)> {
+    let hashes = HashSource::publishers(host.record()?.known_hashes);
+    let decision = decide::decide(options, hashes, &machine::before_on(host)?).await?;
+    let plan = plan(host, &decision)?;
+    if let Some(refused) = host.refusal(&plan, &decision.desired, &decision.config_hash)? {
+        return Err(HostError::FailedBefore(Box::new(refused)).into());
+    }
+    Ok((decision.config_hash, next_plan(&plan, decision.versions)))
+}

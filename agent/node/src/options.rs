@@ -1,0 +1,134 @@
+//! Options for deciding a node, and for a run that converges a machine to it.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use kops_agent_cluster::rollout::DrainMode;
+use kops_agent_host::{Progress, Stopwatch};
+use kops_agent_plan::following::Follow;
+
+use kops_agent_source::{SourceOptions, StoreOptions};
+
+#[derive(Clone, Debug)]
+pub struct NodeOptions {
+    pub source: SourceOptions,
+    pub store: StoreOptions,
+    /// A file of facts, used instead of observing this machine and its cloud.
+    pub facts: Option<PathBuf>,
+    /// Whether the flag asks for control-plane mode as a service of the machine.
+    pub controller: bool,
+    /// Whether the flag asks for the service that applies add-ons.
+    pub addons: bool,
+    /// Whether the flag asks for the service that follows rollouts.
+    pub rollouts: bool,
+}
+
+impl NodeOptions {
+    /// Returns these options with `follow`, the choice among the configurations of the node's group.
+    pub fn following(mut self, follow: Follow) -> NodeOptions {
+        self.source.follow = follow;
+        self
+    }
+
+    /// Sets the root to `/` if it is `/` under another path.
+    pub fn settled(mut self) -> NodeOptions {
+        if self.is_this_machine() {
+            self.source.node_root = PathBuf::from("/");
+        }
+        self
+    }
+
+    /// Whether the root is `/`, under whatever path: `/..` is `/`.
+    pub fn is_this_machine(&self) -> bool {
+        let number = |path: &Path| std::fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
+        let root = &self.source.node_root;
+        root == Path::new("/") || number(root).is_some_and(|of_root| Some(of_root) == number(Path::new("/")))
+    }
+}
+
+/// Options of a run that changes a machine.
+#[derive(Clone, Debug)]
+pub struct RunOptions {
+    pub root: PathBuf,
+    /// The folder of downloads, below the root.
+    pub cache: PathBuf,
+    /// How long a download may go without data from any mirror before it fails.
+    pub download_timeout: Duration,
+    /// Whether the run waits for another run on this root instead of failing. Runs at boot wait.
+    pub waits_for_lock: bool,
+    /// The pacing of changes that restart components of a working node.
+    pub pacing: Pacing,
+    pub stopwatch: Stopwatch,
+    /// Makes the display of what the run does.
+    pub progress: fn() -> Box<dyn Progress>,
+}
+
+impl RunOptions {
+    /// Returns these options without a drain, for a change that pods do not notice.
+    pub fn without_drain(self) -> RunOptions {
+        RunOptions { pacing: Pacing { drain: DrainMode::Never, ..self.pacing }, ..self }
+    }
+
+    /// Returns these options for a run that asks for a slot only once.
+    pub fn without_waiting_for_a_slot(self) -> RunOptions {
+        RunOptions { pacing: Pacing { slot_timeout: Duration::ZERO, ..self.pacing }, ..self }
+    }
+
+    /// The folder of downloads, as this process sees it.
+    pub fn cache(&self) -> PathBuf {
+        self.root.join(self.cache.strip_prefix("/").unwrap_or(&self.cache))
+    }
+}
+
+/// How a run takes its turn among the nodes of its group.
+#[derive(Clone, Copy, Debug)]
+pub struct Pacing {
+    /// How many nodes of a group may be disrupted at a time. 0 takes no slot.
+    pub max_unavailable: u32,
+    /// How long a run waits for a slot.
+    pub slot_timeout: Duration,
+    pub drain: DrainMode,
+    /// How long pods may take to leave.
+    pub drain_timeout: Duration,
+    /// Whether a flag or a variable asks for pacing. If so, a run fails when it cannot find out whether other nodes
+    /// restart. If not, the run goes on without a slot.
+    pub is_asked_for: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use kops_agent_source::{ConfigFrom, OnHashMismatch};
+
+    use super::*;
+
+    fn options(root: &str) -> NodeOptions {
+        NodeOptions {
+            source: SourceOptions {
+                conf: PathBuf::new(),
+                config_from: ConfigFrom::Auto,
+                config_base: None,
+                asset_hashes: None,
+                on_hash_mismatch: OnHashMismatch::Warn,
+                follow: Follow::Stay,
+                node_root: PathBuf::from(root),
+            },
+            store: StoreOptions { mirrors: Vec::new(), timeout: Duration::ZERO },
+            facts: None,
+            controller: false,
+            addons: false,
+            rollouts: false,
+        }
+    }
+
+    #[test]
+    fn this_machine_is_known_however_its_root_is_written() {
+        for root in ["/", "/..", "/usr/..", "/proc/self/root"] {
+            assert!(options(root).is_this_machine(), "{root}");
+            assert_eq!(options(root).settled().source.node_root, Path::new("/"), "{root}");
+        }
+        for root in ["/usr", "/no/such/folder"] {
+            assert!(!options(root).is_this_machine(), "{root}");
+        }
+    }
+}

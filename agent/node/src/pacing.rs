@@ -1,0 +1,193 @@
+//! Pacing: before a run restarts kubelet, the container runtime, the API server or etcd on a working node, it takes a
+//! slot of its group. If asked, it also drains the node. After the change it uncordons the node and releases the slot.
+//! A machine that boots or joins does neither. A run that restarts none of these components does neither
+//! (`docs/pacing.md`).
+//!
+//! `kops_agent_cluster::pacing` decides which changes are paced. The slot of a killed run expires. The unit that systemd
+//! runs beside a drain uncordons the node of a killed run, or else the next run or `fleet tell` does.
+
+mod drain;
+mod not_paced;
+mod slot;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use kops_agent_cluster::pacing::drains as auto_drains;
+use kops_agent_cluster::rollout::DrainMode;
+use kops_agent_host::Host;
+use kops_agent_kube::own_node::{OwnNode, Untold};
+use kops_agent_plan::diff::Plan;
+use kops_agent_plan::disruption::{restarted, shown_group};
+use tokio::time::sleep;
+
+use super::decide::Decision;
+use super::machine;
+use super::options::RunOptions;
+use crate::known::error_text;
+use drain::Drained;
+use slot::Slot;
+
+pub use not_paced::NotPaced;
+
+/// The pause between two tries to uncordon a Node that a run left cordoned.
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// Whether a run ended before a change because the change could not be paced.
+pub fn is_not_paced(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| cause.is::<NotPaced>())
+}
+
+/// The slot and the drain that a run must end.
+pub struct Paced {
+    slot: Option<Slot>,
+    drained: Option<Drained>,
+}
+
+/// The components of a working node that a plan restarts, in words. `None` if there are none, or if kubelet does not
+/// run here.
+fn disrupts(root: &Path, host: &Host, plan: &Plan) -> Result<Option<String>> {
+    // Nothing runs in a scratch root.
+    if root != Path::new("/") {
+        return Ok(None);
+    }
+    let restarted = restarted(plan);
+    let words = || restarted.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+    Ok((!restarted.is_empty() && host.runs_kubelet()?).then(words))
+}
+
+/// The text of `plan` about pacing; `None` if the plan needs no slot.
+///
+/// # Errors
+/// systemd does not say whether kubelet runs.
+pub fn foretold(root: &Path, host: &Host, decision: &Decision, plan: &Plan) -> Result<Option<String>> {
+    let group = shown_group(&decision.desired, &decision.names[1]);
+    let restarted = disrupts(root, host, plan)?;
+    Ok(restarted.map(|restarted| {
+        format!("This run takes a slot of the group {group} first, to restart {restarted}.")
+    }))
+}
+
+/// Takes a slot, and drains the node if asked, before a plan that disrupts a working node. `None` if neither was done.
+///
+/// # Errors
+/// No slot is free, or pods do not leave.
+pub async fn begin(
+    options: &RunOptions,
+    host: &Host,
+    decision: &Decision,
+    plan: &Plan,
+) -> Result<Option<Paced>> {
+    let pacing = options.pacing;
+    let Some(restarted) = disrupts(&options.root, host, plan)? else { return Ok(None) };
+    let slot = match pacing.max_unavailable {
+        0 => {
+            log::warn!("{restarted} is restarted without a slot, as --max-unavailable 0 asks for");
+            None
+        }
+        _ => slot::take(&pacing, host, &decision.kops_controller, &restarted).await?,
+    };
+    let drained = match drains(pacing.drain, &options.root, decision).await {
+        false => None,
+        true => match drain::drain(host, &machine::kubeconfig(&options.root), pacing.drain_timeout).await {
+            Ok(drained) => Some(drained),
+            Err(error) => {
+                if let Some(slot) = slot {
+                    slot.release().await;
+                }
+                return Err(error.into());
+            }
+        },
+    };
+    Ok((slot.is_some() || drained.is_some()).then_some(Paced { slot, drained }))
+}
+
+/// Whether this run drains the node. By the rule `auto`, unknown versions drain, too: an upgrade must not surprise pods.
+async fn drains(mode: DrainMode, root: &Path, decision: &Decision) -> bool {
+    match mode {
+        DrainMode::Never => return false,
+        DrainMode::Always => return true,
+        DrainMode::Auto => {}
+    }
+    let present = async { Ok::<_, Untold>(OwnNode::of(&machine::kubeconfig(root))?.versions().await?) };
+    match present.await {
+        Ok(present) => auto_drains(&present, &decision.versions).unwrap_or(true),
+        Err(untold) => {
+            log::warn!("the node is drained, because its present versions are unknown: {untold}");
+            true
+        }
+    }
+}
+
+impl Paced {
+    /// Uncordons the node and releases the slot, whether the change succeeded or not. If that fails, the slot expires,
+    /// and the next run uncordons the node.
+    pub async fn end(self) {
+        if let Some(drained) = self.drained {
+            drained.end().await;
+        }
+        if let Some(slot) = self.slot {
+            slot.release().await;
+        }
+    }
+}
+
+/// Whether a stop of this process now leaves its Node cordoned. Reporting to the cluster uncordons it.
+pub fn is_left_cordoned() -> bool {
+    drain::is_left_cordoned()
+}
+
+/// Uncordons the Node of this machine if an interrupted run left it cordoned. A run that is still at work does so
+/// itself.
+pub async fn uncordon_left(root: &Path) {
+    let uncordoned = async { uncordon(&machine::open(root)?, root).await };
+    if let Err(error) = uncordoned.await {
+        log::info!(
+            "this node stays cordoned for now: a run is in progress, or the next run uncordons it: {}",
+            error_text(&error)
+        );
+    }
+}
+
+/// Waits without limit until no run is at work, then uncordons the Node. It retries for `timeout` while the API server
+/// does not answer.
+///
+/// # Errors
+/// The Node could not be uncordoned within `timeout`.
+pub async fn uncordon_once_alone(root: &Path, timeout: Duration) -> Result<()> {
+    let host = machine::open(root)?;
+    let mut since = None;
+    // `reset` removes the kubeconfig, which ends this loop. The record cannot end it: a takeover from nodeup has none
+    // before its first change.
+    while machine::kubeconfig(root).exists() {
+        // The lock is released immediately, so that a run that starts now can take it.
+        drop(machine::lock(true, &host).await?);
+        let error = match uncordon(&host, root).await {
+            Ok(()) => return Ok(()),
+            Err(error) => error,
+        };
+        match error.downcast_ref() {
+            Some(kops_agent_host::Error::Locked { .. }) => since = None,
+            _ if since.get_or_insert_with(Instant::now).elapsed() >= timeout => return Err(error),
+            _ => log::debug!("trying again: {}", error_text(&error)),
+        }
+        sleep(PAUSE).await;
+    }
+    Ok(())
+}
+
+async fn uncordon(host: &Host, root: &Path) -> Result<()> {
+    let node = OwnNode::of(&machine::kubeconfig(root))?;
+    if !node.is_cordoned_by_a_run().await? {
+        return Ok(());
+    }
+    let _lock = host.lock()?;
+    if node.uncordon().await? {
+        log::warn!(
+            "the Node {} was left cordoned by a run that was interrupted, and is uncordoned now",
+            node.name
+        );
+    }
+    Ok(())
+}

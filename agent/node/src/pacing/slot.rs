@@ -1,0 +1,312 @@
+//! A slot: a run waits for it, renews it during the change, and releases it.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use kops_agent_cluster::pacing::message::{NotReady, SlotAction, SlotAnswer, SlotRequest};
+use kops_agent_cluster::pacing::slots::{LEASE_SECONDS, RENEW_EVERY};
+use kops_agent_host::Host;
+use kops_agent_net::retry::{Pauses, Retries};
+use kops_agent_process::output::one_line;
+use kops_agent_process::service_manager;
+use kops_agent_source::bootstrap_client::{KopsController, NoAnswer};
+use tokio::runtime;
+use tokio::sync::oneshot;
+use tokio::time::{sleep, timeout};
+
+use super::super::options::Pacing;
+use super::not_paced::NotPaced;
+
+/// The pauses between two requests for a slot. Jitter makes them up to twice as long.
+const RETRIES: Retries = Retries {
+    deadline: Duration::MAX,
+    attempt: Duration::MAX,
+    pauses: Pauses { first: Duration::from_secs(2), longest: Duration::from_secs(15) },
+};
+/// How long a run waits without an answer about slots before it goes on without one, unless pacing was asked for. It is
+/// longer than an API server takes to start. Some API servers answer "forbidden" while they start.
+const UNKNOWN_FOR: Duration = Duration::from_secs(90);
+/// Maximum length of a quote in a message, in characters.
+const LONGEST_TOLD: usize = 400;
+/// How long a run retries to release its slot. The API server may be restarting. After that the slot expires.
+const RELEASED_WITHIN: Duration = Duration::from_secs(30);
+const BETWEEN_RELEASES: Duration = Duration::from_secs(3);
+/// The servers that answer 404, for messages.
+const GIVES_NONE: &str =
+    "the server that answers is kOps' own kops-controller or an older kops-agent, which give no slots";
+
+/// A slot that this node has. If the value is dropped, the slot is no longer renewed and expires.
+pub(super) struct Slot {
+    let_go: Sender<()>,
+    gone: oneshot::Receiver<()>,
+}
+
+/// Takes a slot, and waits for it up to `slot_timeout`. `None` if this node is to be changed without a slot.
+pub(super) async fn take(
+    pacing: &Pacing,
+    host: &Host,
+    controller: &KopsController,
+    restarted: &str,
+) -> Result<Option<Slot>, NotPaced> {
+    let request = SlotRequest { action: SlotAction::Acquire, max_unavailable: pacing.max_unavailable };
+    let (begun, mut next_pause, mut told) = (Instant::now(), RETRIES.pauses.jittered(), String::new());
+    let mut known = Known::default();
+    service_manager::doing("asking for a slot of this node's group");
+    loop {
+        let why = match controller.slot(request).await {
+            Ok(answer) if answer.granted => {
+                log::info!(
+                    "this node has the slot {} of {} to restart {restarted}",
+                    answer.lease,
+                    answer.group
+                );
+                return Ok(Some(Slot::kept(controller.clone(), request)));
+            }
+            Ok(answer) if answer.not_set_up.is_empty() => {
+                known.no_slot_is_free(&answer);
+                in_words(&answer)
+            }
+            Ok(answer) => {
+                known.nothing();
+                format!("this cluster gives no slots: {}", one_line(&answer.not_set_up, LONGEST_TOLD))
+            }
+            Err(no_answer) => match known.waits_after(no_answer, pacing.is_asked_for) {
+                Some(why) => why,
+                None => {
+                    log::info!("{restarted} is restarted without a slot: {GIVES_NONE}");
+                    return Ok(None);
+                }
+            },
+        };
+        let pause = next_pause();
+        let is_last = begun.elapsed() + pause >= pacing.slot_timeout;
+        if known.is_unknown_for_long(is_last) {
+            // This run may be about to repair the API server that would give the slot.
+            if !pacing.is_asked_for || host.api_server_answers().await == Some(false) {
+                log::warn!("{restarted} is restarted without a slot, because no slot is available: {why}");
+                return Ok(None);
+            }
+        }
+        if is_last {
+            let (restarted, seconds) = (restarted.to_owned(), pacing.slot_timeout.as_secs());
+            return Err(match (known.is_busy(), known.another_is_not_ready) {
+                (true, true) => NotPaced::AnotherNotReady { restarted, seconds, why },
+                (true, false) => NotPaced::NoSlot { restarted, seconds, why },
+                (false, _) => NotPaced::Unknown { restarted, seconds, why },
+            });
+        }
+        if told != why {
+            log::info!("waiting for a slot to restart {restarted}: {why}");
+        }
+        // Nothing has changed yet, so units that wait for this run find a working node.
+        service_manager::serving(format_args!("waiting for a slot to restart {restarted}: {why}"));
+        told = why;
+        sleep(pause).await;
+    }
+}
+
+/// The answers that a waiting run has got.
+#[derive(Debug, Default)]
+struct Known {
+    /// The time of the last answer that other nodes keep this one from a slot.
+    busy: Option<Instant>,
+    /// Since when no answer says anything about slots.
+    unknown: Option<Instant>,
+    /// Whether that answer named another control plane that is not Ready.
+    another_is_not_ready: bool,
+}
+
+impl Known {
+    fn no_slot_is_free(&mut self, answer: &SlotAnswer) {
+        let another_is_not_ready = !answer.not_ready.is_empty();
+        *self = Known { busy: Some(Instant::now()), unknown: None, another_is_not_ready };
+    }
+
+    fn nothing(&mut self) {
+        self.unknown.get_or_insert_with(Instant::now);
+    }
+
+    /// Why the run waits although it got no answer. `None` if it goes on immediately, because the cluster has no slots.
+    fn waits_after(&mut self, no_answer: NoAnswer, is_asked_for: bool) -> Option<String> {
+        let why = match no_answer {
+            // If there are several servers, the one with slots may be down.
+            NoAnswer::NotServed if !is_asked_for && !self.is_busy() => return None,
+            NoAnswer::NotServed => {
+                format!("{GIVES_NONE}; no kops-agent server that gives slots answers")
+            }
+            NoAnswer::Unknown(why) => why,
+        };
+        self.nothing();
+        Some(why)
+    }
+
+    /// Whether other nodes may still have the slots that they had at the last answer. A slot expires `LEASE_SECONDS`
+    /// after its last renewal.
+    fn is_busy(&self) -> bool {
+        self.busy.is_some_and(|at| at.elapsed() < Duration::from_secs(LEASE_SECONDS.unsigned_abs()))
+    }
+
+    /// Whether the run waits no longer for an answer about slots: no answer came for `UNKNOWN_FOR`, or this was the
+    /// last try.
+    fn is_unknown_for_long(&self, is_last: bool) -> bool {
+        !self.is_busy() && self.unknown.is_some_and(|since| is_last || since.elapsed() >= UNKNOWN_FOR)
+    }
+}
+
+/// Why there is no slot.
+fn in_words(answer: &SlotAnswer) -> String {
+    if !answer.not_before.is_empty() {
+        return format!("this node held a slot for too long, and gets no slot before {}", answer.not_before);
+    }
+    if !answer.not_ready.is_empty() {
+        let one = |other: &NotReady| format!("{} ({})", other.node, other.why);
+        let others: Vec<String> = answer.not_ready.iter().map(one).collect();
+        return format!(
+            "other control planes are not Ready, and etcd may lose its quorum if this one restarts: {}",
+            one_line(&others.join(", "), LONGEST_TOLD)
+        );
+    }
+    let one = |holder: &_| {
+        let kops_agent_cluster::pacing::message::SlotHolder { node, lease, since } = holder;
+        format!("{node} has {lease} since {since}")
+    };
+    let holders: Vec<String> = answer.holders.iter().map(one).collect();
+    one_line(
+        &format!("all slots of the group {} are held: {}", answer.group, holders.join(", ")),
+        LONGEST_TOLD,
+    )
+}
+
+impl Slot {
+    /// Starts to renew the slot on a thread of its own, because the run's thread may block, for example on a package
+    /// manager.
+    fn kept(controller: KopsController, request: SlotRequest) -> Slot {
+        let (let_go, is_let_go) = channel();
+        let (is_gone, gone) = oneshot::channel();
+        let keeping = thread::Builder::new().name("slot".into());
+        let kept = keeping.spawn(move || keep(&controller, request, &is_let_go, is_gone));
+        if let Err(error) = kept {
+            log::warn!("this node's slot is not renewed: no thread could be started: {error}");
+        }
+        Slot { let_go, gone }
+    }
+
+    pub(super) async fn release(self) {
+        let is_asked = self.let_go.send(()).is_ok();
+        let gone = timeout(RELEASED_WITHIN + Duration::from_secs(1), self.gone).await;
+        if !is_asked || !matches!(gone, Ok(Ok(()))) {
+            log::warn!(
+                "this node's slot could not be released; it expires some minutes after its last renewal"
+            );
+        }
+    }
+}
+
+/// Renews the slot until it is released, or until the run ends without releasing it.
+fn keep(controller: &KopsController, request: SlotRequest, let_go: &Receiver<()>, gone: oneshot::Sender<()>) {
+    let runtime = match runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return log::warn!("this node's slot is not renewed: {error}"),
+    };
+    let ask = |action| runtime.block_on(controller.slot(SlotRequest { action, ..request }));
+    let mut is_lost = false;
+    loop {
+        match let_go.recv_timeout(Duration::from_secs(RENEW_EVERY)) {
+            Err(RecvTimeoutError::Disconnected) => return,
+            Err(RecvTimeoutError::Timeout) => match ask(SlotAction::Renew) {
+                Ok(answer) if answer.granted => is_lost = false,
+                // A change that has begun must be completed.
+                Ok(answer) if !std::mem::replace(&mut is_lost, true) => log::warn!(
+                    "this node's slot is not renewed, and the change goes on: {}",
+                    match answer.not_before.as_str() {
+                        "" => "another node may have it by now".to_owned(),
+                        _ => in_words(&answer),
+                    }
+                ),
+                Ok(_) => {}
+                Err(why) => log::debug!("this node's slot is not renewed yet: {why:?}"),
+            },
+            Ok(()) => break,
+        }
+    }
+    let begun = Instant::now();
+    while let Err(why) = ask(SlotAction::Release) {
+        log::debug!("this node's slot is not released yet: {why:?}");
+        if begun.elapsed() + BETWEEN_RELEASES >= RELEASED_WITHIN {
+            return;
+        }
+        thread::sleep(BETWEEN_RELEASES);
+    }
+    let _ = gone.send(());
+}
+
+#[cfg(test)]
+mod tests {
+    use kops_agent_cluster::pacing::message::SlotHolder;
+
+    use super::*;
+
+    #[test]
+    fn what_is_waited_for_is_told_with_its_holder() {
+        let holder = |node: &str, number: u32| SlotHolder {
+            node: node.into(),
+            lease: format!("kops-agent-disruption.nodes.{number}"),
+            since: "2026-01-01T00:00:00Z".into(),
+        };
+        let busy = SlotAnswer {
+            group: "nodes".into(),
+            holders: vec![holder("i-1", 0), holder("i-2", 1)],
+            ..SlotAnswer::default()
+        };
+        assert_eq!(
+            in_words(&busy),
+            "all slots of the group nodes are held: i-1 has kops-agent-disruption.nodes.0 since 2026-01-01T00:00:00Z, i-2 has \
+             kops-agent-disruption.nodes.1 since 2026-01-01T00:00:00Z"
+        );
+        let resting = SlotAnswer { not_before: "2026-01-01T01:00:00Z".into(), ..SlotAnswer::default() };
+        assert!(in_words(&resting).contains("gets no slot before 2026-01-01T01:00:00Z"));
+        let not_ready = |number: u32| NotReady { node: format!("i-{number}"), why: "a ".repeat(99) };
+        let unhealthy = SlotAnswer { not_ready: (0..9).map(not_ready).collect(), ..SlotAnswer::default() };
+        let told = in_words(&unhealthy);
+        assert!(told.contains("not Ready") && told.contains("i-0 (a"), "{told}");
+        assert!(
+            !told.contains("--max-unavailable"),
+            "what may end the quorum is no advice while it waits: {told}"
+        );
+        let mut known = Known::default();
+        known.no_slot_is_free(&unhealthy);
+        assert!(known.is_busy() && known.another_is_not_ready);
+        known.no_slot_is_free(&busy);
+        assert!(known.is_busy() && !known.another_is_not_ready);
+    }
+
+    #[test]
+    fn where_a_cluster_has_no_slots_only_a_run_that_asks_for_one_waits() {
+        let mut known = Known::default();
+        assert_eq!(known.waits_after(NoAnswer::NotServed, false), None);
+        let why = known.waits_after(NoAnswer::NotServed, true);
+        assert!(why.is_some_and(|why| why.contains("kOps' own kops-controller")), "it was asked for");
+        assert!(known.is_unknown_for_long(true) && !known.is_busy());
+        known.no_slot_is_free(&SlotAnswer::default());
+        assert!(
+            known.waits_after(NoAnswer::NotServed, false).is_some(),
+            "another server knew of slots just now"
+        );
+        let mut known = Known::default();
+        assert_eq!(known.waits_after(NoAnswer::Unknown("a".into()), false).as_deref(), Some("a"));
+        assert!(known.is_unknown_for_long(true));
+    }
+
+    #[test]
+    fn what_others_do_is_not_forgotten_because_nothing_answers() {
+        let ago = |seconds| Instant::now().checked_sub(Duration::from_secs(seconds));
+        let known = |busy, unknown| Known { busy, unknown, ..Known::default() };
+        assert!(!known(None, ago(10)).is_unknown_for_long(false), "an API server may be starting");
+        assert!(known(None, ago(10)).is_unknown_for_long(true), "there is no more time");
+        assert!(known(None, ago(91)).is_unknown_for_long(false));
+        assert!(!known(ago(200), ago(91)).is_unknown_for_long(true), "their slots have not ended");
+        assert!(known(ago(301), ago(91)).is_unknown_for_long(false));
+        assert!(!known(ago(1), None).is_unknown_for_long(true));
+    }
+}

@@ -1,0 +1,103 @@
+//! `kops-agent verify --renew`: renews certificates before they expire, and changes nothing else. By default a timer
+//! runs it on each machine, so it must make no change that no operator has decided on.
+
+use std::time::SystemTime;
+
+use anyhow::Result;
+use kops_agent_cluster::fleet::FEW_DAYS;
+use kops_agent_host::{Downloads, Error, Host, Progress, Renewing, Report, Scope};
+use kops_agent_net::LocationClient;
+use kops_agent_plan::diff::{Interrupted, Plan, renewal};
+
+use super::certificates::to_renew;
+use super::decide::Decision;
+use super::machine::lock;
+use super::options::RunOptions;
+use super::pacing::{self, NotPaced};
+use super::plan::plan;
+use crate::known::error_text;
+
+/// Renews the certificates that are due, and restarts the components that read them. `None` if nothing is due, or if
+/// renewal is not possible now, which is logged.
+///
+/// # Errors
+/// A certificate cannot be obtained or written, or a component does not become healthy again. Then everything is rolled
+/// back.
+pub async fn renew(options: &RunOptions, host: &Host, decision: &Decision) -> Result<Option<Report>> {
+    let _lock = match lock(options.waits_for_lock, host).await {
+        Ok(lock) => lock,
+        Err(error) => match error.downcast_ref() {
+            Some(locked @ Error::Locked { .. }) => {
+                log::info!("certificates are not renewed during another run: {locked}");
+                return Ok(None);
+            }
+            _ => return Err(error),
+        },
+    };
+    let whole = plan(host, decision)?;
+    let (interrupted, config_hash) = match host.renewing()? {
+        Renewing::Free(interrupted, config_hash) => (interrupted, config_hash),
+        Renewing::PutOff(why) => {
+            if !renewal(&whole, &decision.desired, Interrupted::No).is_empty() {
+                log::warn!("certificates are due for renewal, but are not renewed now: {why}");
+            }
+            return Ok(None);
+        }
+    };
+    let plan = renewal(&whole, &decision.desired, interrupted);
+    if plan.is_empty() {
+        return Ok(None);
+    }
+    // Renewal restarts kubelet, which no pod notices.
+    let undrained = options.clone().without_drain();
+    let paced = match Box::pin(pacing::begin(&undrained, host, decision, &plan)).await {
+        Ok(paced) => paced,
+        Err(error) => match error.downcast_ref() {
+            // An expired certificate is worse than several kubelets that restart together.
+            Some(NotPaced::Unknown { .. }) => {
+                log::warn!("certificates are renewed without a slot: {}", error_text(&error));
+                None
+            }
+            Some(NotPaced::NoSlot { .. } | NotPaced::AnotherNotReady { .. }) if ends_soon(host)? => {
+                log::warn!(
+                    "certificates expire soon, so they are renewed without a slot: {}",
+                    error_text(&error)
+                );
+                None
+            }
+            Some(NotPaced::NoSlot { .. } | NotPaced::AnotherNotReady { .. } | NotPaced::NotDrained(_)) => {
+                log::warn!(
+                    "certificates are due for renewal, but are not renewed now: {}",
+                    error_text(&error)
+                );
+                return Ok(None);
+            }
+            None => return Err(error),
+        },
+    };
+    let renewed = Box::pin(carry_out(host, decision, &plan, &config_hash, &*(options.progress)())).await;
+    if let Some(paced) = paced {
+        Box::pin(paced.end()).await;
+    }
+    renewed
+}
+
+/// Whether a certificate of this node expires within `FEW_DAYS`.
+fn ends_soon(host: &Host) -> Result<bool> {
+    let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_secs();
+    let last = i64::try_from(now).unwrap_or(i64::MAX).saturating_add(FEW_DAYS * 24 * 60 * 60);
+    Ok(host.certificates()?.iter().any(|certificate| certificate.expires.is_some_and(|end| end < last)))
+}
+
+async fn carry_out(
+    host: &Host,
+    decision: &Decision,
+    plan: &Plan,
+    config_hash: &str,
+    progress: &dyn Progress,
+) -> Result<Option<Report>> {
+    let Some(materials) = to_renew(host, decision, plan).await? else { return Ok(None) };
+    let downloads = Downloads::new(LocationClient::new()?);
+    let scope = Scope::Renewal { config_hash };
+    Ok(Some(host.apply(plan, &decision.desired, &materials, &downloads, progress, scope).await?))
+}

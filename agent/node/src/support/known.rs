@@ -1,0 +1,283 @@
+//! The secrets of a machine, as known from all sources.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use anyhow::{Result, bail};
+use kops_agent_host::Reader;
+use kops_agent_plan::resource::{Content, DesiredState, File, FreeText, Resource, SecretPiece, Unit};
+use kops_agent_spec::redaction::manifest::Manifest;
+use kops_agent_spec::redaction::{Redactor, is_login};
+use kops_agent_spec::yaml;
+use serde_json::Value;
+
+use super::part::Part;
+use crate::doctor::deadline::{LOOK, looked};
+use crate::environment;
+
+/// The parts from one place of the machine, and the knowledge about their secrets.
+pub(super) type Told = (Vec<Part>, Vec<Known>);
+
+/// Maximum size of a file with a secret, in bytes.
+const LONGEST: u64 = 1 << 20;
+
+/// A piece of knowledge about secrets.
+#[derive(Clone)]
+pub enum Known {
+    /// A secret: from the store, a private key, or a login.
+    Secret(String),
+    /// Free text, in which anything may be secret.
+    FreeText(String),
+    /// A text that is no secret, because fields with a fixed meaning decide it.
+    Public(String),
+    /// The path and the text of a file. The text is free text, unless a state knows the path (`Path`).
+    File(String, String),
+    /// The path of a file that a state knows, with its secrets.
+    Path(String),
+    /// The name and value of a variable that a unit is given.
+    Variable(String, String),
+    /// The path of a file that sets variables of a unit.
+    VariablesOf(String),
+    /// Why a secret could not be read.
+    Unread(String),
+    /// A run of the agent has left files here, so there may be secrets of the cluster.
+    Claims,
+    /// A state knows all secrets of the cluster that this machine has.
+    Told,
+    /// Why a place that may have secrets could not be examined.
+    Untold(String),
+}
+
+/// Why journals must stay out of a bundle; `None` if they may be in it. Journals may contain secrets of the cluster in
+/// clear text, and only a state that knows these secrets lets the agent hide them.
+pub fn why_not_known(known: &[Known]) -> Option<String> {
+    let untold = known.iter().find_map(|known| match known {
+        Known::Untold(why) => Some(why.as_str()),
+        _ => None,
+    });
+    let has = |is: fn(&Known) -> bool| known.iter().any(is);
+    let may_have = has(|known| matches!(known, Known::Claims | Known::File(..)));
+    let is_untold = may_have && !has(|known| matches!(known, Known::Told));
+    let why =
+        untold.or(is_untold.then_some("neither the store nor the last applied configuration tells them"))?;
+    Some(format!("the secrets of this machine are not known, and may be in its journal: {why}"))
+}
+
+/// The logins among the variables of this process, and all variables that environment files of units set. `known` names these files
+/// ([`Known::VariablesOf`]).
+pub async fn of_environment(root: &Path, known: &[Known]) -> Vec<Known> {
+    let named = known.iter().filter_map(|known| match known {
+        Known::VariablesOf(path) => Some(path.clone()),
+        _ => None,
+    });
+    let (root, named) = (root.to_owned(), named.collect::<Vec<String>>());
+    let variable = |(name, value)| Known::Variable(name, value);
+    // The process also has the variables of a shell. No unit has them, so only logins among them are hidden.
+    let of_process = environment::of_process().into_iter();
+    let mut known: Vec<Known> =
+        of_process.filter(|(name, value)| is_login(name, value)).map(variable).collect();
+    match looked(LOOK, move || environment::set_by_files(&root, &named)).await {
+        Ok((set, unread)) => {
+            known.extend(set.into_iter().map(variable));
+            known.extend(unread.into_iter().map(Known::Untold));
+        }
+        Err(why) => known.push(Known::Untold(why)),
+    }
+    known
+}
+
+/// The texts of files that may be secret, found without a store.
+pub async fn of_files(root: &Path) -> Vec<Known> {
+    // Without a machine below the root, no journal has anything of it.
+    if !root.is_dir() {
+        return Vec::new();
+    }
+    let root = root.to_owned();
+    let found = looked(LOOK, move || Reader::open(&root)?.private_files()).await;
+    let found = match found.and_then(|found| found.map_err(|error| error.to_string())) {
+        Ok(found) => found,
+        Err(why) => return vec![Known::Untold(why)],
+    };
+    let mut known: Vec<Known> = found.unread.into_iter().map(Known::Untold).collect();
+    known.extend(found.has_claims.then_some(Known::Claims));
+    known.extend(found.files.into_iter().map(|file| Known::File(file.path, file.text)));
+    known
+}
+
+/// The secrets and the free text of a state, from its own texts and from its files on this machine. Both count: the two differ while
+/// a token is rotated.
+pub fn of_state(desired: &DesiredState, reader: Option<&Reader>) -> Vec<Known> {
+    let mut known = Vec::new();
+    for (_, resource) in desired.iter() {
+        match resource {
+            Resource::File(file) => of_file(file, reader, &mut known),
+            Resource::Unit(Unit { text: Some(text), free_text: None, .. }) => {
+                known.push(Known::Public(text.clone()));
+            }
+            Resource::Unit(Unit { text: Some(text), .. }) => known.push(Known::FreeText(text.clone())),
+            _ => {}
+        }
+    }
+    known
+}
+
+fn of_file(file: &File, reader: Option<&Reader>, known: &mut Vec<Known>) {
+    let is_written = !file.create_only && !matches!(file.content, Content::Asset(_));
+    let present = match reader.filter(|_| is_written).map(|reader| reader.text(&file.path, LONGEST)) {
+        Some(Ok(text)) => text,
+        Some(Err(error)) => {
+            known.push(Known::Unread(error.to_string()));
+            None
+        }
+        None => None,
+    };
+    known.push(Known::Path(file.path.clone()));
+    match (&file.content, &file.free_text) {
+        (Content::SecretText(pieces), _) => {
+            known.extend(present.iter().flat_map(|text| secrets_in(pieces, text)).map(Known::Secret));
+        }
+        (Content::PrivateKey(_), _) => known.extend(present.map(Known::Secret)),
+        (Content::Kubeconfig(_), _) => {
+            known.extend(present.iter().flat_map(|text| logins_in(text)).map(Known::Secret))
+        }
+        (content, Some(FreeText::Whole)) => {
+            known.extend(content.in_clear().into_iter().chain(present).map(Known::FreeText));
+        }
+        (Content::Text(text), Some(FreeText::Variables)) => {
+            for text in [text].into_iter().chain(&present) {
+                match Manifest::read(text) {
+                    Some(manifest) => known.extend(manifest.values().iter().cloned().map(Known::FreeText)),
+                    None => known.push(Known::FreeText(text.clone())),
+                }
+            }
+        }
+        (Content::Text(text), Some(FreeText::Lines(hidden))) => {
+            let is_hidden = |number: &usize| hidden.contains(number);
+            let mut public = BTreeSet::new();
+            for (number, line) in text.lines().enumerate() {
+                match is_hidden(&number) {
+                    true => known.push(Known::FreeText(line.to_owned())),
+                    false => {
+                        public.insert(line);
+                        known.push(Known::Public(line.to_owned()));
+                    }
+                }
+            }
+            let present = present.unwrap_or_default();
+            let others = present.lines().filter(|line| !public.contains(line));
+            known.extend(others.map(|line| Known::FreeText(line.to_owned())));
+        }
+        (Content::Text(text), None) => known.push(Known::Public(text.clone())),
+        _ => {}
+    }
+}
+
+/// The texts that a file has in place of its secret pieces. If the file has changed and does not match the pieces,
+/// returns its whole text.
+fn secrets_in(pieces: &[SecretPiece], text: &str) -> Vec<String> {
+    let mut secrets = Vec::new();
+    let mut rest = text;
+    let mut is_open = false;
+    for piece in pieces {
+        let SecretPiece::Text(literal) = piece else {
+            is_open = true;
+            continue;
+        };
+        let Some((secret, after)) = rest.split_once(literal.as_str()) else { return vec![text.to_owned()] };
+        if !secret.is_empty() {
+            secrets.push(secret.to_owned());
+        }
+        (rest, is_open) = (after, false);
+    }
+    if is_open || !rest.is_empty() {
+        secrets.push(rest.to_owned());
+    }
+    secrets
+}
+
+/// The values of all users in a kubeconfig (k8s.io/client-go/tools/clientcmd/api/v1, `AuthInfo`).
+fn logins_in(text: &str) -> Vec<String> {
+    let document: Value = yaml::from_str(text).unwrap_or_default();
+    let users = document["users"].as_array().into_iter().flatten();
+    let fields = users.filter_map(|user| user["user"].as_object()).flatten();
+    fields.filter_map(|(_, value)| value.as_str()).map(str::to_owned).collect()
+}
+
+/// A redactor that hides all known secrets and free text.
+///
+/// # Errors
+/// A secret could not be read, so it cannot be hidden.
+pub fn redactor(known: Vec<Known>) -> Result<Redactor> {
+    let told: BTreeSet<String> = known
+        .iter()
+        .filter_map(|known| match known {
+            Known::Path(path) => Some(path.clone()),
+            _ => None,
+        })
+        .collect();
+    known.into_iter().try_fold(Redactor::default(), |redactor, known| match known {
+        Known::Secret(text) => Ok(redactor.hiding_secret(&text)),
+        Known::FreeText(text) => Ok(redactor.hiding_words(&text)),
+        Known::File(path, text) if !told.contains(&path) => Ok(redactor.hiding_words(&text)),
+        Known::Public(text) => Ok(redactor.showing(&text).hiding_passwords(&text)),
+        Known::Variable(name, value) => Ok(redactor.hiding_variable(&name, &value)),
+        Known::File(..) | Known::Path(_) | Known::VariablesOf(_) => Ok(redactor),
+        Known::Claims | Known::Told | Known::Untold(_) => Ok(redactor),
+        Known::Unread(why) => bail!(
+            "a secret of this machine cannot be read, so it cannot be kept out of the bundle: {why}; run as root"
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_tells_what_is_free_text_in_it_and_what_is_public() {
+        let pod = "spec: {containers: [{env: [{name: HCLOUD_TOKEN, value: of-the-cloud}]}]}";
+        let mut desired = DesiredState::default();
+        desired.add(File { free_text: Some(FreeText::Variables), ..File::text("/m", pod) });
+        let config = File::text("/etc/containerd/config.toml", "version = 3\npassword = \"of-a-registry\"\n");
+        desired.add(File { free_text: Some(FreeText::Lines([1].into())), ..config });
+        let unit = Unit::new("a.service", "[Service]\nEnvironment=A_TOKEN=of-a-unit\n");
+        desired.add(Unit { free_text: Some(FreeText::Whole), ..unit });
+        desired.add(File::text("/etc/typed", "[Service]\nof-something-typed\n"));
+        let mut known = of_state(&desired, None);
+        known.push(Known::File("/etc/typed".into(), "another-public-word".into()));
+        known.push(Known::File("/etc/foreign".into(), "of-a-stranger\n".into()));
+        let shown = redactor(known)
+            .unwrap()
+            .text("of-the-cloud, of-a-registry, of-a-unit and of-a-stranger; [Service] of-something-typed another-public-word");
+        assert_eq!(shown, "[***], [***], [***] and [***]; [Service] of-something-typed another-public-word");
+    }
+
+    #[test]
+    fn the_secrets_of_a_file_stand_between_its_own_pieces() {
+        let secret = |name: &str| SecretPiece::Secret(name.into());
+        let text = |text: &str| SecretPiece::Text(text.into());
+        let pieces = [secret("kubelet"), text(",kubelet,kubelet\n"), secret("admin"), text(",admin,admin\n")];
+        assert_eq!(secrets_in(&pieces, "t1,kubelet,kubelet\nt2,admin,admin\n"), ["t1", "t2"]);
+        assert_eq!(secrets_in(&pieces, "t1,other\n"), ["t1,other\n"]);
+        assert_eq!(secrets_in(&pieces, "t1,kubelet,kubelet\nt2,admin,admin\n# x\n"), ["t1", "t2", "# x\n"]);
+        assert_eq!(secrets_in(&[secret("dockerconfig")], "{}"), ["{}"]);
+        let kubeconfig = "clusters: [{cluster: {server: https://a}}]\nusers: [{name: u, user: {client-key-data: a2V5, token: t}}]\n";
+        assert_eq!(logins_in(kubeconfig), ["a2V5", "t"]);
+    }
+
+    #[test]
+    fn journals_are_given_away_where_something_has_told_what_is_secret() {
+        let untold = || Known::Untold("it is hung".into());
+        for (known, is_known) in [
+            (vec![], true),
+            (vec![Known::Claims], false),
+            (vec![Known::File("/a".into(), String::new())], false),
+            (vec![Known::Told, Known::Claims], true),
+            (vec![Known::Claims, Known::Told, untold()], false),
+            (vec![untold()], false),
+        ] {
+            assert_eq!(why_not_known(&known).is_none(), is_known);
+        }
+        assert!(why_not_known(&[untold()]).is_some_and(|why| why.ends_with("its journal: it is hung")));
+    }
+}

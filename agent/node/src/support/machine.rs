@@ -1,0 +1,110 @@
+//! The parts that earlier runs left on the machine: its status, the record, the last applied state, the timeline.
+
+use std::path::Path;
+
+use kops_agent_host::{Host, Reader};
+use serde_json::{Value, json};
+
+use super::known::{Known, Told, of_state};
+use super::part::Part;
+use crate::doctor::deadline::{LOOK, looked};
+use crate::known::error_text;
+use crate::machine;
+use crate::options::NodeOptions;
+
+/// JSON files of the state directory, each with its name in the bundle.
+const FILES: [(&str, &str); 2] = [
+    ("/var/lib/kops-agent/record.json", "record.json"),
+    ("/var/lib/kops-agent/timeline.json", "timeline.json"),
+];
+
+/// The parts that earlier runs left, and the secrets in the files of saved states.
+pub async fn parts(look: &NodeOptions) -> Told {
+    let root = look.source.node_root.clone();
+    let files = looked(LOOK, move || FILES.map(|(path, name)| Part::json(name, read(&root, path)))).await;
+    let mut known = Vec::new();
+    let mut parts: Vec<Part> = match files {
+        Ok(files) => files.into(),
+        Err(why) => FILES.map(|(_, name)| Part::json(name, Err(why.clone()))).into(),
+    };
+    let root = look.source.node_root.clone();
+    let status = looked(LOOK, move || status(&root)).await.and_then(|status| status);
+    parts.push(Part::json("status.json", status));
+    let root = look.source.node_root.clone();
+    let applied = looked(LOOK, move || applied(&root)).await.and_then(|applied| applied);
+    parts.push(Part::json("applied.json", applied));
+    let root = look.source.node_root.clone();
+    known.extend(
+        looked(LOOK, move || kept_secrets(&root)).await.unwrap_or_else(|why| vec![Known::Untold(why)]),
+    );
+    (parts, known)
+}
+
+/// Maximum size of a file, in bytes. A longer file means a broken disk.
+const LONGEST: u64 = 32 << 20;
+
+fn read(root: &Path, path: &str) -> Result<Value, String> {
+    // A missing root has no files.
+    let text = match root.is_dir() {
+        true => Reader::open(root)
+            .and_then(|reader| reader.read(path, LONGEST))
+            .map_err(|error| error.to_string())?,
+        false => None,
+    };
+    let text = text.ok_or_else(|| format!("{path} is not on this machine"))?;
+    serde_json::from_slice(&text).map_err(|error| format!("{path} is not JSON: {error}"))
+}
+
+fn open(root: &Path) -> Result<Host, String> {
+    // Reading must not create a missing root.
+    if !root.is_dir() {
+        return Err(format!("there is no machine below {}", root.display()));
+    }
+    machine::open(root).map_err(|error| error_text(&error))
+}
+
+fn status(root: &Path) -> Result<Value, String> {
+    let status = open(root)?.status().map_err(|error| error.to_string())?;
+    serde_json::to_value(status).map_err(|error| error.to_string())
+}
+
+/// The last applied state: its configuration and the names of its resources. Texts of users are left out, because any
+/// of them may be secret.
+fn applied(root: &Path) -> Result<Value, String> {
+    let applied = open(root)?.applied().map_err(|error| error.to_string())?;
+    let applied = applied.ok_or("nothing has been applied to this machine, or its record is missing")?;
+    let resources: Vec<String> = applied.desired().iter().map(|(id, _)| id.to_string()).collect();
+    Ok(json!({
+        "cluster": applied.cluster,
+        "instanceGroup": applied.instance_group,
+        "machine": applied.machine,
+        "configHash": applied.config_hash,
+        "isProven": applied.is_proven,
+        "sources": applied.sources,
+        "resources": resources,
+    }))
+}
+
+/// The secrets in the files of all saved states, including unfinished changes, even if the record does not name the
+/// state.
+fn kept_secrets(root: &Path) -> Vec<Known> {
+    if !root.is_dir() {
+        return Vec::new();
+    }
+    let states = open(root).and_then(|host| host.kept_states().map_err(|error| error.to_string()));
+    let read = states.and_then(|states| Ok((states, Reader::open(root).map_err(|error| error.to_string())?)));
+    let (states, reader) = match read {
+        Ok(read) => read,
+        Err(why) => return vec![Known::Untold(why)],
+    };
+    let mut known = Vec::new();
+    for state in states {
+        let of_this = of_state(&state.desired(), Some(&reader));
+        // A state does not count if its secrets have not come to this machine.
+        if state.secrets().is_empty() || of_this.iter().any(|known| matches!(known, Known::Secret(_))) {
+            known.push(Known::Told);
+        }
+        known.extend(of_this);
+    }
+    known
+}

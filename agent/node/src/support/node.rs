@@ -1,0 +1,86 @@
+//! The facts of the machine, and the plan for its node. Both need the network, so each has a thread and a runtime of
+//! its own, which may be abandoned.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use kops_agent_host::Reader;
+use kops_agent_source::asset_hashes::HashSource;
+use kops_agent_source::boot_config;
+use serde_json::Value;
+use tokio::runtime::Builder;
+
+use super::known::{Known, Told, of_state};
+use super::part::Part;
+use crate::decide::{self, Decision};
+use crate::doctor::deadline::looked;
+use crate::known::error_text;
+use crate::options::NodeOptions;
+use crate::plan::plan;
+use crate::{facts, last_applied, machine};
+
+/// Longer than all tries of the metadata service and of a store after it.
+const WITHIN: Duration = Duration::from_secs(100);
+
+/// The facts and the plan, and the secrets of the plan.
+pub async fn parts(look: &NodeOptions) -> Told {
+    let (of_facts, of_plan) = (look.clone(), look.clone());
+    let (facts, planned) = tokio::join!(
+        looked(WITHIN, move || run(observed(&of_facts))),
+        looked(WITHIN, move || run(planned(&of_plan))),
+    );
+    let facts = facts.and_then(|facts| facts);
+    let (plan, known) = match planned.and_then(|planned| planned) {
+        Ok((plan, known)) => (plan, known),
+        Err(why) => (Err(why), Vec::new()),
+    };
+    (vec![Part::json("facts.json", facts), Part::json("plan.json", plan)], known)
+}
+
+/// Runs something to its end on a runtime of its own.
+fn run<T>(work: impl Future<Output = Result<T>>) -> Result<T, String> {
+    let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
+    runtime.block_on(Box::pin(work)).map_err(|error| error_text(&error))
+}
+
+async fn observed(look: &NodeOptions) -> Result<Value> {
+    let provider = boot_config(&look.source.conf, &look.store).await.map(|boot| boot.cloud_provider).ok();
+    let facts = match &look.facts {
+        Some(file) => facts::load(file)?,
+        None => match facts::observe(&look.source.node_root, provider).await {
+            Ok(facts) => facts,
+            Err(error) => {
+                log::warn!("the facts in the bundle lack the cloud's facts: {}", error_text(&error));
+                facts::observe(&look.source.node_root, None).await?
+            }
+        },
+    };
+    Ok(serde_json::to_value(facts)?)
+}
+
+/// The plan as `kops-agent verify` makes it: for the last applied state, if the wanted state is unknown. The secrets
+/// are returned even if no plan can be made.
+async fn planned(look: &NodeOptions) -> Result<(Result<Value, String>, Vec<Known>)> {
+    let options = look.clone();
+    anyhow::ensure!(
+        look.source.node_root.is_dir(),
+        "there is no machine below {}",
+        look.source.node_root.display()
+    );
+    let host = machine::open(&look.source.node_root)?;
+    let decided = async {
+        let hashes = HashSource::publishers(host.record()?.known_hashes);
+        decide::decide(&options, hashes, &machine::before_on(&host)?).await
+    };
+    let decision: Decision = match Box::pin(decided).await {
+        Ok(decision) => decision,
+        Err(error) => Box::pin(last_applied::stand_in(&options, &host, error)).await?.decision,
+    };
+    let plan = plan(&host, &decision).context("comparing this machine with its wanted configuration");
+    let plan = plan.and_then(|plan| Ok(serde_json::to_value(plan)?)).map_err(|error| error_text(&error));
+    let secrets = decision.materials.secret_texts().into_iter().map(Known::Secret);
+    let mut known: Vec<Known> = secrets.collect();
+    known.extend(of_state(&decision.desired, Some(&Reader::open(&look.source.node_root)?)));
+    known.push(Known::Told);
+    Ok((plan, known))
+}

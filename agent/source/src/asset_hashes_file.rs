@@ -1,0 +1,20 @@
+//! The file of `--asset-hashes`.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use kops_agent_plan::derive::KnownHashes;
+use kops_agent_process::exit::WrongConfiguration;
+
+/// The hashes in a file of `sha256  URL` lines; empty without a file.
+///
+/// # Errors
+/// The file cannot be read, or a line has another form.
+pub fn read(path: Option<&Path>) -> Result<KnownHashes> {
+    let Some(path) = path else { return Ok(KnownHashes::default()) };
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("reading --asset-hashes {}", path.display()))?;
+    let hashes = KnownHashes::parse(&text)
+        .map_err(|error| WrongConfiguration(format!("{}: {error}", path.display())))?;
+    Ok(hashes)
+}

@@ -1,0 +1,32 @@
+//! How earlier runs used the store's secrets and files.
+
+use std::collections::BTreeSet;
+
+/// How earlier runs used the store's secrets and files. If the store now denies one of these, the machine keeps
+/// everything made of it.
+#[derive(Clone, Debug, Default)]
+pub enum Before {
+    /// No run has left anything on this machine, and no other program has made it a node.
+    #[default]
+    Nothing,
+    /// The secrets and files that earlier runs used are known, even if the last run did not complete.
+    Known {
+        /// Names of secrets.
+        secrets: BTreeSet<String>,
+        /// URLs of unreadable files. Nothing on this machine was decided from one of them.
+        without: BTreeSet<String>,
+    },
+    /// A run or another program has made this machine a node, but the secrets and files that it used are unknown.
+    Unclear,
+}
+
+impl Before {
+    /// Whether nothing on this machine can come from this file of the store.
+    pub fn is_without(&self, url: &str) -> bool {
+        match self {
+            Before::Nothing => true,
+            Before::Known { without, .. } => without.contains(url),
+            Before::Unclear => false,
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! A node that has joined the cluster gets the answer 409. It then shows its kubelet's certificate to get the requested
+//! data. Upstream's kops-controller does not support that, and the node keeps its data (`docs/certificate-renewal.md`).
+
+use kops_agent_cluster::bootstrap::message::BootstrapResponse;
+use time::OffsetDateTime;
+
+use super::identity::KUBECONFIG;
+use super::server::Server;
+use super::{Asking, KopsController};
+use kops_agent_net::tls;
+
+impl KopsController {
+    /// Asks the servers with kubelet's current certificate. Returns the server's URL and its answer. There are
+    /// no retries: the certificate is valid for months, and the next verification asks again.
+    pub(super) async fn renewed<T>(
+        &self,
+        asking: &Asking,
+        servers: &[Server],
+        what: &str,
+        accept: &impl Fn(BootstrapResponse) -> Result<T, String>,
+    ) -> Option<(String, T)> {
+        let present = match asking.identity.proof(OffsetDateTime::now_utc()) {
+            Ok(present) => present,
+            Err(problem) => {
+                log::warn!("this node cannot renew {what}: {problem}");
+                return None;
+            }
+        };
+        let trust =
+            tls::client_config_trusting_as(&self.authorities, &present.certificate, &present.private_key);
+        let trust = match trust {
+            Ok(trust) => trust,
+            Err(error) => {
+                log::warn!("this node cannot renew {what} with the certificate in /{KUBECONFIG}: {error}");
+                return None;
+            }
+        };
+        // The servers behind one name may be upstream's kops-controller or the agent's.
+        let servers: Vec<Server> = servers.iter().map(Server::renewing).collect();
+        match asking.round(&servers, &trust, accept).await {
+            Ok((server, given)) => {
+                log::info!("this node gets {what} from {server} with its current certificate");
+                Some((server, given))
+            }
+            Err(failures) => {
+                for (server, failure) in failures.each() {
+                    match failure.is_unknown_path() {
+                        true => log::debug!(
+                            "{server} does not support renewals, which is normal for kOps' own kops-controller"
+                        ),
+                        false => log::warn!("this node cannot renew {what} at {server}: {failure}"),
+                    }
+                }
+                None
+            }
+        }
+    }
+}

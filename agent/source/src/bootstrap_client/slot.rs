@@ -1,0 +1,97 @@
+//! Asks for a slot before a change that restarts components of the node. The node shows its kubelet's certificate
+//! (`docs/pacing.md`). Upstream's kops-controller has no slots, so its nodes change without one.
+
+use kops_agent_cluster::bootstrap::{server_name, server_url};
+use kops_agent_cluster::pacing::API_SERVER_MANIFEST;
+use kops_agent_cluster::pacing::message::{SlotAnswer, SlotRequest};
+use kops_agent_net::tls;
+use rustls::ClientConfig;
+use time::OffsetDateTime;
+
+use super::KopsController;
+use super::identity::{KUBECONFIG, present};
+use super::round::ask_each;
+use super::server::{Failure, NoServer, Server};
+
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoAnswer {
+    /// The server is upstream's kops-controller, which has no slots.
+    NotServed,
+    /// It is unknown whether there is a slot, for this reason.
+    Unknown(String),
+}
+
+impl KopsController {
+    /// Asks the servers for a slot of this node. Each address of each server is asked once, until one gives a decision.
+    ///
+    /// # Errors
+    /// If no server gives a decision.
+    pub async fn slot(&self, request: SlotRequest) -> Result<SlotAnswer, NoAnswer> {
+        let trust = self.showing_its_certificate().map_err(NoAnswer::Unknown)?;
+        let servers = self.servers_of_slots().map_err(|error| NoAnswer::Unknown(error.to_string()))?;
+        let body = serde_json::to_string(&request).map_err(|error| NoAnswer::Unknown(error.to_string()))?;
+        let ask = async |server: &Server, address| {
+            let answer = server.post(&trust, address, None, body.clone()).await?;
+            serde_json::from_slice(&answer)
+                .map_err(|error| Failure::Unusable(format!("cannot be read: {error}")))
+        };
+        match ask_each(&servers, ask).await {
+            Ok((_, answer)) => Ok(answer),
+            Err(failures) => {
+                let mut outcomes = Outcomes::default();
+                failures.each().for_each(|(server, failure)| outcomes.add(server, failure));
+                Err(outcomes.into_answer())
+            }
+        }
+    }
+
+    /// The TLS configuration with kubelet's current certificate, which changes with each renewal.
+    fn showing_its_certificate(&self) -> Result<ClientConfig, String> {
+        let present = present(&self.identity.root, OffsetDateTime::now_utc())
+            .map_err(|problem| format!("kubelet has no certificate to show: {problem}"))?
+            .pair;
+        tls::client_config_trusting_as(&self.authorities, &present.certificate, &present.private_key)
+            .map_err(|error| format!("the certificate in /{KUBECONFIG} cannot be used: {error}"))
+    }
+
+    /// The servers, and this machine's own server if it is a control plane. Without DNS, a control plane may not find
+    /// the others, and a single control plane has no others.
+    fn servers_of_slots(&self) -> Result<Vec<Server>, NoServer> {
+        let mut servers = Server::from_urls(&self.servers, &self.tls_server_name)?;
+        if self.identity.root.join(API_SERVER_MANIFEST.trim_start_matches('/')).exists() {
+            servers.extend(Server::from_urls(&[server_url("127.0.0.1")], &server_name(&self.cluster))?);
+        }
+        Ok(servers.iter().map(Server::pacing).collect())
+    }
+}
+
+/// The outcomes of all servers.
+#[derive(Default)]
+struct Outcomes {
+    /// Servers that have slots, but cannot decide now.
+    troubles: Vec<String>,
+    /// Servers that do not answer.
+    silence: Vec<String>,
+    is_upstream: bool,
+}
+
+impl Outcomes {
+    fn add(&mut self, server: &str, failure: &Failure) {
+        let told = format!("{server}: {failure}");
+        match failure {
+            failure if failure.is_unknown_path() => self.is_upstream = true,
+            failure if failure.is_answer() => self.troubles.push(told),
+            _ => self.silence.push(told),
+        }
+    }
+
+    /// The common answer of all servers. A 404 means that kops-controller has no slots, unless another server has them.
+    /// Servers that are down do not count.
+    fn into_answer(self) -> NoAnswer {
+        if self.is_upstream && self.troubles.is_empty() {
+            return NoAnswer::NotServed;
+        }
+        NoAnswer::Unknown([self.troubles, self.silence].concat().join("; "))
+    }
+}

@@ -1,0 +1,30 @@
+//! Where a node's configuration comes from: the state store, as kOps wrote it or derived from the cluster spec, or
+//! kops-controller, for machines that do not read the store.
+//!
+//! [`read`] reads everything that decides a node. Control-plane mode serves the configurations of [`Derivation`] and
+//! [`nodeup_config`] to machines that do not read the store. `kops_agent_plan::derive` derives, and is pure. This crate gets its
+//! inputs from the store and from publishers.
+
+pub mod asset_hashes;
+pub mod asset_hashes_file;
+mod before;
+pub mod bootstrap_client;
+pub mod cluster_files;
+mod config_server;
+mod configuration;
+mod derivation;
+mod node_spec;
+pub mod nodeup_config;
+mod options;
+mod origin;
+mod reading;
+mod store_files;
+
+pub use before::Before;
+pub use configuration::SpecDiffers;
+pub use derivation::{Derivation, Derived, Incomplete, Proof};
+pub use node_spec::{Denied, NodeSpec, trust_the_boot_configs_authority};
+pub use options::{ConfigFrom, OnHashMismatch, SourceOptions, StoreOptions};
+pub use origin::Origin;
+pub use reading::{boot_config, read, read_of_group};
+pub use store_files::{StoreFile, StoreFiles, each};

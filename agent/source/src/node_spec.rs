@@ -1,0 +1,114 @@
+//! Everything that was read for one node.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context, Result};
+use kops_agent_plan::following::Followed;
+use kops_agent_plan::resolve::{Inputs, Problems};
+use kops_agent_process::exit::WrongConfiguration;
+use kops_agent_spec::facts::Facts;
+use kops_agent_spec::{BootConfig, NodeupConfig, Secret};
+use kops_agent_store::{Store, StoreError};
+
+use crate::before::Before;
+use crate::configuration::Configuration;
+use crate::origin::Origin;
+
+/// Everything that was read from the store for one node.
+pub struct NodeSpec {
+    /// The inputs of all decisions.
+    pub inputs: Inputs,
+    /// The secrets of the store that this node may read, by name; for applying only.
+    pub secrets: BTreeMap<String, Secret>,
+    /// The mistakes in the cluster spec, if the node is decided from it, and the warnings about the cluster spec, if it was read.
+    pub problems: Problems,
+    /// The files that the node is decided from.
+    pub origin: Origin,
+    /// Files of the store that this machine may not read now.
+    pub denied: Denied,
+    /// URL of the store's folder of keysets; empty if this machine reads no store.
+    pub keysets: String,
+    /// URL of the store's folder of secrets; empty if this machine reads no store.
+    pub secret_files: String,
+    /// The boot config that this node follows in place of the one in its user-data.
+    pub followed: Option<Followed>,
+}
+
+/// Files of the store that a machine may not read now, although they may exist: by name, with the reason.
+#[derive(Clone, Debug, Default)]
+pub struct Denied {
+    pub keysets: BTreeMap<String, String>,
+    pub secrets: BTreeMap<String, String>,
+    /// Files that the configuration was derived without, by URL.
+    pub files: BTreeSet<String>,
+}
+
+impl NodeSpec {
+    /// A node without the keysets, secrets and manifests that its configuration refers to.
+    pub fn of(boot: BootConfig, facts: Facts, configuration: Configuration) -> NodeSpec {
+        let Configuration { mut config, problems, origin, .. } = configuration;
+        trust_the_boot_configs_authority(&boot, &mut config);
+        let inputs = Inputs {
+            boot,
+            config,
+            keysets: BTreeMap::new(),
+            secret_names: BTreeSet::new(),
+            manifests: BTreeMap::new(),
+            facts,
+            kops_version: None,
+            archives: Default::default(),
+        };
+        NodeSpec {
+            inputs,
+            secrets: BTreeMap::new(),
+            problems,
+            origin,
+            denied: Denied::default(),
+            keysets: String::new(),
+            secret_files: String::new(),
+            followed: None,
+        }
+    }
+
+    /// Notes that a secret may not be read. If an earlier run used the secret, the node keeps it; otherwise the
+    /// desired state of the node is decided as if the cluster had no such secret.
+    ///
+    /// # Errors
+    /// It is unknown whether an earlier run used the secret.
+    pub fn deny_secret(&mut self, name: String, why: StoreError, before: &Before) -> Result<()> {
+        match before {
+            Before::Unclear => return Err(why.into()),
+            Before::Known { secrets, .. } if secrets.contains(&name) => {
+                self.inputs.secret_names.insert(name.clone());
+            }
+            Before::Nothing | Before::Known { .. } => {
+                log::warn!("the secret {name} is left out, as if the cluster had none: {why}");
+            }
+        }
+        self.denied.secrets.insert(name, why.to_string());
+        Ok(())
+    }
+
+    pub fn keep_secret(&mut self, name: String, secret: Secret) {
+        self.inputs.secret_names.insert(name.clone());
+        self.secrets.insert(name, secret);
+    }
+}
+
+/// Reads a manifest that a node must run. Returns its path and its text.
+pub(crate) async fn manifest(store: &Store, path: String, url: String) -> Result<(String, String)> {
+    let manifest = store.read(&url).await.with_context(|| format!("reading manifest {path}"))?;
+    let manifest =
+        String::from_utf8(manifest).map_err(|_| WrongConfiguration(format!("{url} is not text")))?;
+    Ok((path, manifest))
+}
+
+/// Makes `config` trust the authority that the boot config names, because a worker's nodeupconfig names none. Nothing
+/// else from the network can change the authority that a worker trusts.
+pub fn trust_the_boot_configs_authority(boot: &BootConfig, config: &mut NodeupConfig) {
+    if let Some(server) = &boot.config_server
+        && !server.ca_certificates.is_empty()
+    {
+        config.cas.insert("kubernetes-ca".into(), server.ca_certificates.clone());
+    }
+}

@@ -1,0 +1,307 @@
+//! Step 3 of node mode: from the boot config to everything that decides the node.
+//!
+//! Three sources give the same result. From the completed Cluster and the InstanceGroup, [`crate::derivation`]
+//! derives the node's configuration. It also reads the configuration that kOps wrote to the store. If the boot config
+//! pins the written configuration, both are compared. Equal bytes prove the whole derivation. If the bytes differ, the
+//! pinned configuration wins if it can be read, because kOps vouched for it. On a machine that does not read the store,
+//! [`config_server`] asks kops-controller for the configuration that kOps wrote.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use kops_agent_cloud as cloud;
+use kops_agent_plan::derive;
+use kops_agent_process::exit::WrongConfiguration;
+use kops_agent_spec::facts::Facts;
+use kops_agent_spec::kops_release::Told;
+use kops_agent_spec::urls::shown_url;
+use kops_agent_spec::{BootConfig, NodeupConfig};
+use kops_agent_store::{Found, Store, StoreError};
+
+use tokio::join;
+
+use crate::asset_hashes::HashSource;
+use crate::before::Before;
+use crate::bootstrap_client::{KopsController, LeftBy};
+use crate::configuration::{Configuration, derived, pinned_and_proven};
+use crate::derivation::Derivation;
+use crate::node_spec::{NodeSpec, manifest};
+use crate::nodeup_config::{self, Pinned};
+use crate::options::{ConfigFrom, SourceOptions, StoreOptions};
+use crate::origin::Origin;
+use crate::store_files::{StoreFiles, each};
+use crate::{cluster_files, config_server};
+
+/// The boot config at `--conf`: a path, a URL of any store, or an item of the machine's metadata, as nodeup takes it (upstream: `ReadFile` in
+/// util/pkg/vfs/context.go).
+///
+/// # Errors
+/// The file cannot be read, or it contains no boot config.
+pub async fn boot_config(conf: &Path, options: &StoreOptions) -> Result<BootConfig> {
+    let url = conf.to_str().filter(|conf| conf.contains("://"));
+    let reading = || match url {
+        Some(url) => format!("reading the boot config {}", shown_url(url)),
+        None => format!("reading the boot config {}", conf.display()),
+    };
+    let bytes = match url.map(|url| url.strip_prefix("file://").ok_or(url)) {
+        None => std::fs::read(conf).with_context(reading)?,
+        Some(Ok(path)) => std::fs::read(path).with_context(reading)?,
+        Some(Err(url)) => {
+            if url.starts_with(cloud::METADATA_SCHEME) {
+                let item = cloud::read_metadata(url, options.retries()).await.with_context(reading)?;
+                return Ok(BootConfig::from_user_data(item.as_bytes())?);
+            }
+            if url.starts_with("http://") {
+                log::warn!(
+                    "any hop on the way can change the boot config {}, and with it what this node becomes; use an https:// URL",
+                    shown_url(url)
+                );
+            }
+            options.open()?.reading_in_clear().read(url).await.with_context(reading)?
+        }
+    };
+    Ok(BootConfig::from_user_data(&bytes)?)
+}
+
+/// Reads everything that decides the node of this boot config.
+///
+/// # Errors
+/// The store cannot be read, or its files are wrong.
+pub async fn read(
+    store: &Store,
+    options: &SourceOptions,
+    boot: BootConfig,
+    facts: Facts,
+    hashes: HashSource,
+    before: &Before,
+    left_by: LeftBy,
+) -> Result<NodeSpec> {
+    let has_store = options.config_base.is_some() || boot.store_base().is_some();
+    if !has_store && options.config_from != ConfigFrom::ClusterSpec && boot.asks_server() {
+        return served(store, options, boot, facts, left_by).await;
+    }
+    let base = options.config_base(&boot)?;
+    let (boot, written) = match options.follow.asks_for_current() && !boot.nodeup_config_hash.is_empty() {
+        true => current(store, &base, boot).await.map(|(boot, written)| (boot, Some(written)))?,
+        false => (boot, None),
+    };
+    if options.follow.asks_for_current() && boot.asks_server() {
+        log::warn!(
+            "this machine keeps the authorities that it trusts, because --config-base names the state store; leave --config-base out to \
+             take the current ones from kops-controller"
+        );
+    }
+    if options.config_from == ConfigFrom::NodeupConfig {
+        let pinned = match written {
+            Some(written) => written,
+            None => nodeup_config::read(store, &base, &boot).await?,
+        };
+        return complete(store, &base, boot, facts, Configuration::of_pinned(pinned), before, None).await;
+    }
+    let pinned = match written {
+        Some(written) => Some(written),
+        None => nodeup_config::pinned(store, &base, &boot).await?,
+    };
+    let mut configuration = match (options.config_from, pinned) {
+        (ConfigFrom::Auto, Some(pinned)) => {
+            pinned_and_proven(store, &base, options, &boot, &facts, pinned).await
+        }
+        (from, pinned) => match only_written(store, &base, &boot, from).await? {
+            Some(written) => Configuration::of_pinned(written),
+            None => derived(store, &base, options, &boot, &facts, pinned, hashes).await?,
+        },
+    };
+    let mut without = BTreeSet::new();
+    for why in configuration.denied.drain(..) {
+        match &why {
+            StoreError::Forbidden { url, .. } if before.is_without(url) => {
+                log::warn!("this node is decided as if the cluster had no such file: {why}");
+                without.insert(url.clone());
+            }
+            // The file may exist, and an earlier run may have used it.
+            _ => return Err(why.into()),
+        }
+    }
+    let mut spec = complete(store, &base, boot, facts, configuration, before, None).await?;
+    spec.denied.files = without;
+    Ok(spec)
+}
+
+/// Replaces a manifest that kOps has not written yet.
+const UNWRITTEN_MANIFEST: &str = "apiVersion: v1\nkind: Pod\nspec: {containers: []}\n";
+
+/// Reads everything that decides the nodes of a group, for any machine. The boot config is the one that kOps would
+/// write, and the facts are empty.
+///
+/// # Errors
+/// The store cannot be read, or its files are wrong.
+pub async fn read_of_group(store: &Store, base: &str, group: &str) -> Result<NodeSpec> {
+    let derivation = Derivation::of_group(cluster_files::read(store, base, group).await?);
+    let derived = derivation.derive();
+    let boot = match derive::boot_config(&derivation.inputs(), "") {
+        Ok(boot) => boot,
+        Err(problems) => {
+            let mut all = derived.problems;
+            all.extend(problems);
+            return Err(all.into());
+        }
+    };
+    let configuration = Configuration::of_derived(derivation, derived);
+    let before = Before::default();
+    complete(store, base, boot, Facts::default(), configuration, &before, Some(UNWRITTEN_MANIFEST)).await
+}
+
+/// The configuration that kOps wrote for the group, if none is pinned and the store has no cluster spec to derive one
+/// from. `kops toolbox enroll` copies such a store to a control plane.
+async fn only_written(
+    store: &Store,
+    base: &str,
+    boot: &BootConfig,
+    from: ConfigFrom,
+) -> Result<Option<Pinned>> {
+    let is_on_this_machine = base.starts_with("file://") || base.starts_with('/');
+    let is_pinned = !boot.nodeup_config_hash.is_empty();
+    if from != ConfigFrom::Auto || is_pinned || !is_on_this_machine {
+        return Ok(None);
+    }
+    match cluster_files::is_absent(store, base).await? {
+        true => nodeup_config::written(store, base, boot).await,
+        false => Ok(None),
+    }
+}
+
+/// Reads the node of a machine that asks kops-controller. It has no keysets, and only the secrets that kops-controller
+/// gives it.
+async fn served(
+    store: &Store,
+    options: &SourceOptions,
+    boot: BootConfig,
+    facts: Facts,
+    left_by: LeftBy,
+) -> Result<NodeSpec> {
+    let kops_controller = KopsController::of(&boot, None, &facts, store.retries().deadline)
+        .for_node_at(&options.node_root)
+        .with_files_left_by(left_by);
+    let (boot, served) = match options.follow.asks_for_current() {
+        true => config_server::current(&kops_controller, &boot).await?,
+        false => {
+            let served = config_server::read(&kops_controller, &boot).await?;
+            (boot, served)
+        }
+    };
+    let config_server::Served { pinned, secrets, kops_version } = served;
+    let mut spec = NodeSpec::of(boot, facts, Configuration::of_pinned(pinned));
+    spec.inputs.kops_version = kops_version;
+    for name in spec.inputs.wanted_secrets() {
+        if let Some(secret) = secrets.get(&name) {
+            spec.keep_secret(name, secret.clone());
+        }
+    }
+    for path in spec.inputs.wanted_manifests() {
+        if !is_whole(&path) {
+            return Err(WrongConfiguration(format!(
+                "this node must run the manifest {path} of the state store, but it does not read the store, and kops-controller serves no \
+                 manifests; give the cluster's folder in the store with --config-base"
+            ))
+            .into());
+        }
+    }
+    let manifests = each(spec.inputs.wanted_manifests(), |path| manifest(store, path.clone(), path)).await?;
+    spec.inputs.manifests.extend(manifests);
+    Ok(spec)
+}
+
+/// The configuration that kOps wrote last for the group, and the boot config with its hash.
+///
+/// # Errors
+/// The store cannot be read, or has no such configuration for this machine.
+async fn current(store: &Store, base: &str, boot: BootConfig) -> Result<(BootConfig, Pinned)> {
+    let unpinned = BootConfig { nodeup_config_hash: String::new(), ..boot };
+    let Some(written) = nodeup_config::written(store, base, &unpinned).await? else {
+        return Err(WrongConfiguration(format!(
+            "cannot follow: the state store has no nodeupconfig.yaml of the instance group {} below {base} that this machine may read",
+            unpinned.instance_group_name
+        ))
+        .into());
+    };
+    Ok((BootConfig { nodeup_config_hash: NodeupConfig::hash(&written.file.text), ..unpinned }, written))
+}
+
+/// Whether the location of a manifest is complete: a URL, or a path of this machine. `kops toolbox enroll` copies the
+/// manifests of a control plane to such paths (upstream: `remapFile` in `pkg/commands/toolbox_enroll.go`).
+fn is_whole(manifest: &str) -> bool {
+    manifest.contains("://") || manifest.starts_with('/')
+}
+
+fn is_not_found(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| matches!(cause.downcast_ref(), Some(StoreError::NotFound { .. })))
+}
+
+/// Reads the keysets, secrets and manifests that the configuration refers to. `unwritten` replaces a missing manifest.
+async fn complete(
+    store: &Store,
+    base: &str,
+    boot: BootConfig,
+    facts: Facts,
+    configuration: Configuration,
+    before: &Before,
+    unwritten: Option<&str>,
+) -> Result<NodeSpec> {
+    let mut spec = NodeSpec::of(boot, facts, configuration);
+    let (keypairs, secrets) = match &spec.inputs.config.config_store {
+        Some(config_store) => (config_store.keypairs.clone(), config_store.secrets.clone()),
+        None => Default::default(),
+    };
+    let files = StoreFiles::new(store, base, &keypairs, &secrets);
+    (spec.keysets, spec.secret_files) = (files.keypairs().to_owned(), files.secrets().to_owned());
+    if let Origin::ClusterSpec(derivation) = &spec.origin {
+        spec.denied.keysets.extend(derivation.files.denied_keysets.clone());
+    }
+    let origin = &spec.origin;
+    let keyset = async |name: String| {
+        let found = match origin.keyset(&name) {
+            Some(keyset) => Found::There(keyset.clone()),
+            None => files.keyset(&name).await?,
+        };
+        Ok((name, found))
+    };
+    let secret = async |name: String| {
+        let found = match origin.secret(&name) {
+            Some(secret) => Found::There(secret.clone()),
+            None => files.secret(&name).await?,
+        };
+        Ok((name, found))
+    };
+    let of_store = async |path: String| {
+        let url = if is_whole(&path) { path.clone() } else { format!("{base}/{path}") };
+        match (manifest(store, path.clone(), url).await, unwritten) {
+            (Err(error), Some(unwritten)) if is_not_found(&error) => Ok((path, unwritten.to_owned())),
+            (read, _) => read,
+        }
+    };
+    let (keysets, secrets, manifests, version) = join!(
+        each(spec.inputs.wanted_keysets(), keyset),
+        each(spec.inputs.wanted_secrets(), secret),
+        each(spec.inputs.wanted_manifests(), of_store),
+        cluster_files::kops_version(store, base),
+    );
+    // A worker's role often may not read the file with the version.
+    spec.inputs.kops_version = version?.map(Told::by_version_file);
+    for (name, keyset) in keysets? {
+        match keyset {
+            Found::There(keyset) => drop(spec.inputs.keysets.insert(name, keyset)),
+            Found::Absent => {}
+            Found::Denied(why) => drop(spec.denied.keysets.insert(name, why.to_string())),
+        }
+    }
+    for (name, secret) in secrets? {
+        match secret {
+            Found::There(secret) => spec.keep_secret(name, secret),
+            Found::Absent => {}
+            Found::Denied(why) => spec.deny_secret(name, why, before)?,
+        }
+    }
+    spec.inputs.manifests.extend(manifests?);
+    Ok(spec)
+}
