@@ -50,7 +50,7 @@ impl Droplet {
 ///
 /// Source: DigitalOcean, "Metadata API".
 pub fn metadata(number: u64, private_ip: IpAddr) -> Metadata {
-    Metadata::of(
+    Metadata::new(
         Guard::None,
         [
             ("/metadata/v1/id", number.to_string()),

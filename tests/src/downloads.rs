@@ -220,7 +220,7 @@ impl Shelf {
             return answer;
         }
         Some(match range {
-            None | Some(Range::NotUnderstood) => whole(&file, DownloadBody::of(file.content.clone())),
+            None | Some(Range::NotUnderstood) => whole(&file, DownloadBody::new(file.content.clone())),
             Some(Range::Bytes(first, last)) => part(&file, first, last),
             Some(Range::BeyondTheEnd) => page(StatusCode::RANGE_NOT_SATISFIABLE),
         })
@@ -274,7 +274,7 @@ fn whole(file: &File, body: DownloadBody) -> Response<DownloadBody> {
 }
 
 fn part(file: &File, first: usize, last: usize) -> Response<DownloadBody> {
-    let mut response = Response::new(DownloadBody::of(file.content.slice(first..=last)));
+    let mut response = Response::new(DownloadBody::new(file.content.slice(first..=last)));
     *response.status_mut() = StatusCode::PARTIAL_CONTENT;
     describe(&mut response, file, last - first + 1);
     if let Ok(range) = format!("bytes {first}-{last}/{}", file.content.len()).parse() {

@@ -78,7 +78,7 @@ impl Instance {
 /// Source: Compute Engine, "Predefined metadata keys".
 pub fn metadata(name: &str) -> Metadata {
     let below = "/computeMetadata/v1";
-    Metadata::of(
+    Metadata::new(
         Guard::Header("metadata-flavor", "Google"),
         [
             (&format!("{below}/project/project-id"), PROJECT.to_owned()),

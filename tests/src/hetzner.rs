@@ -54,7 +54,7 @@ pub fn metadata(number: u64, private_ip: IpAddr) -> Metadata {
     let networks = format!(
         "- ip: {private_ip}\n  alias_ips: []\n  interface_num: 1\n  mac_address: 86:00:ff:2a:7d:e1\n  network_id: 1\n"
     );
-    Metadata::of(
+    Metadata::new(
         Guard::None,
         [
             ("/hetzner/v1/metadata/instance-id", number.to_string()),

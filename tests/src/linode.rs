@@ -53,7 +53,7 @@ impl Instance {
 pub fn metadata(number: u64, label: &str) -> Metadata {
     let instance = format!("backups.enabled: false\nid: {number}\nlabel: {label}\nregion: de-fra-2\n");
     let guard = Guard::Token("/v1/token", ["metadata-token-expiry-seconds", "metadata-token"]);
-    Metadata::of(guard, [("/v1/instance", instance)])
+    Metadata::new(guard, [("/v1/instance", instance)])
 }
 
 /// A running API; dropping it stops it.

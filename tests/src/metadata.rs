@@ -45,7 +45,7 @@ impl fmt::Debug for Metadata {
 
 impl Metadata {
     /// Makes metadata of these items. The key of an item is a path, or a path with a query.
-    pub fn of<const N: usize>(guard: Guard, items: [(&str, String); N]) -> Metadata {
+    pub fn new<const N: usize>(guard: Guard, items: [(&str, String); N]) -> Metadata {
         let items = items.map(|(path, answer)| (path.to_owned(), answer)).into();
         Metadata { guard, items, made: None }
     }
@@ -131,18 +131,18 @@ mod tests {
     fn items_need_the_clouds_proof() {
         let items = || [("/id", "4711".to_owned()), ("/all?format=json", "{}".to_owned())];
         let open =
-            serve(Metadata::of(Guard::None, items()).making("/made", |query| Some(format!("of {query}"))));
+            serve(Metadata::new(Guard::None, items()).making("/made", |query| Some(format!("of {query}"))));
         assert_eq!(ask(&open, "GET", "/id", ""), (200, "4711".into()));
         assert_eq!(ask(&open, "GET", "/all?format=json", ""), (200, "{}".into()));
         assert_eq!(ask(&open, "GET", "/all", "").0, 404);
         assert_eq!(ask(&open, "GET", "/made?nonce=1", ""), (200, "of nonce=1".into()));
         assert_eq!(ask(&open, "POST", "/id", "").0, 405);
 
-        let guarded = serve(Metadata::of(Guard::Header("metadata", "true"), items()));
+        let guarded = serve(Metadata::new(Guard::Header("metadata", "true"), items()));
         assert_eq!(ask(&guarded, "GET", "/id", "").0, 403);
         assert_eq!(ask(&guarded, "GET", "/id", "Metadata: true\r\n").0, 200);
 
-        let guarded = serve(Metadata::of(Guard::Token("/token", ["ttl", "token"]), items()));
+        let guarded = serve(Metadata::new(Guard::Token("/token", ["ttl", "token"]), items()));
         assert_eq!(ask(&guarded, "GET", "/id", "").0, 401);
         assert_eq!(ask(&guarded, "PUT", "/token", "").0, 400);
         let (_, token) = ask(&guarded, "PUT", "/token", "ttl: 60\r\n");

@@ -143,7 +143,7 @@ impl Server {
 pub fn metadata(number: u64, name: &str, address: IpAddr) -> Metadata {
     let told = json!({"uuid": uuid(number), "name": name, "hostname": format!("{name}.novalocal"),
                       "project_id": PROJECT, "meta": {}, "public_keys": {}});
-    Metadata::of(
+    Metadata::new(
         Guard::None,
         [
             ("/openstack/latest/meta_data.json", told.to_string()),

@@ -60,7 +60,7 @@ impl Server {
 pub fn metadata(number: u64, name: &str) -> Metadata {
     let server = json!({"id": uuid(number), "name": name, "hostname": name, "private_ip": null, "tags": [],
                         "ssh_public_keys": [], "location": {"cluster_id": "72", "zone_id": ZONE}});
-    Metadata::of(Guard::None, [("/conf?format=json", server.to_string())])
+    Metadata::new(Guard::None, [("/conf?format=json", server.to_string())])
 }
 
 /// A running API; dropping it stops it.

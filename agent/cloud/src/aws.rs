@@ -61,9 +61,9 @@ impl Cloud for Aws {
             url: format!("metadata://aws{path}"),
             problem: "kOps reads only items below metadata://aws/meta-data/",
         })?;
-        let endpoint = facts::endpoint_of_environment().map_err(CloudError::of)?;
-        let imds = facts::Imds::at(&endpoint, retries).map_err(CloudError::of)?;
-        imds.get(item).await.map_err(CloudError::of)
+        let endpoint = facts::endpoint_of_environment().map_err(CloudError::new)?;
+        let imds = facts::Imds::at(&endpoint, retries).map_err(CloudError::new)?;
+        imds.get(item).await.map_err(CloudError::new)
     }
 
     async fn complete(
@@ -74,7 +74,7 @@ impl Cloud for Aws {
     ) -> Result<(), CloudError> {
         if wanted.instance_type {
             let learnt = learn_instance_type(facts, remembered, Retries::default()).await;
-            learnt.map_err(CloudError::of)?;
+            learnt.map_err(CloudError::new)?;
         }
         Ok(())
     }
@@ -86,13 +86,13 @@ impl Cloud for Aws {
     }
 
     async fn assign_ipv6_prefix(&self) -> Result<String, CloudError> {
-        let endpoint = facts::endpoint_of_environment().map_err(CloudError::of)?;
-        ipv6_prefix::assign(&endpoint, None, Retries::default()).await.map_err(CloudError::of)
+        let endpoint = facts::endpoint_of_environment().map_err(CloudError::new)?;
+        ipv6_prefix::assign(&endpoint, None, Retries::default()).await.map_err(CloudError::new)
     }
 
     async fn instance_id(&self) -> Result<String, CloudError> {
-        let endpoint = facts::endpoint_of_environment().map_err(CloudError::of)?;
-        let told = facts::observe(&endpoint, Retries::default()).await.map_err(CloudError::of)?;
+        let endpoint = facts::endpoint_of_environment().map_err(CloudError::new)?;
+        let told = facts::observe(&endpoint, Retries::default()).await.map_err(CloudError::new)?;
         Ok(told.instance_id)
     }
 
@@ -101,7 +101,7 @@ impl Cloud for Aws {
         action: &LifecycleAction,
         uptime: Duration,
     ) -> Result<Completion, CloudError> {
-        autoscaling::complete(action, uptime, autoscaling::RETRIES).await.map_err(CloudError::of)
+        autoscaling::complete(action, uptime, autoscaling::RETRIES).await.map_err(CloudError::new)
     }
 
     async fn authenticator(
@@ -118,7 +118,7 @@ impl Cloud for Aws {
         calls: CloudCalls,
         _hosts: &Arc<Enrolled>,
     ) -> Result<Arc<dyn ControlPlane>, ControlPlaneError> {
-        Ok(Arc::new(AwsControlPlane::of(options, calls).await?))
+        Ok(Arc::new(AwsControlPlane::new(options, calls).await?))
     }
 }
 

@@ -47,7 +47,7 @@ impl Cloud for Azure {
         &self,
         machine: Machine<'_>,
     ) -> Result<Box<dyn Authenticator>, AuthenticationError> {
-        let authenticator = AzureAuthenticator::of(machine.facts.azure.as_ref())?;
+        let authenticator = AzureAuthenticator::new(machine.facts.azure.as_ref())?;
         Ok(Box::new(authenticator))
     }
 
@@ -61,6 +61,6 @@ impl Cloud for Azure {
         calls: CloudCalls,
         _hosts: &Arc<Enrolled>,
     ) -> Result<Arc<dyn ControlPlane>, ControlPlaneError> {
-        Ok(Arc::new(AzureControlPlane::of(options, calls).await?))
+        Ok(Arc::new(AzureControlPlane::new(options, calls).await?))
     }
 }

@@ -72,7 +72,7 @@ pub trait Cloud: Send + Sync {
     /// If the service cannot be reached, or belongs to another cloud.
     async fn machine(&self, retries: Retries) -> Result<ObservedMachine, MetadataError> {
         let _ = retries;
-        Ok(ObservedMachine::of(None, None))
+        Ok(ObservedMachine::new(None, None))
     }
 
     /// Adds these facts, on which this node's configuration depends. Facts from an earlier run are reused.

@@ -21,7 +21,7 @@ pub enum CloudError {
 
 impl CloudError {
     /// Wraps an error of one cloud.
-    pub(crate) fn of(error: impl Error + Send + Sync + 'static) -> CloudError {
+    pub(crate) fn new(error: impl Error + Send + Sync + 'static) -> CloudError {
         CloudError::Failed(Box::new(error))
     }
 }

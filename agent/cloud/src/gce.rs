@@ -51,15 +51,15 @@ impl Cloud for Gce {
 
     async fn metadata(&self, path: &str, retries: Retries) -> Result<Option<String>, CloudError> {
         let service =
-            MetadataService::new(facts::endpoint_of_environment(), retries).map_err(CloudError::of)?;
-        facts::item(&service, path.trim_start_matches('/')).await.map_err(CloudError::of)
+            MetadataService::new(facts::endpoint_of_environment(), retries).map_err(CloudError::new)?;
+        facts::item(&service, path.trim_start_matches('/')).await.map_err(CloudError::new)
     }
 
     async fn authenticator(
         &self,
         machine: Machine<'_>,
     ) -> Result<Box<dyn Authenticator>, AuthenticationError> {
-        let authenticator = GceAuthenticator::of(machine.facts.gce.as_ref(), machine.tpm.clone())?;
+        let authenticator = GceAuthenticator::new(machine.facts.gce.as_ref(), machine.tpm.clone())?;
         Ok(Box::new(authenticator))
     }
 
@@ -69,6 +69,6 @@ impl Cloud for Gce {
         calls: CloudCalls,
         _hosts: &Arc<Enrolled>,
     ) -> Result<Arc<dyn ControlPlane>, ControlPlaneError> {
-        Ok(Arc::new(GceControlPlane::of(options, calls).await?))
+        Ok(Arc::new(GceControlPlane::new(options, calls).await?))
     }
 }

@@ -49,7 +49,7 @@ impl fmt::Debug for Enrolled {
 }
 
 impl Enrolled {
-    pub fn of(hosts: Arc<dyn Hosts>) -> Enrolled {
+    pub fn new(hosts: Arc<dyn Hosts>) -> Enrolled {
         Enrolled { hosts, listed: Singleflight::default() }
     }
 
@@ -91,7 +91,7 @@ pub mod testing {
     }
 
     impl KnownHosts {
-        pub fn of(hosts: Vec<Host>) -> KnownHosts {
+        pub fn new(hosts: Vec<Host>) -> KnownHosts {
             KnownHosts { known: Mutex::new(Ok(hosts)), lists: AtomicUsize::new(0) }
         }
 

@@ -3,7 +3,7 @@
 //! A cloud is a folder. `facts` asks the metadata service. `authenticate` makes the proof of a machine. An API client requests
 //! other machines. `verify` judges proofs, and `identify` judges Nodes. If one list has all machines by their ids, a cloud only
 //! describes this list ([`inventory::Listed`]), and [`inventory`] has the rest. `CLOUD.rs` combines these parts to a [`Cloud`],
-//! and [`of`] selects it. Other code distinguishes providers only in `agent/spec` and `agent/plan`, where kOps' formats and
+//! and [`for_provider`] selects it. Other code distinguishes providers only in `agent/spec` and `agent/plan`, where kOps' formats and
 //! decisions differ by cloud. All API requests use [`api`].
 
 pub mod api;
@@ -43,7 +43,7 @@ pub use metadata::MetadataError;
 pub use remembered::RememberedFacts;
 
 /// The cloud of a provider.
-pub fn of(provider: CloudProvider) -> &'static dyn Cloud {
+pub fn for_provider(provider: CloudProvider) -> &'static dyn Cloud {
     match provider {
         CloudProvider::Aws => &aws::Aws,
         CloudProvider::Azure => &azure::Azure,
@@ -59,7 +59,7 @@ pub fn of(provider: CloudProvider) -> &'static dyn Cloud {
 
 /// The environment variables that the APIs of all clouds need ([`Cloud::variables`]).
 pub fn variables() -> impl Iterator<Item = &'static [&'static str]> {
-    CloudProvider::ALL.into_iter().flat_map(|provider| of(provider).variables().iter().copied())
+    CloudProvider::ALL.into_iter().flat_map(|provider| for_provider(provider).variables().iter().copied())
 }
 
 /// Asks the metadata service of the cloud for facts about this machine.
@@ -76,7 +76,7 @@ pub async fn observe(provider: CloudProvider) -> Result<CloudFacts, MetadataErro
 /// Same errors as `observe`.
 pub async fn observe_within(provider: CloudProvider, retries: Retries) -> Result<CloudFacts, MetadataError> {
     let mut facts = CloudFacts::default();
-    of(provider).observe(&mut facts, retries).await?;
+    for_provider(provider).observe(&mut facts, retries).await?;
     Ok(facts)
 }
 
@@ -94,7 +94,7 @@ pub async fn read_metadata(url: &str, retries: Retries) -> Result<String, CloudE
     let provider = CloudProvider::from_id(name).ok_or_else(|| {
         wrong("names no cloud; write metadata://CLOUD/PATH, with CLOUD as in the boot config's CloudProvider")
     })?;
-    let item = of(provider).metadata(path, retries).await?;
+    let item = for_provider(provider).metadata(path, retries).await?;
     item.ok_or_else(|| wrong("the metadata service of this machine does not have it (404)"))
 }
 
@@ -106,20 +106,21 @@ mod tests {
     #[test]
     fn each_provider_has_its_own_cloud() {
         for provider in CloudProvider::ALL {
-            assert_eq!(of(provider).provider(), provider);
+            assert_eq!(for_provider(provider).provider(), provider);
         }
     }
 
     #[test]
     fn clouds_with_plain_ids_are_called_back_as_in_upstream() {
         use CloudProvider::{Azure, DigitalOcean, Hetzner, Linode, Scaleway};
-        let called_back = CloudProvider::ALL.into_iter().filter(|provider| of(*provider).calls_back());
+        let called_back =
+            CloudProvider::ALL.into_iter().filter(|provider| for_provider(*provider).calls_back());
         assert_eq!(called_back.collect::<Vec<_>>(), [Azure, DigitalOcean, Hetzner, Linode, Scaleway]);
     }
 
     #[tokio::test]
     async fn an_unsupported_request_is_an_error_that_names_the_cloud() {
-        let error = of(CloudProvider::Gce).assign_ipv6_prefix().await.unwrap_err().to_string();
+        let error = for_provider(CloudProvider::Gce).assign_ipv6_prefix().await.unwrap_err().to_string();
         assert_eq!(error, "kops-agent cannot request a range of IPv6 addresses on gce");
     }
 }

@@ -28,7 +28,7 @@ impl Cloud for Metal {
         &self,
         machine: Machine<'_>,
     ) -> Result<Box<dyn Authenticator>, AuthenticationError> {
-        let authenticator = HostAuthenticator::of(machine.root, machine.hostname)?;
+        let authenticator = HostAuthenticator::new(machine.root, machine.hostname)?;
         Ok(Box::new(authenticator))
     }
 

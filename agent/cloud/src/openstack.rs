@@ -46,9 +46,9 @@ impl Cloud for Openstack {
     }
 
     async fn metadata(&self, path: &str, retries: Retries) -> Result<Option<String>, CloudError> {
-        let service = MetadataService::new(facts::ENDPOINT, retries).map_err(CloudError::of)?;
+        let service = MetadataService::new(facts::ENDPOINT, retries).map_err(CloudError::new)?;
         let path = format!("/latest/meta-data{path}");
-        service.get(&path, &HeaderMap::new()).await.map_err(CloudError::of)
+        service.get(&path, &HeaderMap::new()).await.map_err(CloudError::new)
     }
 
     async fn complete(
@@ -76,7 +76,7 @@ impl Cloud for Openstack {
         machine: Machine<'_>,
     ) -> Result<Box<dyn Authenticator>, AuthenticationError> {
         let id = server_id(machine.facts, machine.root, facts::ENDPOINT, Retries::default()).await?;
-        Ok(Box::new(IdAuthenticator::of::<OpenstackServer>(&id)?))
+        Ok(Box::new(IdAuthenticator::new::<OpenstackServer>(&id)?))
     }
 
     async fn for_control_plane(
@@ -85,7 +85,7 @@ impl Cloud for Openstack {
         calls: CloudCalls,
         _hosts: &Arc<Enrolled>,
     ) -> Result<Arc<dyn ControlPlane>, ControlPlaneError> {
-        let servers = ListedControlPlane::<OpenstackServer>::of(options, calls).await?;
+        let servers = ListedControlPlane::<OpenstackServer>::new(options, calls).await?;
         Ok(Arc::new(servers))
     }
 }

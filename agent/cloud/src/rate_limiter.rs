@@ -13,8 +13,8 @@ pub(super) struct RateLimiter(Mutex<TokenBucket>);
 
 impl RateLimiter {
     /// Permits a burst of calls, and then `per_second` calls a second.
-    pub(super) fn of(burst: f64, per_second: f64) -> RateLimiter {
-        RateLimiter(Mutex::new(TokenBucket::of(burst, per_second)))
+    pub(super) fn new(burst: f64, per_second: f64) -> RateLimiter {
+        RateLimiter(Mutex::new(TokenBucket::new(burst, per_second)))
     }
 
     /// Waits until the next call is permitted, and counts it.
@@ -47,7 +47,7 @@ pub(super) struct TokenBucket {
 
 impl TokenBucket {
     /// Permits a burst of calls, and then `per_second` calls a second.
-    pub(super) fn of(burst: f64, per_second: f64) -> TokenBucket {
+    pub(super) fn new(burst: f64, per_second: f64) -> TokenBucket {
         let now = Instant::now();
         TokenBucket { burst, per_second, tokens: burst, counted_at: now, not_before: now }
     }
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn a_burst_passes_immediately_and_further_calls_are_paced() {
-        let mut rate_limiter = TokenBucket::of(50.0, 10.0);
+        let mut rate_limiter = TokenBucket::new(50.0, 10.0);
         let now = rate_limiter.counted_at;
         let pauses: Vec<Duration> = (0..60).map(|_| rate_limiter.take(now)).collect();
         assert!(pauses[..50].iter().all(Duration::is_zero));
@@ -92,14 +92,14 @@ mod tests {
 
     #[test]
     fn the_bucket_never_has_more_tokens_than_a_burst() {
-        let mut rate_limiter = TokenBucket::of(50.0, 10.0);
+        let mut rate_limiter = TokenBucket::new(50.0, 10.0);
         let later = rate_limiter.counted_at + Duration::from_secs(3600);
         assert_eq!((0..60).filter(|_| rate_limiter.take(later).is_zero()).count(), 50);
     }
 
     #[test]
     fn a_cancelled_call_takes_no_token() {
-        let mut rate_limiter = TokenBucket::of(2.0, 0.5);
+        let mut rate_limiter = TokenBucket::new(2.0, 0.5);
         let now = rate_limiter.counted_at;
         assert_eq!((0..60).filter(|_| rate_limiter.try_take(now)).count(), 2);
         assert!(!rate_limiter.try_take(now + Duration::from_secs(1)));
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn a_pause_applies_to_all_calls() {
-        let mut rate_limiter = TokenBucket::of(50.0, 10.0);
+        let mut rate_limiter = TokenBucket::new(50.0, 10.0);
         let now = rate_limiter.counted_at;
         rate_limiter.pause(now, Duration::from_secs(4));
         rate_limiter.pause(now, Duration::from_secs(1));

@@ -203,7 +203,8 @@ impl Tpm {
             let answer = self
                 .exchange(writer.as_bytes())
                 .map_err(|cause| TpmProblem::Exchange { command: name, cause })?;
-            let code = ResponseCode::of(&answer).ok_or_else(|| unreadable(name, "it is incomplete"))?;
+            let code =
+                ResponseCode::from_answer(&answer).ok_or_else(|| unreadable(name, "it is incomplete"))?;
             if code.is_success() {
                 return Ok(answer);
             }

@@ -86,7 +86,7 @@ pub struct NodePatch {
 }
 
 impl NodePatch {
-    pub fn of(labels: Option<LabelPatch>, pod_ranges: Vec<String>) -> Option<NodePatch> {
+    pub fn new(labels: Option<LabelPatch>, pod_ranges: Vec<String>) -> Option<NodePatch> {
         (labels.is_some() || !pod_ranges.is_empty()).then_some(NodePatch { labels, pod_ranges })
     }
 
@@ -142,20 +142,20 @@ mod tests {
 
     #[test]
     fn a_patch_has_the_version_and_both_range_fields() {
-        assert_eq!(NodePatch::of(None, vec![]), None);
+        assert_eq!(NodePatch::new(None, vec![]), None);
         let ranges = vec!["2001:db8::/80".to_owned(), "10.0.0.0/24".to_owned()];
-        let patch = NodePatch::of(None, ranges.clone()).unwrap();
+        let patch = NodePatch::new(None, ranges.clone()).unwrap();
         assert_eq!(
             patch.to_json("7"),
             json!({"metadata": {"resourceVersion": "7"}, "spec": {"podCIDR": "2001:db8::/80", "podCIDRs": ranges}})
         );
         let labels = LabelPatch { set: [("a".to_owned(), "1".to_owned())].into(), ..LabelPatch::default() };
-        let both = NodePatch::of(Some(labels.clone()), ranges).unwrap().to_json("7");
+        let both = NodePatch::new(Some(labels.clone()), ranges).unwrap().to_json("7");
         assert_eq!(
             (&both["metadata"]["labels"]["a"], &both["spec"]["podCIDR"]),
             (&json!("1"), &json!("2001:db8::/80"))
         );
-        let only_labels = NodePatch::of(Some(labels), vec![]).unwrap().to_json("7");
+        let only_labels = NodePatch::new(Some(labels), vec![]).unwrap().to_json("7");
         assert!(only_labels.get("spec").is_none(), "{only_labels}");
     }
 }

@@ -134,7 +134,7 @@ impl Setup {
         // Bind before any other preparation or request: during a takeover, another program may have the port for days. A bound socket
         // that does not listen yet refuses connections.
         let bound = server::bind(&server.listen).await?;
-        let nodes = Nodes::of(kops_agent_kube::client(self.kubeconfig.as_deref())?);
+        let nodes = Nodes::new(kops_agent_kube::client(self.kubeconfig.as_deref())?);
         api_server_answers(&nodes).await?;
         let listener = bound.listen()?;
         let metrics = self.metrics.bootstrap.clone();
@@ -142,11 +142,11 @@ impl Setup {
             verifiers: verifiers(server, &*self.cloud, &self.hosts).await?,
             taken: Taken::since(Instant::now()),
             admission: Admission::new(admission::Limits::default(), metrics.waiting.clone()),
-            call_back: CallBack::of(&options.cluster_name, keystore.clone()),
+            call_back: CallBack::new(&options.cluster_name, keystore.clone()),
             renewal: Renewal::default(),
-            slots: Slots::of(&nodes),
+            slots: Slots::new(&nodes),
             nodes,
-            grants: Grants::of(
+            grants: Grants::new(
                 self.store.clone(),
                 &options.config_base,
                 &options.secret_store,
@@ -158,7 +158,7 @@ impl Setup {
             load_balancing: self.cloud.load_balancing(),
             metrics,
         });
-        let server = Server::of(listener, keystore.clone(), bootstrap, server::Limits::default())?;
+        let server = Server::new(listener, keystore.clone(), bootstrap, server::Limits::default())?;
         log::info!("machines bootstrap at https://{}/bootstrap", server.address()?);
         Ok((server, keystore))
     }
@@ -191,7 +191,7 @@ async fn verifiers(
     let of_hosts = server
         .pki
         .as_ref()
-        .map(|pki| Box::new(HostVerifier::of(hosts.clone(), pki.max_time_skew)) as Box<dyn Verifier>);
+        .map(|pki| Box::new(HostVerifier::new(hosts.clone(), pki.max_time_skew)) as Box<dyn Verifier>);
     let verifiers: Vec<_> = of_cloud.into_iter().chain(of_hosts).collect();
     if verifiers.is_empty() {
         let problem = "server.provider does not name the cluster's cloud, and server.pki is missing: check that the \

@@ -13,7 +13,7 @@ pub const LOOKED_AT_EVERY: Duration = Duration::from_secs(10);
 pub struct Stamps(Vec<Option<(u64, u64, i64, i64)>>);
 
 impl Stamps {
-    pub fn of<P: AsRef<Path>>(files: &[P]) -> Stamps {
+    pub fn new<P: AsRef<Path>>(files: &[P]) -> Stamps {
         let stamp = |path: &P| {
             let metadata = std::fs::metadata(path).ok()?;
             Some((metadata.ino(), metadata.size(), metadata.mtime(), metadata.mtime_nsec()))
@@ -32,7 +32,7 @@ impl Watched {
     /// Takes the stamps of the files now. Call this before reading the files, so that no later change is missed.
     pub fn new(files: Vec<PathBuf>) -> Watched {
         let now = |file: PathBuf| {
-            let stamps = Stamps::of(&[&file]);
+            let stamps = Stamps::new(&[&file]);
             (file, stamps)
         };
         Watched { files: files.into_iter().map(now).collect() }
@@ -43,7 +43,7 @@ impl Watched {
         loop {
             tokio::time::sleep(every).await;
             for (file, before) in &mut self.files {
-                let now = Stamps::of(&[&file]);
+                let now = Stamps::new(&[&file]);
                 if file.exists() && now != *before {
                     *before = now;
                     return file.clone();

@@ -75,7 +75,7 @@ pub struct Changed(pub BTreeSet<String>);
 
 impl Groups {
     /// Prepares reading the groups below the cluster's folder `base`, once per interval.
-    pub fn of(store: Arc<Store>, base: &str, interval: Duration) -> Groups {
+    pub fn new(store: Arc<Store>, base: &str, interval: Duration) -> Groups {
         let base = base.trim_end_matches('/').to_owned();
         Groups { store, base, interval, saved_count: false, known: Mutex::default() }
     }

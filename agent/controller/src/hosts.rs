@@ -52,7 +52,7 @@ struct HostSpec {
 pub struct ApiHosts(Client);
 
 impl ApiHosts {
-    pub fn of(client: Client) -> ApiHosts {
+    pub fn new(client: Client) -> ApiHosts {
         ApiHosts(client)
     }
 
@@ -107,7 +107,7 @@ mod tests {
 
     fn hosts(server: &TestServer) -> ApiHosts {
         kops_agent_net::tls::install_provider();
-        ApiHosts::of(Client::try_from(Config::new(server.url.parse().unwrap())).unwrap())
+        ApiHosts::new(Client::try_from(Config::new(server.url.parse().unwrap())).unwrap())
     }
 
     #[tokio::test]

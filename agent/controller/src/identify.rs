@@ -19,7 +19,7 @@ pub struct Identifier {
 
 impl Identifier {
     /// Asks this cloud, caches its answers in `known`, and counts cache hits in `hits`.
-    pub fn of(cloud: Arc<dyn ControlPlane>, known: Arc<Mutex<KnownNodes>>, hits: Counter) -> Identifier {
+    pub fn new(cloud: Arc<dyn ControlPlane>, known: Arc<Mutex<KnownNodes>>, hits: Counter) -> Identifier {
         Identifier { cloud, known, hits }
     }
 
@@ -98,7 +98,7 @@ mod tests {
         hetzner.put(4, server("batch", 4));
         let servers = HetznerServers::at(&hetzner.url(), TOKEN, CLUSTER, CloudCalls::default()).unwrap();
         let cloud = Arc::new(HetznerControlPlane { machines: Arc::new(servers) });
-        let identifier = Identifier::of(cloud, Arc::default(), Counter::default());
+        let identifier = Identifier::new(cloud, Arc::default(), Counter::default());
 
         // The server with the Node's name is not the server that the Node claims to be.
         assert_eq!(refused(&identifier, "nodes-3c4d", 1).await, Some(true));

@@ -88,7 +88,7 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
     let store = Arc::new(store(&args.store_mirror)?);
     // The bootstrap server looks up `Host`s by a client of its own, which shares no connection with the Lease.
     let hosts = kops_agent_kube::client(args.kubeconfig.as_deref())?;
-    let hosts = Arc::new(Enrolled::of(Arc::new(ApiHosts::of(hosts))));
+    let hosts = Arc::new(Enrolled::new(Arc::new(ApiHosts::new(hosts))));
     let cloud = tokio::select! {
         cloud = cloud(&options, &metrics, &hosts) => cloud?,
         // The cloud may need its whole deadline, so react to a signal meanwhile.
@@ -112,7 +112,7 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
         node_labels: node_labels.clone(),
         metrics: metrics.clone(),
     });
-    let rollouts = Rollouts::of(
+    let rollouts = Rollouts::new(
         client.clone(),
         store.clone(),
         &options.config_base,
@@ -120,7 +120,7 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
         election.leadership(),
     );
     let wanted_machines =
-        fleet::Publisher::of(client.clone(), store.clone(), &options.config_base, election.leadership());
+        fleet::Publisher::new(client.clone(), store.clone(), &options.config_base, election.leadership());
     let registry = Arc::new(metrics.registry(true));
     let setup = bootstrap::Setup {
         options: options.clone(),
@@ -229,13 +229,13 @@ fn node_labels(
     let interval = Duration::from_secs(args.store_interval);
     let known = Arc::<Mutex<KnownNodes>>::default();
     NodeLabels {
-        nodes: Nodes::of(client.clone()),
+        nodes: Nodes::new(client.clone()),
         known: known.clone(),
-        identifier: Identifier::of(cloud.clone(), known, metrics.cache_hits.clone()),
-        pod_ranges: PodRanges::of(options.enable_cloud_ipam.then(|| cloud.clone())),
-        groups: Groups::of(store.clone(), &options.config_base, interval)
+        identifier: Identifier::new(cloud.clone(), known, metrics.cache_hits.clone()),
+        pod_ranges: PodRanges::new(options.enable_cloud_ipam.then(|| cloud.clone())),
+        groups: Groups::new(store.clone(), &options.config_base, interval)
             .saved_too(kops_writes_no_configurations(options)),
-        events: Events::of(client.clone()),
+        events: Events::new(client.clone()),
         metrics: metrics.clone(),
         mode,
         is_synced: AtomicBool::new(false),
@@ -253,7 +253,7 @@ async fn cloud(
     hosts: &Arc<Enrolled>,
 ) -> Result<Arc<dyn ControlPlane>> {
     let calls = metrics.cloud_calls.clone();
-    let asked = kops_agent_cloud::of(options.cloud).for_control_plane(options, calls, hosts);
+    let asked = kops_agent_cloud::for_provider(options.cloud).for_control_plane(options, calls, hosts);
     asked.await.map_err(|error| match error {
         ControlPlaneError::Configuration(problem) => WrongConfiguration(problem).into(),
         error => error.into(),

@@ -111,7 +111,7 @@ impl NodeLabels {
     /// # Errors
     /// The watch of Nodes ended, which it never does.
     pub async fn run(&self) -> Result<()> {
-        let mut watch = NodeWatch::of(self.nodes.api(), self.list_timeout);
+        let mut watch = NodeWatch::new(self.nodes.api(), self.list_timeout);
         self.known.lock().begin(self.cloud_pauses);
         let slots = Semaphore::new(PATCHES_AT_ONCE);
         let mut looking = Looking::new();
@@ -287,7 +287,7 @@ impl NodeLabels {
         if let (false, Mode::Show) = (invalid.is_empty(), &self.mode) {
             log::warn!("the Node {}: {}", node.name, left_out(&invalid));
         }
-        let written = match (NodePatch::of(labels, ranges), &self.mode) {
+        let written = match (NodePatch::new(labels, ranges), &self.mode) {
             (None, _) => Outcome::Done,
             (Some(patch), Mode::Show) => Outcome::Shown(patch),
             (Some(patch), Mode::Apply(leadership)) => {
@@ -326,7 +326,7 @@ impl NodeLabels {
             );
             return None;
         }
-        NodePatch::of(Some(patch), Vec::new())
+        NodePatch::new(Some(patch), Vec::new())
     }
 
     /// Removes the roles, and creates an Event. Returns whether it did. After a failure, the next reconcile of the Node retries.

@@ -25,7 +25,7 @@ pub enum Lacking {
 
 impl PodRanges {
     /// Asks this cloud. `None` assigns no ranges.
-    pub fn of(cloud: Option<Arc<dyn ControlPlane>>) -> PodRanges {
+    pub fn new(cloud: Option<Arc<dyn ControlPlane>>) -> PodRanges {
         PodRanges(cloud)
     }
 

@@ -98,7 +98,7 @@ struct PublicKeyset {
 
 impl Applied {
     /// The state for `desired`, with the public part of its keysets from `secrets`.
-    pub fn of(
+    pub fn new(
         cluster: &str,
         instance_group: &str,
         config_hash: &str,
@@ -384,7 +384,7 @@ mod tests {
         desired.add(File::new("/ca.key", Content::SecretText(vec![key])).mode(Mode::PRIVATE));
         desired.add(File::new("/token", Content::SecretText(vec![SecretPiece::Secret("admin".into())])));
         desired.add(File::text("/text", "text"));
-        Applied::of("c.example.com", "nodes", "hash", Sources::default(), &desired, &Store)
+        Applied::new("c.example.com", "nodes", "hash", Sources::default(), &desired, &Store)
     }
 
     fn converged_to(host: &Host, config_hash: &str) {

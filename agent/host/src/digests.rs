@@ -30,7 +30,7 @@ pub(crate) struct Digests(Mutex<BTreeMap<String, (Metadata, String)>>);
 
 impl Digests {
     /// SHA-256 of the file `name` in `dir`. `path` is its full path.
-    pub(crate) fn of(&self, path: &str, dir: &Dir, name: &str, metadata: &Metadata) -> Result<String> {
+    pub(crate) fn digest(&self, path: &str, dir: &Dir, name: &str, metadata: &Metadata) -> Result<String> {
         if let Some((read, sha256)) = self.0.lock().get(path)
             && read.is_untouched(metadata)
         {
@@ -48,7 +48,7 @@ impl Digests {
             if let Some((dir, name)) = root.parent(path)?
                 && let Some(Entry::File(metadata)) = dir.entry(&name)?
             {
-                self.of(path, &dir, &name, &metadata)?;
+                self.digest(path, &dir, &name, &metadata)?;
             }
             Ok(())
         })
@@ -99,7 +99,7 @@ mod tests {
 
         let (dir, name) = root.parent("/7").unwrap().unwrap();
         let of = || match dir.entry(&name).unwrap() {
-            Some(Entry::File(metadata)) => digests.of("/7", &dir, &name, &metadata).unwrap(),
+            Some(Entry::File(metadata)) => digests.digest("/7", &dir, &name, &metadata).unwrap(),
             _ => panic!("not a file"),
         };
         assert_eq!(of(), sha256_hex(b"/7"));

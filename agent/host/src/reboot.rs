@@ -52,7 +52,7 @@ impl Host {
                 return None;
             }
         }
-        Some(RebootReport::of(&boot_id, &reasons))
+        Some(RebootReport::new(&boot_id, &reasons))
     }
 }
 

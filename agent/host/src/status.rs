@@ -81,7 +81,7 @@ pub struct CertificateStatus {
 }
 
 impl UnitStatus {
-    fn of(name: &str, state: UnitState) -> UnitStatus {
+    fn new(name: &str, state: UnitState) -> UnitStatus {
         UnitStatus { name: name.to_owned(), running: state.running && !state.restarting }
     }
 }
@@ -132,7 +132,7 @@ impl Host {
     fn unit_statuses(&self, record: &Record) -> Result<Vec<UnitStatus>> {
         let names = record.running_units();
         let states = self.unit_states(&names)?;
-        Ok(names.into_iter().zip(states).map(|(name, state)| UnitStatus::of(name, state)).collect())
+        Ok(names.into_iter().zip(states).map(|(name, state)| UnitStatus::new(name, state)).collect())
     }
 
     fn certificate_statuses(&self, record: &Record) -> Result<Vec<CertificateStatus>> {
@@ -199,8 +199,8 @@ mod tests {
             restarting,
             ..UnitState::UNKNOWN
         };
-        assert!(UnitStatus::of("kubelet.service", state(false)).running);
-        assert!(!UnitStatus::of("kubelet.service", state(true)).running);
+        assert!(UnitStatus::new("kubelet.service", state(false)).running);
+        assert!(!UnitStatus::new("kubelet.service", state(true)).running);
     }
 
     #[test]

@@ -80,7 +80,7 @@ pub fn client_asking_once(kubeconfig: &Path) -> Result<Client> {
 }
 
 fn of_kubeconfig(chosen: &Chosen, retries: RetryPolicy) -> Result<Client> {
-    let access = Kubeconfig::of(chosen)?.access(chosen.context.as_deref())?;
+    let access = Kubeconfig::from_files(chosen)?.access(chosen.context.as_deref())?;
     of_access(access, retries).with_context(|| format!("using {chosen}"))
 }
 

@@ -45,7 +45,7 @@ pub struct Events {
 
 impl Events {
     /// Creates Events as the component kops-controller.
-    pub fn of(client: Client) -> Events {
+    pub fn new(client: Client) -> Events {
         Events::of_component(client, "kops-controller")
     }
 
@@ -191,7 +191,7 @@ mod tests {
 
     fn events(server: &TestServer) -> Events {
         kops_agent_net::tls::install_provider();
-        Events::of(Client::try_from(Config::new(server.url.parse().unwrap())).unwrap())
+        Events::new(Client::try_from(Config::new(server.url.parse().unwrap())).unwrap())
     }
 
     #[tokio::test]

@@ -282,7 +282,7 @@ pub struct Seen {
 
 impl Seen {
     /// The observation of a Lease now, given the observation before.
-    pub fn of(lease: &Lease, before: Option<&Seen>, now: Instant) -> Seen {
+    pub fn new(lease: &Lease, before: Option<&Seen>, now: Instant) -> Seen {
         let version = lease.metadata.resource_version.clone();
         let at = before.filter(|seen| seen.version == version).map_or(now, |seen| seen.at);
         Seen { version, at }
@@ -303,7 +303,7 @@ enum Next {
 
 /// Whether this process may write the Lease: it holds the Lease, or the Lease is free or has expired.
 fn next(lease: &Lease, seen: &mut Option<Seen>, identity: &str, now: Instant) -> Next {
-    let is_now = Seen::of(lease, seen.as_ref(), now);
+    let is_now = Seen::new(lease, seen.as_ref(), now);
     let has_expired = is_now.has_expired(lease, now);
     *seen = Some(is_now);
     let holder = holder(lease);

@@ -84,7 +84,7 @@ pub struct Registration {
 }
 
 impl Registration {
-    fn of(node: &NodeObject) -> Registration {
+    fn from_node(node: &NodeObject) -> Registration {
         let ready = node.status.as_ref().and_then(|status| status.condition(READY));
         let heartbeat = ready.and_then(|ready| ready.last_heartbeat_time.as_deref());
         Registration {
@@ -147,7 +147,7 @@ pub struct Nodes {
 }
 
 impl Nodes {
-    pub fn of(client: Client) -> Nodes {
+    pub fn new(client: Client) -> Nodes {
         Nodes { api: Api::all_with(client.clone(), &resource()), client }
     }
 
@@ -166,7 +166,7 @@ impl Nodes {
 
     /// Returns the registration of a Node; `None` if the Node does not exist.
     pub async fn registration(&self, name: &str) -> Result<Option<Registration>, Error> {
-        Ok(self.api.get_opt(name).await?.map(|node| Registration::of(&node)))
+        Ok(self.api.get_opt(name).await?.map(|node| Registration::from_node(&node)))
     }
 
     /// Returns the `spec.providerID` of a Node; `None` if the Node does not exist.
@@ -280,7 +280,7 @@ mod tests {
                 "status": {"conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": heartbeat}]},
             }))
             .unwrap();
-            Registration::of(&node)
+            Registration::from_node(&node)
         };
         let (before, launched, after) = ("2026-01-01T10:00:00Z", 1_767_261_660, "2026-01-01T10:02:00Z");
         for (registered, heartbeat, launched, expected) in [

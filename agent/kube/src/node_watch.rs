@@ -26,7 +26,7 @@ pub struct NodeWatch {
 
 impl NodeWatch {
     /// Watches these Nodes. `list_timeout` is the timeout of a page of their list: [`LIST_TIMEOUT`].
-    pub fn of(api: Api<NodeObject>, list_timeout: Duration) -> NodeWatch {
+    pub fn new(api: Api<NodeObject>, list_timeout: Duration) -> NodeWatch {
         NodeWatch::selected(api, list_timeout, watcher::Config::default())
     }
 
@@ -78,7 +78,7 @@ pub struct Watched<T> {
 }
 
 impl<T: PartialEq> Watched<T> {
-    pub fn of(part: fn(NodeObject) -> T) -> Watched<T> {
+    pub fn new(part: fn(NodeObject) -> T) -> Watched<T> {
         Watched { nodes: BTreeMap::new(), listed: BTreeMap::new(), is_complete: false, part }
     }
 

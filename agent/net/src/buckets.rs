@@ -34,7 +34,7 @@ pub struct Location {
 
 impl Location {
     /// A location that needs no extra request headers. The URL may be signed.
-    pub fn of(url: Url) -> Location {
+    pub fn new(url: Url) -> Location {
         Location { url, size: None, headers: HeaderMap::new() }
     }
 
@@ -128,7 +128,7 @@ mod tests {
         })
         .await;
         let client = LocationClient::new().unwrap();
-        let plain = Location::of(server.url.parse().unwrap());
+        let plain = Location::new(server.url.parse().unwrap());
         let headers = HeaderMap::from_iter([("x-auth-token".parse().unwrap(), "a".parse().unwrap())]);
         let with_token = plain.clone().with_headers(headers);
         for (at, status) in [(plain, 200), (with_token, 307)] {

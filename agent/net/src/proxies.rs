@@ -78,11 +78,11 @@ impl Proxies {
     /// # Errors
     /// If a proxy variable is not the URL of an HTTP proxy.
     pub(crate) fn of_environment() -> Result<Proxies, ProxyError> {
-        Proxies::of(|name| std::env::var(name).ok())
+        Proxies::from_variables(|name| std::env::var(name).ok())
     }
 
     /// The proxies that these environment variables name.
-    fn of(variable: impl Fn(&str) -> Option<String>) -> Result<Proxies, ProxyError> {
+    fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Proxies, ProxyError> {
         let set = |names: [&'static str; 2]| {
             let mut values = names.into_iter().filter_map(|name| Some((name, variable(name)?)));
             values.find(|(_, value)| !value.is_empty())
@@ -231,7 +231,7 @@ mod tests {
     const PROXY: &str = "http://robot:hidden@proxy.example.com:3128/";
 
     fn of(variables: &[(&str, &str)]) -> Result<Proxies, ProxyError> {
-        Proxies::of(|name| {
+        Proxies::from_variables(|name| {
             variables.iter().find(|(set, _)| *set == name).map(|(_, value)| (*value).to_owned())
         })
     }

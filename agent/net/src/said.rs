@@ -31,7 +31,7 @@ impl Said {
     }
 
     /// Reads code and message from a response.
-    pub async fn of(answer: Response) -> Said {
+    pub async fn from_answer(answer: Response) -> Said {
         Said::of_body(&http::beginning(answer, LONGEST_ERROR, |_| false).await)
     }
 

@@ -211,7 +211,7 @@ pub fn server_config_for_clients_of(
     chain: &str,
     key: &str,
 ) -> Result<ServerConfig, rustls::Error> {
-    let clients = chains::Clients::of(roots_of(authorities)?);
+    let clients = chains::Clients::verifier(roots_of(authorities)?);
     let (chain, key) = chain_and_key(chain, key)?;
     ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()?

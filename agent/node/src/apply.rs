@@ -87,7 +87,7 @@ async fn carry_out(
             without: decision.materials.denied_files(),
         },
     };
-    let applied = Applied::of(
+    let applied = Applied::new(
         &decision.names[0],
         &decision.names[1],
         config_hash,

@@ -126,7 +126,7 @@ pub async fn tell_once(root: &Path, compared: Compared) -> Result<Result<String,
     let is_real = root == Path::new("/");
     let machine = if is_real { observed_machine(applied_to).await } else { None };
     // The list is sorted by expiry. A certificate that cannot be read is reported as drift instead.
-    let mut dated = certificates.iter().filter_map(|of| FirstCertificate::of(&of.path, of.expires?));
+    let mut dated = certificates.iter().filter_map(|of| FirstCertificate::from_expiry(&of.path, of.expires?));
     let report = NodeReport {
         first_certificate: dated.next(),
         agent_version: VERSION.to_owned(),
@@ -148,8 +148,8 @@ pub async fn tell_once(root: &Path, compared: Compared) -> Result<Result<String,
 /// answer now.
 async fn observed_machine(applied_to: &str) -> Option<ObservedMachine> {
     let by_cloud = match cloud_of_machine(applied_to) {
-        Some(provider) => kops_agent_cloud::of(provider).machine(ONCE).await,
-        None => Ok(ObservedMachine::of(None, None)),
+        Some(provider) => kops_agent_cloud::for_provider(provider).machine(ONCE).await,
+        None => Ok(ObservedMachine::new(None, None)),
     };
     match by_cloud {
         Ok(machine) => {

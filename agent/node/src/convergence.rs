@@ -137,7 +137,7 @@ async fn tell_group(root: &Path, is_boot: bool) -> Result<()> {
         let remembered = remembered::read(root);
         let Some(action) = remembered.untold_in(&boot_id) else { return Ok(()) };
         service_manager::serving("the node is ready; this run tells its group");
-        let instance = cloud::of(LifecycleAction::HELD_BY)
+        let instance = cloud::for_provider(LifecycleAction::HELD_BY)
             .instance_id()
             .await
             .map_err(|error| untold(&error.to_string()))?;

@@ -150,7 +150,7 @@ async fn decided(
     }
     let authorities = node.config.cas.get(resolve::KUBERNETES_CA).map(String::as_str);
     let timeout = store.retries().deadline;
-    let kops_controller = KopsController::of(&node.boot, authorities, &facts, timeout)
+    let kops_controller = KopsController::new(&node.boot, authorities, &facts, timeout)
         .for_node_at(node_root)
         .with_files_left_by(left_by(node_root, &facts));
     let config_hash = match node.boot.nodeup_config_hash.as_str() {

@@ -198,7 +198,7 @@ async fn decide(
         }
     };
     let applied = Arc::new(applied);
-    let instead = Instead::of(why, &applied);
+    let instead = Instead::from_error(why, &applied);
     let store = Arc::new(options.store.open()?);
     let at_hand = wanted.filter(|wanted| wanted.sources == applied.sources).map(|wanted| &wanted.materials);
     let read = stored::read(options, host, &boot, &applied, why, at_hand).await?;
@@ -206,7 +206,7 @@ async fn decide(
     let materials = Materials::of_applied(Arc::clone(&applied), read).with_environment(environment);
     let record = host.record()?;
     let authorities = applied.trusted_certificates(kops_agent_plan::resolve::KUBERNETES_CA);
-    let kops_controller = KopsController::of(&boot, authorities, &facts, store.retries().deadline)
+    let kops_controller = KopsController::new(&boot, authorities, &facts, store.retries().deadline)
         .for_node_at(&options.source.node_root);
     let decision = Decision {
         desired: applied.desired(),

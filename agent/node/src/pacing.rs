@@ -110,7 +110,7 @@ async fn drains(mode: DrainMode, root: &Path, decision: &Decision) -> bool {
         DrainMode::Always => return true,
         DrainMode::Auto => {}
     }
-    let present = async { Ok::<_, Untold>(OwnNode::of(&machine::kubeconfig(root))?.versions().await?) };
+    let present = async { Ok::<_, Untold>(OwnNode::new(&machine::kubeconfig(root))?.versions().await?) };
     match present.await {
         Ok(present) => auto_drains(&present, &decision.versions).unwrap_or(true),
         Err(untold) => {
@@ -178,7 +178,7 @@ pub async fn uncordon_once_alone(root: &Path, timeout: Duration) -> Result<()> {
 }
 
 async fn uncordon(host: &Host, root: &Path) -> Result<()> {
-    let node = OwnNode::of(&machine::kubeconfig(root))?;
+    let node = OwnNode::new(&machine::kubeconfig(root))?;
     if !node.is_cordoned_by_a_run().await? {
         return Ok(());
     }

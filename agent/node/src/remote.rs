@@ -28,8 +28,10 @@ pub struct World;
 #[async_trait::async_trait]
 impl Remote for World {
     async fn assign_ipv6_prefix(&self) -> Result<(), String> {
-        let prefix =
-            cloud::of(Ipv6Prefix::ASKED_OF).assign_ipv6_prefix().await.map_err(|error| error.to_string())?;
+        let prefix = cloud::for_provider(Ipv6Prefix::ASKED_OF)
+            .assign_ipv6_prefix()
+            .await
+            .map_err(|error| error.to_string())?;
         log::info!("this node's pods get their addresses from {prefix}");
         Ok(())
     }
@@ -41,7 +43,8 @@ impl Remote for World {
     }
 
     async fn complete_lifecycle_action(&self, action: &LifecycleAction) -> Result<Completion, String> {
-        let done = cloud::of(LifecycleAction::HELD_BY).complete_lifecycle_action(action, uptime()).await;
+        let done =
+            cloud::for_provider(LifecycleAction::HELD_BY).complete_lifecycle_action(action, uptime()).await;
         done.map_err(|error| error.to_string())
     }
 }

@@ -78,7 +78,7 @@ pub async fn read_of(
     }
     spec.inputs.archives = remembered::archives(&options.source.node_root);
     if options.facts.is_none() {
-        let cloud = cloud::of(spec.inputs.boot.cloud_provider);
+        let cloud = cloud::for_provider(spec.inputs.boot.cloud_provider);
         let wanted = WantedFacts {
             instance_type: spec.inputs.wants_instance_type(),
             address: spec.inputs.wants_address(),

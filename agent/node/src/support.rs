@@ -86,7 +86,7 @@ pub async fn write(look: &NodeOptions, out: Option<&Path>) -> Result<Written> {
     }));
     let learning = looked(LOOK, move || known::redactor(known)).await;
     let redactor = learning.unwrap_or_else(|why| bail!("finding the secrets to hide: {why}"))?;
-    let hiding = Arc::new(Hiding::of(redactor));
+    let hiding = Arc::new(Hiding::new(redactor));
     // One part after another, because a machine with a problem needs its CPU for other work.
     let mut redacted = Vec::new();
     for part in parts {

@@ -54,7 +54,7 @@ pub fn diff(desired: &DesiredState, observed: &ObservedState) -> Plan {
 fn diff_after(steps: Vec<Step>, desired: &DesiredState, observed: &ObservedState) -> Plan {
     let mut plan = Plan { steps, kept: unknown::kept(desired, observed), ..Plan::default() };
     plan.kept.extend(overrides::kept(desired, observed));
-    let order = Order::of(desired);
+    let order = Order::new(desired);
     let awaited = awaited_units(desired);
     let (files, started): (Vec<_>, Vec<_>) = desired.iter().partition(|(id, _)| !is_started(id));
     for (id, resource) in files.into_iter().chain(started) {
@@ -71,7 +71,7 @@ fn diff_after(steps: Vec<Step>, desired: &DesiredState, observed: &ObservedState
 
 /// Whether the resource is a unit or a static pod. Both read files when they start, so the plan handles those files first.
 fn is_started(id: &ResourceId) -> bool {
-    id.kind == Kind::Unit || Stage::of(id) == Stage::Pods
+    id.kind == Kind::Unit || Stage::from_resource(id) == Stage::Pods
 }
 
 /// The changes for a resource that is not a unit. `None` if it needs no step.

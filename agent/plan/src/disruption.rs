@@ -62,7 +62,8 @@ fn stops(step: &Step) -> bool {
 
 /// Whether the step restarts or removes a running static pod.
 fn is_pod(step: &Step) -> bool {
-    step.restarts_pod() || (Stage::of(&step.resource) == Stage::Pods && step.action == Action::Remove)
+    step.restarts_pod()
+        || (Stage::from_resource(&step.resource) == Stage::Pods && step.action == Action::Remove)
 }
 
 fn is_part_of_control_plane(manifest: &str) -> bool {
@@ -80,7 +81,7 @@ mod tests {
 
     fn step(kind: Kind, name: &str, action: Action, changes: Vec<Change>) -> Step {
         let resource = ResourceId::new(kind, name);
-        Step { stage: Stage::of(&resource), resource, action, changes }
+        Step { stage: Stage::from_resource(&resource), resource, action, changes }
     }
 
     fn of(steps: Vec<Step>) -> Vec<String> {

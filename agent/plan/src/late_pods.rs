@@ -43,7 +43,7 @@ pub fn late_pods(plan: &Plan, desired: &DesiredState) -> LatePods {
     let started = plan.stage(Stage::Pods).filter(|step| step.starts_pod());
     let manifests: BTreeSet<ResourceId> =
         started.map(|step| &step.resource).filter(is_late).cloned().collect();
-    let pods = desired.iter().map(|(id, _)| id).filter(|id| Stage::of(id) == Stage::Pods);
+    let pods = desired.iter().map(|(id, _)| id).filter(|id| Stage::from_resource(id) == Stage::Pods);
     let images_before =
         pods.filter(|id| rank(&id.name) != Rank::Other).flat_map(|id| images(&id.name)).collect();
     let images = manifests.iter().flat_map(|manifest| images(&manifest.name)).collect();

@@ -92,7 +92,7 @@ pub fn json_line<T: Serialize>(value: &T) -> Result<String> {
     let json = serde_json::to_string(value)?;
     let json = match with_version(&json, ["", ""]) {
         Some(object) => object,
-        None => serde_json::to_string(&List::of(value))?,
+        None => serde_json::to_string(&List::new(value))?,
     };
     Ok(plain_json(&json) + "\n")
 }
@@ -101,7 +101,7 @@ fn json_text<T: Serialize>(value: &T) -> Result<String> {
     let json = serde_json::to_string_pretty(value)?;
     let json = match with_version(&json, ["\n  ", " "]) {
         Some(object) => object,
-        None => serde_json::to_string_pretty(&List::of(value))?,
+        None => serde_json::to_string_pretty(&List::new(value))?,
     };
     Ok(plain_json(&json) + "\n")
 }
@@ -115,7 +115,7 @@ struct List<'a, T> {
 }
 
 impl<'a, T> List<'a, T> {
-    fn of(items: &'a T) -> List<'a, T> {
+    fn new(items: &'a T) -> List<'a, T> {
         List { schema_version: SCHEMA_VERSION, items }
     }
 }

@@ -111,7 +111,7 @@ pub async fn learn_missing(
                     .retries()
                     .run(&what, || ask(&client, store, &asset), |unanswered| unanswered.retried_for(busy_for))
                     .await
-                    .map_err(|gave_up| gave_up.error.of(&asset));
+                    .map_err(|gave_up| gave_up.error.about(&asset));
                 (asset.download_url, hash)
             }
         })
@@ -189,7 +189,7 @@ impl Unanswered {
         self.0.chain().find_map(|cause| cause.downcast_ref())
     }
 
-    fn of(self, asset: &AssetUrl) -> anyhow::Error {
+    fn about(self, asset: &AssetUrl) -> anyhow::Error {
         self.0.context(format!(
             "asking for the SHA-256 of {}, which no configuration gives; check the network, or give it with --asset-hashes",
             shown_url(&asset.download_url)
@@ -267,7 +267,7 @@ async fn get(client: &LocationClient, store: &Store, url: &str) -> Result<Option
             return Ok(read_list(&location.url).map(|text| List { text, is_proven: true }));
         }
         Ok(Some(location)) => location,
-        Ok(None) => Location::of(Url::parse(url).context("it is not a URL")?),
+        Ok(None) => Location::new(Url::parse(url).context("it is not a URL")?),
         // A bucket that this machine may not list gives the same error for a missing and for a forbidden object.
         Err(StoreError::NotFound { .. } | StoreError::Forbidden { .. }) => return Ok(None),
         Err(error) => return Err(error.into()),

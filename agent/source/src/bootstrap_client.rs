@@ -153,7 +153,7 @@ impl KopsController {
     /// A client for the servers in the boot config. If the boot config names none, the client asks the usual DNS name, or in
     /// a cluster without DNS the addresses of the API server. `authorities` are the known certificates of `kubernetes-ca`,
     /// if the boot config has none.
-    pub fn of(
+    pub fn new(
         boot: &BootConfig,
         authorities: Option<&str>,
         facts: &Facts,
@@ -276,7 +276,7 @@ impl KopsController {
         let servers = Server::from_urls(&self.servers, &self.tls_server_name)?;
         let root = &self.identity.root;
         let machine = Machine { facts: &self.cloud, tpm: &self.tpm, hostname: &self.hostname, root };
-        let cloud = kops_agent_cloud::of(self.provider);
+        let cloud = kops_agent_cloud::for_provider(self.provider);
         let asking = Asking {
             authenticator: cloud.authenticator(machine).await?,
             trust: tls::client_config_trusting(&self.authorities).map_err(|_| NoServer::NoAuthority)?,

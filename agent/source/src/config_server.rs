@@ -52,7 +52,7 @@ pub(crate) async fn current(
 fn pinned(server: &str, served: ServedNodeConfig, boot: &BootConfig) -> Result<Served> {
     let url = format!("nodeupConfig of {server}");
     let pinned = nodeup_config::parse(served.nodeup_config.into_bytes(), boot, url)?;
-    let secrets = served.node_secrets.into_iter().map(|(name, bytes)| (name, Secret::of(bytes.0))).collect();
+    let secrets = served.node_secrets.into_iter().map(|(name, bytes)| (name, Secret::new(bytes.0))).collect();
     let told = |version| Told { version, by: Evidence::KopsController };
     let kops_version = Some(served.kops_version).filter(|version| !version.is_empty()).map(told);
     Ok(Served { pinned, secrets, kops_version })

@@ -45,7 +45,7 @@ pub struct Denied {
 
 impl NodeSpec {
     /// A node without the keysets, secrets and manifests that its configuration refers to.
-    pub fn of(boot: BootConfig, facts: Facts, configuration: Configuration) -> NodeSpec {
+    pub fn new(boot: BootConfig, facts: Facts, configuration: Configuration) -> NodeSpec {
         let Configuration { mut config, problems, origin, .. } = configuration;
         trust_the_boot_configs_authority(&boot, &mut config);
         let inputs = Inputs {

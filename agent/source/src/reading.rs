@@ -180,7 +180,7 @@ async fn served(
     facts: Facts,
     left_by: LeftBy,
 ) -> Result<NodeSpec> {
-    let kops_controller = KopsController::of(&boot, None, &facts, store.retries().deadline)
+    let kops_controller = KopsController::new(&boot, None, &facts, store.retries().deadline)
         .for_node_at(&options.node_root)
         .with_files_left_by(left_by);
     let (boot, served) = match options.follow.asks_for_current() {
@@ -191,7 +191,7 @@ async fn served(
         }
     };
     let config_server::Served { pinned, secrets, kops_version } = served;
-    let mut spec = NodeSpec::of(boot, facts, Configuration::of_pinned(pinned));
+    let mut spec = NodeSpec::new(boot, facts, Configuration::of_pinned(pinned));
     spec.inputs.kops_version = kops_version;
     for name in spec.inputs.wanted_secrets() {
         if let Some(secret) = secrets.get(&name) {
@@ -248,7 +248,7 @@ async fn complete(
     before: &Before,
     unwritten: Option<&str>,
 ) -> Result<NodeSpec> {
-    let mut spec = NodeSpec::of(boot, facts, configuration);
+    let mut spec = NodeSpec::new(boot, facts, configuration);
     let (keypairs, secrets) = match &spec.inputs.config.config_store {
         Some(config_store) => (config_store.keypairs.clone(), config_store.secrets.clone()),
         None => Default::default(),

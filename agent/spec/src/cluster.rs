@@ -99,7 +99,7 @@ impl Cluster {
 
     fn respelled(document: Value, url: &str) -> Result<Respelling<'_>, SpecError> {
         let version = version_of(&document, url, "Cluster")?;
-        let mut respelling = Respelling::of(document, url);
+        let mut respelling = Respelling::new(document, url);
         match version {
             ApiVersion::V1Alpha2 => v1alpha2::respell(&mut respelling)?,
             ApiVersion::V1Alpha3 => {

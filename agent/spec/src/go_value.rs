@@ -154,16 +154,16 @@ impl<'de> GoValue<'de, '_> {
 
     fn list<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Misfit> {
         match self.value {
-            Value::Null => visitor.visit_seq(Items::of(self, &[])),
-            Value::Array(items) => visitor.visit_seq(Items::of(self, items)),
+            Value::Null => visitor.visit_seq(Items::new(self, &[])),
+            Value::Array(items) => visitor.visit_seq(Items::new(self, items)),
             _ => self.refuse("a list"),
         }
     }
 
     fn mapping<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Misfit> {
         match self.value {
-            Value::Null => visitor.visit_map(Entries::of(self, None)),
-            Value::Object(entries) => visitor.visit_map(Entries::of(self, Some(entries))),
+            Value::Null => visitor.visit_map(Entries::new(self, None)),
+            Value::Object(entries) => visitor.visit_map(Entries::new(self, Some(entries))),
             _ => self.refuse("a mapping"),
         }
     }
@@ -283,7 +283,7 @@ struct Items<'de, 'u> {
 }
 
 impl<'de, 'u> Items<'de, 'u> {
-    fn of(list: GoValue<'de, 'u>, items: &'de [Value]) -> Items<'de, 'u> {
+    fn new(list: GoValue<'de, 'u>, items: &'de [Value]) -> Items<'de, 'u> {
         Items { list, rest: items.iter().enumerate() }
     }
 }
@@ -309,7 +309,7 @@ struct Entries<'de, 'u> {
 }
 
 impl<'de, 'u> Entries<'de, 'u> {
-    fn of(mapping: GoValue<'de, 'u>, entries: Option<&'de Map<String, Value>>) -> Entries<'de, 'u> {
+    fn new(mapping: GoValue<'de, 'u>, entries: Option<&'de Map<String, Value>>) -> Entries<'de, 'u> {
         Entries { mapping, rest: entries.map(Map::iter), entry: ("", &Value::Null) }
     }
 }

@@ -89,7 +89,7 @@ impl InstanceGroup {
 
     fn respelled(document: Value, url: &str) -> Result<Respelling<'_>, SpecError> {
         let version = version_of(&document, url, "InstanceGroup")?;
-        let mut respelling = Respelling::of(document, url);
+        let mut respelling = Respelling::new(document, url);
         if version == ApiVersion::V1Alpha2 {
             respelling.apply(V1ALPHA2)?;
         }

@@ -76,7 +76,7 @@ impl Keyset {
     /// cannot be read.
     pub fn parse(text: &[u8], url: &str) -> Result<Keyset, SpecError> {
         let (document, _) = parse_object(text, url, "Keyset")?;
-        let mut respelling = Respelling::of(document, url);
+        let mut respelling = Respelling::new(document, url);
         respelling.apply(&[moved("spec.primaryId", "spec.primaryID")])?;
         let file: File = respelling.read()?;
         if file.spec.keys.is_empty() {
@@ -88,7 +88,7 @@ impl Keyset {
             .into_iter()
             .enumerate()
             .map(|(index, item)| {
-                KeysetItem::of(item).map_err(|problem| {
+                KeysetItem::from_file(item).map_err(|problem| {
                     SpecError::of_field(url, &format!("spec.keys[{index}].publicMaterial"), problem)
                 })
             })
@@ -169,14 +169,14 @@ impl Keyset {
 }
 
 impl KeysetItem {
-    fn of(item: FileItem) -> Result<KeysetItem, String> {
+    fn from_file(item: FileItem) -> Result<KeysetItem, String> {
         let Base64(public) = item.public_material;
         let Base64(private) = item.private_material;
         Ok(KeysetItem {
             id: item.id,
             distrust_timestamp: item.distrust_timestamp,
             certificate: if public.is_empty() { None } else { Some(Certificate::parse(&public)?) },
-            private_material: (!private.is_empty()).then(|| PrivateMaterial::of(private)),
+            private_material: (!private.is_empty()).then(|| PrivateMaterial::new(private)),
         })
     }
 }

@@ -68,7 +68,7 @@ pub(crate) struct Respelling<'a> {
 }
 
 impl<'a> Respelling<'a> {
-    pub(crate) fn of(document: Value, source_file: &'a str) -> Respelling<'a> {
+    pub(crate) fn new(document: Value, source_file: &'a str) -> Respelling<'a> {
         Respelling { document, source_file, done: Vec::new() }
     }
 
@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     fn respelled(document: Value, moves: &[Move]) -> Result<Value, String> {
-        let mut respelling = Respelling::of(document, "file");
+        let mut respelling = Respelling::new(document, "file");
         respelling.apply(moves).map_err(|error| error.to_string())?;
         Ok(respelling.document)
     }
@@ -308,7 +308,7 @@ mod tests {
 
     #[test]
     fn later_errors_use_the_users_spelling() {
-        let mut respelling = Respelling::of(json!({"masters": {"count": "x"}, "mastersToo": 1}), "file");
+        let mut respelling = Respelling::new(json!({"masters": {"count": "x"}, "mastersToo": 1}), "file");
         respelling.apply(&[moved("masters", "nodes"), moved("nodes.count", "nodes.number")]).unwrap();
         let error = respelling.read::<BTreeMap<String, BTreeMap<String, i32>>>().unwrap_err();
         assert_eq!(error.field, "mastersToo");

@@ -31,7 +31,7 @@ impl Secret {
 
     /// A secret with these bytes, which do not come from a file of the store (kops-controller sends some
     /// secrets).
-    pub fn of(bytes: Vec<u8>) -> Secret {
+    pub fn new(bytes: Vec<u8>) -> Secret {
         Secret(bytes)
     }
 

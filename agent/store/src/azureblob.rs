@@ -162,7 +162,7 @@ impl Backend for AzureBlob {
             let token = self.token().await.map_err(|failure| failure.after_one_try(file))?;
             let headers = HeaderMap::from_iter([(AUTHORIZATION, token), (version_header(), VERSION)]);
             let url = Url::parse(&address).map_err(|_| file.bad_url("it names no blob"))?;
-            Ok(Location::of(url).with_headers(headers).of_size(size))
+            Ok(Location::new(url).with_headers(headers).of_size(size))
         })
     }
 }
@@ -281,7 +281,7 @@ async fn granted(answer: Response) -> Result<Response, Failure> {
         return Ok(answer);
     }
     // An answer to HEAD has no body, and no header has Azure's error message.
-    let said = Said { code, ..Said::of(answer).await };
+    let said = Said { code, ..Said::from_answer(answer).await };
     Err(match (status.as_u16(), said.code.as_str()) {
         (404, "BlobNotFound") => Failure::Absent,
         (404, "ContainerNotFound") => Failure::NoBucket,

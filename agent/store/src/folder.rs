@@ -56,7 +56,7 @@ impl Backend for Folder {
 
     fn locate<'a>(&'a self, file: &'a Place) -> Asked<'a, Location> {
         let located = std::path::absolute(&file.key).ok().and_then(|path| Url::from_file_path(path).ok());
-        let location = located.map(Location::of).ok_or_else(|| StoreError::BadUrl {
+        let location = located.map(Location::new).ok_or_else(|| StoreError::BadUrl {
             url: file.url.clone(),
             problem: "it is not the path of a file".into(),
         });

@@ -138,7 +138,7 @@ impl Backend for Gs {
             let size = metadata.and_then(|metadata| metadata.size.parse().ok());
             let address = Url::parse(&format!("{address}?alt=media"));
             let address = address.map_err(|_| file.bad_url("it names no object"))?;
-            Ok(Location::of(address).with_headers(headers).of_size(size))
+            Ok(Location::new(address).with_headers(headers).of_size(size))
         })
     }
 }
@@ -227,13 +227,13 @@ impl Gs {
         Err(match answer.status() {
             StatusCode::OK => return Ok(answer),
             StatusCode::NOT_FOUND => Failure::Absent,
-            StatusCode::FORBIDDEN => forbidden(Said::of(answer).await),
+            StatusCode::FORBIDDEN => forbidden(Said::from_answer(answer).await),
             status @ StatusCode::UNAUTHORIZED => {
                 let whose = self.tokens.whose();
                 Failure::Credentials(format!("{status}; does {whose} exist, and is it enabled?"))
             }
             status => {
-                let said = Said::of(answer).await;
+                let said = Said::from_answer(answer).await;
                 Failure::of_status(status, &said, "is this the name of an object?")
             }
         })

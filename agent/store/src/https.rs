@@ -72,7 +72,7 @@ impl Backend for Https {
     }
 
     fn locate<'a>(&'a self, file: &'a Place) -> Asked<'a, Location> {
-        Box::pin(ready(address(file).map(Location::of)))
+        Box::pin(ready(address(file).map(Location::new)))
     }
 }
 
@@ -105,11 +105,11 @@ async fn granted(answer: Response) -> Result<Response, Failure> {
     Err(match answer.status() {
         StatusCode::OK => return Ok(answer),
         StatusCode::NOT_FOUND => Failure::Absent,
-        StatusCode::FORBIDDEN => Failure::Forbidden { said: Said::of(answer).await, advice: None },
+        StatusCode::FORBIDDEN => Failure::Forbidden { said: Said::from_answer(answer).await, advice: None },
         status @ StatusCode::UNAUTHORIZED => {
             Failure::Credentials(format!("{status}; it wants a login, but kops-agent sends no login"))
         }
-        status => Failure::of_status(status, &Said::of(answer).await, ""),
+        status => Failure::of_status(status, &Said::from_answer(answer).await, ""),
     })
 }
 

@@ -172,7 +172,7 @@ impl Backend for S3 {
             let signed = get().presigned(lifetime).await?;
             let url = Url::parse(signed.uri()).map_err(|error| S3Failure::passing(in_one_line(&error)))?;
             let size = first.content_range().and_then(|range| range.rsplit_once('/')?.1.parse().ok());
-            Ok(Location::of(url).of_size(size))
+            Ok(Location::new(url).of_size(size))
         }))
     }
 }

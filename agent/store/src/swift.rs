@@ -144,7 +144,7 @@ impl Backend for Swift {
             let size = answer.headers().get(CONTENT_LENGTH).and_then(|size| size.to_str().ok()?.parse().ok());
             let url = Url::parse(&at(&session, &path)).map_err(|_| file.bad_url("it names no object"))?;
             let headers = HeaderMap::from_iter([(HeaderName::from_static(AUTH_TOKEN), session.token)]);
-            Ok(Location::of(url).with_headers(headers).of_size(size))
+            Ok(Location::new(url).with_headers(headers).of_size(size))
         })
     }
 }
@@ -157,13 +157,13 @@ impl Swift {
     pub(super) fn new(retries: Retries) -> Result<Swift, StoreError> {
         let settings =
             Settings::of_environment().map_err(|error| StoreError::BadSettings(error.to_string()))?;
-        Swift::of(settings, retries)
+        Swift::with_settings(settings, retries)
     }
 
-    fn of(settings: Settings, retries: Retries) -> Result<Swift, StoreError> {
+    fn with_settings(settings: Settings, retries: Retries) -> Result<Swift, StoreError> {
         let unusable = |error: &dyn std::error::Error| StoreError::BadSettings(error.to_string());
         let client = settings.client().map_err(|error| unusable(&error))?;
-        let keystone = match Keystone::of(settings, OBJECT_STORE, CloudCalls::default()) {
+        let keystone = match Keystone::new(settings, OBJECT_STORE, CloudCalls::default()) {
             Err(ApiError::NoCaBundle(none)) => return Err(none.into()),
             made => made.map_err(|error| unusable(&error))?,
         };
@@ -274,11 +274,13 @@ async fn granted(answer: Response) -> Result<Response, Failure> {
             "401, for a token that Keystone has just given; check that the login of OS_… is for this cloud"
                 .into(),
         ),
-        (StatusCode::FORBIDDEN, _) => Failure::Forbidden { said: Said::of(answer).await, advice: None },
+        (StatusCode::FORBIDDEN, _) => {
+            Failure::Forbidden { said: Said::from_answer(answer).await, advice: None }
+        }
         // Swift's rate limit.
         (status, 498) => Failure::Passing(format!("it answers {status}")),
         (status, _) => {
-            let said = Said::of(answer).await;
+            let said = Said::from_answer(answer).await;
             Failure::of_status(status, &said, "is this the object storage of Keystone's catalog?")
         }
     })

@@ -341,7 +341,7 @@ fn install(files: &Path, plan: &Plan, address: IpAddr, root: &Path, authority: &
     let write = |path: &str, text: &str| instance::write(files, path, text);
     let hostname = hostname(address, plan.id);
     write("/etc/hosts", &format!("127.0.0.1 localhost\n{address} {hostname}\n"));
-    write("/etc/resolv.conf", &format!("nameserver {}\n", Family::of(address).host()));
+    write("/etc/resolv.conf", &format!("nameserver {}\n", Family::new(address).host()));
     write("/etc/apt/sources.list", &apt_source());
     let trusted = fs::read_to_string(root.join("etc/ssl/certs/ca-certificates.crt")).unwrap();
     write("/etc/ssl/certs/ca-certificates.crt", &format!("{trusted}{authority}"));

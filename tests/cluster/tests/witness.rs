@@ -71,7 +71,7 @@ impl Witness<'_> {
             let read = Deserializer::from_str(&text).into_iter::<Value>().map_while(Result::ok);
             events.extend(read.map(|event| (version(&event["object"]), name, event)));
         }
-        States::of(events, pods)
+        States::new(events, pods)
     }
 
     pub fn ends(self) {
@@ -84,7 +84,7 @@ impl Witness<'_> {
 
 impl States {
     /// The states from these events. Each event has its resource version and the name of its watch.
-    fn of(mut events: Vec<(u64, &str, Value)>, pods: usize) -> States {
+    fn new(mut events: Vec<(u64, &str, Value)>, pods: usize) -> States {
         events.sort_by_key(|(version, ..)| *version);
         let mut states = States::default();
         for (_, name, event) in &events {
@@ -211,14 +211,14 @@ mod tests {
     #[test]
     fn slots_are_counted_in_the_order_of_the_writes() {
         let events = vec![lease(9, 0, ""), lease(3, 1, "b"), lease(1, 0, "a"), lease(4, 1, "")];
-        let states = States::of(events, 0);
+        let states = States::new(events, 0);
         assert_eq!(states.most_holders("nodes"), 2);
         assert!(states.holders("nodes").is_empty());
         let turns: Vec<(&str, &str)> =
             states.turns.iter().map(|turn| (turn.node.as_str(), turn.until.as_str())).collect();
         assert_eq!(turns, [("b", "2026-01-01T00:00:04"), ("a", "2026-01-01T00:00:09")]);
         let one_after_another = vec![lease(1, 0, "a"), lease(2, 0, ""), lease(3, 1, "b")];
-        assert_eq!(States::of(one_after_another, 0).most_holders("nodes"), 1);
+        assert_eq!(States::new(one_after_another, 0).most_holders("nodes"), 1);
     }
 
     #[test]
@@ -234,21 +234,21 @@ mod tests {
             pod(3, "a", "MODIFIED", "False"),
             pod(4, "a", "MODIFIED", "True"),
         ];
-        assert_eq!(States::of(probed_anew.to_vec(), 2).fewest_pods(), Some(2));
+        assert_eq!(States::new(probed_anew.to_vec(), 2).fewest_pods(), Some(2));
         let replaced_too_late =
             [&probed_anew[..2], &[pod(5, "a", "DELETED", "True"), pod(6, "c", "ADDED", "True")]].concat();
-        assert_eq!(States::of(replaced_too_late, 2).fewest_pods(), Some(1));
+        assert_eq!(States::new(replaced_too_late, 2).fewest_pods(), Some(1));
     }
 
     #[test]
     fn a_cordon_outside_a_slot_fails() {
         let within = [lease(1, 0, "a"), node(2, "a", true), node(3, "a", false), lease(4, 0, "")];
-        assert!(States::of(within.to_vec(), 0).cordoned().is_empty());
+        assert!(States::new(within.to_vec(), 0).cordoned().is_empty());
         for of in [[1, 2, 4, 3], [2, 1, 3, 4]] {
             let moved =
                 within.iter().zip(of).map(|((_, name, event), version)| (version, *name, event.clone()));
             let moved: Vec<_> = moved.collect();
-            assert!(std::panic::catch_unwind(|| States::of(moved, 0)).is_err(), "{of:?}");
+            assert!(std::panic::catch_unwind(|| States::new(moved, 0)).is_err(), "{of:?}");
         }
     }
 }

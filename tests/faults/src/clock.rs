@@ -95,7 +95,7 @@ impl Traced<'_> {
                     return Ok(ExitStatus::from_raw(signal as i32));
                 }
                 WaitStatus::PtraceEvent(pid, _, PTRACE_EVENT_EXEC) => {
-                    let of_agent = Memory::of(pid)?;
+                    let of_agent = Memory::new(pid)?;
                     of_agent.hide_vdso(ptrace::getregs(pid)?.rsp)?;
                     memory = Some(of_agent);
                     (pid, None)
@@ -151,7 +151,7 @@ fn alive<T>(result: anyhow::Result<T>) -> anyhow::Result<Option<T>> {
 struct Memory(File);
 
 impl Memory {
-    fn of(pid: Pid) -> anyhow::Result<Memory> {
+    fn new(pid: Pid) -> anyhow::Result<Memory> {
         let path = format!("/proc/{pid}/mem");
         let file = OpenOptions::new().read(true).write(true).open(&path);
         Ok(Memory(file.with_context(|| format!("opening {path}"))?))

@@ -181,7 +181,7 @@ impl Mounted {
         // kernel sends requests until that copy is gone.
         drop(self.session.take());
         let mut state = self.state.lock();
-        let now = Tree::of(state.disturbed.tree.nodes().clone());
+        let now = Tree::new(state.disturbed.tree.nodes().clone());
         let empty = Disturbed { tree: now.clone(), log: Vec::new(), struck: None, shown: Vec::new() };
         let disturbed = std::mem::replace(&mut state.disturbed, empty);
         Disturbed { tree: now, ..disturbed }

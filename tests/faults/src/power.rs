@@ -69,8 +69,8 @@ impl Disk {
     /// The tree after a power cut at this point of the log.
     pub fn after_cut(&self, survives: Survives) -> Tree {
         match survives {
-            Survives::Everything => Tree::of(self.live.nodes().clone()),
-            Survives::OnlyWhatIsSynced => Tree::of(self.sure.clone()),
+            Survives::Everything => Tree::new(self.live.nodes().clone()),
+            Survives::OnlyWhatIsSynced => Tree::new(self.sure.clone()),
             Survives::NamesButNoData => {
                 let mut nodes = self.live.nodes().clone();
                 for (inode, node) in &mut nodes {
@@ -81,7 +81,7 @@ impl Disk {
                         };
                     }
                 }
-                Tree::of(nodes)
+                Tree::new(nodes)
             }
         }
     }

@@ -118,7 +118,7 @@ impl Scenario {
         before.apply(&Logged { operation: unlink, at: SystemTime::now() }).context("removing runc")?;
         scenario.cluster.edit(GROUP, OLD, NEW)?;
         scenario.cluster.edit(GROUP, "  role: Node\n", "  kubelet: {maxPods: 99}\n  role: Node\n")?;
-        scenario.begin_with(Tree::of(before.nodes().clone()))?;
+        scenario.begin_with(Tree::new(before.nodes().clone()))?;
         ensure!(
             scenario.restarts_of_kubelet(scenario.expected.wanted())
                 > scenario.restarts_of_kubelet(&scenario.before),
@@ -176,7 +176,7 @@ impl Scenario {
         );
         let before = with_setting(&converged, STATE, "refusals", refusal)?;
         scenario.rolls_back = true;
-        scenario.begin_with(Tree::of(before.nodes().clone()))?;
+        scenario.begin_with(Tree::new(before.nodes().clone()))?;
         let wrong =
             Expected::new(before.clone(), before.clone(), &before).not_converged(scenario.expected.wanted());
         ensure!(wrong.is_empty(), "a run that rolls back does not put everything back: {wrong:?}");

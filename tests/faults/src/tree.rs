@@ -49,7 +49,7 @@ impl Tree {
     }
 
     /// Makes a tree from these inodes. Drops names without an inode, and inodes without a name.
-    pub fn of(mut nodes: BTreeMap<Inode, Node>) -> Tree {
+    pub fn new(mut nodes: BTreeMap<Inode, Node>) -> Tree {
         let known: BTreeSet<Inode> = nodes.keys().copied().collect();
         for node in nodes.values_mut() {
             if let Body::Directory(names) = &mut node.body {

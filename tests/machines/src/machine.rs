@@ -166,7 +166,7 @@ impl Machine {
             "--wd",
         ]);
         nsenter.args(["--", "env", "--ignore-environment", PATH, "timeout", "300"]).args(command);
-        Ended::of(nsenter.output().unwrap())
+        Ended::from_command(nsenter.output().unwrap())
     }
 
     /// Runs a program that must succeed, and returns what it printed.
@@ -183,7 +183,7 @@ impl Machine {
         let leader = self.leader();
         let output =
             Command::new("nsenter").args(["--target", &leader, "--net", "--"]).args(command).output();
-        let ended = Ended::of(output.unwrap());
+        let ended = Ended::from_command(output.unwrap());
         assert_eq!(ended.code, Some(0), "{command:?} beside {}: {ended:#?}", self.name);
         ended.stdout
     }
@@ -248,7 +248,7 @@ impl Drop for Machine {
 }
 
 impl Ended {
-    fn of(output: Output) -> Ended {
+    fn from_command(output: Output) -> Ended {
         Ended {
             code: output.status.code(),
             stdout: String::from_utf8_lossy(&output.stdout).into_owned(),

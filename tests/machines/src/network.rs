@@ -29,7 +29,7 @@ pub enum Family {
 }
 
 impl Family {
-    pub fn of(address: IpAddr) -> Family {
+    pub fn new(address: IpAddr) -> Family {
         if address.is_ipv6() { Family::Ipv6 } else { Family::Ipv4 }
     }
 
@@ -83,7 +83,7 @@ impl Network {
         SWEPT.call_once(|| drop(script("machines/sweep", &[])));
         static NETWORKS: AtomicU32 = AtomicU32::new(0);
         let number = NETWORKS.fetch_add(1, Ordering::Relaxed);
-        let family = machines.first().map_or(Family::Ipv4, |(_, address)| Family::of(*address));
+        let family = machines.first().map_or(Family::Ipv4, |(_, address)| Family::new(*address));
         let network = Network { name: format!("ka{}-{number}", process::id()), family };
         let machine = |(name, address): &(&str, IpAddr)| format!("{name}={address}={}", mac_of(*address));
         let machines: Vec<String> = machines.iter().map(machine).collect();
@@ -126,7 +126,7 @@ impl Network {
     /// # Errors
     /// Nothing listens at `to`, or `to` cannot be reached.
     pub fn connect(&self, from: IpAddr, to: SocketAddr) -> io::Result<TcpStream> {
-        let family = match Family::of(from) {
+        let family = match Family::new(from) {
             Family::Ipv4 => AddressFamily::Inet,
             Family::Ipv6 => AddressFamily::Inet6,
         };
@@ -140,7 +140,7 @@ impl Network {
 
     /// Gives the test another address in the network.
     pub fn add_address(&self, address: IpAddr) {
-        let family = Family::of(address);
+        let family = Family::new(address);
         let address = format!("{address}/{}", family.prefix_length());
         let mut add = vec!["address", "add", &address, "dev", "machines"];
         if family == Family::Ipv6 {

@@ -237,7 +237,7 @@ fn becomes_a_cluster(suite: &str) {
     for machine in [control_plane, node] {
         set_apt_as_an_administrator(machine);
     }
-    let [bare_control_plane, bare_node] = [control_plane, node].map(Traces::of);
+    let [bare_control_plane, bare_node] = [control_plane, node].map(Traces::new);
 
     step("the boot script's call on the control plane, and the packages' service on the node");
     thread::scope(|scope| {

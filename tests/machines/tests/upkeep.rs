@@ -262,7 +262,7 @@ pub struct Traces {
 }
 
 impl Traces {
-    pub fn of(machine: &Machine) -> Traces {
+    pub fn new(machine: &Machine) -> Traces {
         let lines = |command: &str| -> BTreeSet<String> {
             machine.run(&["sh", "-c", command]).lines().map(str::to_owned).collect()
         };
@@ -309,7 +309,7 @@ pub fn a_reset_leaves_no_trace(machine: &Machine, before: &Traces) {
     assert_eq!(asked.code, Some(2), "{asked:?}");
     let ended = agent(machine, &["reset", "--yes"]);
     assert_eq!(ended.code, Some(0), "{}", machine.explain(&ended));
-    let after = Traces::of(machine);
+    let after = Traces::new(machine);
     let new = |after: &BTreeSet<String>, before: &BTreeSet<String>| -> Vec<String> {
         after.difference(before).cloned().collect()
     };

@@ -69,7 +69,7 @@ pub struct Document<'a> {
 
 impl<'a> Document<'a> {
     /// A document for this machine, request body and time. Azure's documents differ in one point: they lack the issuer.
-    pub fn of(vm_id: &'a str, body: &'a [u8], created: i64) -> Document<'a> {
+    pub fn new(vm_id: &'a str, body: &'a [u8], created: i64) -> Document<'a> {
         let (with_issuer, with_attributes, beside) = (true, false, &[]);
         Document { vm_id, subscription: SUBSCRIPTION, body, created, with_issuer, beside, with_attributes }
     }
@@ -169,12 +169,12 @@ pub fn metadata(service: Arc<MetadataService>, scale_set: &str, number: u32, vm_
     let compute = json!({"resourceId": resource_id(scale_set, number), "vmId": vm_id, "subscriptionId": SUBSCRIPTION,
                          "resourceGroupName": RESOURCE_GROUP});
     let vm_id = vm_id.to_owned();
-    Metadata::of(Guard::Header("metadata", "true"), [("/metadata/instance/compute", compute.to_string())])
+    Metadata::new(Guard::Header("metadata", "true"), [("/metadata/instance/compute", compute.to_string())])
         .making("/metadata/attested/document", move |query| {
             let nonce =
                 form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "nonce")?.1.into_owned();
             let now = SystemTime::UNIX_EPOCH.elapsed().ok()?.as_secs();
-            let document = Document::of(&vm_id, b"", i64::try_from(now).ok()?);
+            let document = Document::new(&vm_id, b"", i64::try_from(now).ok()?);
             let signature = service.sign_for(&nonce, &document).ok()?;
             Some(json!({"encoding": "pkcs7", "signature": signature}).to_string())
         })

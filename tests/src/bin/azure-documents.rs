@@ -42,7 +42,7 @@ fn main() -> anyhow::Result<()> {
             subscription: &subscription,
             with_issuer,
             with_attributes,
-            ..Document::of(&vm_id, body.as_bytes(), created)
+            ..Document::new(&vm_id, body.as_bytes(), created)
         };
         let file = folder.join(name);
         let der = STANDARD.decode(service.sign(&document)?)?;

@@ -29,7 +29,7 @@ pub(super) enum End {
 }
 
 impl DownloadBody {
-    pub(super) fn of(bytes: Bytes) -> DownloadBody {
+    pub(super) fn new(bytes: Bytes) -> DownloadBody {
         DownloadBody::ending(bytes, End::Proper)
     }
 

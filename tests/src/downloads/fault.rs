@@ -70,7 +70,7 @@ impl Fault {
             Fault::Status(code) => {
                 page(StatusCode::from_u16(*code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR))
             }
-            Fault::OtherBytes => as_announced(DownloadBody::of(Bytes::from(vec![b'?'; content.len()]))),
+            Fault::OtherBytes => as_announced(DownloadBody::new(Bytes::from(vec![b'?'; content.len()]))),
             Fault::StopsHalfway => as_announced(DownloadBody::ending(content.slice(..half), End::CutLater)),
             Fault::StopsAfter(size) => {
                 let rest = content.slice(asked_from.min(content.len())..);
@@ -86,17 +86,17 @@ impl Fault {
             Fault::Drips => as_announced(DownloadBody::dripping(content.clone(), DRIP)),
             Fault::Silent => return None,
             Fault::Truncated => {
-                let mut response = Response::new(DownloadBody::of(content.slice(..half)));
+                let mut response = Response::new(DownloadBody::new(content.slice(..half)));
                 describe(&mut response, file, half);
                 response
             }
             Fault::TooLong => {
                 let longer = [content, &b"and more"[..]].concat();
-                let mut response = Response::new(DownloadBody::of(Bytes::from(longer.clone())));
+                let mut response = Response::new(DownloadBody::new(Bytes::from(longer.clone())));
                 describe(&mut response, file, longer.len());
                 response
             }
-            Fault::Endless if *method == Method::HEAD => Response::new(DownloadBody::of(Bytes::new())),
+            Fault::Endless if *method == Method::HEAD => Response::new(DownloadBody::new(Bytes::new())),
             Fault::Endless => Response::new(DownloadBody::endless()),
             Fault::Claims(size) => {
                 let mut response = Response::new(DownloadBody::endless());
@@ -110,11 +110,11 @@ impl Fault {
                 describe(&mut response, &another, content.len());
                 response
             }
-            Fault::IgnoresRanges => as_announced(DownloadBody::of(content.clone())),
+            Fault::IgnoresRanges => as_announced(DownloadBody::new(content.clone())),
             Fault::IgnoresHead if *method == Method::HEAD => page(StatusCode::METHOD_NOT_ALLOWED),
             Fault::IgnoresHead => return None,
             Fault::RedirectsTo(url) => {
-                let mut response = Response::new(DownloadBody::of(Bytes::new()));
+                let mut response = Response::new(DownloadBody::new(Bytes::new()));
                 *response.status_mut() = StatusCode::FOUND;
                 if let Ok(url) = url.parse() {
                     response.headers_mut().insert(LOCATION, url);
@@ -128,7 +128,7 @@ impl Fault {
 pub(super) fn page(status: StatusCode) -> Response<DownloadBody> {
     let html =
         format!("<!doctype html><title>{status}</title><h1>{status}</h1><p>This mirror greets you.</p>\n");
-    let mut response = Response::new(DownloadBody::of(Bytes::from(html)));
+    let mut response = Response::new(DownloadBody::new(Bytes::from(html)));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/html"));
     response

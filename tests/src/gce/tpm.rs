@@ -30,7 +30,7 @@ pub struct Claim<'a> {
 
 impl<'a> Claim<'a> {
     /// The claim of an instance of [`PROJECT`] in [`ZONE`].
-    pub fn of(instance: &'a str, body: &'a [u8], at: i64) -> Claim<'a> {
+    pub fn new(instance: &'a str, body: &'a [u8], at: i64) -> Claim<'a> {
         Claim { project: PROJECT, zone: ZONE, instance, audience: AUDIENCE, at, body }
     }
 }

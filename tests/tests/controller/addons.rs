@@ -27,7 +27,7 @@ pub struct Addons<'a> {
 
 impl<'a> Addons<'a> {
     /// A channel without add-ons.
-    pub fn of(cluster: &'a Cluster) -> Addons<'a> {
+    pub fn new(cluster: &'a Cluster) -> Addons<'a> {
         Addons { cluster, entries: Vec::new() }
     }
 
@@ -146,7 +146,7 @@ fn add_ons_are_shown_applied_updated_and_pruned() {
         cluster.create_node(&id(number), Some(&id(number)));
     }
     cluster.kubectl(&["label", "node", &id(1), "node-role.kubernetes.io/node="]);
-    let mut addons = Addons::of(&cluster);
+    let mut addons = Addons::new(&cluster);
     let rules = json!({"kinds": [{"kind": "ConfigMap", "namespaces": ["kube-system"],
         "labelSelector": "addon.kops.k8s.io/name=config"}]});
     let config = json!({"id": "k8s-1.16", "needsRollingUpdate": "workers", "prune": rules});
@@ -227,7 +227,7 @@ fn add_ons_are_shown_applied_updated_and_pruned() {
 #[ignore = "starts an API server: tests/controller/run"]
 fn a_failing_add_on_delays_no_other_and_is_retried() {
     let cluster = Cluster::start();
-    let mut addons = Addons::of(&cluster);
+    let mut addons = Addons::new(&cluster);
     let bad = format!(
         "{}\n---\n{}",
         config_map("in-bad", "kube-system", "1"),
@@ -287,7 +287,7 @@ fn a_failing_add_on_delays_no_other_and_is_retried() {
 #[ignore = "starts an API server: tests/controller/run"]
 fn taken_over_fields_are_reported() {
     let cluster = Cluster::start();
-    let mut addons = Addons::of(&cluster);
+    let mut addons = Addons::new(&cluster);
     let old = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "kube-system"},
         "data": {"value": "old", "gone": "yes"}});
     cluster.api.kubectl(&["apply", "-f", "-"], &old.to_string()).unwrap();
@@ -318,7 +318,7 @@ fn taken_over_fields_are_reported() {
 #[ignore = "starts an API server: tests/controller/run"]
 fn an_add_on_gets_its_authority_after_cert_manager() {
     let cluster = Cluster::start();
-    let mut addons = Addons::of(&cluster);
+    let mut addons = Addons::new(&cluster);
     addons.put(
         "metrics.addons.k8s.io",
         json!({"needsPKI": true}),
@@ -356,7 +356,7 @@ fn an_add_on_gets_its_authority_after_cert_manager() {
 #[ignore = "starts an API server: tests/controller/run"]
 fn versions_that_upstreams_pod_recorded_count() {
     let cluster = Cluster::start();
-    let mut addons = Addons::of(&cluster);
+    let mut addons = Addons::new(&cluster);
     let manifest = config_map("c", "kube-system", "1");
     addons.put("same", json!({"id": "k8s-1.16"}), &manifest);
     addons.put("older", json!({"id": "k8s-1.16"}), &manifest);

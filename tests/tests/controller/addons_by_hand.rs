@@ -24,7 +24,7 @@ fn get(cluster: &Cluster, kind: &str, name: &str) -> Value {
 #[ignore = "starts an API server: tests/controller/run"]
 fn kubectl_fields_in_two_versions_block_no_add_on() {
     let cluster = Cluster::start();
-    let mut addons = Addons::of(&cluster);
+    let mut addons = Addons::new(&cluster);
     let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"});
     let metadata = |labels: Value| json!({"name": "h", "namespace": "kube-system", "labels": labels});
     let scaler = |version: &str, labels: Value, spec: Value| {
@@ -77,7 +77,7 @@ fn kubectl_fields_in_two_versions_block_no_add_on() {
 #[ignore = "starts an API server: tests/controller/run"]
 fn fields_in_kubectls_record_are_removed_unless_others_own_them() {
     let cluster = Cluster::start();
-    let mut addons = Addons::of(&cluster);
+    let mut addons = Addons::new(&cluster);
     let old = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "kube-system"},
         "data": {"value": "old", "gone": "yes"}});
     kubectl_apply(&cluster, &old, "kubectl-client-side-apply");
@@ -102,7 +102,7 @@ fn fields_in_kubectls_record_are_removed_unless_others_own_them() {
 #[ignore = "starts an API server: tests/controller/run"]
 fn an_object_with_changed_immutable_fields_is_recreated_on_request() {
     let cluster = Cluster::start();
-    let mut addons = Addons::of(&cluster);
+    let mut addons = Addons::new(&cluster);
     let deployment = |app: &str| {
         json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", "namespace": "kube-system"},
             "spec": {"selector": {"matchLabels": {"app": app}},
@@ -145,7 +145,7 @@ fn an_object_with_changed_immutable_fields_is_recreated_on_request() {
 #[ignore = "starts an API server: tests/controller/run"]
 fn an_add_on_outside_its_channel_is_removed_on_request() {
     let cluster = Cluster::start();
-    let mut addons = Addons::of(&cluster);
+    let mut addons = Addons::new(&cluster);
     let labelled = |api_version: &str, kind: &str, name: &str| {
         json!({"apiVersion": api_version, "kind": kind, "metadata":
             {"name": name, "labels": {"addon.kops.k8s.io/name": NAME}}})
@@ -191,7 +191,7 @@ fn an_add_on_outside_its_channel_is_removed_on_request() {
 #[ignore = "starts an API server: tests/controller/run"]
 fn annotations_pause_an_add_on_or_one_of_its_objects() {
     let cluster = Cluster::start();
-    let mut addons = Addons::of(&cluster);
+    let mut addons = Addons::new(&cluster);
     let rules = json!({"kinds": [{"kind": "ConfigMap", "namespaces": ["kube-system"],
         "labelSelector": "addon.kops.k8s.io/name=config"}]});
     let two = |value: &str| {

@@ -76,7 +76,7 @@ fn let_serve(cluster: &Cluster, name: &str) {
 #[ignore = "starts an API server: tests/controller/run"]
 fn workloads_stay_until_their_replacement_serves() {
     let cluster = Cluster::start();
-    let mut addons = Addons::of(&cluster);
+    let mut addons = Addons::new(&cluster);
     let entry = json!({"prune": rules()});
     let v1 = format!("{}\n---\n{}", account("ccm"), deployment("cloud-controller", "x:1"));
     addons.put(NAME, entry.clone(), &v1);
@@ -117,7 +117,7 @@ fn workloads_stay_until_their_replacement_serves() {
 #[ignore = "starts an API server: tests/controller/run"]
 fn a_workload_stays_while_its_replacement_is_rejected() {
     let cluster = Cluster::start();
-    let mut addons = Addons::of(&cluster);
+    let mut addons = Addons::new(&cluster);
     let entry = json!({"prune": rules()});
     addons.put(NAME, entry.clone(), &deployment("ccm", "x:1").to_string());
     addons.ends(0, &["apply"]);
@@ -136,7 +136,7 @@ fn a_workload_stays_while_its_replacement_is_rejected() {
 #[ignore = "starts an API server: tests/controller/run"]
 fn a_workload_with_the_host_port_of_its_replacement_is_deleted() {
     let cluster = Cluster::start();
-    let mut addons = Addons::of(&cluster);
+    let mut addons = Addons::new(&cluster);
     let entry = json!({"prune": rules()});
     let on_host = |name: &str| {
         let mut deployment = deployment(name, "x:1");
@@ -172,7 +172,7 @@ fn a_workload_with_the_host_port_of_its_replacement_is_deleted() {
 #[ignore = "starts an API server: tests/controller/run"]
 fn taken_over_fields_are_reported_even_if_the_add_on_fails() {
     let cluster = Cluster::start();
-    let mut addons = Addons::of(&cluster);
+    let mut addons = Addons::new(&cluster);
     let mut one = deployment("cloud-controller", "x:1");
     one["spec"]["replicas"] = json!(1);
     let manifest = format!("{one}\n---\n{}", config_map("c", "nowhere", "1"));
@@ -208,7 +208,7 @@ fn definition(plural: &str, kind: &str) -> Value {
 #[ignore = "starts an API server: tests/controller/run"]
 fn a_definition_with_a_name_conflict_delays_no_other_add_on() {
     let cluster = Cluster::start();
-    let mut addons = Addons::of(&cluster);
+    let mut addons = Addons::new(&cluster);
     cluster.api.kubectl(&["create", "-f", "-"], &definition("widgetolds", "WidgetOld").to_string()).unwrap();
     cluster.kubectl(&["wait", "--for=condition=established", "--timeout=60s", "crd/widgetolds.example.com"]);
     let widget = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w", "namespace": "default"}});

@@ -32,7 +32,7 @@ pub fn reasons(cluster: &Cluster) -> String {
 #[ignore = "starts an API server: tests/controller/run"]
 fn one_of_three_services_leads_and_another_takes_over() {
     let cluster = Cluster::start();
-    let mut addons = Addons::of(&cluster);
+    let mut addons = Addons::new(&cluster);
     let nodes = ["cp-1", "cp-2", "cp-3"];
     nodes.iter().for_each(|node| cluster.create_node(node, None));
     addons.put("a", json!({}), &config_map("a", "kube-system", "1"));
@@ -85,7 +85,7 @@ fn one_of_three_services_leads_and_another_takes_over() {
 #[ignore = "starts an API server: tests/controller/run"]
 fn current_add_ons_cost_no_list_and_no_read_of_objects() {
     let cluster = Cluster::start();
-    let mut addons = Addons::of(&cluster);
+    let mut addons = Addons::new(&cluster);
     addons.put("ours", json!({}), &config_map("ours", "kube-system", "1"));
     // Upstream's pod has recorded this add-on as current. So the service does not look for its object, which is missing.
     let theirs = config_map("theirs", "kube-system", "1");
@@ -120,7 +120,7 @@ fn current_add_ons_cost_no_list_and_no_read_of_objects() {
 #[ignore = "starts an API server: tests/controller/run"]
 fn an_outage_of_the_store_changes_nothing_and_is_reported() {
     let cluster = Cluster::start();
-    let mut addons = Addons::of(&cluster);
+    let mut addons = Addons::new(&cluster);
     addons.put("a", json!({}), &config_map("a", "kube-system", "1"));
     let service = cluster.addons_run(&[]);
     eventually("it is applied", || addons.recorded("a").is_some() && service.get("/readyz") == "ok");
@@ -151,7 +151,7 @@ fn a_failing_add_on_delays_no_other_and_a_changed_one_is_applied_immediately() {
     /// The pause after the fourth failure is 40 s.
     const FAILURES: u64 = 4;
     let cluster = Cluster::start();
-    let mut addons = Addons::of(&cluster);
+    let mut addons = Addons::new(&cluster);
     addons.put("bad", json!({}), &config_map("in-bad", "nowhere", "1"));
     addons.put("good", json!({}), &config_map("good", "kube-system", "1"));
     let service = cluster.addons_run(&[]);

@@ -59,7 +59,7 @@ fn managers(addons: &Addons<'_>, name: &str) -> Vec<(String, String)> {
 #[ignore = "starts an API server: tests/controller/run"]
 fn an_upgrade_of_kops_applies_the_rules_of_each_release() {
     let cluster = Cluster::start();
-    let mut addons = Addons::of(&cluster);
+    let mut addons = Addons::new(&cluster);
     let upgrade = |version: &str| cluster.write(KOPS_VERSION, version);
     let [worker, other] = [id(1), id(2)];
     for node in [&worker, &other] {

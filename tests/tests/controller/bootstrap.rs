@@ -63,7 +63,7 @@ impl WithSts {
         };
         sts.put(&of_controller);
         let cluster = Cluster::start().with_environment("AWS_ENDPOINT_URL_STS", &sts.url());
-        WithSts { world: World::of(cluster, &on_aws(REGION)), sts }
+        WithSts { world: World::with(cluster, &on_aws(REGION)), sts }
     }
 
     /// Adds a machine to the cluster.
@@ -87,7 +87,7 @@ pub fn on_aws(region: &str) -> Value {
 impl World {
     /// A cluster with a bootstrap server for machines of a cloud. Its certificates are RSA, like kOps', and its authority is not the
     /// API server's.
-    pub fn of(cluster: Cluster, on: &Value) -> World {
+    pub fn with(cluster: Cluster, on: &Value) -> World {
         let authority = Keyset::make("kubernetes-ca", 7).unwrap();
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port().unwrap()));
         World::signed_by(&authority, address, cluster, &json!({ "provider": on }))

@@ -111,7 +111,7 @@ fn under_flood(cloud: &str, world: &World, sign: &Signing<'_>, granted: &Arc<Gra
     eventually("no connection is open", || metric(&controller, "kops_agent_bootstrap_connections") == 0);
     let descriptors = controller.descriptors();
 
-    let liars = Liars::of(world, lies);
+    let liars = Liars::new(world, lies);
     liars.lie_calmly();
     let connected_in = liars.connect(LIARS);
     println!("{cloud}: {LIARS} liars are connected at once, in {connected_in:.1?}");

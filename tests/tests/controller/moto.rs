@@ -111,7 +111,7 @@ fn motos_sts_identifies_the_machine() {
         session_token: given("SessionToken"),
         ..Principal::instance(ROLE, instance)
     };
-    let world = World::of(Cluster::start().elsewhere(REGION, moto.environment()), &on_aws(REGION));
+    let world = World::with(Cluster::start().elsewhere(REGION, moto.environment()), &on_aws(REGION));
     let _controller = world.controller();
     let body = request(&KeyPair::generate().unwrap());
     let token = |machine: &Principal| World::token_for(machine, &moto.address.to_string(), REGION, &body);

@@ -136,7 +136,7 @@ mod tests {
             pauses: Pauses { first: Duration::ZERO, ..Retries::default().pauses },
             ..Retries::default()
         };
-        let limiter = RateLimiter::of(50.0, 10.0);
+        let limiter = RateLimiter::new(50.0, 10.0);
         let client = ApiClient::new("compute", Fixed, CloudCalls::default(), limiter, retries).unwrap();
         let question = Question { api: &API, action: "zones.list", endpoint: &server.url, longest: 1024 };
         let begun = Instant::now();

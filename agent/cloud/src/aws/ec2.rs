@@ -52,7 +52,7 @@ impl Ec2 {
     /// # Errors
     /// If this host has no CA bundle, or a proxy setting is not a valid URL.
     pub async fn of_region(region: &str) -> Result<Ec2, ApiError> {
-        let Endpoint { url, settings } = Endpoint::of(SERVICE.name, region).await?;
+        let Endpoint { url, settings } = Endpoint::new(SERVICE.name, region).await?;
         Ec2::new(&url, region, settings.credentials_provider())
     }
 

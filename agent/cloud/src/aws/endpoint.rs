@@ -19,20 +19,20 @@ pub(super) struct Endpoint {
 }
 
 impl Endpoint {
-    /// Like [`Endpoint::of`], for requests of a node about itself.
+    /// Like [`Endpoint::new`], for requests of a node about itself.
     ///
     /// # Errors
-    /// Same errors as [`Endpoint::of`], and if the environment selects another role than the node's own.
+    /// Same errors as [`Endpoint::new`], and if the environment selects another role than the node's own.
     pub(super) async fn of_node(service: &str, region: &str) -> Result<Endpoint, ApiError> {
         refuse_another_role(environment_variable)?;
-        Endpoint::of(service, region).await
+        Endpoint::new(service, region).await
     }
 
     /// The endpoint of `service` (`ec2`): `AWS_ENDPOINT_URL_EC2`, else `AWS_ENDPOINT_URL`, else Amazon's.
     ///
     /// # Errors
     /// If this host has no CA bundle, or a proxy setting is not a valid URL.
-    pub(super) async fn of(service: &str, region: &str) -> Result<Endpoint, ApiError> {
+    pub(super) async fn new(service: &str, region: &str) -> Result<Endpoint, ApiError> {
         let url =
             endpoint_of_environment(&variable_suffix(service), environment_variable).map(|(_, url)| url);
         // Amazon's own endpoint needs TLS. A source of credentials that needs TLS reports a missing CA bundle itself.

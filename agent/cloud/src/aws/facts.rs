@@ -89,7 +89,7 @@ pub(super) async fn observe_machine(
 ) -> Result<ObservedMachine, MetadataError> {
     let imds = Imds::at(endpoint, retries)?;
     let (machine_type, image) = try_join(imds.get_needed("instance-type"), imds.get_needed("ami-id")).await?;
-    Ok(ObservedMachine::of(Some(machine_type), Some(image)))
+    Ok(ObservedMachine::new(Some(machine_type), Some(image)))
 }
 
 /// Reads the facts from the responses. The error is the name of a required item that is missing.
@@ -232,7 +232,7 @@ mod tests {
     #[tokio::test]
     async fn the_type_and_the_image_are_observed() {
         let imds = FakeImds::start(&[]).await;
-        let expected = ObservedMachine::of(Some("m5.large".into()), Some("ami-0123456789abcdef0".into()));
+        let expected = ObservedMachine::new(Some("m5.large".into()), Some("ami-0123456789abcdef0".into()));
         assert_eq!(observe_machine(&imds.url(), FAST).await.unwrap(), expected);
     }
 

@@ -32,7 +32,7 @@ pub struct AwsControlPlane {
 
 impl AwsControlPlane {
     /// Access to the instances of the configured cluster.
-    pub(crate) async fn of(
+    pub(crate) async fn new(
         options: &KopsControllerOptions,
         calls: CloudCalls,
     ) -> Result<AwsControlPlane, ControlPlaneError> {
@@ -49,7 +49,7 @@ impl AwsControlPlane {
             use_ip_based_node_names: verifier.is_some_and(|aws| aws.use_ip_based_node_names),
         };
         let ec2 = Ec2::of_region(&region).await.map_err(ControlPlaneError::client)?;
-        Ok(AwsControlPlane { cluster, instances: Instances::of(ec2, calls.clone()), calls })
+        Ok(AwsControlPlane { cluster, instances: Instances::new(ec2, calls.clone()), calls })
     }
 }
 

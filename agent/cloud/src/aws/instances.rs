@@ -55,7 +55,7 @@ pub struct Instances {
 
 impl Instances {
     /// Sends calls to EC2 until the last clone is dropped.
-    pub fn of(ec2: Ec2, calls: CloudCalls) -> Instances {
+    pub fn new(ec2: Ec2, calls: CloudCalls) -> Instances {
         Instances::with(TIMEOUT, WINDOW, ec2, calls)
     }
 
@@ -67,7 +67,7 @@ impl Instances {
 
     fn with(timeout: Duration, window: Duration, ec2: Ec2, calls: CloudCalls) -> Instances {
         let (questions, waiting) = mpsc::channel(LONGEST_QUEUE);
-        let limiter = RateLimiter::of(BURST, PER_SECOND);
+        let limiter = RateLimiter::new(BURST, PER_SECOND);
         let asking = Arc::new(Asking { ec2, timeout, calls, limiter });
         tokio::spawn(collect(asking, window, waiting));
         Instances { questions }

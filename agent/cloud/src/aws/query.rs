@@ -51,7 +51,7 @@ impl QueryClient {
             service,
             client: http::client()?,
             endpoint: format!("{}/", endpoint.trim_end_matches('/')),
-            signer: Signer::of(service.name, region, provider),
+            signer: Signer::new(service.name, region, provider),
         })
     }
 

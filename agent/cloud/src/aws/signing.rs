@@ -28,7 +28,7 @@ pub(super) struct Signer {
 }
 
 impl Signer {
-    pub(super) fn of(
+    pub(super) fn new(
         service: &'static str,
         region: &str,
         provider: Option<SharedCredentialsProvider>,

@@ -54,7 +54,7 @@ impl Sts {
     /// # Errors
     /// If the endpoint or a proxy setting is not a valid URL, or this host has no CA bundle.
     pub async fn of_region(region: &str, calls: CloudCalls) -> Result<Sts, ApiError> {
-        let Endpoint { url, settings } = Endpoint::of(STS_SERVICE, region).await?;
+        let Endpoint { url, settings } = Endpoint::new(STS_SERVICE, region).await?;
         Sts::new(&url, region, settings.credentials_provider(), calls)
     }
 
@@ -75,7 +75,7 @@ impl Sts {
             return Err(bad("it has a path, but machines sign requests without a path".into()));
         }
         let tls = tls::client_config().map_err(|error| bad(error.to_string()))?;
-        let signer = Signer::of(STS_SERVICE, region, provider);
+        let signer = Signer::new(STS_SERVICE, region, provider);
         // The client follows no redirect: the requests that machines have signed are for STS only.
         Ok(Sts { client: client_with(tls)?, endpoint, host, signer, own: OnceCell::new(), calls })
     }

@@ -134,7 +134,7 @@ impl Arm {
     ) -> Result<Arm, ApiError> {
         let url = api::base_url(endpoint, ENDPOINT_VARIABLE, ENDPOINT)?;
         Ok(Arm {
-            client: ApiClient::new("arm", tokens, calls, RateLimiter::of(BURST, PER_SECOND), RETRIES)?,
+            client: ApiClient::new("arm", tokens, calls, RateLimiter::new(BURST, PER_SECOND), RETRIES)?,
             shown: url.origin().ascii_serialization(),
             endpoint: url,
             providers: format!("/subscriptions/{subscription}/resourceGroups/{resource_group}/providers"),

@@ -91,14 +91,14 @@ impl Attestation {
     /// # Errors
     /// If this host has no CA bundle, or the HTTP client cannot be created.
     pub fn of_this_host() -> Result<Attestation, ApiError> {
-        Attestation::of(CaBundle::of_this_host()?.roots(), ISSUERS)
+        Attestation::new(CaBundle::of_this_host()?.roots(), ISSUERS)
     }
 
     /// Trusts these authorities, and fetches the issuers' certificates from a folder.
     ///
     /// # Errors
     /// If the folder is not a valid URL, or the HTTP client cannot be created.
-    pub fn of(roots: Arc<RootCertStore>, folder: &str) -> Result<Attestation, ApiError> {
+    pub fn new(roots: Arc<RootCertStore>, folder: &str) -> Result<Attestation, ApiError> {
         let bad = || ApiError::NoRequest { endpoint: folder.to_owned(), cause: "it is not a URL".into() };
         // The client follows no redirect by itself: a redirect may lead anywhere.
         let client = http::client_with(tls::client_config().map_err(HttpError::from)?)?;
@@ -131,7 +131,7 @@ impl Attestation {
             if signer.others.iter().any(|other| is_issuer_of(&certificate, other)) {
                 return Err(refused(problem));
             }
-            Issuer::of(&certificate, &self.folder)
+            Issuer::from_certificate(&certificate, &self.folder)
         };
         if issuer.places.is_empty() {
             return Err(refused("its certificate has no URL at Microsoft for its issuer's certificate"));
@@ -204,7 +204,7 @@ fn refused(problem: impl std::fmt::Display) -> Refusal {
 }
 
 impl Issuer {
-    fn of(certificate: &X509Certificate<'_>, folder: &Url) -> Issuer {
+    fn from_certificate(certificate: &X509Certificate<'_>, folder: &Url) -> Issuer {
         Issuer {
             name: certificate.issuer().as_raw().to_vec(),
             key: key_of_issuer(certificate).unwrap_or_default().to_vec(),

@@ -48,7 +48,7 @@ impl AzureAuthenticator {
     ///
     /// # Errors
     /// If the facts have no valid resource id, or the HTTP client cannot be created.
-    pub(super) fn of(facts: Option<&AzureFacts>) -> Result<AzureAuthenticator, AuthenticationError> {
+    pub(super) fn new(facts: Option<&AzureFacts>) -> Result<AzureAuthenticator, AuthenticationError> {
         AzureAuthenticator::at(endpoint_of_environment(), facts)
     }
 

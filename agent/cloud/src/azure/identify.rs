@@ -30,7 +30,7 @@ pub struct AzureControlPlane {
 impl AzureControlPlane {
     /// Access to the machines of the configured cluster, in the subscription and resource group of this machine
     /// (upstream: `newVerifierClient` in `upup/pkg/fi/cloudup/azure/verifier.go`).
-    pub(crate) async fn of(
+    pub(crate) async fn new(
         options: &KopsControllerOptions,
         calls: CloudCalls,
     ) -> Result<AzureControlPlane, ControlPlaneError> {
@@ -42,7 +42,7 @@ impl AzureControlPlane {
             ControlPlaneError::of_list("preparing to ask Azure Resource Manager for the cluster's machines"),
         )?;
         let cluster = AzureCluster { name: options.cluster_name.clone(), subscription, resource_group };
-        Ok(AzureControlPlane { scale_sets: ScaleSets::of(arm, cluster) })
+        Ok(AzureControlPlane { scale_sets: ScaleSets::new(arm, cluster) })
     }
 }
 
@@ -74,7 +74,7 @@ impl ControlPlane for AzureControlPlane {
             }
         };
         let verifier =
-            AzureVerifier::of(self.scale_sets.clone(), attestation).taking_unsigned(takes_unsigned);
+            AzureVerifier::new(self.scale_sets.clone(), attestation).taking_unsigned(takes_unsigned);
         Ok(Some(Box::new(verifier)))
     }
 
@@ -117,7 +117,7 @@ mod tests {
                 subscription: SUBSCRIPTION.into(),
                 resource_group: RESOURCE_GROUP.into(),
             };
-            let control_plane = AzureControlPlane { scale_sets: ScaleSets::of(arm, cluster) };
+            let control_plane = AzureControlPlane { scale_sets: ScaleSets::new(arm, cluster) };
             World { azure, control_plane }
         }
 

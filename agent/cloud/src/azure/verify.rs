@@ -24,7 +24,7 @@ pub struct AzureVerifier {
 
 impl AzureVerifier {
     /// Shares `scale_sets` with the node controller, so that both share requests.
-    pub fn of(scale_sets: ScaleSets, attestation: Attestation) -> AzureVerifier {
+    pub fn new(scale_sets: ScaleSets, attestation: Attestation) -> AzureVerifier {
         AzureVerifier { scale_sets, attestation, takes_unsigned: false }
     }
 

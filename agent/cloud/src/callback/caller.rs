@@ -59,7 +59,7 @@ pub struct Caller {
 }
 
 impl Caller {
-    pub fn of(cluster: &str) -> Caller {
+    pub fn new(cluster: &str) -> Caller {
         Caller { cluster: cluster.to_owned(), within: CALL_WITHIN }
     }
 

@@ -64,7 +64,7 @@ fn address(challenge: &ChallengeRequest) -> SocketAddr {
 }
 
 async fn call(challenge: &ChallengeRequest, identity: &PemPair) -> Result<Proof, CallFailed> {
-    Caller::of(CLUSTER).within(AMPLE).call(address(challenge), challenge, identity, RANDOM).await
+    Caller::new(CLUSTER).within(AMPLE).call(address(challenge), challenge, identity, RANDOM).await
 }
 
 /// kops-controller of kOps 1.34.0 and 1.34.1 accepts only the constant, and the nodeup of these releases sends it.

@@ -40,7 +40,7 @@ impl GceAuthenticator {
     ///
     /// # Errors
     /// If the facts lack the project, the zone or the name of the instance.
-    pub(crate) fn of(
+    pub(crate) fn new(
         facts: Option<&GceFacts>,
         tpm: Arc<dyn OpenTpm>,
     ) -> Result<GceAuthenticator, AuthenticationError> {
@@ -147,14 +147,14 @@ mod tests {
     #[test]
     fn an_instance_needs_project_zone_and_name() {
         let tpm: Arc<dyn OpenTpm> = Arc::new(KernelTpm::at(Vec::new()));
-        assert!(GceAuthenticator::of(Some(&facts()), tpm.clone()).is_ok());
+        assert!(GceAuthenticator::new(Some(&facts()), tpm.clone()).is_ok());
         for facts in [
             None,
             Some(GceFacts { project: String::new(), ..facts() }),
             Some(GceFacts { zone: String::new(), ..facts() }),
             Some(GceFacts { name: String::new(), ..facts() }),
         ] {
-            let error = GceAuthenticator::of(facts.as_ref(), tpm.clone()).unwrap_err().to_string();
+            let error = GceAuthenticator::new(facts.as_ref(), tpm.clone()).unwrap_err().to_string();
             assert!(error.contains("cloud.gce"), "{error}");
         }
     }
@@ -162,7 +162,7 @@ mod tests {
     #[tokio::test]
     async fn a_missing_tpm_is_reported_with_advice() {
         let tpm = Arc::new(KernelTpm::at(vec!["/dev/no-tpmrm0".into(), "/dev/no-tpm0".into()]));
-        let authenticator = GceAuthenticator::of(Some(&facts()), tpm).unwrap();
+        let authenticator = GceAuthenticator::new(Some(&facts()), tpm).unwrap();
         let error = authenticator.token(b"{}").await.unwrap_err().to_string();
         assert!(error.contains("neither /dev/no-tpmrm0 nor /dev/no-tpm0; turn on vTPM"), "{error}");
     }
@@ -171,7 +171,7 @@ mod tests {
     async fn a_silent_tpm_times_out_and_is_not_asked_again() {
         let (owner, owned) = mpsc::channel();
         let silent = Arc::new(Silent(Lock::new(Some(owned))));
-        let authenticator = GceAuthenticator::of(Some(&facts()), silent).unwrap();
+        let authenticator = GceAuthenticator::new(Some(&facts()), silent).unwrap();
         let authenticator = GceAuthenticator { timeout: Duration::from_secs(1), ..authenticator };
         let error = authenticator.token(b"{}").await.unwrap_err().to_string();
         assert!(error.contains("has not answered for 4 seconds"), "{error}");

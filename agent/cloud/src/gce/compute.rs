@@ -131,7 +131,7 @@ impl Compute {
     fn new(endpoint: &str, project: &str, tokens: Tokens, calls: CloudCalls) -> Result<Compute, ApiError> {
         api::base_url(endpoint, ENDPOINT_VARIABLE, ENDPOINT)?;
         Ok(Compute {
-            client: ApiClient::new("compute", tokens, calls, RateLimiter::of(BURST, PER_SECOND), RETRIES)?,
+            client: ApiClient::new("compute", tokens, calls, RateLimiter::new(BURST, PER_SECOND), RETRIES)?,
             endpoint: endpoint.trim_end_matches('/').to_owned(),
             project: project.to_owned(),
         })

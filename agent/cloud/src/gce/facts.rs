@@ -37,7 +37,7 @@ pub(super) async fn observe_machine(service: &MetadataService) -> Result<Observe
     let machine_type = get(service, "instance/machine-type").await?;
     let machine_type = machine_type.rsplit('/').next().unwrap_or_default().to_owned();
     let image = item(service, "instance/image").await?;
-    Ok(ObservedMachine::of(Some(machine_type), image.as_deref().and_then(image_of_project)))
+    Ok(ObservedMachine::new(Some(machine_type), image.as_deref().and_then(image_of_project)))
 }
 
 /// `PROJECT/NAME` from `projects/PROJECT/global/images/NAME`, as instance groups name an image (upstream:
@@ -137,7 +137,7 @@ mod tests {
         .await;
         let service = MetadataService::new(server.url.clone(), Retries::default()).unwrap();
         let image = "ubuntu-os-cloud/ubuntu-2404-noble-amd64-v20260101".to_owned();
-        let expected = ObservedMachine::of(Some("e2-medium".into()), Some(image));
+        let expected = ObservedMachine::new(Some("e2-medium".into()), Some(image));
         assert_eq!(observe_machine(&service).await.unwrap(), expected);
         for other in ["", "images/a", "projects/p/global/images/family/f", "projects//global/images/a"] {
             assert_eq!(image_of_project(other), None, "{other}");

@@ -24,13 +24,13 @@ pub struct GceControlPlane {
 
 impl GceControlPlane {
     /// Access to the instances of the configured cluster.
-    pub(crate) async fn of(
+    pub(crate) async fn new(
         options: &KopsControllerOptions,
         calls: CloudCalls,
     ) -> Result<GceControlPlane, ControlPlaneError> {
         let cluster = cluster(options).await?;
         let compute = Compute::of_environment(&cluster.project, calls).map_err(ControlPlaneError::client)?;
-        Ok(GceControlPlane { groups: ManagedGroups::of(compute, cluster) })
+        Ok(GceControlPlane { groups: ManagedGroups::new(compute, cluster) })
     }
 }
 
@@ -103,7 +103,7 @@ impl ControlPlane for GceControlPlane {
         server: &KopsControllerServerOptions,
     ) -> Result<Option<Box<dyn Verifier>>, ControlPlaneError> {
         Ok(server.provider.gce.as_ref().map(|gce| {
-            Box::new(GceVerifier::of(self.groups.clone(), gce.max_time_skew)) as Box<dyn Verifier>
+            Box::new(GceVerifier::new(self.groups.clone(), gce.max_time_skew)) as Box<dyn Verifier>
         }))
     }
 

@@ -102,7 +102,7 @@ struct Zone {
 
 impl ManagedGroups {
     /// Uses `compute` to list the groups of this cluster.
-    pub fn of(compute: Compute, cluster: GceCluster) -> ManagedGroups {
+    pub fn new(compute: Compute, cluster: GceCluster) -> ManagedGroups {
         ManagedGroups(Arc::new(Inner {
             compute: Arc::new(compute),
             cluster,

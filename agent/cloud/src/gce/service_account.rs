@@ -268,7 +268,7 @@ impl KeyTokens {
     ///
     /// # Errors
     /// If the HTTP client cannot be created, or the server needs TLS and this host has no CA bundle.
-    pub fn of(key: ServiceAccountKey, scope: &'static str, retries: Retries) -> Result<KeyTokens, KeyError> {
+    pub fn new(key: ServiceAccountKey, scope: &'static str, retries: Retries) -> Result<KeyTokens, KeyError> {
         let (server, email) = (key.token_uri.to_string(), key.email.clone());
         let no_client =
             |problem: String| KeyError::NoClient { server: server.clone(), email: email.clone(), problem };

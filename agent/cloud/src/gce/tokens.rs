@@ -64,7 +64,7 @@ impl Tokens {
     /// If the HTTP client cannot be created.
     pub fn at(endpoint: String, retries: Retries) -> Result<Tokens, MetadataError> {
         let retries = Retries { deadline: retries.deadline.min(LONGEST), ..retries };
-        Ok(Tokens::of(Source::Instance(MetadataService::new(endpoint, retries)?)))
+        Ok(Tokens::new(Source::Instance(MetadataService::new(endpoint, retries)?)))
     }
 
     /// Gets tokens for a scope with the key file that `GOOGLE_APPLICATION_CREDENTIALS` names. If the variable is not set, gets
@@ -74,16 +74,16 @@ impl Tokens {
     /// If the file has no service account key, or the HTTP client cannot be created.
     pub fn of_application(scope: &'static str, retries: Retries) -> Result<Tokens, TokenError> {
         match ServiceAccountKey::of_environment()? {
-            Some(key) => Ok(Tokens::of_key(KeyTokens::of(key, scope, retries)?)),
+            Some(key) => Ok(Tokens::of_key(KeyTokens::new(key, scope, retries)?)),
             None => Ok(Tokens::of_environment(retries)?),
         }
     }
 
     pub fn of_key(key: KeyTokens) -> Tokens {
-        Tokens::of(Source::Key(Box::new(key)))
+        Tokens::new(Source::Key(Box::new(key)))
     }
 
-    fn of(source: Source) -> Tokens {
+    fn new(source: Source) -> Tokens {
         Tokens { source, cache: TokenCache::default() }
     }
 

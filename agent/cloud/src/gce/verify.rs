@@ -36,7 +36,7 @@ pub struct GceVerifier {
 impl GceVerifier {
     /// Shares `groups` with the node controller, so that both share requests. If `max_skew` is zero, the default applies. The
     /// maximum is 720 seconds.
-    pub fn of(groups: ManagedGroups, max_skew: i64) -> GceVerifier {
+    pub fn new(groups: ManagedGroups, max_skew: i64) -> GceVerifier {
         if max_skew > MOST_SKEW {
             log::warn!(
                 "server.provider.gce.MaxTimeSkew is {max_skew} seconds, but at most {MOST_SKEW} seconds apply: \

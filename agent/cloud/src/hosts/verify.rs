@@ -28,7 +28,7 @@ pub struct HostVerifier {
 impl HostVerifier {
     /// Shares `hosts` with the node controller, so that both share requests. If `max_skew` is zero, the default applies. The
     /// maximum is 720 seconds.
-    pub fn of(hosts: Arc<Enrolled>, max_skew: i64) -> HostVerifier {
+    pub fn new(hosts: Arc<Enrolled>, max_skew: i64) -> HostVerifier {
         if max_skew > MOST_SKEW {
             log::warn!(
                 "server.pki.MaxTimeSkew is {max_skew} seconds, but at most {MOST_SKEW} seconds apply: tokens that \

@@ -86,7 +86,7 @@ impl AccessSource {
     pub(super) async fn access<M: Listed>(&self, scope: &Scope) -> Result<Arc<Access>, ApiError> {
         match self {
             AccessSource::Fixed(access) => Ok(access.clone()),
-            AccessSource::Login(login) => Access::of::<M>(&login.session().await?, scope).map(Arc::new),
+            AccessSource::Login(login) => Access::new::<M>(&login.session().await?, scope).map(Arc::new),
         }
     }
 
@@ -107,7 +107,7 @@ impl Access {
     ///
     /// # Errors
     /// If the endpoint is not a valid URL, or the filter is not a valid header.
-    pub(super) fn of<M: Listed>(session: &Session, scope: &Scope) -> Result<Access, ApiError> {
+    pub(super) fn new<M: Listed>(session: &Session, scope: &Scope) -> Result<Access, ApiError> {
         let Session { endpoint, token } = session;
         let ListApi { service, endpoint_variable, endpoint: usual, token_header, page, newest_first, .. } =
             M::API;

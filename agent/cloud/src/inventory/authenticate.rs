@@ -16,7 +16,7 @@ impl IdAuthenticator {
     ///
     /// # Errors
     /// If the cloud's machines have no such ids.
-    pub(crate) fn of<M: Listed>(id: &str) -> Result<IdAuthenticator, AuthenticationError> {
+    pub(crate) fn new<M: Listed>(id: &str) -> Result<IdAuthenticator, AuthenticationError> {
         let Bootstrap { token, fact, .. } = M::BOOTSTRAP;
         let no_id = || AuthenticationError::NoId { machine: token.machine, fact, value: id.to_owned() };
         let token = token.token(id).ok().and_then(|token| HeaderValue::try_from(token).ok());
@@ -43,10 +43,10 @@ mod tests {
     use super::*;
 
     async fn says_its_id_or_nothing<M: Listed>(token: &str, fact: &str) {
-        let known = IdAuthenticator::of::<M>(M::BOOTSTRAP.token.form.example()).unwrap();
+        let known = IdAuthenticator::new::<M>(M::BOOTSTRAP.token.form.example()).unwrap();
         assert_eq!(known.token(b"").await.unwrap(), token);
         for id in ["", "4711\n", "server"] {
-            let error = IdAuthenticator::of::<M>(id).unwrap_err();
+            let error = IdAuthenticator::new::<M>(id).unwrap_err();
             assert!(error.to_string().contains(fact), "{error}");
         }
     }

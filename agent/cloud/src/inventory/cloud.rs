@@ -51,15 +51,15 @@ impl<M: Listed> Cloud for ListedCloud<M> {
     ) -> Result<Option<String>, CloudError> {
         let unsupported = CloudError::Unsupported { provider: M::PROVIDER, action: "read metadata:// URLs" };
         let (endpoint, items) = M::METADATA.ok_or(unsupported)?;
-        let service = MetadataService::new(endpoint, retries).map_err(CloudError::of)?;
-        service.get(&format!("{items}{path}"), &HeaderMap::new()).await.map_err(CloudError::of)
+        let service = MetadataService::new(endpoint, retries).map_err(CloudError::new)?;
+        service.get(&format!("{items}{path}"), &HeaderMap::new()).await.map_err(CloudError::new)
     }
 
     async fn authenticator(
         &self,
         machine: Machine<'_>,
     ) -> Result<Box<dyn Authenticator>, AuthenticationError> {
-        let authenticator = IdAuthenticator::of::<M>(M::id_of(machine.facts).unwrap_or_default())?;
+        let authenticator = IdAuthenticator::new::<M>(M::id_of(machine.facts).unwrap_or_default())?;
         Ok(Box::new(authenticator))
     }
 
@@ -73,6 +73,6 @@ impl<M: Listed> Cloud for ListedCloud<M> {
         calls: CloudCalls,
         _hosts: &Arc<Enrolled>,
     ) -> Result<Arc<dyn ControlPlane>, ControlPlaneError> {
-        Ok(Arc::new(ListedControlPlane::<M>::of(options, calls).await?))
+        Ok(Arc::new(ListedControlPlane::<M>::new(options, calls).await?))
     }
 }

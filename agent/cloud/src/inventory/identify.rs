@@ -23,7 +23,7 @@ impl<M: Listed> ListedControlPlane<M> {
     ///
     /// # Errors
     /// If the environment is wrong, or a client cannot be created.
-    pub(crate) async fn of(
+    pub(crate) async fn new(
         options: &KopsControllerOptions,
         calls: CloudCalls,
     ) -> Result<Self, ControlPlaneError> {

@@ -79,7 +79,7 @@ impl<M> Default for Last<M> {
             good: None,
             failed: None,
             missed: BTreeSet::new(),
-            besides: TokenBucket::of(BESIDES_BURST, BESIDES_PER_SECOND),
+            besides: TokenBucket::new(BESIDES_BURST, BESIDES_PER_SECOND),
             fresh: BTreeMap::new(),
             addresses: BTreeSet::new(),
             names: BTreeMap::new(),
@@ -120,8 +120,8 @@ impl<M: Listed> Inventory<M> {
         let ListApi { token_variable: variable, token_header: (_, before), .. } = M::API;
         let token =
             http::secret(&format!("{before}{}", token.trim())).map_err(|_| ApiError::NoToken { variable })?;
-        let access = Access::of::<M>(&Session { endpoint: endpoint.to_owned(), token }, &scope)?;
-        Inventory::of(AccessSource::Fixed(Arc::new(access)), scope, calls)
+        let access = Access::new::<M>(&Session { endpoint: endpoint.to_owned(), token }, &scope)?;
+        Inventory::new(AccessSource::Fixed(Arc::new(access)), scope, calls)
     }
 
     /// Like `of_environment`, with a login that finds the API and gets tokens.
@@ -133,12 +133,12 @@ impl<M: Listed> Inventory<M> {
         scope: impl Into<Scope>,
         calls: CloudCalls,
     ) -> Result<Inventory<M>, ApiError> {
-        Inventory::of(AccessSource::Login(login), scope.into(), calls)
+        Inventory::new(AccessSource::Login(login), scope.into(), calls)
     }
 
-    fn of(source: AccessSource, scope: Scope, calls: CloudCalls) -> Result<Inventory<M>, ApiError> {
+    fn new(source: AccessSource, scope: Scope, calls: CloudCalls) -> Result<Inventory<M>, ApiError> {
         Ok(Inventory {
-            questions: Questions::of(source, scope, calls)?,
+            questions: Questions::new(source, scope, calls)?,
             listed: Singleflight::default(),
             refreshed: Singleflight::default(),
             fresh_for: FRESH_FOR,

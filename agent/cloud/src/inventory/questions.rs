@@ -62,13 +62,13 @@ struct At {
 impl Questions {
     /// # Errors
     /// If the HTTP client cannot be created.
-    pub(super) fn of(source: AccessSource, scope: Scope, calls: CloudCalls) -> Result<Questions, ApiError> {
+    pub(super) fn new(source: AccessSource, scope: Scope, calls: CloudCalls) -> Result<Questions, ApiError> {
         Ok(Questions {
             client: source.client()?,
             source,
             scope,
             calls,
-            limiter: RateLimiter::of(BURST, PER_SECOND),
+            limiter: RateLimiter::new(BURST, PER_SECOND),
             retries: RETRIES,
         })
     }

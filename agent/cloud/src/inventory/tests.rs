@@ -273,7 +273,7 @@ async fn a_failing_api_does_not_make_machines_absent<K: Known>() {
 async fn verified<M: Listed>(machines: Arc<Inventory<M>>, id: &str) -> Result<VerifiedNode, Refused> {
     let verifier = ListedVerifier { machines };
     let token = format!("{}{id}", M::BOOTSTRAP.token.prefix);
-    let origin = Origin::of([10, 0, 0, 1].into());
+    let origin = Origin::from_address([10, 0, 0, 1].into());
     let presented = Presented { token: &token, body: b"{}", origin, now: 0 };
     verifier.examine(&presented).unwrap()?.verification.await
 }
@@ -286,7 +286,8 @@ async fn confirmed<M: Listed>(
 ) -> Result<VerifiedNode, Refused> {
     let verifier = ListedVerifier { machines: machines.clone() };
     let token = format!("{}{id}", M::BOOTSTRAP.token.prefix);
-    let presented = Presented { token: &token, body: b"{}", origin: Origin::of(address.into()), now: 0 };
+    let presented =
+        Presented { token: &token, body: b"{}", origin: Origin::from_address(address.into()), now: 0 };
     let Examined { verification, confirmation, .. } = verifier.examine(&presented).unwrap()?;
     let node = verification.await?;
     match confirmation {
@@ -360,7 +361,7 @@ async fn a_machine_of_the_cluster_is_verified_at_its_private_address<K: Known>()
     };
     assert_eq!(verified(machines.clone(), &K::id(1)).await.unwrap(), expected);
     assert!(expected.certificate_names.contains(&"10.0.0.1".to_owned()));
-    let origin = Origin::of([1; 4].into());
+    let origin = Origin::from_address([1; 4].into());
     let presented = Presented { token: "x-aws-sts 1", body: b"", origin, now: 0 };
     assert!(ListedVerifier { machines }.examine(&presented).is_none());
 }

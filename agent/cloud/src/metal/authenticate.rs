@@ -31,7 +31,7 @@ impl HostAuthenticator {
     ///
     /// # Errors
     /// If the key is missing, or cannot sign tokens.
-    pub fn of(root: &Path, hostname: &str) -> Result<HostAuthenticator, AuthenticationError> {
+    pub fn new(root: &Path, hostname: &str) -> Result<HostAuthenticator, AuthenticationError> {
         let file = root.join(KEY_FILE.trim_start_matches('/'));
         let unusable =
             |why: String| AuthenticationError::MachineKey { file: file.display().to_string(), why };
@@ -112,7 +112,7 @@ mod tests {
         for (pem, public_key) in
             [(SEC1.to_owned(), SEC1_PUBLIC.to_owned()), (pkcs8.serialize_pem(), pkcs8.public_key_pem())]
         {
-            let authenticator = HostAuthenticator::of(root_with(&pem).path(), "VM1\n").unwrap();
+            let authenticator = HostAuthenticator::new(root_with(&pem).path(), "VM1\n").unwrap();
             assert_eq!(authenticator.public_key, public_key.replace('\r', ""));
             let token = authenticator.token(b"{}").await.unwrap();
             assert!(token.is_sensitive());
@@ -136,13 +136,13 @@ mod tests {
             (other(&PKCS_ECDSA_P384_SHA384), "not an EC key of P-256"),
             (other(&PKCS_ED25519), "not an EC key of P-256"),
         ] {
-            let error = HostAuthenticator::of(root_with(&pem).path(), "vm1").unwrap_err();
+            let error = HostAuthenticator::new(root_with(&pem).path(), "vm1").unwrap_err();
             let text = error.to_string();
             assert!(text.contains(why) && text.contains("machine/private.pem"), "{text}");
             assert!(!error.is_configuration(), "it may be enrolled later");
         }
         let root = tempfile::tempdir().unwrap();
-        let text = HostAuthenticator::of(root.path(), "vm1").unwrap_err().to_string();
+        let text = HostAuthenticator::new(root.path(), "vm1").unwrap_err().to_string();
         assert!(text.contains("No such file") && text.contains("kops toolbox enroll"), "{text}");
     }
 }

@@ -98,7 +98,7 @@ impl Keystone {
     ///
     /// # Errors
     /// If Keystone's URL is invalid, Keystone needs TLS and this host has no CA bundle, or the HTTP client cannot be created.
-    pub fn of(settings: Settings, service: &'static str, calls: CloudCalls) -> Result<Keystone, ApiError> {
+    pub fn new(settings: Settings, service: &'static str, calls: CloudCalls) -> Result<Keystone, ApiError> {
         let url = api::base_url(&settings.tokens_url, AUTH_URL, "https://keystone.example.com:5000/v3")?;
         settings.require_ca_bundle_for(url.as_str())?;
         Ok(Keystone {

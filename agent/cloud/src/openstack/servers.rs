@@ -132,7 +132,7 @@ impl Listed for OpenstackServer {
     }
 
     fn login(calls: &CloudCalls) -> Result<Option<Arc<dyn Login>>, ApiError> {
-        Ok(Some(Arc::new(Keystone::of(Settings::of_environment()?, COMPUTE, calls.clone())?)))
+        Ok(Some(Arc::new(Keystone::new(Settings::of_environment()?, COMPUTE, calls.clone())?)))
     }
 
     fn selection(_scope: &Scope) -> Selection {
@@ -185,11 +185,11 @@ impl crate::inventory::Inventory<OpenstackServer> {
         cluster: &str,
         calls: CloudCalls,
     ) -> Result<Self, ApiError> {
-        let settings = Settings::of(&|name| {
+        let settings = Settings::from_variables(&|name| {
             let found = variables.iter().find(|(variable, _)| *variable == name);
             found.map(|(_, value)| value.clone())
         })?;
-        let login = Keystone::of(settings, COMPUTE, calls.clone())?;
+        let login = Keystone::new(settings, COMPUTE, calls.clone())?;
         crate::inventory::Inventory::behind(Arc::new(login), cluster, calls)
     }
 }

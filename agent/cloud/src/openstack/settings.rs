@@ -62,11 +62,11 @@ impl Settings {
     /// # Errors
     /// If there is no login, or a part of it is missing.
     pub fn of_environment() -> Result<Settings, ApiError> {
-        Settings::of(&variable)
+        Settings::from_variables(&variable)
     }
 
     /// Like `of_environment`, with other variables. Same errors as `of_environment`.
-    pub fn of(variable: &dyn Fn(&str) -> Option<String>) -> Result<Settings, ApiError> {
+    pub fn from_variables(variable: &dyn Fn(&str) -> Option<String>) -> Result<Settings, ApiError> {
         let get = |name: &str| variable(name).filter(|value| !value.trim().is_empty());
         let auth_url = get(AUTH_URL).ok_or_else(|| {
             missing(
@@ -209,7 +209,7 @@ mod tests {
 
     fn of(set: &[(&str, &str)]) -> Result<Settings, ApiError> {
         let url = ("OS_AUTH_URL", "https://k.example.com:5000/v3");
-        Settings::of(&|name| {
+        Settings::from_variables(&|name| {
             let found = set.iter().chain([&url]).find(|(set, _)| *set == name);
             found.map(|(_, value)| (*value).to_owned())
         })

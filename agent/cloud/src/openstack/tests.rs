@@ -145,11 +145,11 @@ async fn keystone(
         ("OS_APPLICATION_CREDENTIAL_ID", "id".into()),
         ("OS_APPLICATION_CREDENTIAL_SECRET", "hidden".into()),
     ];
-    let settings = Settings::of(&|name| {
+    let settings = Settings::from_variables(&|name| {
         let found = login.iter().find(|(variable, _)| *variable == name);
         found.map(|(_, value)| value.clone())
     });
-    let keystone = Keystone::of(settings.unwrap(), "compute", CloudCalls::default()).unwrap();
+    let keystone = Keystone::new(settings.unwrap(), "compute", CloudCalls::default()).unwrap();
     (server, asked, keystone)
 }
 
@@ -221,12 +221,12 @@ async fn a_silent_keystone_times_out() {
     kops_agent_net::tls::install_provider();
     let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", socket.local_addr().unwrap());
-    let settings = Settings::of(&|name| {
+    let settings = Settings::from_variables(&|name| {
         let login = login(&url);
         let found = login.iter().find(|(variable, _)| *variable == name);
         found.map(|(_, value)| value.clone())
     });
-    let keystone = Keystone::of(settings.unwrap(), "compute", CloudCalls::default())
+    let keystone = Keystone::new(settings.unwrap(), "compute", CloudCalls::default())
         .unwrap()
         .within(Duration::from_millis(50));
     let error = keystone.session().await.unwrap_err();
@@ -239,14 +239,14 @@ async fn certificates_are_verified_unless_the_setting_turns_it_off() {
     kops_agent_net::tls::install_provider();
     let server = Downloads::start_tls(BTreeMap::new(), &Identity::named(&["127.0.0.1"]).unwrap()).unwrap();
     let status = async |insecure: &str| {
-        let settings = Settings::of(&|name| match name {
+        let settings = Settings::from_variables(&|name| match name {
             "OS_AUTH_URL" => Some(format!("{}/v3", server.url())),
             "OS_APPLICATION_CREDENTIAL_ID" => Some("id".to_owned()),
             "OS_APPLICATION_CREDENTIAL_SECRET" => Some(SECRET.to_owned()),
             "KOPS_OS_TLS_INSECURE_SKIP_VERIFY" => Some(insecure.to_owned()),
             _ => None,
         });
-        let asked = match Keystone::of(settings.unwrap(), "compute", CloudCalls::default()) {
+        let asked = match Keystone::new(settings.unwrap(), "compute", CloudCalls::default()) {
             Ok(keystone) => keystone.session().await.map(drop),
             Err(error) => Err(error),
         };

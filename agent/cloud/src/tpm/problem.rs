@@ -102,7 +102,7 @@ pub struct ResponseCode(u32);
 
 impl ResponseCode {
     /// The code of an answer; `None` if the answer is too short.
-    pub fn of(answer: &[u8]) -> Option<ResponseCode> {
+    pub fn from_answer(answer: &[u8]) -> Option<ResponseCode> {
         let code = answer.get(6..10)?.try_into().ok()?;
         Some(ResponseCode(u32::from_be_bytes(code)))
     }

@@ -228,7 +228,7 @@ mod tests {
     };
 
     fn origin(last: u8) -> Origin {
-        Origin::of([10, 0, 0, last].into())
+        Origin::from_address([10, 0, 0, last].into())
     }
 
     #[tokio::test]

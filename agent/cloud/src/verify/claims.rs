@@ -42,12 +42,12 @@ pub struct Claim {
 
 impl Default for Claims {
     fn default() -> Claims {
-        Claims::of(LIMITS, KEPT_FOR)
+        Claims::new(LIMITS, KEPT_FOR)
     }
 }
 
 impl Claims {
-    fn of(limits: Limits, kept_for: Duration) -> Claims {
+    fn new(limits: Limits, kept_for: Duration) -> Claims {
         Claims { places: Admission::new(limits, Gauge::default()), kept_for }
     }
 
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     fn origin(last: u8) -> Origin {
-        Origin::of([10, 0, 0, last].into())
+        Origin::from_address([10, 0, 0, last].into())
     }
 
     async fn enter(claims: &Claims, from: u8) -> Result<Claim, Refusal> {
@@ -105,7 +105,7 @@ mod tests {
     #[tokio::test]
     async fn a_false_claim_keeps_its_place_and_a_true_claim_frees_it() {
         let one = Limits { at_once: 1, at_once_of_one: 1, timeout: Duration::from_millis(20), ..LIMITS };
-        let claims = Claims::of(one, Duration::from_secs(600));
+        let claims = Claims::new(one, Duration::from_secs(600));
         for _ in 0..100 {
             enter(&claims, 1).await.unwrap().believed();
         }
@@ -113,7 +113,7 @@ mod tests {
         assert_eq!(enter(&claims, 2).await.err().unwrap().reason, "QueuedTooLong");
 
         let claims =
-            Claims::of(Limits { timeout: Duration::from_secs(60), ..one }, Duration::from_millis(30));
+            Claims::new(Limits { timeout: Duration::from_secs(60), ..one }, Duration::from_millis(30));
         drop(enter(&claims, 1).await.unwrap());
         assert!(enter(&claims, 2).now_or_never().is_none(), "not yet");
         assert!(enter(&claims, 2).await.is_ok());
@@ -121,7 +121,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_request_takes_only_one_place() {
-        let claims = Claims::of(Limits { at_once: 1, ..LIMITS }, KEPT_FOR);
+        let claims = Claims::new(Limits { at_once: 1, ..LIMITS }, KEPT_FOR);
         let mut claim = None;
         for _ in 0..2 {
             claims.enter(origin(1), &mut claim).now_or_never().unwrap().unwrap();

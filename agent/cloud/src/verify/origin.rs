@@ -103,7 +103,7 @@ impl Origin {
 #[cfg(any(test, feature = "testing"))]
 impl Origin {
     /// The origin of an address, for tests that do not depend on a cloud.
-    pub fn of(address: IpAddr) -> Origin {
+    pub fn from_address(address: IpAddr) -> Origin {
         MachinePrefix::NETWORK.origin(address)
     }
 }

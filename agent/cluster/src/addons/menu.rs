@@ -102,7 +102,7 @@ impl Addon {
 
     /// The version to record after the add-on is applied.
     pub fn version(&self) -> ChannelVersion {
-        ChannelVersion::of(&self.channel, &self.spec.id, &self.spec.manifest_hash)
+        ChannelVersion::new(&self.channel, &self.spec.id, &self.spec.manifest_hash)
     }
 
     /// The namespace whose annotations record the add-on's version.

@@ -24,7 +24,7 @@ pub fn unified(name: &str, before: Option<&Value>, after: Option<&Value>) -> Opt
     let text = |object: &Option<Value>| {
         object
             .as_ref()
-            .map(|object| Manifest::of(vec![object.clone()]).with_placeholders())
+            .map(|object| Manifest::from_documents(vec![object.clone()]).with_placeholders())
             .unwrap_or_default()
     };
     let header = |object: &Option<Value>| object.as_ref().map_or("/dev/null", |_| name).to_owned();

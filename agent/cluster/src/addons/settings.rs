@@ -38,7 +38,7 @@ impl AddonSettings {
         let container = containers.iter().find(|container| name(container).as_deref() == Some(CONTAINER));
         let container = container.ok_or_else(|| format!("has no container {CONTAINER}"))?;
         let words = container.get("args").and_then(Value::as_array).into_iter().flatten();
-        let arguments = Arguments::of(words.filter_map(Value::as_str));
+        let arguments = Arguments::from_words(words.filter_map(Value::as_str));
         if arguments.channels.is_empty() {
             return Err(format!("has a container {CONTAINER} whose args name no channel"));
         }
@@ -108,7 +108,7 @@ struct Arguments {
 }
 
 impl Arguments {
-    fn of<'a>(mut words: impl Iterator<Item = &'a str>) -> Arguments {
+    fn from_words<'a>(mut words: impl Iterator<Item = &'a str>) -> Arguments {
         let mut arguments = Arguments::default();
         let mut verbs = VERBS.iter().peekable();
         while let Some(word) = words.next() {

@@ -31,7 +31,7 @@ pub struct ChannelVersion {
 
 impl ChannelVersion {
     /// The version of an entry, with this program's generation.
-    pub fn of(channel: &str, id: &str, manifest_hash: &str) -> ChannelVersion {
+    pub fn new(channel: &str, id: &str, manifest_hash: &str) -> ChannelVersion {
         ChannelVersion {
             channel: Some(channel.to_owned()),
             id: id.to_owned(),

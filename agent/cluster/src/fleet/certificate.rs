@@ -38,7 +38,7 @@ pub struct SeenCertificate {
 
 impl FirstCertificate {
     /// The certificate in the file at `path`. `expires` is in seconds since 1970; `None` if no date has that time.
-    pub fn of(path: &str, expires: i64) -> Option<FirstCertificate> {
+    pub fn from_expiry(path: &str, expires: i64) -> Option<FirstCertificate> {
         let expires = OffsetDateTime::from_unix_timestamp(expires).ok()?;
         Some(FirstCertificate { name: short_name(path), expires })
     }
@@ -107,11 +107,11 @@ mod tests {
     #[test]
     fn a_certificate_is_told_by_what_it_is_of() {
         for (path, name) in PATHS {
-            let certificate = FirstCertificate::of(path, 1_798_081_445).unwrap();
+            let certificate = FirstCertificate::from_expiry(path, 1_798_081_445).unwrap();
             assert_eq!(certificate.value(), format!("2026-12-24T03:04:05Z {name}"));
             assert_eq!(FirstCertificate::read(&certificate.value()), Some(certificate));
         }
-        assert_eq!(FirstCertificate::of("/x.crt", i64::MAX), None);
+        assert_eq!(FirstCertificate::from_expiry("/x.crt", i64::MAX), None);
     }
 
     #[test]
@@ -119,7 +119,7 @@ mod tests {
         const NOW: i64 = 1_700_000_000;
         let seen = |left: i64| {
             let now = OffsetDateTime::from_unix_timestamp(NOW).unwrap();
-            FirstCertificate::of("/a.crt", NOW + left).unwrap().seen(now)
+            FirstCertificate::from_expiry("/a.crt", NOW + left).unwrap().seen(now)
         };
         for (left, days, soon) in [(-1, -1, true), (0, 0, true), (604_799, 6, true), (604_800, 7, false)] {
             assert_eq!((seen(left).days_left, seen(left).ends_soon()), (days, soon), "{left}");
@@ -140,7 +140,7 @@ mod tests {
         #[test]
         fn anything_is_read(value in any::<String>(), expires in any::<i64>(), now in any::<i64>()) {
             let _ = FirstCertificate::read(&value);
-            let certificate = FirstCertificate::of("/a.crt", expires);
+            let certificate = FirstCertificate::from_expiry("/a.crt", expires);
             let now = OffsetDateTime::from_unix_timestamp(now).unwrap_or(OffsetDateTime::UNIX_EPOCH);
             let _ = certificate.map(|certificate| certificate.seen(now));
         }

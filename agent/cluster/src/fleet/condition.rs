@@ -237,14 +237,14 @@ mod tests {
 
     #[test]
     fn the_patch_has_this_condition_and_the_agents_annotations_and_nothing_else() {
-        let certificate = FirstCertificate::of("/var/lib/kubelet/kubeconfig", 0);
+        let certificate = FirstCertificate::from_expiry("/var/lib/kubelet/kubeconfig", 0);
         let agent_version = "0.1.0 (abc)".to_owned();
         let next = Next::not_planned("2026-01-01T00:00:00Z", "a=", "b=", "no network");
         let value = next.value(&Versions::default());
         let (next, followed_from) = (Some(next), Some("c=".to_owned()));
-        let machine = ObservedMachine::of(Some("m5.large".into()), Some("ami-1".into()));
+        let machine = ObservedMachine::new(Some("m5.large".into()), Some("ami-1".into()));
         let observed = machine.value();
-        let reboot = RebootReport::of("b1", &["packages ask for it: libc6".to_owned()]);
+        let reboot = RebootReport::new("b1", &["packages ask for it: libc6".to_owned()]);
         let required = reboot.value();
         let (machine, reboot) = (Some(machine), Some(reboot));
         let report = NodeReport {

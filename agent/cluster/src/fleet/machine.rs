@@ -91,7 +91,7 @@ pub struct MachineComparison {
 
 impl ObservedMachine {
     /// The machine by its cloud's metadata service.
-    pub fn of(machine_type: Option<String>, image: Option<String>) -> ObservedMachine {
+    pub fn new(machine_type: Option<String>, image: Option<String>) -> ObservedMachine {
         ObservedMachine { schema_version: SCHEMA_VERSION, machine_type, image, ..ObservedMachine::default() }
     }
 
@@ -131,7 +131,7 @@ fn is_name(text: &str) -> bool {
 }
 
 impl WantedMachine {
-    pub fn of(spec: &InstanceGroupSpec) -> WantedMachine {
+    pub fn from_group(spec: &InstanceGroupSpec) -> WantedMachine {
         let policy = spec.mixed_instances_policy.as_ref();
         let is_open = policy.is_some_and(|policy| policy.instance_requirements.is_some());
         let types = spec.machine_type.split(',').map(str::trim).map(str::to_owned);
@@ -260,7 +260,7 @@ impl MachineComparison {
 }
 
 impl WantedMachines {
-    pub fn of(at: &str, groups: BTreeMap<String, WantedMachine>) -> WantedMachines {
+    pub fn new(at: &str, groups: BTreeMap<String, WantedMachine>) -> WantedMachines {
         WantedMachines { schema_version: SCHEMA_VERSION, at: at.to_owned(), groups }
     }
 

@@ -86,17 +86,17 @@ pub enum Unread {
 impl Next {
     /// The summary of a plan to the configuration `hash`, on a node that runs the configuration `runs`.
     pub fn planned(at: &str, runs: &str, hash: &str, plan: NextPlan) -> Next {
-        Next::of(at, runs, hash, Outcome::Planned(plan))
+        Next::new(at, runs, hash, Outcome::Planned(plan))
     }
 
     /// The summary of a node that cannot make the plan. The caller has already hidden known secrets in `problem`; credentials
     /// in URLs are hidden here.
     pub fn not_planned(at: &str, runs: &str, hash: &str, problem: &str) -> Next {
         let problem = one_line(&Redactor::default().text(problem), LONGEST_PROBLEM);
-        Next::of(at, runs, hash, Outcome::Problem(problem))
+        Next::new(at, runs, hash, Outcome::Problem(problem))
     }
 
-    fn of(at: &str, runs: &str, hash: &str, outcome: Outcome) -> Next {
+    fn new(at: &str, runs: &str, hash: &str, outcome: Outcome) -> Next {
         let [at, runs, hash] = [at, runs, hash].map(str::to_owned);
         Next { schema_version: SCHEMA_VERSION, at, runs, hash, outcome }
     }

@@ -30,7 +30,7 @@ pub struct RebootReport {
 
 impl RebootReport {
     /// The report of a node in this boot. Empty reasons mean that no reboot is required.
-    pub fn of(boot_id: &str, reasons: &[String]) -> RebootReport {
+    pub fn new(boot_id: &str, reasons: &[String]) -> RebootReport {
         let reasons = reasons.iter().take(MOST_REASONS).map(|reason| one_line(reason, LONGEST_REASON));
         let (schema_version, boot_id) = (SCHEMA_VERSION, boot_id.to_owned());
         RebootReport { schema_version, boot_id, reasons: reasons.collect() }
@@ -73,10 +73,10 @@ mod tests {
     #[test]
     fn reasons_count_until_the_next_boot() {
         let reasons = vec!["packages ask for it: libc6".to_owned()];
-        let value = RebootReport::of("b1", &reasons).value().unwrap();
+        let value = RebootReport::new("b1", &reasons).value().unwrap();
         assert_eq!(reboot_required(&value, "b1"), Some(reasons));
         assert_eq!(reboot_required(&value, "b2"), None);
-        let none = RebootReport::of("b1", &[]).value().unwrap();
+        let none = RebootReport::new("b1", &[]).value().unwrap();
         assert_eq!(reboot_required(&none, "b1"), Some(Vec::new()));
         for other in ["", "{}", &value.replace("1", "2"), &value.replace("libc6", "\\u001b[2J")] {
             assert_eq!(reboot_required(other, "b1"), None, "{other}");
@@ -86,7 +86,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_report_is_read_as_written(reasons in proptest::collection::vec(".{0,400}", 0..20)) {
-            let report = RebootReport::of("b1", &reasons);
+            let report = RebootReport::new("b1", &reasons);
             let has_words = report.reasons.iter().all(|reason| !reason.is_empty());
             prop_assert_eq!(report.value().is_some(), has_words);
         }

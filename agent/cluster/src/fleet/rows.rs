@@ -290,7 +290,7 @@ mod tests {
             agent_version,
             followed_from: "b=".into(),
             boot_id: "b1".into(),
-            reboot: RebootReport::of("b1", &[]).value().unwrap_or_default(),
+            reboot: RebootReport::new("b1", &[]).value().unwrap_or_default(),
             ..seen
         };
         let row = rows(vec![seen]).remove(0);

@@ -27,7 +27,7 @@ pub struct Cordon {
 
 impl Cordon {
     /// Reads the API server's object of a Node.
-    pub fn of(node: &Value) -> Cordon {
+    pub fn from_node(node: &Value) -> Cordon {
         let annotations = &node["metadata"]["annotations"];
         Cordon {
             is_cordoned: node["spec"]["unschedulable"] == true,
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     fn node(unschedulable: &Value, annotations: &Value) -> Cordon {
-        Cordon::of(&json!({
+        Cordon::from_node(&json!({
             "metadata": {"resourceVersion": "7", "annotations": annotations}, "spec": {"unschedulable": unschedulable},
         }))
     }

@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn an_operators_rollout_waits_for_the_nodes_that_the_policy_has_at_work() {
-        let mut cluster = Cluster::of(&[("a", 2)]);
+        let mut cluster = Cluster::new(&[("a", 2)]);
         cluster.policy = cluster.policy.with_policy("cluster: {follow: automatic}");
         assert_eq!(cluster.step_by_policy(), ["a-00"]);
         let rollout = cluster.rollout.clone();
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_policy_without_automatic_groups_decides_nothing() {
-        let cluster = Cluster::of(&[("a", 1)]);
+        let cluster = Cluster::new(&[("a", 1)]);
         let asked = asked(&cluster, None);
         assert!(asked.is_nothing());
         let actions = decide_all(&asked, &cluster.members, &cluster.seen, cluster.now);

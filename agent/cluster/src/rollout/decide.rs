@@ -115,7 +115,7 @@ pub(super) fn decide_course(
             attempt: course.attempt,
             hash: hash.to_owned(),
             drain: settings.drain,
-            max_unavailable: u32::try_from(settings.max_unavailable.of(nodes)).unwrap_or(u32::MAX),
+            max_unavailable: u32::try_from(settings.max_unavailable.among(nodes)).unwrap_or(u32::MAX),
             health_timeout: settings.health_timeout,
             may_go_back: settings.may_go_back,
             at: timestamp(now),
@@ -130,7 +130,7 @@ pub(super) fn decide_course(
         decision.orders.insert(member.node.clone(), order);
     }
     let mut status = status(course, &groups, current, &decision.orders);
-    status.unlabelled = Unlabelled::of(unlabelled.iter().map(|member| member.node.as_str()));
+    status.unlabelled = Unlabelled::from_nodes(unlabelled.iter().map(|member| member.node.as_str()));
     for (group, (member, progress)) in
         groups.values().flat_map(|group| group.members.iter().map(move |member| (group, member)))
     {

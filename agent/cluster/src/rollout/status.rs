@@ -75,7 +75,7 @@ impl Unlabelled {
     /// The most nodes that are named. A ConfigMap has at most 1 MiB.
     const MOST_NAMED: usize = 10;
 
-    pub(super) fn of<'a>(nodes: impl Iterator<Item = &'a str>) -> Unlabelled {
+    pub(super) fn from_nodes<'a>(nodes: impl Iterator<Item = &'a str>) -> Unlabelled {
         let mut unlabelled = Unlabelled::default();
         for node in nodes {
             unlabelled.nodes += 1;

@@ -63,7 +63,7 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    pub(super) fn of(groups: &[(&str, usize)]) -> Cluster {
+    pub(super) fn new(groups: &[(&str, usize)]) -> Cluster {
         let members =
             groups.iter().flat_map(|(group, nodes)| (0..*nodes).map(|number| member(group, number)));
         let current = groups.iter().map(|(group, _)| ((*group).to_owned(), Ok("b=".to_owned())));

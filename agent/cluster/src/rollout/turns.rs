@@ -84,7 +84,7 @@ impl<'a> Group<'a> {
     /// The members that get an order now. At most `most` members are at work at a time.
     fn next(&self, most: usize) -> Vec<Begun<'a>> {
         let Some(settings) = self.settings.filter(|_| !self.has_failed()) else { return Vec::new() };
-        let at_a_time = settings.max_unavailable.of(self.members.len());
+        let at_a_time = settings.max_unavailable.among(self.members.len());
         let at_work = self.count(|progress| matches!(progress, Progress::Updating(_)));
         let free = at_a_time.saturating_sub(self.unavailable()).min(most.saturating_sub(at_work));
         self.waiting().filter(|begun| begun.member.is_ready).take(free).collect()

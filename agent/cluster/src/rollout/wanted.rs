@@ -111,7 +111,7 @@ impl Default for MaxUnavailable {
 
 impl MaxUnavailable {
     /// The number for a group of `nodes` nodes: at least one, because otherwise no node could change.
-    pub fn of(self, nodes: usize) -> usize {
+    pub fn among(self, nodes: usize) -> usize {
         let wanted = match self {
             MaxUnavailable::Nodes(wanted) => usize::try_from(wanted).unwrap_or(usize::MAX),
             MaxUnavailable::Percent(percent) => nodes.saturating_mul(percent as usize) / HUNDRED as usize,
@@ -178,7 +178,7 @@ mod tests {
     fn a_share_is_rounded_down_and_at_least_one_node() {
         for (text, nodes, of) in [("5%", 1000, 50), ("5%", 39, 1), ("5%", 3, 1), ("100%", 7, 7), ("3", 2, 3)]
         {
-            assert_eq!(text.parse::<MaxUnavailable>().unwrap().of(nodes), of, "{text} of {nodes}");
+            assert_eq!(text.parse::<MaxUnavailable>().unwrap().among(nodes), of, "{text} of {nodes}");
             assert_eq!(text.parse::<MaxUnavailable>().unwrap().to_string(), text);
         }
         for wrong in ["0", "0%", "101%", "-1", "", "%", "a", "1.5"] {

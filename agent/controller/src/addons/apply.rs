@@ -171,7 +171,7 @@ mod tests {
         let client = Client::try_from(Config::new(server.url.parse().unwrap())).unwrap();
         let scene = Scene {
             store: configuration::store(&[]).unwrap(),
-            objects: Objects::of(client),
+            objects: Objects::new(client),
             menus: vec![channel.menu(ServerVersion::parse("v1.34.0").unwrap())],
             is_of_one: false,
         };

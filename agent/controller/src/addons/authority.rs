@@ -83,5 +83,5 @@ fn issuers() -> Resource {
 fn resource(api_version: &str, kind: &str, plural: &str) -> Resource {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     let kind = ObjectKind { group: group.into(), version: version.into(), kind: kind.into() };
-    Resource::of(&kind, plural, true)
+    Resource::new(&kind, plural, true)
 }

@@ -35,9 +35,9 @@ pub enum Apply {
 }
 
 impl Objects {
-    pub fn of(client: Client) -> Objects {
+    pub fn new(client: Client) -> Objects {
         let events = Events::of_component(client.clone(), COMPONENT);
-        Objects { resources: Resources::of(client.clone()), events, client }
+        Objects { resources: Resources::new(client.clone()), events, client }
     }
 
     /// Logs a change of objects and creates its Event. The caller calls it right after the change, even if the rest of the add-on

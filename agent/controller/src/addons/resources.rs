@@ -20,7 +20,7 @@ pub struct Resource {
 }
 
 impl Resource {
-    pub fn of(kind: &ObjectKind, plural: &str, is_namespaced: bool) -> Resource {
+    pub fn new(kind: &ObjectKind, plural: &str, is_namespaced: bool) -> Resource {
         let api = ApiResource {
             group: kind.group.clone(),
             version: kind.version.clone(),
@@ -40,7 +40,7 @@ pub struct Resources {
 }
 
 impl Resources {
-    pub fn of(client: Client) -> Resources {
+    pub fn new(client: Client) -> Resources {
         Resources { client, known: Mutex::default() }
     }
 
@@ -54,7 +54,7 @@ impl Resources {
         let served = self.served(&kind.api_version()).await?;
         // A subresource (its name has a slash) has the kind of its parent or of another resource.
         let found = served.iter().find(|one| one.kind == kind.kind && !one.name.contains('/'));
-        Ok(found.map(|found| Resource::of(kind, &found.name, found.namespaced)))
+        Ok(found.map(|found| Resource::new(kind, &found.name, found.namespaced)))
     }
 
     /// Finds a kind in the first version that has it; the API server's preferred version comes first.
@@ -90,7 +90,7 @@ impl Resources {
                 served.iter().filter(|one| !one.name.contains('/') && can(one, "list") && can(one, "delete"));
             all.extend(kinds.filter_map(|one| {
                 let kind = ObjectKind::parse(&api_version, &one.kind)?;
-                Some(Resource::of(&kind, &one.name, one.namespaced))
+                Some(Resource::new(&kind, &one.name, one.namespaced))
             }));
         }
         (all, problems)

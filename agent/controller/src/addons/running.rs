@@ -59,11 +59,11 @@ pub async fn run(args: &AddonsRunArgs) -> Result<u8> {
     let metrics = AddonMetrics::default();
     let readiness = Arc::<Readiness>::default();
     let election = Arc::new(Election::new(client.clone(), CONTEST, lease::identity()?));
-    let node = ThisNode::of(client.clone(), &settings);
+    let node = ThisNode::new(client.clone(), &settings);
     let registry = Arc::new(metrics.registry(node.is_some()));
     let leadership = election.leadership();
     let mut applying = Applying {
-        rounds: Rounds::of(settings.channels, store, Objects::of(client), leadership),
+        rounds: Rounds::new(settings.channels, store, Objects::new(client), leadership),
         telling: Telling::default(),
         metrics: metrics.clone(),
         readiness: readiness.clone(),

@@ -58,7 +58,7 @@ impl Scene {
         if let Some(name) = &args.name {
             menus = only(menus, name, &channels)?;
         }
-        Ok(Scene { store, objects: Objects::of(client), menus, is_of_one: args.name.is_some() })
+        Ok(Scene { store, objects: Objects::new(client), menus, is_of_one: args.name.is_some() })
     }
 
     /// The skipped entries, each with the reason.

@@ -30,7 +30,7 @@ enum State {
 }
 
 impl State {
-    fn of(standing: &Standing) -> State {
+    fn from_standing(standing: &Standing) -> State {
         match (&standing.problem, &standing.due, &standing.installed) {
             (Some(_), _, _) => State::Wrong,
             _ if standing.is_paused => State::Paused,
@@ -114,7 +114,7 @@ fn row(standing: &Standing) -> Row {
     Row {
         name: standing.addon.name.clone(),
         namespace: standing.addon.namespace().to_owned(),
-        state: State::of(standing),
+        state: State::from_standing(standing),
         installed: standing.installed.as_ref().map(|one| one.manifest_hash.clone()).unwrap_or_default(),
         wanted: standing.addon.spec.manifest_hash.clone(),
         channel: standing.addon.channel.clone(),

@@ -51,7 +51,7 @@ pub struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    pub fn of(kind: Kind, remote: SocketAddr, metrics: &'a BootstrapMetrics) -> Record<'a> {
+    pub fn new(kind: Kind, remote: SocketAddr, metrics: &'a BootstrapMetrics) -> Record<'a> {
         let (node, given, serial) = Default::default();
         Record { remote, node, given, serial, kind, metrics, began: Instant::now(), is_over: false }
     }

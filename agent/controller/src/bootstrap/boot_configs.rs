@@ -30,7 +30,7 @@ pub(super) struct BootConfigs {
 }
 
 impl BootConfigs {
-    pub(super) fn of(
+    pub(super) fn new(
         store: Arc<Store>,
         config_base: &str,
         within: Duration,

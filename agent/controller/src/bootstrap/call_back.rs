@@ -42,9 +42,9 @@ struct Identity {
 
 impl CallBack {
     /// Prepares call-backs to machines of a cluster, under the name of its kops-controller.
-    pub fn of(cluster: &str, keystore: Arc<Keystore>) -> CallBack {
+    pub fn new(cluster: &str, keystore: Arc<Keystore>) -> CallBack {
         CallBack {
-            caller: Caller::of(cluster),
+            caller: Caller::new(cluster),
             name: caller_name(cluster),
             keystore,
             identity: Mutex::default(),

@@ -94,8 +94,8 @@ impl Connections {
     pub fn new(most: usize, most_of_one: usize, open: Gauge, refused: Counter) -> Arc<Connections> {
         let of_penalized = most / PART_OF_PENALIZED;
         let state = State {
-            usual: Share::of(most - of_penalized),
-            penalized: Share::of(of_penalized),
+            usual: Share::new(most - of_penalized),
+            penalized: Share::new(of_penalized),
             penalties: Penalties::default(),
             next: 0,
         };
@@ -149,7 +149,7 @@ impl State {
 }
 
 impl Share {
-    fn of(most: usize) -> Share {
+    fn new(most: usize) -> Share {
         Share { most, of: BTreeMap::new(), total: 0 }
     }
 
@@ -241,7 +241,7 @@ mod tests {
     type Open = (Slot, oneshot::Receiver<Infallible>);
 
     fn origin(last: u8) -> Origin {
-        Origin::of([10, 0, 0, last].into())
+        Origin::from_address([10, 0, 0, last].into())
     }
 
     fn of(most: usize, most_of_one: usize) -> Arc<Connections> {

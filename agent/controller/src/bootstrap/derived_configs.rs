@@ -62,7 +62,7 @@ struct Group {
 type Outcome = Result<String, Refusal>;
 
 impl DerivedConfigs {
-    pub(super) fn of(store: Arc<Store>, config_base: &str, limits: Limits) -> DerivedConfigs {
+    pub(super) fn new(store: Arc<Store>, config_base: &str, limits: Limits) -> DerivedConfigs {
         DerivedConfigs {
             store,
             config_base: config_base.to_owned(),

@@ -76,7 +76,7 @@ pub struct Grants {
 
 impl Grants {
     /// Prepares grants from the cluster's folder and its secrets. `cert_names`: the certificates that may be issued.
-    pub fn of(
+    pub fn new(
         store: Arc<Store>,
         config_base: &str,
         secret_store: &str,
@@ -85,7 +85,7 @@ impl Grants {
     ) -> Grants {
         let config_base = config_base.trim_end_matches('/');
         Grants {
-            boot_configs: BootConfigs::of(store.clone(), config_base, TIMEOUT, FILE_TTL),
+            boot_configs: BootConfigs::new(store.clone(), config_base, TIMEOUT, FILE_TTL),
             store,
             config_base: config_base.to_owned(),
             secret_store: secret_store.trim_end_matches('/').to_owned(),
@@ -102,7 +102,7 @@ impl Grants {
     /// clouds.
     pub fn deriving_configs(mut self, kops_writes_none: bool) -> Grants {
         self.derived =
-            kops_writes_none.then(|| DerivedConfigs::of(self.store.clone(), &self.config_base, DERIVED));
+            kops_writes_none.then(|| DerivedConfigs::new(self.store.clone(), &self.config_base, DERIVED));
         self
     }
 

@@ -69,7 +69,7 @@ impl Keystore {
             server_certificate: here(&options.server_certificate_path),
             server_key: here(&options.server_key_path),
         };
-        let stamps = Stamps::of(&files.all());
+        let stamps = Stamps::new(&files.all());
         let keys = Arc::new(files.read()?);
         Ok(Keystore { files, now: RwLock::new((stamps, keys)) })
     }
@@ -88,7 +88,7 @@ impl Keystore {
 
     /// Reads the files again if they have changed.
     pub fn refresh(&self) {
-        let stamps = Stamps::of(&self.files.all());
+        let stamps = Stamps::new(&self.files.all());
         if self.now.read().0 == stamps {
             return;
         }

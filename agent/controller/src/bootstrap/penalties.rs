@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     fn origin(number: u32) -> Origin {
-        Origin::of(std::net::IpAddr::V4(number.into()))
+        Origin::from_address(std::net::IpAddr::V4(number.into()))
     }
 
     #[test]

@@ -86,7 +86,7 @@ pub struct Server {
 }
 
 impl Server {
-    pub fn of(
+    pub fn new(
         listener: TcpListener,
         keystore: Arc<Keystore>,
         bootstrap: Arc<Bootstrap>,
@@ -248,7 +248,7 @@ fn refused_certificate(error: &std::io::Error, remote: SocketAddr, bootstrap: &B
         problem => problem.to_string(),
     };
     let refusal = Refusal::not_verified("ClientCertificateRefused", format!("its certificate: {problem}"));
-    let _ = Record::of(Kind::Renewal, remote, &bootstrap.metrics).answered(Err::<(), _>(refusal));
+    let _ = Record::new(Kind::Renewal, remote, &bootstrap.metrics).answered(Err::<(), _>(refusal));
 }
 
 /// The effect of a refusal on the connection's origin.
@@ -288,7 +288,7 @@ async fn answer(
         slot.comes_to(Outcome::InVain);
         return text(StatusCode::OK, "ok");
     }
-    let record = Record::of(kind, remote, &bootstrap.metrics);
+    let record = Record::new(kind, remote, &bootstrap.metrics);
     match answered(request, asks, record, bootstrap, limits, slot).await {
         Ok(json) => {
             slot.comes_to(Outcome::Served);

@@ -71,7 +71,7 @@ struct LookedAt {
 }
 
 impl Slots {
-    pub fn of(nodes: &Nodes) -> Slots {
+    pub fn new(nodes: &Nodes) -> Slots {
         Slots {
             nodes: nodes.clone(),
             leases: Api::namespaced(nodes.client(), NAMESPACE),
@@ -167,7 +167,7 @@ impl Slots {
         let of_lease = |lease: &Lease| {
             let name = lease.metadata.name.clone().unwrap_or_default();
             let number = number_of(&name, group)?;
-            let seen = Seen::of(lease, looked_at.get(&name).map(|before| &before.seen), now);
+            let seen = Seen::new(lease, looked_at.get(&name).map(|before| &before.seen), now);
             let has_expired = seen.has_expired(lease, now);
             looked_at.insert(name, LookedAt { seen, last: now });
             Some(slot(lease, number, has_expired))
@@ -389,7 +389,7 @@ mod tests {
     fn slots() -> Slots {
         kops_agent_net::tls::install_provider();
         let config = Config::new("http://127.0.0.1:1".parse().unwrap());
-        Slots::of(&Nodes::of(Client::try_from(config).unwrap()))
+        Slots::new(&Nodes::new(Client::try_from(config).unwrap()))
     }
 
     fn lease(version: &str) -> Lease {

@@ -164,16 +164,16 @@ impl World {
     }
 
     async fn since(began: Instant, limits: server::Limits, admission: admission::Limits) -> World {
-        World::of(began, limits, admission, false).await
+        World::with(began, limits, admission, false).await
     }
 
     /// A server that takes every peer for a load balancer, except the addresses of Hetzner servers.
     async fn behind_a_load_balancer() -> World {
         let began = Instant::now().checked_sub(REMEMBERED_FOR).unwrap();
-        World::of(began, server::Limits::default(), admission::Limits::default(), true).await
+        World::with(began, server::Limits::default(), admission::Limits::default(), true).await
     }
 
-    async fn of(
+    async fn with(
         began: Instant,
         limits: server::Limits,
         admission: admission::Limits,
@@ -228,7 +228,7 @@ impl World {
                 &controller.secret,
                 sts_calls.clone(),
             ),
-            instances: Instances::of(Ec2Client::for_tests(&ec2_url), CloudCalls::default()),
+            instances: Instances::new(Ec2Client::for_tests(&ec2_url), CloudCalls::default()),
         };
         let hetzner = Hetzner::start().unwrap();
         let servers = HetznerServers::at(&hetzner.url(), TOKEN, CLUSTER, CloudCalls::default()).unwrap();
@@ -258,10 +258,10 @@ impl World {
         let gce = Gce::start().unwrap();
         let compute = Compute::for_tests(&gce.url(), CloudCalls::default());
         let on_gce = GceCluster { name: CLUSTER.into(), project: PROJECT.into(), region: "us-test1".into() };
-        let on_gce = GceVerifier::of(ManagedGroups::of(compute, on_gce), 0);
+        let on_gce = GceVerifier::new(ManagedGroups::new(compute, on_gce), 0);
         let azure = Azure::start().unwrap();
         let on_azure = azure::verifier(&azure);
-        let hosts = Arc::new(KnownHosts::of(Vec::new()));
+        let hosts = Arc::new(KnownHosts::new(Vec::new()));
         let kube = KubeClient::try_from(Config::new(api.url.parse().unwrap())).unwrap();
         let base = store.to_str().unwrap();
         let bootstrap = Arc::new(Bootstrap {
@@ -274,15 +274,15 @@ impl World {
                 Box::new(on_linode),
                 Box::new(on_openstack),
                 Box::new(on_scaleway),
-                Box::new(HostVerifier::of(Arc::new(Enrolled::of(hosts.clone())), 0)),
+                Box::new(HostVerifier::new(Arc::new(Enrolled::new(hosts.clone())), 0)),
             ],
             taken: Taken::since(began),
             admission: Admission::new(admission, metrics.waiting.clone()),
-            call_back: CallBack::of(CLUSTER, keystore.clone()),
+            call_back: CallBack::new(CLUSTER, keystore.clone()),
             renewal: Renewal::default(),
-            slots: Slots::of(&Nodes::of(kube.clone())),
-            nodes: Nodes::of(kube),
-            grants: Grants::of(
+            slots: Slots::new(&Nodes::new(kube.clone())),
+            nodes: Nodes::new(kube),
+            grants: Grants::new(
                 Arc::new(Store::new(&[]).unwrap()),
                 base,
                 &format!("{base}/secrets"),
@@ -294,7 +294,7 @@ impl World {
             metrics: metrics.clone(),
         });
         let listener = server::bind(&options.listen).await.unwrap().listen().unwrap();
-        let server = Server::of(listener, keystore.clone(), bootstrap, limits).unwrap();
+        let server = Server::new(listener, keystore.clone(), bootstrap, limits).unwrap();
         let address = server.address().unwrap();
         let keys = keystore.clone();
         let serve = |stopped| async move { serve(server, &keys, stopped).await };

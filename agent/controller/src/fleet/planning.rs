@@ -177,7 +177,7 @@ mod tests {
                 ..SeenCondition::default()
             }),
             next: next.value(&Versions { kubelet: "v1.35.0".into(), containerd: String::new() }).unwrap(),
-            machine: ObservedMachine::of(Some("t3.large".into()), None).value().unwrap(),
+            machine: ObservedMachine::new(Some("t3.large".into()), None).value().unwrap(),
             ..SeenNode::default()
         }
     }
@@ -185,7 +185,7 @@ mod tests {
     fn text_of(nodes: &[SeenNode]) -> String {
         let now = OffsetDateTime::parse(AT, &time::format_description::well_known::Rfc3339).unwrap();
         let wanted = WantedMachine { machine_types: vec!["m5.large".into()], ..WantedMachine::default() };
-        let wanted = WantedMachines::of(AT, [("nodes".to_owned(), wanted)].into());
+        let wanted = WantedMachines::new(AT, [("nodes".to_owned(), wanted)].into());
         table(&groups(nodes, &Ok(wanted), now), None)
     }
 

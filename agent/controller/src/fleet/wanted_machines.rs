@@ -41,7 +41,7 @@ type Published = (BTreeMap<String, String>, Instant);
 
 impl Publisher {
     /// `config_base` is the cluster's folder in the store.
-    pub(crate) fn of(
+    pub(crate) fn new(
         client: Client,
         store: Arc<Store>,
         config_base: &str,
@@ -98,11 +98,11 @@ impl Publisher {
         let url = format!("{}/{file}", self.config_base);
         let text = self.store.read(&url).await.map_err(|error| error_text(&error.into()))?;
         let group = InstanceGroup::parse(&text, &url).map_err(|error| error_text(&error.into()))?;
-        Ok(WantedMachine::of(&group.spec))
+        Ok(WantedMachine::from_group(&group.spec))
     }
 
     async fn publish(&self, groups: BTreeMap<String, WantedMachine>) -> Result<(), String> {
-        let wanted = WantedMachines::of(&timestamp(OffsetDateTime::now_utc()), groups);
+        let wanted = WantedMachines::new(&timestamp(OffsetDateTime::now_utc()), groups);
         let text = serde_json::to_string(&wanted).map_err(|error| error.to_string())?;
         let patch = Patch::Merge(json!({"data": {WANTED_MACHINES_KEY: text}}));
         let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };

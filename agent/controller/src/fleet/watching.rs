@@ -27,8 +27,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// The API server does not answer the first list of Nodes, or rejects it. Later failures are retried.
 pub(super) async fn watch(client: Client, output: Output) -> Result<u8> {
     let mut stopped = pin!(stop::asked()?);
-    let mut watch = NodeWatch::of(Nodes::of(client).api(), LIST_TIMEOUT);
-    let mut seen = Watched::of(nodes::seen);
+    let mut watch = NodeWatch::new(Nodes::new(client).api(), LIST_TIMEOUT);
+    let mut seen = Watched::new(nodes::seen);
     let mut printed = Printed::default();
     let (mut is_due, mut not_before) = (false, Instant::now());
     loop {
@@ -147,7 +147,7 @@ mod tests {
             )
             .unwrap()
         };
-        let mut seen = Watched::of(nodes::seen);
+        let mut seen = Watched::new(nodes::seen);
         assert!(!seen.apply(Event::Init) && !seen.apply(Event::InitApply(node("a", "1"))));
         assert!(!seen.is_complete && seen.nodes.is_empty());
         assert!(seen.apply(Event::InitDone) && seen.is_complete);

@@ -39,7 +39,7 @@ fn store() -> (tempfile::TempDir, Groups) {
     }
     write(folder.path(), "igconfig/control-plane/control-plane", "node-role.kubernetes.io/control-plane: ''");
     let groups =
-        Groups::of(Arc::new(Store::new(&[]).unwrap()), folder.path().to_str().unwrap(), Duration::MAX);
+        Groups::new(Arc::new(Store::new(&[]).unwrap()), folder.path().to_str().unwrap(), Duration::MAX);
     (folder, groups)
 }
 
@@ -228,7 +228,7 @@ fn saved_store() -> (tempfile::TempDir, Groups) {
     save_group(folder.path(), "nodes", "Node", "a: '1'");
     save_group(folder.path(), "control-plane", "ControlPlane", "");
     let store = Arc::new(Store::new(&[]).unwrap());
-    let groups = Groups::of(store, folder.path().to_str().unwrap(), Duration::MAX).saved_too(true);
+    let groups = Groups::new(store, folder.path().to_str().unwrap(), Duration::MAX).saved_too(true);
     (folder, groups)
 }
 

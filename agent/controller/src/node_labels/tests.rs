@@ -280,11 +280,11 @@ struct Cluster {
 impl Cluster {
     async fn start(mood: Mood, leadership: Leadership) -> Cluster {
         let ec2 = ec2().await;
-        let instances = Instances::of(Ec2::for_tests(&ec2.url), CloudCalls::default());
-        Cluster { _ec2: Some(ec2), ..Cluster::of(mood, leadership, instances).await }
+        let instances = Instances::new(Ec2::for_tests(&ec2.url), CloudCalls::default());
+        Cluster { _ec2: Some(ec2), ..Cluster::new(mood, leadership, instances).await }
     }
 
-    async fn of(mood: Mood, leadership: Leadership, instances: Instances) -> Cluster {
+    async fn new(mood: Mood, leadership: Leadership, instances: Instances) -> Cluster {
         kops_agent_net::tls::install_provider();
         let (sender, held) = unbounded_channel();
         let list_timeout = if mood == Mood::Silent { Duration::from_millis(200) } else { TIMEOUT };
@@ -305,12 +305,12 @@ impl Cluster {
         let (metrics, store, known) = (Metrics::new(), store(), Arc::<Mutex<KnownNodes>>::default());
         let base = store.path().to_str().unwrap();
         let node_labels = NodeLabels {
-            nodes: Nodes::of(client.clone()),
+            nodes: Nodes::new(client.clone()),
             known: known.clone(),
-            identifier: Identifier::of(cloud, known, metrics.cache_hits.clone()),
-            pod_ranges: PodRanges::of(None),
-            groups: Groups::of(Arc::new(Store::new(&[]).unwrap()), base, TIMEOUT),
-            events: Events::of(client),
+            identifier: Identifier::new(cloud, known, metrics.cache_hits.clone()),
+            pod_ranges: PodRanges::new(None),
+            groups: Groups::new(Arc::new(Store::new(&[]).unwrap()), base, TIMEOUT),
+            events: Events::new(client),
             metrics,
             mode: Mode::Apply(leadership),
             is_synced: AtomicBool::new(false),

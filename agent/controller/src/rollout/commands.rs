@@ -51,7 +51,7 @@ async fn start(args: &RolloutStartArgs) -> Result<u8> {
             format!("no Node has the instance group {unknown:?}; the groups of the Nodes are: {known}");
         return Err(WrongUsage(problem).into());
     }
-    let stored = Stored::of(client);
+    let stored = Stored::new(client);
     let before = stored.read().await.context(READING)?;
     if let Some(read) = &before
         && let Ok(Some(running)) = &read.rollout
@@ -106,7 +106,7 @@ async fn start(args: &RolloutStartArgs) -> Result<u8> {
 }
 
 async fn change(kubeconfig: &KubeconfigArgs, state: State) -> Result<u8> {
-    let stored = Stored::of(client(kubeconfig)?);
+    let stored = Stored::new(client(kubeconfig)?);
     let read = existing(&stored).await?;
     let rollout = rollout_of(&read)?;
     let changing = "changing the rollout; if someone else changed it, repeat this command";
@@ -144,7 +144,7 @@ async fn change(kubeconfig: &KubeconfigArgs, state: State) -> Result<u8> {
 }
 
 async fn status(args: &RolloutStatusArgs) -> Result<u8> {
-    let stored = Stored::of(client(&args.kubeconfig)?);
+    let stored = Stored::new(client(&args.kubeconfig)?);
     let mut shown = shown(&existing(&stored).await?)?;
     print(&shown, args.output)?;
     if args.watch {
@@ -169,13 +169,13 @@ fn shown(read: &Read) -> Result<Shown> {
     let policy = has_policy(read).then(|| {
         let state = read.policy_state.clone().map_err(|problem| anyhow!(problem))?;
         let refused = Policy::read(&read.policy).err().unwrap_or_default();
-        Ok::<_, anyhow::Error>(ShownPolicy::of(state, refused, read.policy_status.clone()))
+        Ok::<_, anyhow::Error>(ShownPolicy::new(state, refused, read.policy_status.clone()))
     });
     let (rollout, policy) = (rollout_of(read)?, policy.transpose()?);
     if rollout.is_none() && policy.is_none() {
         bail!(NONE);
     }
-    Ok(Shown::of(rollout, &read.status, policy))
+    Ok(Shown::new(rollout, &read.status, policy))
 }
 
 fn print(shown: &Shown, output: Output) -> Result<()> {

@@ -39,14 +39,14 @@ pub(super) struct Read {
 }
 
 impl Stored {
-    pub(super) fn of(client: Client) -> Stored {
+    pub(super) fn new(client: Client) -> Stored {
         Stored { api: Api::namespaced(client, NAMESPACE) }
     }
 
     /// Reads the ConfigMap; `None` if it does not exist.
     pub(super) async fn read(&self) -> Result<Option<Read>, ApiError> {
         let found = answer(self.api.get_opt(CONFIG_MAP)).await?;
-        Ok(found.map(|found| Read::of(&found)))
+        Ok(found.map(|found| Read::from_config_map(&found)))
     }
 
     /// Writes a new rollout, without a status. `before` is the ConfigMap as it was read. The policy stays.
@@ -109,7 +109,7 @@ impl Stored {
 }
 
 impl Read {
-    fn of(map: &ConfigMap) -> Read {
+    fn from_config_map(map: &ConfigMap) -> Read {
         let policy_state = parsed(map, POLICY_STATE_KEY).map(Option::unwrap_or_default);
         Read {
             rollout: parsed(map, ROLLOUT_KEY),

@@ -22,7 +22,7 @@ pub(super) struct Current {
 
 impl Current {
     /// `config_base` is the cluster's folder in the store.
-    pub(super) fn of(store: Arc<Store>, config_base: &str) -> Current {
+    pub(super) fn new(store: Arc<Store>, config_base: &str) -> Current {
         Current { store, config_base: config_base.trim_end_matches('/').to_owned() }
     }
 

@@ -70,7 +70,7 @@ impl From<ApiError> for Ended {
 }
 
 impl Rollouts {
-    pub(crate) fn of(
+    pub(crate) fn new(
         client: Client,
         store: Arc<Store>,
         config_base: &str,
@@ -78,11 +78,11 @@ impl Rollouts {
         leadership: Leadership,
     ) -> Rollouts {
         Rollouts {
-            nodes: Nodes::of(client.clone()),
-            stored: Stored::of(client.clone()),
-            current: Current::of(store, config_base),
-            pods: Pods::of(client.clone()),
-            events: Events::of(client),
+            nodes: Nodes::new(client.clone()),
+            stored: Stored::new(client.clone()),
+            current: Current::new(store, config_base),
+            pods: Pods::new(client.clone()),
+            events: Events::new(client),
             metrics,
             leadership,
         }
@@ -115,8 +115,8 @@ impl Rollouts {
             Ok(_) => {}
             Err(problem) => return problem,
         }
-        let mut watch = NodeWatch::of(self.nodes.api(), LIST_TIMEOUT);
-        let mut members = Watched::of(member);
+        let mut watch = NodeWatch::new(self.nodes.api(), LIST_TIMEOUT);
+        let mut members = Watched::new(member);
         let mut hashes = Hashes::default();
         let (mut is_due, mut next) = (false, Instant::now());
         loop {
@@ -158,7 +158,7 @@ impl Rollouts {
     async fn step(&self, members: &Watched<Member>, hashes: &mut Hashes) -> Result<(), Ended> {
         let (asked, read) = self.read().await?;
         let members: Vec<Member> = members.nodes.values().cloned().collect();
-        let current = hashes.of(&self.current, &asked, &members).await.clone();
+        let current = hashes.current(&self.current, &asked, &members).await.clone();
         let mut seen = Seen { current, ..Seen::default() };
         let now = OffsetDateTime::now_utc();
         let mut actions = decide_all(&asked, &members, &seen, now);
@@ -284,7 +284,7 @@ struct Hashes {
 impl Hashes {
     /// The hashes of the groups that a decision depends on. They are read again after their TTL, and for another set of
     /// groups.
-    async fn of(
+    async fn current(
         &mut self,
         current: &Current,
         asked: &Asked,
@@ -345,7 +345,7 @@ mod tests {
             let node = json!({"metadata": {"name": "a"}, "spec": {}, "status": {"conditions": conditions}});
             Event::Apply(serde_json::from_value(node).unwrap())
         };
-        let mut members = Watched::of(member);
+        let mut members = Watched::new(member);
         assert!(members.apply(node("2026-11-29T00:00:00Z")) && !members.apply(node("2026-11-29T00:00:10Z")));
     }
 }

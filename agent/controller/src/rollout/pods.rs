@@ -59,7 +59,7 @@ pub(super) struct Pods {
 }
 
 impl Pods {
-    pub(super) fn of(client: Client) -> Pods {
+    pub(super) fn new(client: Client) -> Pods {
         Pods { api: Api::all_with(client, &ApiResource::erase::<Pod>(&())) }
     }
 
@@ -171,7 +171,7 @@ mod tests {
             async move { Ok(text(200, &more.to_string())) }
         })
         .await;
-        let pods = Pods::of(Client::try_from(Config::new(server.url.parse().unwrap())).unwrap());
+        let pods = Pods::new(Client::try_from(Config::new(server.url.parse().unwrap())).unwrap());
         let listed = pods.list(&["a".to_owned(), "b".to_owned()].into()).await;
         assert!(listed.values().all(Result::is_ok) && listed.len() == 2, "{listed:?}");
         let mut asked = asked.lock().clone();

@@ -39,7 +39,7 @@ pub(super) struct ShownPolicy {
 }
 
 impl ShownPolicy {
-    pub(super) fn of(state: PolicyState, refused: String, status: PolicyStatus) -> ShownPolicy {
+    pub(super) fn new(state: PolicyState, refused: String, status: PolicyStatus) -> ShownPolicy {
         let PolicyStatus { accepted, unknown_groups, status, .. } = status;
         let is_read = !status.rollout.is_empty() && status.attempt == state.attempt_of(&status.rollout);
         ShownPolicy { state, refused, accepted, unknown_groups, status: is_read.then_some(status) }
@@ -51,7 +51,7 @@ impl ShownPolicy {
 }
 
 impl Shown {
-    pub(super) fn of(rollout: Option<Rollout>, status: &Status, policy: Option<ShownPolicy>) -> Shown {
+    pub(super) fn new(rollout: Option<Rollout>, status: &Status, policy: Option<ShownPolicy>) -> Shown {
         let status = rollout.as_ref().filter(|rollout| status.answers(rollout)).map(|_| status.clone());
         Shown { rollout, is_begun: status.is_some(), status, policy }
     }
@@ -193,7 +193,7 @@ mod tests {
             }},
         }))
         .unwrap();
-        let text = table(&Shown::of(Some(rollout()), &status, None));
+        let text = table(&Shown::new(Some(rollout()), &status, None));
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(lines[0], ["rollout", "r-1:", "stopped"]);
         assert_eq!(lines[2], ["nodes", "3yUaBzOeXkF8", "3", "1", "0", "1", "1"]);
@@ -207,12 +207,12 @@ mod tests {
     #[test]
     fn a_rollout_that_no_controller_leads_says_so() {
         let (rollout, other) = (rollout(), Status { rollout: "r-0".into(), ..Status::default() });
-        let text = table(&Shown::of(Some(rollout.clone()), &other, None));
+        let text = table(&Shown::new(Some(rollout.clone()), &other, None));
         assert_eq!(text, "rollout r-1: not begun: no controller leads it\n");
         let resumed = Rollout { attempt: 2, ..rollout };
         let stopped =
             Status { rollout: "r-1".into(), attempt: 1, phase: Phase::Stopped, ..Status::default() };
-        let text = table(&Shown::of(Some(resumed), &stopped, None));
+        let text = table(&Shown::new(Some(resumed), &stopped, None));
         assert_eq!(text, "rollout r-1: resumed; no controller has read that yet\n");
     }
 
@@ -222,17 +222,17 @@ mod tests {
             let status = PolicyStatus::default().with_policy("cluster: {follow: automatic}");
             let of_rollout = json!({"rollout": "policy-1", "attempt": 1, "phase": phase, "groups": {}});
             let status = PolicyStatus { status: serde_json::from_value(of_rollout).unwrap(), ..status };
-            Some(ShownPolicy::of(PolicyState::default(), refused.to_owned(), status))
+            Some(ShownPolicy::new(PolicyState::default(), refused.to_owned(), status))
         };
         let begun = Status { rollout: "r-1".into(), attempt: 1, ..Status::default() };
-        let shown = Shown::of(Some(rollout()), &begun, policy("done", ""));
+        let shown = Shown::new(Some(rollout()), &begun, policy("done", ""));
         assert!(
             !shown.is_done() && table(&shown).ends_with("policy: waits for the rollout r-1\n"),
             "{}",
             table(&shown)
         );
         let done = Status { phase: Phase::Done, ..begun };
-        let shown = Shown::of(Some(rollout()), &done, policy("stopped", "it is not YAML"));
+        let shown = Shown::new(Some(rollout()), &done, policy("stopped", "it is not YAML"));
         assert!(!shown.is_done() && shown.is_ended());
         assert!(
             table(&shown)
@@ -240,12 +240,12 @@ mod tests {
             "{}",
             table(&shown)
         );
-        let shown = Shown::of(None, &Status::default(), policy("done", ""));
+        let shown = Shown::new(None, &Status::default(), policy("done", ""));
         assert!(shown.is_done() && table(&shown).starts_with("policy: done\n"));
         let resumed = PolicyState::default().resumed("policy-1");
         let status = shown.policy.unwrap().status.unwrap();
         let policy =
-            ShownPolicy::of(resumed, String::new(), PolicyStatus { status, ..PolicyStatus::default() });
+            ShownPolicy::new(resumed, String::new(), PolicyStatus { status, ..PolicyStatus::default() });
         assert_eq!(policy.status, None, "it is the status of the attempt before");
     }
 }

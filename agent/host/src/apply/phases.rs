@@ -175,7 +175,7 @@ impl<'a> Prepared<'a> {
             record.claim(&host.root, plan, desired, &written)?;
             record.write_early(&host.root)?;
         }
-        let starts = Starts::of(desired);
+        let starts = Starts::new(desired);
         starts.note_masked(plan);
         let late = match is_guarded || host.waits.api_server.is_zero() {
             true => LatePods::default(),

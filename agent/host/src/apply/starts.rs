@@ -38,7 +38,7 @@ pub(super) struct UnderWay {
 }
 
 impl Starts {
-    pub(super) fn of(desired: &DesiredState) -> Starts {
+    pub(super) fn new(desired: &DesiredState) -> Starts {
         Starts { awaited: awaited_units(desired), state: Mutex::default() }
     }
 

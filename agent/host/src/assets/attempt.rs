@@ -185,7 +185,7 @@ async fn refusal(answer: Response) -> Trouble {
         status if status.is_server_error() => Trouble::Passing(said),
         status if status.is_redirection() => Trouble::Lasting(format!("{said}, and {NOT_FOLLOWED}")),
         StatusCode::NOT_FOUND => Trouble::Lasting(said),
-        _ => match Said::of(answer).await.in_words() {
+        _ => match Said::from_answer(answer).await.in_words() {
             words if words.is_empty() => Trouble::Lasting(said),
             words => Trouble::Lasting(format!("{said}, and says \"{words}\"")),
         },

@@ -41,7 +41,7 @@ impl Cache {
             Some(path) => Root::open(path)?.make_dirs("/.")?,
             None => root.make_dirs(DEFAULT)?,
         };
-        Cache::of(dir)
+        Cache::new(dir)
     }
 
     pub(crate) fn open_existing(root: &Root, path: Option<&Path>) -> Result<Option<Cache>> {
@@ -50,10 +50,10 @@ impl Cache {
             Some(_) => None,
             None => root.dir(DEFAULT)?,
         };
-        dir.map(Cache::of).transpose()
+        dir.map(Cache::new).transpose()
     }
 
-    fn of(dir: Dir) -> Result<Cache> {
+    fn new(dir: Dir) -> Result<Cache> {
         // The lock is on a file that only root can open. Any user can open the directory, and so could lock it.
         let lock = dir.open_or_create(LOCK)?;
         let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock).map_err(|_| Error::Path {

@@ -48,7 +48,7 @@ impl Downloads {
 
     async fn document_once(&self, url: &str) -> Result<Vec<u8>, Trouble> {
         let parsed = Url::parse(url).map_err(|error| Trouble::Lasting(format!("it is no URL: {error}")))?;
-        let at = Location::of(parsed);
+        let at = Location::new(parsed);
         let timeout = self.timeouts.stalled_after;
         let mut opened = open(&self.client, &at, 0, None, timeout).await?;
         let mut document = Vec::new();

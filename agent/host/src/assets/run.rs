@@ -80,7 +80,7 @@ impl Run<'_> {
         let parsed =
             Url::parse(url).map_err(|error| Trouble::Lasting(format!("it is not a URL: {error}")))?;
         match (parsed.scheme(), &self.downloads.buckets) {
-            ("http" | "https" | "file", _) => Ok(Location::of(parsed)),
+            ("http" | "https" | "file", _) => Ok(Location::new(parsed)),
             (_, Some(buckets)) if buckets.locates(url) => {
                 buckets.locate(url).await.map_err(|not| match not.may_pass {
                     true => Trouble::Passing(not.reason),

@@ -50,7 +50,7 @@ impl Observer<'_> {
             known.or_else(|| self.record.known_sha256(&file.path, &metadata).filter(|_| is_touched_enough));
         let sha256 = match (known, self.host.deep()) {
             (Some(known), _) => known.to_owned(),
-            (None, Some(digests)) => digests.of(&file.path, dir, name, &metadata)?,
+            (None, Some(digests)) => digests.digest(&file.path, dir, name, &metadata)?,
             (None, None) => digest(dir, name)?,
         };
         let mut serves = None;

@@ -19,7 +19,7 @@ pub struct Decided {
 }
 
 impl Decided {
-    pub(super) fn of(desired: &DesiredState, without: &BTreeSet<String>) -> Decided {
+    pub(super) fn from_desired(desired: &DesiredState, without: &BTreeSet<String>) -> Decided {
         let secrets = desired.iter().flat_map(|(_, resource)| secrets_of(resource));
         Decided { secrets: secrets.map(str::to_owned).collect(), without: without.clone() }
     }

@@ -98,7 +98,7 @@ fn has_other_content(
     Ok(match deep {
         None if known.is_untouched(metadata) => false,
         None => digest(dir, name)? != sha256,
-        Some(digests) => digests.of(path, dir, name, metadata)? != sha256,
+        Some(digests) => digests.digest(path, dir, name, metadata)? != sha256,
     })
 }
 

@@ -171,7 +171,7 @@ impl Record {
     fn decided_now(&self, desired: &DesiredState, without: Option<&BTreeSet<String>>) -> Decided {
         let before = || self.decided.as_ref().map(|decided| &decided.without);
         let none = BTreeSet::new();
-        Decided::of(desired, without.or_else(before).unwrap_or(&none))
+        Decided::from_desired(desired, without.or_else(before).unwrap_or(&none))
     }
 }
 

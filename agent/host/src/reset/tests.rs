@@ -135,7 +135,7 @@ fn node() -> tempfile::TempDir {
     }
     write_file(&host.root, "/etc/ours", 0o644, None, b"ours").unwrap();
     let steps = desired.iter().map(|(id, _)| Step {
-        stage: Stage::of(id),
+        stage: Stage::from_resource(id),
         resource: id.clone(),
         action: Action::Create,
         changes: vec![],

@@ -40,7 +40,7 @@ pub(super) struct Started {
 pub(super) struct Group(Option<Pid>);
 
 impl Group {
-    fn of(child: &Child) -> Group {
+    fn from_child(child: &Child) -> Group {
         Group(i32::try_from(child.id()).map(Pid::from_raw).ok())
     }
 
@@ -63,7 +63,7 @@ impl Runner {
             stdin: child.stdin.take(),
             stdout: child.stdout.take(),
             stderr: child.stderr.take(),
-            group: Group::of(&child),
+            group: Group::from_child(&child),
         };
         *state = State::Running(child);
         Ok(Some(started))
@@ -102,6 +102,6 @@ impl Runner {
 
 /// Kills a program and its children. The exit status must not have been collected yet.
 fn kill(child: &mut Child) {
-    Group::of(child).kill();
+    Group::from_child(child).kill();
     let _ = child.kill();
 }

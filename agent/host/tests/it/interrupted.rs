@@ -14,7 +14,7 @@ async fn the_next_run_completes_a_run_interrupted_anywhere() {
     // The requests to systemd: one reload, 3 to enable and to start a unit, and 2 for the change.
     for after in 0..9 {
         let machine = Machine::new();
-        let systemd = Node::of(&machine);
+        let systemd = Node::new(&machine);
         systemd.lose_power_after(after);
         // No rollback happens, because a machine without power does nothing more.
         let hasty = HealthTimings { timeout: std::time::Duration::ZERO, ..HealthTimings::default() };

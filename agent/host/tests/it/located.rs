@@ -25,7 +25,7 @@ impl Buckets for Store {
         let url = format!("{}/{}", self.0, url.trim_start_matches("swift://")).parse().unwrap();
         let headers =
             HeaderMap::from_iter([(HEADER.parse().unwrap(), HeaderValue::from_static("the-token"))]);
-        Box::pin(async move { Ok(Location::of(url).with_headers(headers)) })
+        Box::pin(async move { Ok(Location::new(url).with_headers(headers)) })
     }
 }
 

@@ -331,7 +331,7 @@ async fn an_unhealthy_component_is_reported_and_the_rest_is_rolled_back() {
 #[tokio::test]
 async fn a_new_machine_and_a_zero_timeout_wait_for_nothing() {
     let machine = Machine::new();
-    let scene = Scene { node: Node::of(&machine), machine };
+    let scene = Scene { node: Node::new(&machine), machine };
     scene.converge(&node("bad")).await.unwrap();
     let hasty = scene.host().with_health_timings(HealthTimings { timeout: Duration::ZERO, ..TIMINGS });
     scene.machine.converge_with(&hasty, &node("bad-too")).await.unwrap();

@@ -16,7 +16,7 @@ pub(super) async fn run(args: &FactsArgs) -> Result<u8> {
     };
     let mut facts = facts::observe(&args.root, provider).await?;
     if let Some(provider) = provider {
-        cloud::of(provider).complete_for_show(&mut facts, &remembered::read(&args.root)).await;
+        cloud::for_provider(provider).complete_for_show(&mut facts, &remembered::read(&args.root)).await;
     }
     output::print_facts(&facts, args.output)
 }

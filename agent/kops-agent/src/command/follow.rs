@@ -61,7 +61,7 @@ async fn follow(args: &FleetFollowArgs) -> Infallible {
 
 /// Carries out orders until the watch breaks. Returns why.
 async fn follow_one_watch(args: &FleetFollowArgs) -> Untold {
-    let mut orders = match Orders::of(&machine::kubeconfig(&args.root)) {
+    let mut orders = match Orders::new(&machine::kubeconfig(&args.root)) {
         Ok(orders) => orders,
         Err(untold) => return untold,
     };

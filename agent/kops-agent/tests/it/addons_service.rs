@@ -21,7 +21,7 @@ const SETTINGS: &str = "etc/kubernetes/kops-channels/settings.json";
 
 /// A control plane whose store kOps 1.35 wrote, with the configuration that kOps derived.
 fn of_kops_1_35() -> Machine {
-    let machine = Machine::of(CONTROL_PLANE);
+    let machine = Machine::new(CONTROL_PLANE);
     machine.serve_downloads_before_1_37();
     for name in ["protokube", "channels"] {
         for arch in ["amd64", "arm64"] {
@@ -34,7 +34,8 @@ fn of_kops_1_35() -> Machine {
     let mut derive = Command::new(example::agent());
     derive.env_clear().envs(machine.cluster.environment()).args(["config", "derive"]);
     derive.env("HTTPS_PROXY", "http://127.0.0.1:1");
-    let derived = Ended::of(derive.args(["--config-base", CONFIG_BASE, "--instance-group", CONTROL_PLANE]));
+    let derived =
+        Ended::from_command(derive.args(["--config-base", CONFIG_BASE, "--instance-group", CONTROL_PLANE]));
     derived.with(0, &[]);
     fs::write(folder.join(pinned()), derived.stdout).unwrap();
     machine
@@ -48,7 +49,7 @@ fn pinned() -> String {
 fn converge(machine: &Machine, addons: &str) {
     let mut agent = machine.agent("converge");
     agent.args(["--config-from", "nodeup-config"]).env("KOPS_AGENT_ADDONS", addons);
-    Ended::of(&mut agent).with(0, &[]);
+    Ended::from_command(&mut agent).with(0, &[]);
 }
 
 fn read(machine: &Machine, path: &str) -> Option<String> {
@@ -123,8 +124,8 @@ impl Drop for Service {
 #[test]
 fn the_pod_that_mirrors_the_service_is_unready_while_the_service_is() {
     apart("", || {
-        let machine = Machine::of(CONTROL_PLANE);
-        Ended::of(machine.agent("converge").env("KOPS_AGENT_ADDONS", "true")).with(0, &[]);
+        let machine = Machine::new(CONTROL_PLANE);
+        Ended::from_command(machine.agent("converge").env("KOPS_AGENT_ADDONS", "true")).with(0, &[]);
         let manifest = read(&machine, "etc/kubernetes/manifests/kops-agent-addons.manifest").unwrap();
         let pod: serde_yaml::Value = serde_yaml::from_str(&manifest).unwrap();
         let probe = &pod["spec"]["containers"][0]["readinessProbe"]["httpGet"];
@@ -173,5 +174,6 @@ fn a_configuration_that_names_no_channel_is_refused_where_the_service_is_asked_f
     edit(&config, &format!("channels:\n- {CONFIG_BASE}/addons/bootstrap-channel.yaml\n"), "").unwrap();
     let mut agent = machine.agent("plan");
     agent.args(["--config-from", "nodeup-config", "--addons"]);
-    Ended::of(&mut agent).with(3, &["the list `channels`", "names no channel", "KOPS_AGENT_ADDONS=false"]);
+    Ended::from_command(&mut agent)
+        .with(3, &["the list `channels`", "names no channel", "KOPS_AGENT_ADDONS=false"]);
 }

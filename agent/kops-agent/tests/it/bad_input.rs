@@ -26,13 +26,13 @@ fn refused(machine: &Machine, flags: &[&str], code: i32, parts: &[&str]) {
 
 #[track_caller]
 fn refused_as(machine: &Machine, agent: &mut Command, code: i32, parts: &[&str]) {
-    Ended::of(agent).with(code, parts);
+    Ended::from_command(agent).with(code, parts);
     assert_eq!(machine.files(), [""; 0], "something was written");
 }
 
 #[test]
 fn no_store() {
-    let node = Machine::of(NODES);
+    let node = Machine::new(NODES);
     refused_as(
         &node,
         &mut node.agent_with_store("converge", "file:///no/such/store"),
@@ -43,7 +43,7 @@ fn no_store() {
 
 #[test]
 fn a_store_without_a_server() {
-    let node = Machine::of(NODES);
+    let node = Machine::new(NODES);
     let mut agent = node.agent("converge");
     agent.env("S3_ENDPOINT", "http://127.0.0.1:1").args(["--store-timeout", "1"]);
     let start = Instant::now();
@@ -54,7 +54,7 @@ fn a_store_without_a_server() {
 
 #[test]
 fn wrong_bucket() {
-    let node = Machine::of(NODES);
+    let node = Machine::new(NODES);
     refused_as(
         &node,
         &mut node.agent_with_store("converge", "s3://no-such-bucket/demo.example.com"),
@@ -65,22 +65,22 @@ fn wrong_bucket() {
 
 #[test]
 fn keys_that_the_store_refuses() {
-    let node = Machine::of(NODES);
-    let ended = Ended::of(node.agent("converge").env("S3_SECRET_ACCESS_KEY", "another"));
+    let node = Machine::new(NODES);
+    let ended = Ended::from_command(node.agent("converge").env("S3_SECRET_ACCESS_KEY", "another"));
     ended.with(FAILED, &["cluster-completed.spec", "SignatureDoesNotMatch"]);
     assert!(!ended.stderr.contains("another"), "{ended:#?}");
 }
 
 #[test]
 fn a_file_that_this_machine_may_not_read() {
-    let node = Machine::of(NODES);
+    let node = Machine::new(NODES);
     node.cluster.s3.forbid(&format!("{CLUSTER}/instancegroup/nodes"));
     refused(&node, &[], FAILED, &[&format!("{CONFIG_BASE}/instancegroup/nodes"), "access denied (403)"]);
 }
 
 #[test]
 fn no_such_instance_group() {
-    let node = Machine::of(NODES);
+    let node = Machine::new(NODES);
     edit(&node.cluster.store.kube_env(NODES), "InstanceGroupName: nodes", "InstanceGroupName: workers")
         .unwrap();
     refused(&node, &[], CONFIGURATION, &["instancegroup/workers", CONTROL_PLANE, NODES]);
@@ -88,7 +88,7 @@ fn no_such_instance_group() {
 
 #[test]
 fn a_spec_that_is_no_yaml() {
-    let node = Machine::of(NODES);
+    let node = Machine::new(NODES);
     let spec = node.cluster.store.cluster_folder().join("cluster-completed.spec");
     fs::write(spec, "spec: [unclosed\n  b: {").unwrap();
     refused(&node, &[], CONFIGURATION, &[&format!("{CONFIG_BASE}/cluster-completed.spec"), "YAML"]);
@@ -96,7 +96,7 @@ fn a_spec_that_is_no_yaml() {
 
 #[test]
 fn a_field_of_the_wrong_type() {
-    let node = Machine::of(NODES);
+    let node = Machine::new(NODES);
     node.cluster
         .edit(
             "cluster-completed.spec",
@@ -114,7 +114,7 @@ fn a_field_of_the_wrong_type() {
 
 #[test]
 fn a_nodeupconfig_with_another_hash() {
-    let node = Machine::of(NODES);
+    let node = Machine::new(NODES);
     let config = node.cluster.store.cluster_folder().join("igconfig/node/nodes/nodeupconfig.yaml");
     fs::create_dir_all(config.parent().unwrap()).unwrap();
     fs::write(config, "KubernetesVersion: 1.34.2\n").unwrap();
@@ -133,7 +133,7 @@ fn a_nodeupconfig_with_another_hash() {
 
 #[test]
 fn a_download_with_another_hash() {
-    let node = Machine::of(NODES);
+    let node = Machine::new(NODES);
     node.downloads().break_path(KUBELET, Fault::OtherBytes);
     refused(&node, &[], FAILED, &[KUBELET, "SHA-256"]);
     assert!(node.cached().iter().all(|file| !file.ends_with("kubelet")), "{:?}", node.cached());
@@ -141,7 +141,7 @@ fn a_download_with_another_hash() {
 
 #[test]
 fn a_mirror_that_serves_a_page_for_people() {
-    let node = Machine::of(NODES);
+    let node = Machine::new(NODES);
     node.downloads().break_path(KUBELET, Fault::HtmlPage);
     refused(&node, &[], FAILED, &[KUBELET]);
     assert!(node.cached().iter().all(|file| !file.ends_with("kubelet")), "{:?}", node.cached());
@@ -149,7 +149,7 @@ fn a_mirror_that_serves_a_page_for_people() {
 
 #[test]
 fn a_mirror_that_serves_a_page_for_people_in_the_place_of_a_hash() {
-    let node = Machine::of(NODES);
+    let node = Machine::new(NODES);
     node.downloads().break_path(&format!("{KUBELET}.sha256"), Fault::HtmlPage);
     refused(&node, &[], CONFIGURATION, &[KUBELET, "--asset-hashes"]);
 }
@@ -157,7 +157,7 @@ fn a_mirror_that_serves_a_page_for_people_in_the_place_of_a_hash() {
 /// The mirror may have the hash and tell it to a later run, so this is no configuration error.
 #[test]
 fn a_mirror_that_is_too_busy_to_tell_a_hash() {
-    let node = Machine::of(NODES);
+    let node = Machine::new(NODES);
     for status in [407, 429, 503] {
         node.downloads().break_path(&format!("{KUBELET}.sha256"), Fault::Status(status));
         refused(&node, &["--store-timeout", "1"], FAILED, &[KUBELET, &status.to_string()]);
@@ -166,7 +166,7 @@ fn a_mirror_that_is_too_busy_to_tell_a_hash() {
 
 #[test]
 fn a_mirror_that_stops_half_way() {
-    let node = Machine::of(NODES);
+    let node = Machine::new(NODES);
     node.downloads().break_path(KUBELET, Fault::StopsHalfway);
     refused(&node, &["--download-timeout", "1"], FAILED, &[KUBELET, "the next run continues from there"]);
 
@@ -177,7 +177,7 @@ fn a_mirror_that_stops_half_way() {
 
 #[test]
 fn a_root_that_cannot_be_written() {
-    let mut node = Machine::of(NODES);
+    let mut node = Machine::new(NODES);
     let file = node.root().join("a-file");
     fs::write(&file, "").unwrap();
     node.set_root(file);
@@ -187,7 +187,7 @@ fn a_root_that_cannot_be_written() {
 /// Runs in its own mount namespace. The root is a file system with too little space, and then with enough.
 #[test]
 fn a_full_disk() {
-    let node = Machine::of(NODES);
+    let node = Machine::new(NODES);
     let script = r#"
         mount -t tmpfs -o size=400k small "$ROOT" || exit 99
         "$@" 2>"$SAID"; echo "first $?"
@@ -197,7 +197,7 @@ fn a_full_disk() {
     "#;
     let said = node.folder().join("said");
     let Some(mut run) = with_mounts(&node.agent("converge"), script) else { return };
-    let ended = Ended::of(run.env("ROOT", node.root()).env("SAID", &said));
+    let ended = Ended::from_command(run.env("ROOT", node.root()).env("SAID", &said));
 
     ended.with(0, &[]);
     let lines: Vec<_> = ended.stdout.lines().collect();
@@ -210,7 +210,7 @@ fn a_full_disk() {
 
 #[test]
 fn no_ca_bundle() {
-    let node = Machine::of(NODES);
+    let node = Machine::new(NODES);
     let mut agent = node.agent("converge");
     agent.env("S3_ENDPOINT", "https://127.0.0.1:1").env("SSL_CERT_FILE", "/no/such/bundle");
     refused_as(&node, &mut agent, FAILED, &["/no/such/bundle", "SSL_CERT_FILE"]);
@@ -218,7 +218,7 @@ fn no_ca_bundle() {
 
 #[test]
 fn no_ca_bundle_for_the_downloads() {
-    let node = Machine::of(NODES);
+    let node = Machine::new(NODES);
     let mirror = node.downloads().url();
     node.cluster.edit("cluster-completed.spec", &mirror, "https://127.0.0.1:1").unwrap();
     let mut agent = node.agent("converge");
@@ -228,7 +228,7 @@ fn no_ca_bundle_for_the_downloads() {
 
 #[test]
 fn an_unsupported_kubernetes() {
-    let node = Machine::of(NODES);
+    let node = Machine::new(NODES);
     let (ours, old) = ("kubernetesVersion: 1.34.2", "kubernetesVersion: 1.28.2");
     node.cluster.edit("cluster-completed.spec", ours, old).unwrap();
     refused(&node, &[], CONFIGURATION, &["spec.kubernetesVersion", "1.28.2", "supported are 1.32 and newer"]);
@@ -236,14 +236,14 @@ fn an_unsupported_kubernetes() {
 
 #[test]
 fn an_unknown_distribution() {
-    let node = Machine::of(NODES);
+    let node = Machine::new(NODES);
     edit(&node.cluster.store.facts(NODES), "id: ubuntu", "id: hannah-montana").unwrap();
     refused(&node, &[], CONFIGURATION, &["hannah-montana"]);
 }
 
 #[test]
 fn an_unsupported_architecture() {
-    let node = Machine::of(NODES);
+    let node = Machine::new(NODES);
     edit(&node.cluster.store.facts(NODES), "arch: arm64", "arch: riscv64").unwrap();
     refused(&node, &[], CONFIGURATION, &["riscv64", "amd64", "arm64"]);
 }
@@ -256,7 +256,7 @@ fn replace(machine: &Machine, keyset: &Keyset) {
 
 #[test]
 fn an_expired_authority() {
-    let control_plane = Machine::of(CONTROL_PLANE);
+    let control_plane = Machine::new(CONTROL_PLANE);
     replace(&control_plane, &Keyset::make_valid("kubernetes-ca", 99, 2016..2017).unwrap());
     // The clock may be wrong now and right later, so the exit code allows a retry.
     refused(&control_plane, &[], FAILED, &["kubernetes-ca", "expired", "clock is right"]);
@@ -264,7 +264,7 @@ fn an_expired_authority() {
 
 #[test]
 fn an_authority_whose_key_is_another() {
-    let control_plane = Machine::of(CONTROL_PLANE);
+    let control_plane = Machine::new(CONTROL_PLANE);
     let of = |name| keysets().iter().find(|keyset| keyset.name == name).unwrap().clone();
     let (mut authority, other) = (of("kubernetes-ca"), of("service-account"));
     authority.private_key = other.private_key;

@@ -57,7 +57,7 @@ impl Drop for Boot {
 
 #[test]
 fn a_role_that_gets_its_permissions_late_is_waited_for() {
-    let machine = Machine::of(CONTROL_PLANE);
+    let machine = Machine::new(CONTROL_PLANE);
     machine.cluster.s3.forbid_below(&["demo.example.com/pki/"]);
     let mut boot = Boot::start(&machine, &[]);
     let told = boot.until("STATUS=trying again in ");
@@ -70,7 +70,7 @@ fn a_role_that_gets_its_permissions_late_is_waited_for() {
 
 #[test]
 fn a_store_that_is_half_written_is_waited_for() {
-    let machine = Machine::of(NODES);
+    let machine = Machine::new(NODES);
     let file = machine.cluster.store.cluster_folder().join("cluster-completed.spec");
     let aside = file.with_extension("aside");
     fs::rename(&file, &aside).unwrap();
@@ -84,12 +84,12 @@ fn a_store_that_is_half_written_is_waited_for() {
 
 #[test]
 fn a_mistake_in_the_spec_is_waited_for_until_it_is_put_right() {
-    let machine = Machine::of(NODES);
+    let machine = Machine::new(NODES);
     let (good, bad) = ("  role: Node\n", "  role: Nod\n");
     machine.cluster.edit("instancegroup/nodes", good, bad).unwrap();
     // Without `--retries` the run ends after one try, with the exit code of a configuration error.
     let mut agent = machine.agent("converge");
-    Ended::of(&mut agent).with(3, &["instancegroup/nodes"]);
+    Ended::from_command(&mut agent).with(3, &["instancegroup/nodes"]);
     let mut boot = Boot::start(&machine, &[]);
     boot.until("STATUS=trying again in ");
     machine.cluster.edit("instancegroup/nodes", bad, good).unwrap();
@@ -99,7 +99,7 @@ fn a_mistake_in_the_spec_is_waited_for_until_it_is_put_right() {
 
 #[test]
 fn a_node_whose_store_is_denied_at_boot_works_as_before_and_waits() {
-    let machine = Machine::of(NODES);
+    let machine = Machine::new(NODES);
     machine.run("converge", &[]).with(0, &[]);
     let containerd = machine.root().join("etc/containerd/config.toml");
     let right = fs::read_to_string(&containerd).unwrap();
@@ -117,8 +117,9 @@ fn a_node_whose_store_is_denied_at_boot_works_as_before_and_waits() {
 
 #[test]
 fn what_no_try_can_mend_is_final() {
-    let machine = Machine::of(NODES);
-    let ended = Ended::of(machine.agent("converge").args(["--retries=-1", "--store-mirror", "nonsense"]));
+    let machine = Machine::new(NODES);
+    let ended =
+        Ended::from_command(machine.agent("converge").args(["--retries=-1", "--store-mirror", "nonsense"]));
     ended.with(2, &["--store-mirror nonsense"]);
-    Ended::of(machine.agent("converge").args(["--retries=soon"])).with(2, &["--retries"]);
+    Ended::from_command(machine.agent("converge").args(["--retries=soon"])).with(2, &["--retries"]);
 }

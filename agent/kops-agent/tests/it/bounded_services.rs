@@ -30,7 +30,7 @@ fn each_service_that_stays_running_has_a_bound() {
 
 #[test]
 fn the_services_of_a_node_keep_the_bounds_of_the_packaged_units() {
-    let machine = Machine::of(CONTROL_PLANE);
+    let machine = Machine::new(CONTROL_PLANE);
     let state: Value =
         serde_json::from_str(&machine.state(&["--controller", "--addons", "--rollouts"])).unwrap();
     for name in ["kops-agent-controller.service", "kops-agent-addons.service", "kops-agent-follow.service"] {

@@ -33,7 +33,7 @@ struct Worker {
 
 impl Worker {
     fn new() -> Worker {
-        let (machine, ec2) = (Machine::of(NODES), Ec2::start().unwrap());
+        let (machine, ec2) = (Machine::new(NODES), Ec2::start().unwrap());
         ec2.put_type("m5.large", SMALL);
         ec2.put_type("g5.xlarge", WITH_GPU);
         Worker { machine, ec2 }
@@ -71,7 +71,7 @@ impl Worker {
             "render" => _ = agent.args(["-o", "json"]),
             _ => _ = agent.arg("--root").arg(self.machine.root()),
         }
-        Ended::of(&mut agent)
+        Ended::from_command(&mut agent)
     }
 
     fn max_pods(&self) -> serde_yaml::Value {

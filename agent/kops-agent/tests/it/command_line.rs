@@ -38,7 +38,7 @@ fn on_terminal(call: &Command, name: &str) -> Option<String> {
 
 #[test]
 fn a_dumb_terminal_gets_plain_text() {
-    let machine = Machine::of(NODES);
+    let machine = Machine::new(NODES);
     let plan = machine.agent("plan");
     let Some(in_color) = on_terminal(&plan, "xterm-256color") else { return };
     assert!(in_color.contains("\u{1b}[") && in_color.contains("kubelet"), "{in_color:?}");
@@ -68,7 +68,7 @@ const COMMANDS: [&str; 15] = [
 ];
 
 fn agent(arguments: &[&str]) -> Ended {
-    Ended::of(command().args(arguments))
+    Ended::from_command(command().args(arguments))
 }
 
 /// The program in an environment that asks for backtraces, like the environment of a developer or a unit.
@@ -195,7 +195,7 @@ fn a_machine_has_one_boot_config() {
     ] {
         let mut command = Command::new("unshare");
         command.args(["--mount", "--", "sh", "-c", SCRIPT, "sh"]).arg(example::agent()).args(verb);
-        Ended::of(&mut command)
+        Ended::from_command(&mut command)
             .with(1, &["reading the boot config /opt/kops/conf/kube_env.yaml: No such file"]);
     }
 }
@@ -221,7 +221,7 @@ fn what_is_wrong_is_said_whatever_backtraces_are_asked_for() {
     {
         let mut agent = Command::new(example::agent());
         agent.env_clear().env(variable, value).args(["plan", "--conf", "/nonexistent"]);
-        let ended = Ended::of(&mut agent);
+        let ended = Ended::from_command(&mut agent);
         ended.with(1, &["error: reading the boot config /nonexistent: No such file"]);
         assert!(!ended.stderr.to_lowercase().contains("backtrace"), "{ended:#?}");
     }
@@ -257,13 +257,13 @@ fn a_panic_tells_its_place() {
 /// fail because its metadata service is disabled.
 #[test]
 fn nodeups_flags_lead_the_same_way() {
-    let machine = Machine::of(NODES);
+    let machine = Machine::new(NODES);
     let conf = machine.cluster.store.kube_env(NODES);
     let conf = conf.to_str().unwrap();
     let ended = |arguments: &[&str]| {
         let mut agent = command();
         agent.envs(machine.cluster.environment()).env("AWS_EC2_METADATA_DISABLED", "true");
-        Ended::of(agent.args(arguments))
+        Ended::from_command(agent.args(arguments))
     };
     let ours = ended(&["plan", "--conf", conf]);
     ours.with(1, &["AWS_EC2_METADATA_DISABLED"]);
@@ -280,7 +280,7 @@ fn nodeups_flags_lead_the_same_way() {
 
 #[test]
 fn more_verbosity_says_more() {
-    let machine = Machine::of(NODES);
+    let machine = Machine::new(NODES);
     let said = |level: &str| {
         let ended = machine.run("plan", &["-v", level]);
         ended.with(0, &[]);
@@ -312,7 +312,7 @@ pub(crate) fn secrets(machine: &Machine) -> Vec<String> {
 
 #[test]
 fn secrets_are_printed_only_on_request() {
-    let machine = Machine::of(CONTROL_PLANE);
+    let machine = Machine::new(CONTROL_PLANE);
     let secrets = secrets(&machine);
     let found_in = |text: &str| secrets.iter().filter(|secret| text.contains(*secret)).count();
     let expect_none = |what: &str| {

@@ -25,7 +25,7 @@ const CLEAN: &str =
 fn derived(machine: &Machine, group: &str) -> String {
     let mut agent = std::process::Command::new(example::agent());
     agent.env_clear().envs(machine.cluster.environment()).args(["config", "derive"]);
-    let ended = Ended::of(agent.args(["--config-base", CONFIG_BASE, "--instance-group", group]));
+    let ended = Ended::from_command(agent.args(["--config-base", CONFIG_BASE, "--instance-group", group]));
     ended.with(0, &[]);
     ended.stdout
 }
@@ -50,7 +50,7 @@ fn set_max_pods(machine: &Machine) {
 #[test]
 fn a_derivation_that_has_the_pinned_hash_is_proven() {
     for group in [CONTROL_PLANE, NODES] {
-        let machine = Machine::of(group);
+        let machine = Machine::new(group);
         pin(&machine, group, &derived(&machine, group));
         let ended = machine.run("plan", &["--on-hash-mismatch", "refuse", "-v", "2"]);
         ended.with(0, &["is the one that the user-data pins"]);
@@ -59,7 +59,7 @@ fn a_derivation_that_has_the_pinned_hash_is_proven() {
 
 #[test]
 fn a_derivation_that_has_another_hash_is_refused_or_told() {
-    let machine = Machine::of(NODES);
+    let machine = Machine::new(NODES);
     pin(&machine, NODES, &derived(&machine, NODES));
     set_max_pods(&machine);
     let said = ["NodeupConfigHash is", "perhaps kOps held this group", "perhaps another release"];
@@ -74,7 +74,7 @@ fn a_derivation_that_has_another_hash_is_refused_or_told() {
 
 #[test]
 fn a_pinned_configuration_wins_and_its_differences_are_told() {
-    let machine = Machine::of(NODES);
+    let machine = Machine::new(NODES);
     let pinned = derived(&machine, NODES);
     pin(&machine, NODES, &pinned);
     let file = machine.cluster.store.cluster_folder().join("igconfig/node/nodes/nodeupconfig.yaml");
@@ -96,7 +96,7 @@ fn a_pinned_configuration_wins_and_its_differences_are_told() {
 #[test]
 fn a_derivation_has_the_addresses_that_kops_was_told_by_the_cloud() {
     const ADDRESSES: &str = "ApiserverAdditionalIPs:\n- 10.20.0.9\n- 203.0.113.20\n";
-    let machine = Machine::of(CONTROL_PLANE);
+    let machine = Machine::new(CONTROL_PLANE);
     let without = derived(&machine, CONTROL_PLANE);
     let written = without.replacen("Assets:\n", &format!("{ADDRESSES}Assets:\n"), 1);
     assert_ne!(written, without);
@@ -113,26 +113,27 @@ fn a_derivation_has_the_addresses_that_kops_was_told_by_the_cloud() {
     fs::write(&file, "[]").unwrap();
     let mut agent = std::process::Command::new(example::agent());
     agent.env_clear().envs(machine.cluster.environment()).args(["config", "derive"]);
-    let ended = Ended::of(agent.args(["--config-base", CONFIG_BASE, "--instance-group", CONTROL_PLANE]));
+    let ended =
+        Ended::from_command(agent.args(["--config-base", CONFIG_BASE, "--instance-group", CONTROL_PLANE]));
     ended.with(0, &["the addresses of the API's load balancer are left out"]);
     assert_eq!(ended.stdout, without);
 }
 
 #[test]
 fn hashes_that_no_publisher_tells_prove_nothing() {
-    let machine = Machine::of(NODES);
+    let machine = Machine::new(NODES);
     pin(&machine, NODES, &derived(&machine, NODES));
     // `render` asks no publisher for hashes.
     let mut render = machine.agent_without_root("render");
-    let ended = Ended::of(render.args(["--on-hash-mismatch", "refuse"]));
+    let ended = Ended::from_command(render.args(["--on-hash-mismatch", "refuse"]));
     ended.with(CONFIGURATION, &["--asset-hashes", "/kubelet"]);
 }
 
 #[test]
 fn a_dump_has_everything_but_secrets() {
-    let machine = Machine::of(CONTROL_PLANE);
+    let machine = Machine::new(CONTROL_PLANE);
     for flags in [&[][..], &["-o", "json"]] {
-        let ended = Ended::of(machine.agent_without_root("config dump").args(flags));
+        let ended = Ended::from_command(machine.agent_without_root("config dump").args(flags));
         ended.with(0, &[]);
         let document: serde_json::Value = serde_yaml::from_str(&ended.stdout).unwrap();
         assert_eq!(document["kubernetesVersion"], "1.34.2");
@@ -148,8 +149,8 @@ fn a_dump_has_everything_but_secrets() {
 
 #[test]
 fn a_check_tells_everything_at_once() {
-    let machine = Machine::of(NODES);
-    let check = || Ended::of(&mut machine.agent_without_root("config check"));
+    let machine = Machine::new(NODES);
+    let check = || Ended::from_command(&mut machine.agent_without_root("config check"));
     let clean = check();
     clean.with(0, &[]);
     assert_eq!(clean.stdout, CLEAN);
@@ -193,7 +194,7 @@ fn a_check_tells_everything_at_once() {
 
 #[test]
 fn what_the_cluster_spec_and_the_node_get_wrong_is_told_together() {
-    let machine = Machine::of(NODES);
+    let machine = Machine::new(NODES);
     machine
         .cluster
         .edit("cluster-completed.spec", "kubernetesVersion: 1.34.2", "kubernetesVersion: 1.9.0")
@@ -201,7 +202,7 @@ fn what_the_cluster_spec_and_the_node_get_wrong_is_told_together() {
     let group = machine.cluster.store.cluster_folder().join("instancegroup/nodes");
     edit(&group, "  role: Node\n", "  role: Node\n  volumeMounts: [{device: sdb, path: relative}]\n")
         .unwrap();
-    let ended = Ended::of(machine.agent_without_root("config check").args(["-o", "json"]));
+    let ended = Ended::from_command(machine.agent_without_root("config check").args(["-o", "json"]));
     ended.with(CONFIGURATION, &[]);
     let findings: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
     let fields: Vec<&str> = findings["errors"]
@@ -217,7 +218,7 @@ fn what_the_cluster_spec_and_the_node_get_wrong_is_told_together() {
 
 #[test]
 fn a_group_is_checked_without_a_machine() {
-    let machine = Machine::of(NODES);
+    let machine = Machine::new(NODES);
     check_group(&machine, NODES).with(0, &[]);
     let missing = check_group(&machine, "none");
     missing.with(CONFIGURATION, &[]);
@@ -231,13 +232,13 @@ fn a_group_is_checked_without_a_machine() {
 pub(crate) fn check_group(machine: &Machine, group: &str) -> Ended {
     let mut agent = std::process::Command::new(example::agent());
     agent.env_clear().envs(machine.cluster.environment()).args(["config", "check"]);
-    Ended::of(agent.args(["--config-base", CONFIG_BASE, "--instance-group", group]))
+    Ended::from_command(agent.args(["--config-base", CONFIG_BASE, "--instance-group", group]))
 }
 
 #[test]
 fn what_every_node_of_a_group_refuses_is_told_without_a_machine() {
     for group in [CONTROL_PLANE, NODES] {
-        let clean = check_group(&Machine::of(group), group);
+        let clean = check_group(&Machine::new(group), group);
         clean.with(0, &[]);
         assert_eq!(clean.stdout, CLEAN);
     }
@@ -270,7 +271,7 @@ fn what_every_node_of_a_group_refuses_is_told_without_a_machine() {
             "/etc/containerd/config.toml",
         ),
     ] {
-        let machine = Machine::of(NODES);
+        let machine = Machine::new(NODES);
         let file = machine.cluster.store.cluster_folder().join("instancegroup/nodes");
         edit_role(&file, edit);
         let ended = check_group(&machine, NODES);
@@ -289,7 +290,7 @@ pub(crate) fn edit_role(file: &std::path::Path, more: &str) {
 
 #[test]
 fn what_does_less_than_it_seems_to_is_warned_of_without_a_machine_and_by_plan() {
-    let machine = Machine::of(NODES);
+    let machine = Machine::new(NODES);
     let file = machine.cluster.store.cluster_folder().join("instancegroup/nodes");
     edit_role(&file, "fileAssets: [{name: mine, roles: [Master], content: x}]");
     let warning = "spec.fileAssets[0].roles: \"Master\" in the instance group is not the role of any machine";
@@ -301,11 +302,11 @@ fn what_does_less_than_it_seems_to_is_warned_of_without_a_machine_and_by_plan() 
 
 #[test]
 fn a_containerd_that_does_not_start_on_the_machine_is_warned_of() {
-    let machine = Machine::of(NODES);
+    let machine = Machine::new(NODES);
     let facts = machine.cluster.store.facts(NODES);
     let (old, new) = ("id: ubuntu\n  versionID: \"24.04\"", "id: rocky\n  versionID: \"8.10\"");
     edit(&facts, old, new).unwrap();
-    let ended = Ended::of(&mut machine.agent_without_root("config check"));
+    let ended = Ended::from_command(&mut machine.agent_without_root("config check"));
     ended.with(0, &[]);
     let warning =
         "containerdConfig.version: containerd 2.3.4 of containerd-2.3.4-linux-arm64.tar.gz needs glibc 2.34";
@@ -317,7 +318,7 @@ fn a_containerd_that_does_not_start_on_the_machine_is_warned_of() {
 
 #[test]
 fn a_group_is_warned_of_the_machines_that_it_can_have_only() {
-    let machine = Machine::of(NODES);
+    let machine = Machine::new(NODES);
     let file = machine.cluster.store.cluster_folder().join("instancegroup/nodes");
     edit(&file, UBUNTU, "136693071363/debian-11-arm64-20240104-1616").unwrap();
     let warning = "warning: containerdConfig.version: containerd 2.3.4 of containerd-2.3.4-linux-arm64.tar.gz needs glibc 2.34, and this \
@@ -338,7 +339,7 @@ fn a_group_is_warned_of_the_machines_that_it_can_have_only() {
 
 #[test]
 fn a_group_whose_gpus_get_no_driver_is_warned_of() {
-    let machine = Machine::of(NODES);
+    let machine = Machine::new(NODES);
     machine
         .cluster
         .edit(
@@ -370,25 +371,25 @@ fn a_group_whose_gpus_get_no_driver_is_warned_of() {
 
 #[test]
 fn fields_of_a_nodeupconfig_that_nothing_reads_are_told() {
-    let machine = Machine::of(NODES);
+    let machine = Machine::new(NODES);
     let pinned = format!("{}Mispelled: 1\n", derived(&machine, NODES));
     pin(&machine, NODES, &pinned);
     let file = machine.cluster.store.cluster_folder().join("igconfig/node/nodes/nodeupconfig.yaml");
     fs::create_dir_all(file.parent().unwrap()).unwrap();
     fs::write(&file, &pinned).unwrap();
     let mut check = machine.agent_without_root("config check");
-    let ended = Ended::of(check.args(["--config-from", "nodeup-config"]));
+    let ended = Ended::from_command(check.args(["--config-from", "nodeup-config"]));
     ended.with(0, &[]);
     assert!(ended.stdout.contains("nodeupconfig.yaml: Mispelled: is not read"), "{ended:#?}");
 }
 
 #[test]
 fn a_value_is_explained_by_the_field_that_decides_it() {
-    let machine = Machine::of(NODES);
+    let machine = Machine::new(NODES);
     set_max_pods(&machine);
     let explain = |question: &str| {
         let mut agent = machine.agent_without_root("explain");
-        Ended::of(agent.arg(question))
+        Ended::from_command(agent.arg(question))
     };
     let ended = explain("--max-pods");
     ended.with(0, &[]);

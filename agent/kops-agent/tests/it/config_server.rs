@@ -74,7 +74,7 @@ fn a_server_that_refuses_is_asked_again_with_another_proof() {
     let server = worker.kops_controller();
     let refusing = Mood::Refusing(403, "failed to verify token\n");
     server.answer_next(&[refusing.clone(), Mood::Honest, refusing.clone()]);
-    let converged = Ended::of(
+    let converged = Ended::from_command(
         worker.agent("converge", &[server.url()], &worker.served.authority).args(["--store-timeout", "30"]),
     );
     converged.with(0, &["403 (failed to verify token)", "trying again"]);
@@ -350,7 +350,7 @@ fn a_kops_controller_that_is_not_in_dns_yet_is_waited_for() {
             let names = NameServer::start(fault, &[(&name, 4)]).unwrap();
             let url = server.url().replace("127.0.0.1", &name);
             let mut agent = worker.agent("converge", &[url], &worker.served.authority);
-            let converged = Ended::of(agent.args(["--store-timeout", "60"]));
+            let converged = Ended::from_command(agent.args(["--store-timeout", "60"]));
             converged.with(0, &["it is not in DNS yet", reason]);
             assert!(names.asked(&name) > 4);
             assert_eq!(server.asked(), honest(&CERTIFICATES));

@@ -83,7 +83,7 @@ fn credentials(machine: &Machine, path: &str) -> (String, String) {
 fn programs_are_the_published_ones_and_certificates_chain_to_the_authority() {
     let stand_ins = releases().stand_ins().unwrap();
     for (group, arch) in [(CONTROL_PLANE, "amd64"), (NODES, "arm64")] {
-        let machine = Machine::of(group);
+        let machine = Machine::new(group);
         machine.run("converge", &[]).with(0, &[]);
 
         let kubelet = format!("/release/v{}/bin/linux/{arch}/kubelet", releases().kubernetes);
@@ -118,7 +118,7 @@ fn programs_are_the_published_ones_and_certificates_chain_to_the_authority() {
 
 #[test]
 fn the_api_server_can_be_called_by_all_its_names() {
-    let machine = Machine::of(CONTROL_PLANE);
+    let machine = Machine::new(CONTROL_PLANE);
     machine.run("converge", &[]).with(0, &[]);
     let certificate = read(&machine, "srv/kubernetes/kube-apiserver/server.crt");
     let names = openssl(&["x509", "-noout", "-ext", "subjectAltName"], &certificate);
@@ -139,7 +139,7 @@ fn the_api_server_can_be_called_by_all_its_names() {
 #[test]
 fn a_second_run_writes_no_file_again() {
     for group in [CONTROL_PLANE, NODES] {
-        let machine = Machine::of(group);
+        let machine = Machine::new(group);
         machine.run("converge", &[]).with(0, &[]);
         let (before, requests) = (files(&machine), read(&machine, REQUESTS));
         let again = machine.run("converge", &[]);
@@ -154,7 +154,7 @@ fn a_second_run_writes_no_file_again() {
 
 #[test]
 fn only_what_was_changed_by_hand_is_written_and_restarted() {
-    let machine = Machine::of(NODES);
+    let machine = Machine::new(NODES);
     machine.run("converge", &[]).with(0, &[]);
     let (before, requests) = (files(&machine), read(&machine, REQUESTS));
     let (unit, runc) = ("etc/systemd/system/kubelet.service", "usr/sbin/runc");
@@ -176,7 +176,7 @@ fn only_what_was_changed_by_hand_is_written_and_restarted() {
 
 #[test]
 fn a_plan_for_a_root_that_is_not_there_leaves_it_so() {
-    let mut machine = Machine::of(NODES);
+    let mut machine = Machine::new(NODES);
     let absent = machine.folder().join("absent");
     machine.set_root(absent.clone());
     let plan = machine.run("plan", &[]);
@@ -187,7 +187,7 @@ fn a_plan_for_a_root_that_is_not_there_leaves_it_so() {
 
 #[test]
 fn a_plan_shows_each_file_as_a_diff_until_there_is_none() {
-    let machine = Machine::of(NODES);
+    let machine = Machine::new(NODES);
     let plan = machine.run("plan", &["--exit-code"]);
     plan.with(4, &[]);
     for line in ["--- /dev/null", "+++ kubelet.service", "+ package iptables"] {
@@ -202,7 +202,7 @@ fn a_plan_shows_each_file_as_a_diff_until_there_is_none() {
 
 #[test]
 fn machines_read_json() {
-    let machine = Machine::of(NODES);
+    let machine = Machine::new(NODES);
     let json = |verb: &str| -> Value {
         let ended = machine.run(verb, &["-o", "json"]);
         ended.with(0, &[]);
@@ -218,12 +218,12 @@ fn machines_read_json() {
 
 #[test]
 fn a_folder_and_a_bucket_give_the_same_node() {
-    let machine = Machine::of(CONTROL_PLANE);
+    let machine = Machine::new(CONTROL_PLANE);
     let over_s3 = machine.state(&[]);
     let bucket = machine.cluster.store.buckets().join(BUCKET);
     let mut agent = machine.agent_without_root("render");
     agent.env_clear().args(["-o", "json", "--store-mirror", &format!("s3://{BUCKET}={}", bucket.display())]);
-    let of_folder = Ended::of(&mut agent);
+    let of_folder = Ended::from_command(&mut agent);
     of_folder.with(0, &[]);
     assert!(over_s3 == of_folder.stdout, "the store's place changes the node");
 }
@@ -251,7 +251,7 @@ fn has_half_of_the_kubelet(cache: &Path) -> bool {
 
 #[test]
 fn a_run_that_was_killed_is_finished_by_the_next() {
-    let (undisturbed, killed) = (Machine::of(NODES), Machine::of(NODES));
+    let (undisturbed, killed) = (Machine::new(NODES), Machine::new(NODES));
     undisturbed.run("converge", &[]).with(0, &[]);
 
     let mut agent = begun(&killed);
@@ -280,7 +280,7 @@ fn a_run_that_was_killed_is_finished_by_the_next() {
 
 #[test]
 fn two_runs_at_once_keep_out_of_each_others_way() {
-    let machine = Machine::of(NODES);
+    let machine = Machine::new(NODES);
     let mut first = begun(&machine);
     let cache = machine.root().join("var/cache/nodeup");
     wait_until("the first is at work", || has_half_of_the_kubelet(&cache));
@@ -295,7 +295,7 @@ fn two_runs_at_once_keep_out_of_each_others_way() {
 /// Upstream's nodeup has no upper bound, and a cluster may be upgraded before the agent on its nodes.
 #[test]
 fn a_kubernetes_that_is_newer_than_the_program_knows_is_warned_of_once_and_decided() {
-    let mut node = Machine::of(NODES);
+    let mut node = Machine::new(NODES);
     let newer = Releases { kubernetes: "1.37.0".into(), cni_plugins: "1.9.1".into(), ..releases() };
     let newer = Downloads::start(&newer).unwrap();
     let spec = "cluster-completed.spec";
@@ -327,7 +327,7 @@ fn writable_by_others(folder: &Path, found: &mut Vec<String>) {
 
 #[test]
 fn no_umask_lets_other_users_write_to_what_a_run_makes() {
-    let machine = Machine::of(NODES);
+    let machine = Machine::new(NODES);
     // The run must create this root too.
     let root = machine.folder().join("made/root");
     let mut machine = machine;
@@ -336,7 +336,7 @@ fn no_umask_lets_other_users_write_to_what_a_run_makes() {
     let mut shell = Command::new("sh");
     shell.args(["-c", "umask 000; exec \"$0\" \"$@\""]).arg(agent.get_program()).args(agent.get_args());
     shell.env_clear().envs(agent.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    Ended::of(&mut shell).with(0, &[]);
+    Ended::from_command(&mut shell).with(0, &[]);
     let (cache, mut found) = (machine.root().join("var/cache/nodeup"), Vec::new());
     assert!(cache.is_dir());
     writable_by_others(&machine.folder().join("made"), &mut found);

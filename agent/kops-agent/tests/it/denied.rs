@@ -22,7 +22,7 @@ const KEYSETS: &str = "demo.example.com/pki/";
 
 /// A machine of a cluster that has passwords for registries: `{"auths":{}}`.
 fn machine(group: &'static str) -> Machine {
-    let machine = Machine::of(group);
+    let machine = Machine::new(group);
     let secret = machine.cluster.store.cluster_folder().join("secrets/dockerconfig");
     fs::write(secret, r#"{"Data":"eyJhdXRocyI6e319"}"#).unwrap();
     machine
@@ -138,7 +138,7 @@ fn a_secret_that_is_denied_on_first_boot_is_left_out_with_a_warning() {
 
 #[test]
 fn a_secret_that_the_store_does_not_list_is_absent_though_its_name_is_denied() {
-    let machine = Machine::of(NODES);
+    let machine = Machine::new(NODES);
     machine.cluster.s3.forbid("demo.example.com/secrets/dockerconfig");
     let converged = machine.run("converge", &[]);
     converged.with(0, &[]);
@@ -167,10 +167,10 @@ fn a_keyset_that_is_denied_is_waited_for_and_takes_nothing_away() {
 
 #[test]
 fn a_worker_may_not_read_keysets_and_needs_no_word_of_it() {
-    let machine = Machine::of(NODES);
+    let machine = Machine::new(NODES);
     let mut derive = Command::new(example::agent());
     derive.env_clear().envs(machine.cluster.environment()).args(["config", "derive"]);
-    let derived = Ended::of(derive.args(["--config-base", CONFIG_BASE, "--instance-group", NODES]));
+    let derived = Ended::from_command(derive.args(["--config-base", CONFIG_BASE, "--instance-group", NODES]));
     let config = machine.cluster.store.cluster_folder().join("igconfig/node/nodes/nodeupconfig.yaml");
     fs::create_dir_all(config.parent().unwrap()).unwrap();
     fs::write(config, derived.stdout).unwrap();

@@ -32,7 +32,7 @@ const TCP: &str =
 
 /// A machine of this group whose kernel and systemd are as they should be.
 fn machine(group: &'static str) -> Machine {
-    let machine = Machine::of(group);
+    let machine = Machine::new(group);
     fs::create_dir_all(machine.root().join("run/systemd/system")).unwrap();
     write(&machine, "proc/net/tcp", TCP);
     write(&machine, "proc/swaps", "Filename\tType\tSize\tUsed\tPriority\n");
@@ -53,8 +53,8 @@ struct Diagnosis {
 }
 
 impl Diagnosis {
-    fn of(call: &mut Command) -> Diagnosis {
-        let ended = Ended::of(call.args(["-o", "json"]));
+    fn from_command(call: &mut Command) -> Diagnosis {
+        let ended = Ended::from_command(call.args(["-o", "json"]));
         let json: Value =
             serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended:#?}"));
         let findings = json["findings"].as_array().unwrap().clone();
@@ -84,7 +84,7 @@ impl Diagnosis {
 }
 
 fn diagnosis(machine: &Machine) -> Diagnosis {
-    Diagnosis::of(&mut machine.agent("doctor"))
+    Diagnosis::from_command(&mut machine.agent("doctor"))
 }
 
 #[test]
@@ -122,13 +122,14 @@ fn on_a_machine_that_is_as_it_should_be_nothing_stops_it_and_nothing_is_changed(
 fn a_store_that_cannot_be_read_is_told_with_the_reason() {
     let machine = machine(CONTROL_PLANE);
     let mut nowhere = machine.agent("doctor");
-    let found =
-        Diagnosis::of(nowhere.env("S3_ENDPOINT", "http://127.0.0.1:1").args(["--store-timeout", "1"]));
+    let found = Diagnosis::from_command(
+        nowhere.env("S3_ENDPOINT", "http://127.0.0.1:1").args(["--store-timeout", "1"]),
+    );
     found.has("store", "problem", "the store cannot be reached");
     // The configuration is unknown because of the store, and is no problem of its own.
     assert_eq!(found.verdicts("configuration"), ["unknown"]);
 
-    let found = Diagnosis::of(machine.agent("doctor").env("S3_SECRET_ACCESS_KEY", "n0t-the-key"));
+    let found = Diagnosis::from_command(machine.agent("doctor").env("S3_SECRET_ACCESS_KEY", "n0t-the-key"));
     found.has("store", "problem", "SignatureDoesNotMatch");
     assert!(!found.ended.stdout.contains("n0t-the-key"), "{:#?}", found.ended);
 
@@ -138,8 +139,9 @@ fn a_store_that_cannot_be_read_is_told_with_the_reason() {
     found.has("store", "ok", "cluster-completed.spec can be read");
     machine.cluster.s3.permit_all();
 
-    let found =
-        Diagnosis::of(&mut machine.agent_with_store("doctor", "s3://no-such-bucket/demo.example.com"));
+    let found = Diagnosis::from_command(
+        &mut machine.agent_with_store("doctor", "s3://no-such-bucket/demo.example.com"),
+    );
     found.has("store", "problem", "there is no bucket");
 }
 
@@ -153,13 +155,13 @@ fn a_configuration_that_is_wrong_is_told_with_its_field() {
 
 #[test]
 fn a_worker_without_a_store_is_told_what_is_wrong_with_its_configuration() {
-    let worker = Worker::of(machine(NODES));
+    let worker = Worker::on(machine(NODES));
     let facts = worker.machine.cluster.store.facts(NODES);
     edit(&facts, "id: ubuntu\n  versionID: \"24.04\"", "id: rocky\n  versionID: \"8.10\"").unwrap();
     let server = worker.kops_controller();
     let diagnosis = || {
         let mut agent = worker.agent("doctor", &[server.url()], &worker.served.authority);
-        Diagnosis::of(agent.args(["--store-timeout", "1"]))
+        Diagnosis::from_command(agent.args(["--store-timeout", "1"]))
     };
     let before = worker.machine.files();
     let found = diagnosis();
@@ -192,7 +194,7 @@ fn a_containerd_that_the_machines_c_library_cannot_run() {
 fn a_volume_whose_device_has_another_name_is_told_with_the_links_to_those_that_are_there() {
     const LINK: &str = "nvme-Amazon_Elastic_Block_Store_vol0123456789abcdef0";
     apart("", || {
-        let machine = Machine::of(NODES);
+        let machine = Machine::new(NODES);
         let volume =
             "  role: Node\n  volumeMounts: [{device: /dev/xvdd, filesystem: ext4, path: /mnt/data}]\n";
         machine.cluster.edit("instancegroup/nodes", "  role: Node\n", volume).unwrap();
@@ -209,7 +211,7 @@ fn a_volume_whose_device_has_another_name_is_told_with_the_links_to_those_that_a
         bind(Path::new("/dev/null"), &dev.join("null"));
         bind(&dev, Path::new("/dev"));
         bind(&block, Path::new("/sys/class/block"));
-        let found = Diagnosis::of(&mut machine.agent_without_root("doctor"));
+        let found = Diagnosis::from_command(&mut machine.agent_without_root("doctor"));
         let there = format!("this machine has /dev/nvme0n1, /dev/nvme1n1 ({LINK})");
         found.has("volumes", "problem", &format!("/dev/xvdd, the device of /mnt/data, is missing; {there}"));
         assert!(found.ended.stdout.contains("use its link in volumeMounts"), "{:#?}", found.ended);
@@ -221,10 +223,10 @@ fn without_a_boot_config_the_machine_is_looked_at_all_the_same() {
     let machine = machine(NODES);
     let mut call = Command::new(agent());
     call.env_clear().args(["doctor", "--conf", "/nonexistent", "--root"]).arg(machine.root());
-    let found = Diagnosis::of(&mut call);
+    let found = Diagnosis::from_command(&mut call);
     found.has("boot config", "problem", "/nonexistent");
     found.has("swap", "ok", "there is no swap");
-    Ended::of(Command::new(agent()).env_clear().args(["doctor", "--root", "/nonexistent"]))
+    Ended::from_command(Command::new(agent()).env_clear().args(["doctor", "--root", "/nonexistent"]))
         .with(1, &["/nonexistent"]);
 }
 
@@ -236,7 +238,7 @@ fn a_metadata_service_that_may_not_be_asked() {
     call.env_clear().envs(machine.cluster.environment()).env("AWS_EC2_METADATA_DISABLED", "true");
     call.arg("doctor").arg("--conf").arg(machine.cluster.store.kube_env(CONTROL_PLANE));
     call.args(["--config-base", CONFIG_BASE, "--root"]).arg(machine.root());
-    let found = Diagnosis::of(&mut call);
+    let found = Diagnosis::from_command(&mut call);
     found.has("metadata", "problem", "AWS_EC2_METADATA_DISABLED is true");
     found.has("store", "ok", "can be read");
     found.has("configuration", "unknown", "AWS_EC2_METADATA_DISABLED is true");
@@ -292,7 +294,9 @@ fn a_clock_that_is_wrong() {
 
     let folder = machine.cluster.store.cluster_folder();
     let mut call = machine.agent("doctor");
-    let found = Diagnosis::of(call.arg("--store-mirror").arg(format!("{CONFIG_BASE}={}", folder.display())));
+    let found = Diagnosis::from_command(
+        call.arg("--store-mirror").arg(format!("{CONFIG_BASE}={}", folder.display())),
+    );
     found.has("time", "problem", "s ahead, compared with 127.0.0.1:");
 }
 
@@ -342,7 +346,7 @@ fn what_else_is_in_the_way_of_a_node() {
 /// Runs in its own mount namespace. The root is a file system that is full, then read-only.
 #[test]
 fn a_disk_that_has_no_room() {
-    let machine = Machine::of(CONTROL_PLANE);
+    let machine = Machine::new(CONTROL_PLANE);
     let script = r#"
         mount -t tmpfs -o size=400k small "$ROOT" || exit 99
         "$@"; echo "first $?"
@@ -351,7 +355,7 @@ fn a_disk_that_has_no_room() {
         "$@"; echo "second $?"
     "#;
     let Some(mut run) = with_mounts(&machine.agent("doctor"), script) else { return };
-    let ended = Ended::of(run.env("ROOT", machine.root()));
+    let ended = Ended::from_command(run.env("ROOT", machine.root()));
     ended.with(0, &[]);
     let (first, second) = ended.stdout.split_once("first 4\n").unwrap_or_else(|| panic!("{ended:#?}"));
     assert!(

@@ -28,7 +28,7 @@ pub(crate) fn stand_ins() -> BTreeMap<String, Vec<u8>> {
 
 /// A node whose file repository is at `url`, instead of the example's own.
 pub(crate) fn node_with_repository(url: &str) -> Machine {
-    let node = Machine::of(NODES);
+    let node = Machine::new(NODES);
     let mirror = node.downloads().url();
     node.cluster.edit("cluster-completed.spec", &mirror, url).unwrap();
     node
@@ -116,7 +116,8 @@ fn the_token_of_a_store_goes_to_no_place_that_it_leads_to() {
     let elsewhere = Downloads::start_with(stand_ins()).unwrap();
     swift.lead_to(&format!("{}{KUBELET}.sha256", elsewhere.url()));
     let run = |verb: &str, flags: &[&str]| {
-        let ended = Ended::of(node.agent(verb).envs(swift.environment()).args(["-v", "8"]).args(flags));
+        let ended =
+            Ended::from_command(node.agent(verb).envs(swift.environment()).args(["-v", "8"]).args(flags));
         assert_eq!(elsewhere.requests(), [""; 0], "{ended:#?}");
         assert!(!ended.stderr.contains(TOKEN) && !ended.stdout.contains(TOKEN), "{ended:#?}");
         ended
@@ -142,7 +143,7 @@ fn hashes_that_come_over_plain_http_are_told_whatever_the_urls_of_the_downloads(
     };
     // A bucket behind plain http.
     let (node, swift) = node_with_container();
-    let plain = Ended::of(node.agent("plan").envs(swift.environment()));
+    let plain = Ended::from_command(node.agent("plan").envs(swift.environment()));
     plain.with(0, &[]);
     assert!(!plain.stderr.contains(UNPROVEN), "on this machine nothing is between: {plain:#?}");
     let mut agent = by_proxy(&node, swift.url());
@@ -150,15 +151,15 @@ fn hashes_that_come_over_plain_http_are_told_whatever_the_urls_of_the_downloads(
         .environment()
         .into_iter()
         .map(|(name, value)| (name, value.replace(&swift.url(), "http://swift.internal")));
-    let ended = Ended::of(agent.envs(named));
+    let ended = Ended::from_command(agent.envs(named));
     ended.with(0, &[UNPROVEN, &format!("{CONTAINER}{KUBELET}")]);
 
     // A mirror on this machine that redirects to a server elsewhere.
-    let node = Machine::of(NODES);
+    let node = Machine::new(NODES);
     let elsewhere = Downloads::start_with(stand_ins()).unwrap();
     let list = format!("{KUBELET}.sha256");
     node.downloads().break_path(&list, Fault::RedirectsTo(format!("http://mirror.internal{list}")));
-    let ended = Ended::of(&mut by_proxy(&node, elsewhere.url()));
+    let ended = Ended::from_command(&mut by_proxy(&node, elsewhere.url()));
     ended.with(0, &[UNPROVEN, &format!("{}{KUBELET}", node.downloads().url())]);
     assert!(!ended.stderr.contains("containerd-"), "the others are proven: {ended:#?}");
 }
@@ -173,7 +174,7 @@ fn the_login_of_a_mirror_is_shown_nowhere() {
         }
         ended
     };
-    let node = Machine::of(NODES);
+    let node = Machine::new(NODES);
     let mirror = node.downloads().url();
     node.cluster.edit("cluster-completed.spec", &mirror, &url(&node)).unwrap();
     for (verb, code) in [("plan", 0), ("converge", 0), ("verify", 0), ("plan", 0)] {
@@ -187,12 +188,12 @@ fn the_login_of_a_mirror_is_shown_nowhere() {
     for verb in ["render", "config dump", "config check", "explain --node-ip"] {
         let mut agent = node.agent_without_root(verb.split(" --").next().unwrap());
         agent.args(verb.split_once(" --").map(|(_, flag)| format!("--{flag}")));
-        quiet(Ended::of(agent.args(["-v", "8", "-o", "json"])));
+        quiet(Ended::from_command(agent.args(["-v", "8", "-o", "json"])));
     }
 
     // A mirror that has no hash, and a mirror that does not exist.
     let node = node_with_repository("http://robot:hunter2@127.0.0.1:9");
-    let node_without = Machine::of(NODES);
+    let node_without = Machine::new(NODES);
     node_without
         .cluster
         .edit("cluster-completed.spec", &node_without.downloads().url(), &url(&node_without))
@@ -221,7 +222,7 @@ fn put_archive(node: &Machine, part: &str, programs: &[&str]) {
 
 #[test]
 fn a_node_gets_what_its_archives_have_and_misses_nothing_that_they_lack() {
-    let node = Machine::of(NODES);
+    let node = Machine::new(NODES);
     put_archive(&node, "/cni-plugins-", &["./LICENSE", "./README.md", "./loopback", "./ours"]);
     let programs =
         ["bin/containerd", "bin/containerd-shim-runc-v2", "bin/containerd-shim-ours-v1", "bin/ctr"];
@@ -241,7 +242,7 @@ fn a_node_gets_what_its_archives_have_and_misses_nothing_that_they_lack() {
 
 #[test]
 fn an_archive_without_containerd_is_refused_before_anything_is_changed() {
-    let node = Machine::of(NODES);
+    let node = Machine::new(NODES);
     put_archive(&node, "/containerd-", &["bin/ctr", "bin/docker"]);
     node.run("converge", &[]).with(3, &["has no bin/containerd; set spec.containerd.packages"]);
     assert_eq!(node.files(), [""; 0]);

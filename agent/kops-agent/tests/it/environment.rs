@@ -17,10 +17,11 @@ const OF_UNITS: &str = "etc/sysconfig/kops-configuration";
 
 /// A control plane on OpenStack, with the configuration that kOps derived.
 fn on_openstack() -> Machine {
-    let machine = Machine::of(CONTROL_PLANE);
+    let machine = Machine::new(CONTROL_PLANE);
     let mut derive = Command::new(example::agent());
     derive.env_clear().envs(machine.cluster.environment()).args(["config", "derive"]);
-    let derived = Ended::of(derive.args(["--config-base", CONFIG_BASE, "--instance-group", CONTROL_PLANE]));
+    let derived =
+        Ended::from_command(derive.args(["--config-base", CONFIG_BASE, "--instance-group", CONTROL_PLANE]));
     derived.with(0, &[]);
     let folder = machine.cluster.store.cluster_folder().join("igconfig/control-plane").join(CONTROL_PLANE);
     fs::create_dir_all(&folder).unwrap();
@@ -32,7 +33,7 @@ fn on_openstack() -> Machine {
 
 fn run(machine: &Machine, verb: &str, environment: &[(&str, &str)]) -> Ended {
     let mut agent = machine.agent(verb);
-    Ended::of(agent.args(["--config-from", "nodeup-config"]).envs(environment.iter().copied()))
+    Ended::from_command(agent.args(["--config-from", "nodeup-config"]).envs(environment.iter().copied()))
 }
 
 fn cloud_config(machine: &Machine) -> String {

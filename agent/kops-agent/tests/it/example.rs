@@ -41,7 +41,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    pub fn of(group: &'static str) -> Machine {
+    pub fn new(group: &'static str) -> Machine {
         let folder = tempfile::tempdir().unwrap();
         let cluster = ExampleCluster::start(&folder.path().join("cluster"), keysets()).unwrap();
         let root = folder.path().join("root");
@@ -112,13 +112,13 @@ impl Machine {
 
     /// The output of `render`, as JSON.
     pub fn state(&self, flags: &[&str]) -> String {
-        let ended = Ended::of(self.agent_without_root("render").args(["-o", "json"]).args(flags));
+        let ended = Ended::from_command(self.agent_without_root("render").args(["-o", "json"]).args(flags));
         ended.with(0, &[]);
         ended.stdout
     }
 
     pub fn run(&self, verb: &str, flags: &[&str]) -> Ended {
-        Ended::of(self.agent(verb).args(flags))
+        Ended::from_command(self.agent(verb).args(flags))
     }
 
     /// Every file below the root but the agent's own, by path.
@@ -150,7 +150,7 @@ pub struct Ended {
 }
 
 impl Ended {
-    pub fn of(command: &mut Command) -> Ended {
+    pub fn from_command(command: &mut Command) -> Ended {
         let output = command.output().unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
         let (stdout, stderr) = (text(output.stdout), text(output.stderr));

@@ -9,7 +9,7 @@ use crate::example::Machine;
 use kops_agent_tests::example_store::{CONTROL_PLANE, NODES};
 
 fn converges(group: &'static str, expected: &[&str]) {
-    let machine = Machine::of(group);
+    let machine = Machine::new(group);
     let planned = machine.run("plan", &["--exit-code"]);
     planned.with(4, &[]);
     assert_eq!(machine.files(), [""; 0], "a plan wrote something");
@@ -70,7 +70,7 @@ fn the_controller_is_a_service_of_a_control_plane_that_asks_for_it() {
         "etc/kubernetes/kops-controller/pki",
         "etc/systemd/system/kops-agent-controller.service",
     ];
-    let machine = Machine::of(CONTROL_PLANE);
+    let machine = Machine::new(CONTROL_PLANE);
     machine.run("converge", &["--controller"]).with(0, &[]);
     let read = |path: &str| fs::read_to_string(machine.root().join(path)).unwrap();
     let config: serde_json::Value = serde_json::from_str(&read(FILES[0])).unwrap();
@@ -99,14 +99,14 @@ fn the_controller_is_a_service_of_a_control_plane_that_asks_for_it() {
     fs::write(&environment, "KOPS_AGENT_CONTROLLER=true\n").unwrap();
     machine.run("converge", &[]).with(0, &[]);
     assert_eq!(left(), FILES, "the units of the agent are told so");
-    let worker = Machine::of(NODES);
+    let worker = Machine::new(NODES);
     worker.run("converge", &["--controller"]).with(0, &[]);
     assert!(!worker.files().contains(&FILES[0].to_owned()), "a worker has no controller");
 }
 
 #[test]
 fn an_edited_file_is_shown_and_put_right() {
-    let machine = Machine::of(NODES);
+    let machine = Machine::new(NODES);
     machine.run("converge", &[]).with(0, &[]);
     let config = machine.root().join("etc/containerd/config.toml");
     let right = fs::read_to_string(&config).unwrap();
@@ -124,7 +124,7 @@ fn an_edited_file_is_shown_and_put_right() {
 
 #[test]
 fn no_private_key_is_shown_or_left_readable() {
-    let machine = Machine::of(CONTROL_PLANE);
+    let machine = Machine::new(CONTROL_PLANE);
     let plan = machine.run("plan", &["-v", "8"]);
     let converged = machine.run("converge", &["-v", "8"]);
     for said in [&plan.stdout, &plan.stderr, &converged.stdout, &converged.stderr] {

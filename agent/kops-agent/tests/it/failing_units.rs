@@ -15,7 +15,7 @@ const REQUESTS: &str = "var/lib/kops-agent/recorded/requests.txt";
 
 /// A machine on which these units never start.
 fn refusing(units: &[&str]) -> Machine {
-    let machine = Machine::of(NODES);
+    let machine = Machine::new(NODES);
     // Every file contains the empty text, so the unit never starts.
     let refusal = |unit: &&str| serde_json::json!({"unit": unit, "path": "/etc/hostname", "text": ""});
     let refusals: Vec<_> = units.iter().map(refusal).collect();
@@ -40,7 +40,7 @@ fn a_unit_that_does_not_start_is_named_and_kubelet_is_started() {
     machine.run("converge", &[]).with(1, &["everything but this unit is as it should be", refused]);
     kubelet_joins(&machine);
     let mut status = Command::new(example::agent());
-    let status = Ended::of(status.env_clear().args(["status", "--root"]).arg(machine.root()));
+    let status = Ended::from_command(status.env_clear().args(["status", "--root"]).arg(machine.root()));
     status.with(4, &[]);
     assert!(status.stdout.contains(refused), "{}", status.stdout);
 

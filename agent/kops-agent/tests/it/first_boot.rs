@@ -34,7 +34,7 @@ fn a_machine_that_never_was_a_node_waits_until_its_name_is_free() {
     let moods = [&registered, &registered, &Mood::Honest, &registered, &Mood::Honest].map(Clone::clone);
     server.answer_next(&moods);
     let mut agent = worker.agent("converge", &[server.url()], &worker.served.authority);
-    Ended::of(agent.args(["--store-timeout", "60"])).with(0, &[never_a_node, "trying again"]);
+    Ended::from_command(agent.args(["--store-timeout", "60"])).with(0, &[never_a_node, "trying again"]);
     let answers = server.asked().into_iter().map(|asked| match asked {
         Asked::Configuration(mood) | Asked::Certificates(_, mood) => mood,
         other => panic!("{other:?}"),
@@ -50,7 +50,7 @@ fn a_first_boot_never_ends_well_with_a_409() {
     let server = worker.kops_controller();
     server.answer_next(&[Mood::Refusing(409, "")]);
     let mut agent = worker.agent("converge", &[server.url()], &worker.served.authority);
-    let at_boot = Ended::of(agent.args(["--store-timeout", "0", "--retries", "-1"]));
+    let at_boot = Ended::from_command(agent.args(["--store-timeout", "0", "--retries", "-1"]));
     at_boot.with(0, &["there is no /var/lib/kubelet/kubeconfig", "trying again in"]);
     let refused = Asked::Configuration(Mood::Refusing(409, ""));
     assert_eq!(server.asked(), [vec![refused], honest(&CERTIFICATES)].concat());
@@ -118,7 +118,7 @@ fn a_machine_with_the_disk_of_another_becomes_a_node_at_its_first_boot() {
         .write_below(worker.machine.root());
     server.answer_next(&[Mood::Refusing(409, "")]);
     let mut agent = worker.agent("converge", &[server.url()], &worker.served.authority);
-    let at_boot = Ended::of(agent.args(["--store-timeout", "0", "--retries", "-1"]));
+    let at_boot = Ended::from_command(agent.args(["--store-timeout", "0", "--retries", "-1"]));
     at_boot.with(0, &["is of the node i-0another", "trying again in"]);
     let refused = Asked::Configuration(Mood::Refusing(409, ""));
     assert_eq!(server.asked(), [vec![refused], honest(&CERTIFICATES)].concat());
@@ -129,11 +129,11 @@ fn a_machine_with_the_disk_of_another_becomes_a_node_at_its_first_boot() {
 #[test]
 fn a_worker_of_a_gossip_cluster_runs_protokube_before_it_asks_for_certificates() {
     const PROTOKUBE: &str = "#!/bin/sh\n";
-    let machine = Machine::of(NODES);
+    let machine = Machine::new(NODES);
     machine.cluster.edit("kops-version.txt", "1.37.0-alpha.1", "1.36.2").unwrap();
     let url = machine.downloads().put("/binaries/kops/1.36.2/linux/arm64/protokube", PROTOKUBE.as_bytes());
     machine.serve_downloads_before_1_37();
-    let mut worker = Worker::of(machine);
+    let mut worker = Worker::on(machine);
     let asset = format!("  arm64:\n  - {}@{url}\n", sha256_hex(PROTOKUBE.as_bytes()));
     let config = worker.served.nodeup_config.replacen("  arm64:\n", &asset, 1);
     worker.served.nodeup_config = config.replacen("usesLegacyGossip: false", "usesLegacyGossip: true", 1);
@@ -157,7 +157,7 @@ fn a_worker_of_a_gossip_cluster_runs_protokube_before_it_asks_for_certificates()
     // What ran first is the agent's own, as all else.
     let mut reset = Command::new(example::agent());
     reset.env_clear().args(["reset", "--yes", "--root"]).arg(worker.machine.root());
-    Ended::of(&mut reset).with(0, &[]);
+    Ended::from_command(&mut reset).with(0, &[]);
     for file in files {
         assert!(!worker.machine.root().join(file).exists(), "{file} stays");
     }

@@ -18,10 +18,10 @@ const VARIABLE: &str = "KOPS_AGENT_KOPS_VERSION";
 
 /// A worker of a cluster of this kOps version.
 fn worker(version: &str) -> Worker {
-    let machine = Machine::of(NODES);
+    let machine = Machine::new(NODES);
     machine.cluster.edit("kops-version.txt", "1.37.0-alpha.1", version).unwrap();
     machine.serve_downloads_before_1_37();
-    let mut worker = Worker::of(machine);
+    let mut worker = Worker::on(machine);
     if version.starts_with("1.34.") {
         let settings = "KubeletConfig:\n  podInfraContainerImage: registry.example.com/pause:3.9\n";
         worker.served.nodeup_config = worker.served.nodeup_config.replacen("KubeletConfig:\n", settings, 1);
@@ -50,7 +50,8 @@ impl Worker {
         let converged = self.run("converge", server);
         converged.with(0, &[]);
         let mut status = Command::new(agent());
-        let status = Ended::of(status.env_clear().args(["status", "--root"]).arg(self.machine.root()));
+        let status =
+            Ended::from_command(status.env_clear().args(["status", "--root"]).arg(self.machine.root()));
         status.with(0, &[]);
         let told = status.stdout.lines().find_map(|line| line.strip_prefix("written by   "));
         (converged, told.unwrap().to_owned())

@@ -35,7 +35,7 @@ fn tell(machine: &Machine, server: &ApiServer) {
     fs::write(machine.root().join(KUBECONFIG), serde_yaml::to_string(&kubeconfig).unwrap()).unwrap();
     let mut agent = Command::new(example::agent());
     agent.env_clear().stdin(Stdio::null()).args(["fleet", "tell", "--root"]).arg(machine.root());
-    Ended::of(&mut agent).with(0, &[]);
+    Ended::from_command(&mut agent).with(0, &[]);
     fs::write(machine.root().join(KUBECONFIG), before).unwrap();
 }
 
@@ -43,7 +43,7 @@ fn fleet(server: &ApiServer, arguments: &[&str]) -> Ended {
     let folder = tempfile::tempdir().unwrap();
     let mut agent = Command::new(example::agent());
     agent.env_clear().arg("fleet").args(arguments).arg("--kubeconfig").arg(server.kubeconfig(folder.path()));
-    Ended::of(agent.stdin(Stdio::null()))
+    Ended::from_command(agent.stdin(Stdio::null()))
 }
 
 /// The items of a command's JSON.

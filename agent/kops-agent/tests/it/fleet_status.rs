@@ -25,7 +25,7 @@ fn no_kubelet_ends_it_by_the_length_of_a_text() {
     let status = |format: &str| {
         let mut status = Command::new(agent());
         status.env_clear().args(["fleet", "status", "-o", format, "--kubeconfig"]).arg(&kubeconfig);
-        let ended = Ended::of(&mut status);
+        let ended = Ended::from_command(&mut status);
         ended.with(4, &[]);
         ended.stdout
     };

@@ -118,7 +118,7 @@ fn said(ended: &Ended, what: &str, codes: &[i32]) -> String {
 
 #[test]
 fn free_text_is_in_no_output_and_typed_fields_are() {
-    let machine = Machine::of(CONTROL_PLANE);
+    let machine = Machine::new(CONTROL_PLANE);
     specify(&machine, 1);
     for flags in [&["-v", "8"][..], &["-o", "json"], &["--summary"]] {
         let plan = said(&machine.run("plan", flags), &format!("plan {flags:?}"), &[0]);
@@ -174,16 +174,16 @@ fn free_text_is_in_no_output_and_typed_fields_are() {
         "WORD",
     ] {
         for flags in [&[][..], &["-o", "json"]] {
-            let ended = Ended::of(machine.agent_without_root("explain").arg(question).args(flags));
+            let ended = Ended::from_command(machine.agent_without_root("explain").arg(question).args(flags));
             said(&ended, &format!("explain {question}"), &[0, 1]);
         }
     }
-    let explained = Ended::of(machine.agent_without_root("explain").arg("/etc/app/settings.conf"));
+    let explained = Ended::from_command(machine.agent_without_root("explain").arg("/etc/app/settings.conf"));
     assert!(explained.stdout.contains("fileAssets.0.content"), "where it comes from is told: {explained:#?}");
     for (verb, arguments) in
         [("render", &["-o", "json"][..]), ("config dump", &[]), ("config dump", &["-o", "json"])]
     {
-        let told = said(&Ended::of(machine.agent_without_root(verb).args(arguments)), verb, &[0]);
+        let told = said(&Ended::from_command(machine.agent_without_root(verb).args(arguments)), verb, &[0]);
         assert!(told.contains("typed-super-user"), "{verb}: {told}");
     }
     let bin = machine.folder().join("bin");
@@ -198,7 +198,7 @@ fn free_text_is_in_no_output_and_typed_fields_are() {
     let out = machine.folder().join("bundle.tar.zst");
     let mut call = machine.agent("support-bundle");
     call.env("PATH", format!("{}:/usr/bin:/bin", bin.display())).arg("--out").arg(&out);
-    said(&Ended::of(&mut call), "support-bundle", &[0]);
+    said(&Ended::from_command(&mut call), "support-bundle", &[0]);
     let files = open(&out);
     for (name, text) in &files {
         without_marks(name, text);
@@ -217,7 +217,7 @@ fn free_text_is_in_no_output_and_typed_fields_are() {
     said(&machine.run("converge", &["-v", "8"]), "converge again", &[0]);
     let mut status = Command::new(agent());
     status.args(["status", "-o", "json", "--root"]).arg(machine.root());
-    said(&Ended::of(&mut status), "status", &[0, 4]);
+    said(&Ended::from_command(&mut status), "status", &[0, 4]);
     unspecify(&machine);
     said(&machine.run("plan", &["-v", "8"]), "a plan without free text", &[0]);
     said(&machine.run("converge", &["-v", "8"]), "converge without free text", &[0]);
@@ -225,14 +225,14 @@ fn free_text_is_in_no_output_and_typed_fields_are() {
 
 #[test]
 fn your_own_texts_are_shown_on_request_and_no_secret_of_the_store() {
-    let machine = Machine::of(CONTROL_PLANE);
+    let machine = Machine::new(CONTROL_PLANE);
     specify(&machine, 1);
     machine.run("converge", &[]).with(0, &[]);
     specify(&machine, 2);
     let [before, after] = [marks(1), marks(2)];
     for (verb, has_before) in [("plan", true), ("config dump", false)] {
         let mut call = if has_before { machine.agent(verb) } else { machine.agent_without_root(verb) };
-        let ended = Ended::of(call.arg("--show-secrets"));
+        let ended = Ended::from_command(call.arg("--show-secrets"));
         ended.with(0, &[]);
         for place in [0, 2, 3, 4, 5, 6] {
             assert!(ended.stdout.contains(&after[place]), "{place} is not in {verb}: {}", ended.stdout);
@@ -249,7 +249,7 @@ fn your_own_texts_are_shown_on_request_and_no_secret_of_the_store() {
             );
         }
     }
-    let ended = Ended::of(machine.agent_without_root("explain").args([
+    let ended = Ended::from_command(machine.agent_without_root("explain").args([
         "/etc/app/settings.conf",
         "--show-secrets",
         "-o",
@@ -262,7 +262,7 @@ fn your_own_texts_are_shown_on_request_and_no_secret_of_the_store() {
 
 #[test]
 fn a_mistake_in_free_text_is_told_without_it() {
-    let machine = Machine::of(CONTROL_PLANE);
+    let machine = Machine::new(CONTROL_PLANE);
     let own = "spec:\n  fileAssets:\n  - name: a\n    path: /etc/a\n    isBase64: true\n    content: plain words, no base64\n";
     machine.cluster.edit("cluster-completed.spec", "\nspec:\n", &format!("\n{own}")).unwrap();
     let ended = machine.run("plan", &[]);
@@ -272,8 +272,8 @@ fn a_mistake_in_free_text_is_told_without_it() {
 
 #[test]
 fn a_flag_that_is_not_set_has_the_default_of_its_program() {
-    let machine = Machine::of(CONTROL_PLANE);
-    let explained = |question: &str| Ended::of(machine.agent_without_root("explain").arg(question));
+    let machine = Machine::new(CONTROL_PLANE);
+    let explained = |question: &str| Ended::from_command(machine.agent_without_root("explain").arg(question));
     assert_eq!(explained("--max-pods").stdout, "--max-pods is not set; kubelet's default applies\n");
     explained("--no-such-flag").with(1, &["this node has nothing that is called --no-such-flag"]);
     let plugins = explained("--enable-admission-plugins");
@@ -286,7 +286,8 @@ fn a_flag_that_is_not_set_has_the_default_of_its_program() {
         let origin = plugins.stdout[at..].lines().nth(2).unwrap();
         assert!(origin.ends_with(&format!("spec.kubeAPIServer.enableAdmissionPlugins.{index}")), "{origin}");
     }
-    let of_root =
-        Ended::of(machine.agent_without_root("explain").args(["--max-pods", "--root"]).arg(machine.root()));
+    let of_root = Ended::from_command(
+        machine.agent_without_root("explain").args(["--max-pods", "--root"]).arg(machine.root()),
+    );
     of_root.with(0, &[]);
 }

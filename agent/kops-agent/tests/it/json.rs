@@ -19,7 +19,7 @@ fn json_of_every_verb_says_its_version() {
     assert!(verbs.len() > 12, "{verbs:?}");
     for verb in verbs {
         for mut command in scene.commands(&verb) {
-            let ended = Ended::of(command.args(["-o", "json"]).stdin(Stdio::null()));
+            let ended = Ended::from_command(command.args(["-o", "json"]).stdin(Stdio::null()));
             let printed: Value = serde_json::from_str(&ended.stdout)
                 .unwrap_or_else(|error| panic!("{verb}: {error}: {ended:#?}"));
             assert_eq!(printed["schemaVersion"], 1, "{verb}: {printed:#}");
@@ -45,7 +45,7 @@ fn each_line_of_a_watch_says_its_version() {
 /// `facts` prints a file that `--facts` takes.
 #[test]
 fn facts_are_read_back_with_their_version() {
-    let machine = Machine::of(NODES);
+    let machine = Machine::new(NODES);
     let text = fs::read_to_string(machine.cluster.store.facts(NODES)).unwrap();
     let mut facts: Value = kops_agent_spec::parse_document(text.as_bytes(), "facts").unwrap();
     facts["schemaVersion"] = 1.into();
@@ -56,7 +56,7 @@ fn facts_are_read_back_with_their_version() {
 
 /// The verbs below `path` that have the flag --output.
 fn verbs_with_output(path: &[String]) -> Vec<String> {
-    let help = Ended::of(Command::new(example::agent()).env_clear().args(path).arg("--help"));
+    let help = Ended::from_command(Command::new(example::agent()).env_clear().args(path).arg("--help"));
     help.with(0, &[]);
     let mut verbs = Vec::new();
     if help.stdout.contains("--output <") {
@@ -81,7 +81,7 @@ struct Scene {
 
 impl Scene {
     fn new() -> Scene {
-        let node = Machine::of(NODES);
+        let node = Machine::new(NODES);
         node.run("converge", &[]).with(0, &[]);
         fs::write(node.root().join("etc/os-release"), "ID=debian\nVERSION_ID=12\n").unwrap();
         fs::write(node.folder().join("channel.yaml"), "kind: Addons\nmetadata: {name: empty}\nspec: {}\n")

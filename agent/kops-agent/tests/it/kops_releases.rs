@@ -27,7 +27,8 @@ fn set_version(machine: &Machine, version: Option<&str>) {
 
 fn status(machine: &Machine, output: &str) -> String {
     let mut status = Command::new(agent());
-    let ended = Ended::of(status.env_clear().args(["status", "-o", output, "--root"]).arg(machine.root()));
+    let ended =
+        Ended::from_command(status.env_clear().args(["status", "-o", output, "--root"]).arg(machine.root()));
     ended.with(0, &[]);
     ended.stdout
 }
@@ -38,7 +39,7 @@ fn json(ended: &Ended) -> Value {
 
 #[test]
 fn every_look_says_which_kops_wrote_the_store_and_whether_it_is_known() {
-    let machine = Machine::of(NODES);
+    let machine = Machine::new(NODES);
     for (version, told, known) in [
         (Some("1.37.0\n"), "kOps 1.37.0, told by kops-version.txt of the state store", true),
         (Some("1.40.2"), "it is UNKNOWN to this kops-agent, which knows kOps 1.34 to 1.37", false),
@@ -51,12 +52,14 @@ fn every_look_says_which_kops_wrote_the_store_and_whether_it_is_known() {
             assert_eq!(written_by["known"], known, "{written_by}");
         };
 
-        let check = |flags: &[&str]| Ended::of(machine.agent_without_root("config check").args(flags));
+        let check =
+            |flags: &[&str]| Ended::from_command(machine.agent_without_root("config check").args(flags));
         assert!(check(&[]).stdout.contains(told), "{:#?}", check(&[]));
         expected(&json(&check(&["-o", "json"]))["writtenBy"]);
         let mut of_group = Command::new(agent());
         of_group.env_clear().envs(machine.cluster.environment()).args(["config", "check", "-o", "json"]);
-        let of_group = Ended::of(of_group.args(["--config-base", CONFIG_BASE, "--instance-group", NODES]));
+        let of_group =
+            Ended::from_command(of_group.args(["--config-base", CONFIG_BASE, "--instance-group", NODES]));
         expected(&json(&of_group)["writtenBy"]);
 
         let diagnosis = json(&machine.run("doctor", &["-o", "json"]));
@@ -78,10 +81,10 @@ fn every_look_says_which_kops_wrote_the_store_and_whether_it_is_known() {
 
 #[test]
 fn an_older_kops_than_supported_is_refused_by_name() {
-    let machine = Machine::of(NODES);
+    let machine = Machine::new(NODES);
     set_version(&machine, Some("1.33.1"));
     let refused = "kOps 1.33.1 wrote this configuration, but kops-agent supports kOps 1.34 and newer";
-    let checked = Ended::of(&mut machine.agent_without_root("config check"));
+    let checked = Ended::from_command(&mut machine.agent_without_root("config check"));
     checked.with(CONFIGURATION, &[]);
     assert!(checked.stdout.contains(refused), "{checked:#?}");
     let diagnosis = machine.run("doctor", &[]);
@@ -92,30 +95,30 @@ fn an_older_kops_than_supported_is_refused_by_name() {
 
 #[test]
 fn a_gossip_cluster_is_refused_by_name_by_a_release_without_gossip() {
-    let machine = Machine::of(CONTROL_PLANE);
+    let machine = Machine::new(CONTROL_PLANE);
     machine.publish_names_by_gossip();
     machine.serve_downloads_before_1_37();
     let refused = "nodes of the cluster demo.k8s.local find each other by gossip, which kOps 1.37 does not support; first set \
                    spec.topology.dns.type to None with kOps 1.36 or older";
-    let check = || Ended::of(&mut machine.agent_without_root("config check"));
+    let check = || Ended::from_command(&mut machine.agent_without_root("config check"));
     machine.run("converge", &["--config-from", "cluster-spec"]).with(CONFIGURATION, &[refused]);
     check().with(CONFIGURATION, &[]);
     assert!(check().stdout.contains(refused), "{:#?}", check());
     assert_eq!(machine.files(), [""; 0]);
 
     machine.cluster.edit("cluster-completed.spec", "      type: Public", "      type: None").unwrap();
-    let without_dns = Ended::of(machine.agent("plan").args(["--config-from", "cluster-spec"]));
+    let without_dns = Ended::from_command(machine.agent("plan").args(["--config-from", "cluster-spec"]));
     assert!(!without_dns.stderr.contains("gossip"), "{without_dns:#?}");
 }
 
 #[test]
 fn settings_of_gossip_give_no_warning_where_kops_uses_them() {
-    let machine = Machine::of(CONTROL_PLANE);
+    let machine = Machine::new(CONTROL_PLANE);
     machine.publish_names_by_gossip();
     machine.serve_downloads_before_1_37();
     let settings = "  gossipConfig: {secret: s}\n  dnsControllerGossipConfig: {secret: s}\n  kubelet:\n";
     machine.cluster.edit("config", "  kubelet:\n", settings).unwrap();
-    let check = || Ended::of(&mut machine.agent_without_root("config check"));
+    let check = || Ended::from_command(&mut machine.agent_without_root("config check"));
     for version in ["1.34.3", "1.35.2", "1.36.2"] {
         set_version(&machine, Some(version));
         for checked in [check(), check_group(&machine, CONTROL_PLANE)] {
@@ -133,7 +136,7 @@ fn settings_of_gossip_give_no_warning_where_kops_uses_them() {
 
 #[test]
 fn container_optimized_os_is_refused_with_the_reason_by_releases_with_a_mount_helper() {
-    let machine = Machine::of(NODES);
+    let machine = Machine::new(NODES);
     machine.serve_downloads_before_1_37();
     let facts = machine.cluster.store.facts(NODES);
     edit(&facts, "  id: ubuntu\n  versionID: \"24.04\"\n", "  id: cos\n  versionID: \"117\"\n").unwrap();
@@ -144,7 +147,7 @@ fn container_optimized_os_is_refused_with_the_reason_by_releases_with_a_mount_he
             "distribution cos 117 is not supported with kOps {release}, whose kubelet mounts volumes there through a helper \
              that kops-agent does not install; upgrade the cluster to kOps 1.36 or newer first"
         );
-        let plan = Ended::of(machine.agent("plan").args(["--config-from", "cluster-spec"]));
+        let plan = Ended::from_command(machine.agent("plan").args(["--config-from", "cluster-spec"]));
         assert_eq!(plan.stderr.contains(&refused), version < "1.36", "{version}: {plan:#?}");
         assert!(version < "1.36" || plan.code == 0, "{version}: {plan:#?}");
     }

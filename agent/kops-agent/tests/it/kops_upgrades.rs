@@ -47,16 +47,16 @@ struct Upgraded {
 
 impl Upgraded {
     fn new(group: &'static str) -> Upgraded {
-        Upgraded::of(Machine::of(group), group)
+        Upgraded::on(Machine::new(group), group)
     }
 
     fn of_gossip_cluster(group: &'static str) -> Upgraded {
-        let machine = Machine::of(group);
+        let machine = Machine::new(group);
         machine.publish_names_by_gossip();
-        Upgraded::of(machine, group)
+        Upgraded::on(machine, group)
     }
 
-    fn of(machine: Machine, group: &'static str) -> Upgraded {
+    fn on(machine: Machine, group: &'static str) -> Upgraded {
         machine.serve_downloads_before_1_37();
         for (version, arch) in WAY.iter().flat_map(|version| ARCHITECTURES.map(|arch| (version, arch))) {
             for program in ["protokube", "channels"] {
@@ -77,7 +77,7 @@ impl Upgraded {
     }
 
     fn run(&self, verb: &str) -> Ended {
-        Ended::of(self.machine.agent(verb).envs(self.environment.iter().copied()))
+        Ended::from_command(self.machine.agent(verb).envs(self.environment.iter().copied()))
     }
 
     /// Changes the store as `kops update cluster --yes` of this version does. Returns the hash of the group's
@@ -91,7 +91,7 @@ impl Upgraded {
         let mut derive = Command::new(agent());
         derive.env_clear().envs(self.machine.cluster.environment()).env("HTTPS_PROXY", "http://127.0.0.1:1");
         derive.args(["config", "derive", "--config-base", CONFIG_BASE, "--instance-group", self.group]);
-        let derived = Ended::of(&mut derive);
+        let derived = Ended::from_command(&mut derive);
         derived.with(0, &[]);
         self.machine.cluster.store.write_nodeup_config(self.group, &derived.stdout).unwrap()
     }
@@ -105,7 +105,7 @@ impl Upgraded {
     fn status(&self) -> Value {
         let mut status = Command::new(agent());
         status.env_clear().stdin(Stdio::null()).args(["status", "-o", "json", "--root"]);
-        let ended = Ended::of(status.arg(self.machine.root()));
+        let ended = Ended::from_command(status.arg(self.machine.root()));
         ended.with(0, &[]);
         serde_json::from_str(&ended.stdout).unwrap()
     }

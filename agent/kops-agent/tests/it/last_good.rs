@@ -32,7 +32,7 @@ const ROLE: &str = "  role: Node\n";
 const MORE_PODS: &str = "  kubelet: {maxPods: 99}\n  role: Node\n";
 
 fn converged(group: &'static str) -> Machine {
-    let machine = Machine::of(group);
+    let machine = Machine::new(group);
     machine.run("converge", &[]).with(0, &[]);
     machine
 }
@@ -40,7 +40,7 @@ fn converged(group: &'static str) -> Machine {
 /// A run whose store is gone.
 fn gone(machine: &Machine, verb: &str, flags: &[&str]) -> Ended {
     let mut agent = machine.agent(verb);
-    Ended::of(agent.env("S3_ENDPOINT", "http://127.0.0.1:1").arg("--store-timeout=0").args(flags))
+    Ended::from_command(agent.env("S3_ENDPOINT", "http://127.0.0.1:1").arg("--store-timeout=0").args(flags))
 }
 
 fn read(machine: &Machine, path: &str) -> String {
@@ -58,7 +58,7 @@ fn in_store(machine: &Machine, path: &str) -> PathBuf {
 fn status(machine: &Machine) -> Ended {
     let mut agent = Command::new(example::agent());
     agent.env_clear().stdin(Stdio::null()).args(["status", "--root"]);
-    Ended::of(agent.arg(machine.root()))
+    Ended::from_command(agent.arg(machine.root()))
 }
 
 /// Changes the recorded state of the scratch root, with the behaviour of its units.
@@ -311,7 +311,7 @@ fn a_reset_overwrites_the_texts_that_were_kept() {
     let mut applied = fs::File::open(node.root().join(APPLIED)).unwrap();
     let mut agent = Command::new(example::agent());
     agent.env_clear().stdin(Stdio::null()).args(["reset", "--yes", "--root"]).arg(node.root());
-    Ended::of(&mut agent).with(0, &[]);
+    Ended::from_command(&mut agent).with(0, &[]);
     let mut left = Vec::new();
     applied.rewind().unwrap();
     applied.read_to_end(&mut left).unwrap();
@@ -325,10 +325,10 @@ fn hash(text: &str) -> String {
 /// A node that is pinned to the configuration of its group and has converged. Also returns the file and the text of the
 /// configuration.
 fn pinned() -> (Machine, PathBuf, String) {
-    let node = Machine::of(NODES);
+    let node = Machine::new(NODES);
     let mut derive = Command::new(example::agent());
     derive.env_clear().envs(node.cluster.environment()).args(["config", "derive"]);
-    let derived = Ended::of(derive.args(["--config-base", CONFIG_BASE, "--instance-group", NODES]));
+    let derived = Ended::from_command(derive.args(["--config-base", CONFIG_BASE, "--instance-group", NODES]));
     derived.with(0, &[]);
     let config = in_store(&node, "igconfig/node/nodes/nodeupconfig.yaml");
     fs::create_dir_all(config.parent().unwrap()).unwrap();

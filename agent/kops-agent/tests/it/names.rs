@@ -21,7 +21,7 @@ const BUNDLE: &str = "bundle.pem";
 
 /// A worker whose store and mirror have names, and its mirror, which uses TLS.
 fn machine() -> (Machine, Downloads) {
-    let (machine, identity) = (Machine::of(NODES), Identity::named(&[MIRROR]).unwrap());
+    let (machine, identity) = (Machine::new(NODES), Identity::named(&[MIRROR]).unwrap());
     let mirror = Downloads::start_tls(stand_ins(), &identity).unwrap();
     fs::write(machine.folder().join(BUNDLE), &identity.certificate_pem).unwrap();
     for file in ["config", "cluster-completed.spec"] {
@@ -37,7 +37,7 @@ fn converge(machine: &Machine, fault: NameFault, store: usize, mirror: usize) ->
     let mut agent = machine.agent("converge");
     agent.env("SSL_CERT_FILE", machine.folder().join(BUNDLE)).env("NO_PROXY", MIRROR);
     agent.env("S3_ENDPOINT", machine.cluster.s3.endpoint().replace("127.0.0.1", STORE));
-    let ended = Ended::of(agent.args(["--download-timeout", "120", "--store-timeout", "120"]));
+    let ended = Ended::from_command(agent.args(["--download-timeout", "120", "--store-timeout", "120"]));
     assert!(names.asked(STORE) > store && names.asked(MIRROR) > mirror, "{ended:#?}");
     ended
 }

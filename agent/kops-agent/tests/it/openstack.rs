@@ -19,7 +19,7 @@ const WARNING: &str = "Openstack.insecureSkipVerify: is true, so OpenStack's cer
 
 /// A control plane of the example cluster on OpenStack, with these settings of `cloudConfig.openstack`.
 fn control_plane(settings: &str) -> Machine {
-    let machine = Machine::of(CONTROL_PLANE);
+    let machine = Machine::new(CONTROL_PLANE);
     let spec = |old, new: &str| machine.cluster.edit("cluster-completed.spec", old, new).unwrap();
     spec("  cloudProvider: aws\n", "  cloudProvider: openstack\n");
     let of_aws = "    awsEBSCSIDriver:\n      version: v1.58.0\n";
@@ -37,7 +37,7 @@ fn control_plane(settings: &str) -> Machine {
 fn the_login_in_the_cloud_configuration_is_shown_on_request_only() {
     let machine = control_plane("{loadbalancer: {floatingNetworkID: typed-network}}");
     let run = |call: &mut Command, password: &str, codes: &[i32]| {
-        let ended = Ended::of(
+        let ended = Ended::from_command(
             call.envs(login("https://keystone.test"))
                 .env("OS_USERNAME", "robot")
                 .env("OS_PASSWORD", password),
@@ -86,7 +86,7 @@ fn certificates_that_are_not_verified_are_warned_of() {
         [("{insecureSkipVerify: true}", true), ("{insecureSkipVerify: false}", false), ("{}", false)]
     {
         let machine = control_plane(settings);
-        let checked = Ended::of(&mut machine.agent_without_root("config check"));
+        let checked = Ended::from_command(&mut machine.agent_without_root("config check"));
         checked.with(0, &[]);
         assert_eq!(
             checked.stdout.contains(&format!("warning: {WARNING}")),
@@ -96,7 +96,7 @@ fn certificates_that_are_not_verified_are_warned_of() {
         let mut converge = machine.agent("converge");
         converge.envs(login("https://keystone.test"));
         converge.env("KOPS_AGENT_ADDONS", "true").env("KOPS_AGENT_CONTROLLER", "true");
-        let ended = Ended::of(&mut converge);
+        let ended = Ended::from_command(&mut converge);
         ended.with(0, &[]);
         assert_eq!(ended.stderr.contains(WARNING), is_warned, "{settings}: {ended:#?}");
         for unit in ["kops-agent-addons", "kops-agent-controller"] {
@@ -114,13 +114,13 @@ fn certificates_that_are_not_verified_are_warned_of() {
 fn a_store_on_openstack_is_asked_without_proof_only_where_that_is_meant() {
     let server = Downloads::start_tls(BTreeMap::new(), &Identity::named(&["127.0.0.1"]).unwrap()).unwrap();
     let other = Identity::named(&["127.0.0.1"]).unwrap();
-    let machine = Machine::of(CONTROL_PLANE);
+    let machine = Machine::new(CONTROL_PLANE);
     let bundle = machine.folder().join("bundle.pem");
     fs::write(&bundle, &other.certificate_pem).unwrap();
     let plan = |insecure: &str| {
         let mut plan = machine.agent_with_store("plan", &CONFIG_BASE.replace("s3://", "swift://"));
         plan.envs(login(&server.url())).env("SSL_CERT_FILE", &bundle).env(ANY_CERTIFICATE, insecure);
-        Ended::of(plan.args(["--store-timeout", "1"]))
+        Ended::from_command(plan.args(["--store-timeout", "1"]))
     };
     for insecure in ["", "false"] {
         let refused = plan(insecure);

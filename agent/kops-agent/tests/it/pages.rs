@@ -59,7 +59,7 @@ fn every_command_that_a_message_advises_is_one_that_the_program_takes() {
 /// On a node that has converged, so that `plan`, `verify` and `status` have something to look at.
 #[test]
 fn every_command_that_can_be_is_run_on_the_example_node() {
-    let node = Machine::of(NODES);
+    let node = Machine::new(NODES);
     node.run("converge", &[]).with(0, &[]);
     let mut all: Vec<(String, Call)> = Vec::new();
     for page in pages() {
@@ -77,7 +77,7 @@ fn every_command_that_can_be_is_run_on_the_example_node() {
         }
         let mut command = std::process::Command::new(agent());
         command.env_clear().envs(node.cluster.environment()).env("HTTPS_PROXY", "http://127.0.0.1:1");
-        let ended = Ended::of(command.args(&arguments));
+        let ended = Ended::from_command(command.args(&arguments));
         if !matches!(ended.code, 0 | 4) {
             wrong.push(format!("{page}: `{}`: {ended:#?}", call.text));
         }
@@ -194,7 +194,7 @@ fn exit_codes_are_in_one_table() {
     for page in pages().iter().filter(|page| page.name != "docs/nodes.md") {
         assert!(rows(page).is_empty(), "{} has a table of its own", page.name);
     }
-    let help = Ended::of(std::process::Command::new(agent()).arg("--help")).stdout;
+    let help = Ended::from_command(std::process::Command::new(agent()).arg("--help")).stdout;
     let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
     for (code, meaning) in MEANINGS {
         assert!(help.contains(&format!("{code} {meaning}")), "{code} {meaning} is not in {help}");

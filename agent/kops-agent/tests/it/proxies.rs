@@ -26,7 +26,7 @@ const MIRROR: &str = "mirror.test";
 
 /// A worker whose mirror has a name, because no proxy is used for loopback addresses.
 fn node_with_named_mirror() -> Machine {
-    let node = Machine::of(NODES);
+    let node = Machine::new(NODES);
     let mirror = node.downloads().url();
     let named = mirror.replace("127.0.0.1", MIRROR);
     node.cluster.edit("cluster-completed.spec", &mirror, &named).unwrap();
@@ -37,7 +37,7 @@ fn node_with_named_mirror() -> Machine {
 fn a_proxy_is_used_for_downloads() {
     let (proxy, node) = (Proxy::start().unwrap(), node_with_named_mirror());
     let mut agent = node.agent("converge");
-    Ended::of(agent.env("http_proxy", proxy.url())).with(0, &[]);
+    Ended::from_command(agent.env("http_proxy", proxy.url())).with(0, &[]);
     let kubelet = format!("GET {}{KUBELET}", node.downloads().url().replace("127.0.0.1", MIRROR));
     assert!(proxy.asked().contains(&kubelet), "{:?}", proxy.asked());
     assert_eq!(proxy.asked().len(), node.downloads().requests().len(), "some went another way");
@@ -56,7 +56,7 @@ fn no_proxy_says_the_same_of_the_store_and_of_downloads() {
             let mut agent = node.agent("plan");
             agent.env("http_proxy", proxy.url()).env("no_proxy", exceptions);
             agent.env("S3_ENDPOINT", node.cluster.s3.endpoint().replace("127.0.0.1", STORE));
-            Ended::of(&mut agent).with(0, &[]);
+            Ended::from_command(&mut agent).with(0, &[]);
             proxy.asked().split_off(before)
         };
         let with_ports = format!("*.test:{store},{MIRROR}:{mirror}");
@@ -98,7 +98,7 @@ fn no_proxy_says_the_same_of_the_api_server() {
             let before = proxy.asked().len();
             let mut status = Command::new(agent());
             status.env_clear().env("https_proxy", proxy.url()).env("no_proxy", exceptions);
-            let ended = Ended::of(status.args(["fleet", "status", "--kubeconfig"]).arg(&file));
+            let ended = Ended::from_command(status.args(["fleet", "status", "--kubeconfig"]).arg(&file));
             ended.with(0, &[]);
             assert!(ended.stdout.starts_with("There are no Nodes."), "{ended:#?}");
             proxy.asked().split_off(before)
@@ -123,15 +123,16 @@ fn a_proxy_that_is_not_there_is_said_to_be_at_fault() {
     let node = node_with_named_mirror();
     let mut agent = node.agent("converge");
     agent.env("http_proxy", "http://127.0.0.1:1").args(["--download-timeout", "1"]);
-    Ended::of(&mut agent).with(1, &["refused", &node.downloads().url().replace("127.0.0.1", MIRROR)]);
+    Ended::from_command(&mut agent)
+        .with(1, &["refused", &node.downloads().url().replace("127.0.0.1", MIRROR)]);
     assert_eq!(node.files(), [""; 0]);
 }
 
 #[test]
 fn a_variable_that_names_no_proxy_for_http_is_refused() {
-    let node = Machine::of(NODES);
+    let node = Machine::new(NODES);
     for value in ["http://robot:hunter2@pro xy", "socks5://robot:hunter2@proxy.test"] {
-        let ended = Ended::of(node.agent("plan").env("HTTPS_PROXY", value));
+        let ended = Ended::from_command(node.agent("plan").env("HTTPS_PROXY", value));
         ended.with(3, &["HTTPS_PROXY ", "http://proxy.example.com:3128"]);
         assert!(!ended.stderr.contains("hunter2"), "{ended:#?}");
     }
@@ -154,11 +155,11 @@ fn by_tls_it_is_http_2_through_a_proxy_too_and_no_redirect_leads_away_from_it() 
     let plain = node.downloads().url();
     mirror.break_path(KUBELET, Fault::RedirectsTo(format!("{plain}{KUBELET}")));
     let led_away = format!("it redirects from https to {plain}{KUBELET}");
-    Ended::of(&mut agent()).with(1, &[&led_away]);
+    Ended::from_command(&mut agent()).with(1, &[&led_away]);
     assert_eq!(node.downloads().requests(), [""; 0]);
 
     mirror.mend_path(KUBELET);
-    Ended::of(&mut agent()).with(0, &[]);
+    Ended::from_command(&mut agent()).with(0, &[]);
     assert_eq!(installed(&node), stand_ins()[KUBELET]);
     assert_eq!(mirror.http_2_requests(), mirror.requests().len());
     let tunnel = format!("CONNECT {}", named.trim_start_matches("https://"));

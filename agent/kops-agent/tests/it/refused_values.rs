@@ -17,7 +17,7 @@ const CONFIGURATION: i32 = 3;
 #[track_caller]
 fn assert_found(machine: &Machine, group: &'static str, exit: i32, problem: &str) {
     let kind = if exit == 0 { "warning" } else { "error" };
-    let of_machine = Ended::of(&mut machine.agent_without_root("config check"));
+    let of_machine = Ended::from_command(&mut machine.agent_without_root("config check"));
     for checked in [check_group(machine, group), of_machine] {
         checked.with(exit, &[]);
         assert!(checked.stdout.contains(&format!("{kind}: {problem}")), "{problem:?} is not in {checked:#?}");
@@ -35,7 +35,7 @@ fn assert_nothing_found(machine: &Machine, group: &'static str) {
 
 /// A machine of the group that downloads other releases than the example's.
 fn with_releases(group: &'static str, wanted: &Releases) -> Machine {
-    let machine = Machine::of(group);
+    let machine = Machine::new(group);
     for (path, content) in wanted.stand_ins().unwrap() {
         machine.downloads().publish(&path, &content);
     }
@@ -115,13 +115,13 @@ fn what_the_chosen_containerd_refuses_or_ignores_is_told() {
         };
         let set = |path: &str| containerd(&format!("configAdditions: {{'{path}': x}}"));
         // Without a machine, a distribution that brings its own containerd counts too.
-        let checked = Ended::of(&mut set(read).agent_without_root("config check"));
+        let checked = Ended::from_command(&mut set(read).agent_without_root("config check"));
         assert!(checked.code == 0 && checked.stdout.contains("\n0 errors, 0 warnings\n"), "{checked:#?}");
         assert_found(&set(ignored), NODES, 0, &format!("{additions}{why}"));
         let misspelled = format!("{read}s");
         let (_, key) = read.rsplit_once('.').unwrap();
         let unknown = format!("{key}s: is not read: this containerd has no such key; write {key}");
-        let checked = Ended::of(&mut set(&misspelled).agent_without_root("config check"));
+        let checked = Ended::from_command(&mut set(&misspelled).agent_without_root("config check"));
         assert!(checked.code == 0 && checked.stdout.contains(&unknown), "{checked:#?}");
         let machine = containerd("configOverride: \"version = 2\\n[plugins\"");
         let problem = "containerdConfig.configOverride: has invalid TOML in line 2";
@@ -133,19 +133,19 @@ fn what_the_chosen_containerd_refuses_or_ignores_is_told() {
 #[test]
 fn a_taint_with_which_no_machine_becomes_a_node_is_refused() {
     for (taint, effect) in [("dedicated=gpu:Noschedule", "Noschedule"), ("dedicated", ""), ("a=b:c", "c")] {
-        let machine = Machine::of(NODES);
+        let machine = Machine::new(NODES);
         edit_group(&machine, NODES, &format!("kubelet: {{taints: ['{taint}']}}"));
         let problem = format!("KubeletConfig.taints[0]: {effect:?} of {taint:?} is no effect of a taint");
         assert_found(&machine, NODES, CONFIGURATION, &problem);
         machine.run("converge", &[]).with(CONFIGURATION, &[&problem]);
         assert_eq!(machine.files(), [""; 0]);
-        Ended::of(&mut machine.agent_without_root("render")).with(0, &[&problem]);
+        Ended::from_command(&mut machine.agent_without_root("render")).with(0, &[&problem]);
     }
 }
 
 #[test]
 fn a_cgroup_that_cannot_be_made_is_refused() {
-    let machine = Machine::of(NODES);
+    let machine = Machine::new(NODES);
     let kubelet =
         "kubelet: {enforceNodeAllocatable: 'pods,kube-reserved', kubeReservedCgroup: '/kube reserved'}";
     edit_group(&machine, NODES, kubelet);
@@ -155,13 +155,13 @@ fn a_cgroup_that_cannot_be_made_is_refused() {
 
 #[test]
 fn a_file_that_nothing_brings_is_told_for_each_component() {
-    let machine = Machine::of(NODES);
+    let machine = Machine::new(NODES);
     edit_group(&machine, NODES, "kubelet: {resolvConf: /etc/kubelet/resolv.conf}");
     let problem = "KubeletConfig.resolvConf: names /etc/kubelet/resolv.conf, but neither fileAssets nor kOps";
     assert_found(&machine, NODES, 0, problem);
 
     let with = |component: &str, path: &str| {
-        let machine = Machine::of(CONTROL_PLANE);
+        let machine = Machine::new(CONTROL_PLANE);
         let (old, new) = (format!("  {component}:\n"), format!("  {component}:\n    tlsCertFile: {path}\n"));
         machine.cluster.edit("cluster-completed.spec", &old, &new).unwrap();
         machine
@@ -178,7 +178,7 @@ fn a_file_that_nothing_brings_is_told_for_each_component() {
 
 #[test]
 fn a_machine_that_can_run_more_pods_by_prefixes_is_told_by_every_command() {
-    let machine = Machine::of(NODES);
+    let machine = Machine::new(NODES);
     let cni = "    amazonvpc: {env: [{name: ENABLE_PREFIX_DELEGATION, value: 'true'}]}\n";
     machine.cluster.edit("cluster-completed.spec", "    cni: {}\n", cni).unwrap();
     let problem = "spec.kubelet.maxPods: is not set, but ENABLE_PREFIX_DELEGATION is true";

@@ -214,7 +214,7 @@ fn where_nothing_is_renewed_the_timer_leaves_all_as_it_is_and_says_so() {
     // The output of a timer is only in the journal, so `status` must show the failure.
     let status = || {
         let mut status = Command::new(example::agent());
-        Ended::of(status.env_clear().args(["status", "--root"]).arg(worker.machine.root())).stdout
+        Ended::from_command(status.env_clear().args(["status", "--root"]).arg(worker.machine.root())).stdout
     };
     assert!(status().contains("renewing this node's certificates"), "{}", status());
     server.answer_next(&[]);

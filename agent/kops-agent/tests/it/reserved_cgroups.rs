@@ -31,7 +31,7 @@ fn run(drop_in: &str, cgroups: &Path) {
 
 #[test]
 fn a_cgroup_that_kubelet_enforces_reservations_on_has_the_controllers_that_kubelet_wants() {
-    let machine = Machine::of(NODES);
+    let machine = Machine::new(NODES);
     machine.cluster.edit("instancegroup/nodes", "  role: Node\n", KUBELET).unwrap();
     machine.run("converge", &[]).with(0, &[]);
     let drop_in = fs::read_to_string(machine.root().join(DROP_IN)).unwrap();

@@ -27,13 +27,13 @@ fn position(told: &[String], beginning: &str) -> usize {
 
 #[test]
 fn a_node_that_has_converged_is_ready_and_not_before() {
-    let machine = Machine::of(NODES);
+    let machine = Machine::new(NODES);
     let listener = Listener::new();
     let mut agent = machine.agent("converge");
     listener.listen_to(&mut agent).env("WATCHDOG_USEC", "2000000");
     let (ended, told) = thread::scope(|scope| {
         let listening = scope.spawn(|| listener.until(|line| line == "READY=1"));
-        (Ended::of(&mut agent), listening.join().unwrap().unwrap())
+        (Ended::from_command(&mut agent), listening.join().unwrap().unwrap())
     });
     ended.with(0, &[]);
     let reading = position(&told, "STATUS=reading what the cluster wants of this node");
@@ -47,13 +47,13 @@ fn a_node_that_has_converged_is_ready_and_not_before() {
 
 #[test]
 fn what_has_not_converged_is_not_ready() {
-    let machine = Machine::of(NODES);
+    let machine = Machine::new(NODES);
     let listener = Listener::new();
     let mut agent = machine.agent_with_store("converge", "s3://no-such-bucket/cluster");
     listener.listen_to(&mut agent);
     let (ended, told) = thread::scope(|scope| {
         let listening = scope.spawn(|| listener.until(|line| line.starts_with("STATUS=failed: ")));
-        (Ended::of(&mut agent), listening.join().unwrap().unwrap())
+        (Ended::from_command(&mut agent), listening.join().unwrap().unwrap())
     });
     assert_ne!(ended.code, 0, "{ended:?}");
     assert!(told.iter().all(|line| line != "READY=1"), "{told:#?}");
@@ -62,7 +62,7 @@ fn what_has_not_converged_is_not_ready() {
 
 #[test]
 fn a_run_that_is_asked_to_stop_says_so() {
-    let machine = Machine::of(NODES);
+    let machine = Machine::new(NODES);
     let listener = Listener::new();
     let mut agent = machine.agent("converge");
     // No store answers, so the run retries.

@@ -43,7 +43,7 @@ fn without_tokens(ended: &Ended) -> String {
 
 #[test]
 fn a_token_that_is_rotated_is_shown_nowhere_and_that_it_is_rotated_is() {
-    let machine = Machine::of(CONTROL_PLANE);
+    let machine = Machine::new(CONTROL_PLANE);
     rotate(&machine, BEFORE);
     for (verb, flags) in
         [("plan", &["-v", "8"][..]), ("plan", &["-o", "json"][..]), ("converge", &["-v", "8"][..])]
@@ -73,7 +73,7 @@ fn a_token_that_is_rotated_is_shown_nowhere_and_that_it_is_rotated_is() {
         ("render", &["-o", "json"][..]),
         ("config dump", &[][..]),
     ] {
-        let ended = Ended::of(machine.agent_without_root(verb).args(arguments));
+        let ended = Ended::from_command(machine.agent_without_root(verb).args(arguments));
         ended.with(0, &[]);
         assert!(without_tokens(&ended).contains("HCLOUD_TOKEN"), "{ended:#?}");
     }
@@ -86,7 +86,7 @@ fn a_token_that_is_rotated_is_shown_nowhere_and_that_it_is_rotated_is() {
 /// and keeps the same pod (Kubernetes' pkg/kubelet/config/file_linux.go).
 #[test]
 fn a_manifest_that_all_may_read_is_closed_where_it_is_and_nothing_is_restarted() {
-    let machine = Machine::of(CONTROL_PLANE);
+    let machine = Machine::new(CONTROL_PLANE);
     rotate(&machine, BEFORE);
     machine.run("converge", &[]).with(0, &[]);
     fs::set_permissions(on_disk(&machine), fs::Permissions::from_mode(0o644)).unwrap();
@@ -108,7 +108,7 @@ fn a_manifest_that_all_may_read_is_closed_where_it_is_and_nothing_is_restarted()
 
 #[test]
 fn a_static_pod_that_a_change_restarts_is_counted_and_named() {
-    let machine = Machine::of(CONTROL_PLANE);
+    let machine = Machine::new(CONTROL_PLANE);
     let first: Value =
         serde_json::from_str(&machine.run("plan", &["--summary", "-o", "json"]).stdout).unwrap();
     assert_eq!(first["schemaVersion"], 1);

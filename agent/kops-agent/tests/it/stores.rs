@@ -26,8 +26,8 @@ fn config_base(scheme: &str) -> String {
 #[test]
 fn a_store_that_speaks_s3_makes_a_node() {
     for scheme in ["do", "hos", "linode", "scw"] {
-        let node = Machine::of(NODES);
-        let ended = Ended::of(&mut node.agent_with_store("converge", &config_base(scheme)));
+        let node = Machine::new(NODES);
+        let ended = Ended::from_command(&mut node.agent_with_store("converge", &config_base(scheme)));
         ended.with(0, &[]);
         assert!(node.files().contains(&"usr/local/bin/kubelet".to_owned()), "{:?}", node.files());
         assert!(!ended.stderr.contains(node.cluster.s3.secret_access_key()), "{ended:#?}");
@@ -39,11 +39,11 @@ fn a_container_of_azure_makes_a_node() {
     let base = CONFIG_BASE.replace("s3://", &format!("azureblob://{ACCOUNT}/"));
     let older = CONFIG_BASE.replace("s3://", "azureblob://");
     for (base, account) in [(base, None), (older, Some(ACCOUNT))] {
-        let node = Machine::of(NODES);
+        let node = Machine::new(NODES);
         let azure = AzureBlob::start(&node.cluster.store.buckets()).unwrap();
         let mut agent = node.agent_with_store("converge", &base);
         agent.envs(azure.environment()).envs(account.map(|account| ("AZURE_STORAGE_ACCOUNT", account)));
-        let ended = Ended::of(&mut agent);
+        let ended = Ended::from_command(&mut agent);
         ended.with(0, &[]);
         assert!(node.files().contains(&"usr/local/bin/kubelet".to_owned()), "{:?}", node.files());
         assert!(!ended.stderr.contains(TOKEN), "{ended:#?}");
@@ -53,7 +53,7 @@ fn a_container_of_azure_makes_a_node() {
 /// A machine of metal has no metadata server, so it uses a key file.
 #[test]
 fn a_bucket_of_google_makes_a_node_by_the_key_of_a_service_account() {
-    let node = Machine::of(NODES);
+    let node = Machine::new(NODES);
     let gcs = Gcs::start(&node.cluster.store.buckets()).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("key.json");
@@ -61,7 +61,7 @@ fn a_bucket_of_google_makes_a_node_by_the_key_of_a_service_account() {
         fs::write(&file, key.to_string()).unwrap();
         let mut agent = node.agent_with_store("converge", &config_base("gs"));
         agent.envs([gcs.environment(), ("GCE_METADATA_HOST", "127.0.0.1:1".to_owned())]);
-        let ended = Ended::of(agent.env("GOOGLE_APPLICATION_CREDENTIALS", &file));
+        let ended = Ended::from_command(agent.env("GOOGLE_APPLICATION_CREDENTIALS", &file));
         let is_told = |secret| ended.stderr.contains(secret);
         assert!(!is_told(gcs::TOKEN) && !is_told("PRIVATE KEY"), "{ended:#?}");
         ended
@@ -84,12 +84,12 @@ fn a_bucket_of_google_makes_a_node_by_the_key_of_a_service_account() {
 
 #[test]
 fn a_container_of_openstack_makes_a_node() {
-    let node = Machine::of(NODES);
+    let node = Machine::new(NODES);
     let swift = Swift::start(&node.cluster.store.buckets()).unwrap();
     let run = |login: Vec<(&str, String)>| {
         let mut agent = node.agent_with_store("converge", &config_base("swift"));
         agent.envs(login);
-        let ended = Ended::of(&mut agent);
+        let ended = Ended::from_command(&mut agent);
         assert!(!ended.stderr.contains(SECRET) && !ended.stderr.contains(OPENSTACK_TOKEN), "{ended:#?}");
         ended
     };
@@ -106,13 +106,13 @@ fn a_container_of_openstack_makes_a_node() {
 
 #[test]
 fn what_is_missing_to_reach_it_is_said() {
-    let node = Machine::of(NODES);
+    let node = Machine::new(NODES);
     let without = |variables: &[&str]| {
         let mut agent = node.agent_with_store("converge", &config_base("do"));
         for variable in variables {
             agent.env_remove(variable);
         }
-        Ended::of(&mut agent)
+        Ended::from_command(&mut agent)
     };
     without(&["S3_ENDPOINT"]).with(3, &["S3_ENDPOINT is not set, and do:// stores need it; set S3_ENDPOINT"]);
     without(&["S3_SECRET_ACCESS_KEY"])
@@ -123,14 +123,15 @@ fn what_is_missing_to_reach_it_is_said() {
 /// Verifying that many certificates would take the node seconds.
 #[test]
 fn a_server_of_s3_that_shows_many_certificates_is_refused() {
-    let node = Machine::of(NODES);
+    let node = Machine::new(NODES);
     let identity = Identity::new().unwrap().showing_more(6);
     let server = Downloads::start_tls(BTreeMap::new(), &identity).unwrap();
     let bundle = node.folder().join("bundle.pem");
     fs::write(&bundle, &identity.certificate_pem).unwrap();
     let mut agent = node.agent("converge");
     agent.env("S3_ENDPOINT", server.url()).env("SSL_CERT_FILE", &bundle).args(["--store-timeout", "1"]);
-    Ended::of(&mut agent).with(1, &["6 certificates came beside the server's own, and 5 are accepted"]);
+    Ended::from_command(&mut agent)
+        .with(1, &["6 certificates came beside the server's own, and 5 are accepted"]);
     assert_eq!(server.requests(), [""; 0]);
 }
 
@@ -143,7 +144,7 @@ struct Published {
 }
 
 impl Published {
-    fn of(node: &Machine) -> Published {
+    fn new(node: &Machine) -> Published {
         Published::at("127.0.0.1", node)
     }
 
@@ -183,9 +184,9 @@ impl Published {
 
 #[test]
 fn a_web_server_makes_a_node_and_is_asked_for_files_only() {
-    let node = Machine::of(NODES);
-    let web = Published::of(&node);
-    let ended = Ended::of(&mut web.agent(&node));
+    let node = Machine::new(NODES);
+    let web = Published::new(&node);
+    let ended = Ended::from_command(&mut web.agent(&node));
     ended.with(0, &[]);
     assert!(node.files().contains(&"usr/local/bin/kubelet".to_owned()), "{:?}", node.files());
     let asked = web.server.requests();
@@ -194,17 +195,17 @@ fn a_web_server_makes_a_node_and_is_asked_for_files_only() {
 
     let (proxy, web) = (Proxy::start().unwrap(), Published::at("web.test", &node));
     let mut agent = web.agent(&node);
-    Ended::of(agent.env("HTTPS_PROXY", proxy.url())).with(0, &[]);
+    Ended::from_command(agent.env("HTTPS_PROXY", proxy.url())).with(0, &[]);
     assert!(proxy.asked().iter().any(|asked| asked.starts_with("CONNECT web.test:")), "{:?}", proxy.asked());
 }
 
 #[test]
 fn what_a_web_server_does_not_give_is_said() {
-    let node = Machine::of(NODES);
-    let web = Published::of(&node);
+    let node = Machine::new(NODES);
+    let web = Published::new(&node);
     let spec = "/state/cluster-completed.spec";
     let mut distrusting = web.agent(&node);
-    Ended::of(distrusting.env_remove("SSL_CERT_FILE"))
+    Ended::from_command(distrusting.env_remove("SSL_CERT_FILE"))
         .with(1, &["the store cannot be reached", "certificate"]);
     for (fault, code, told) in [
         (Fault::Status(403), 1, "read access without a login on the web server 127.0.0.1:"),
@@ -224,14 +225,14 @@ fn what_a_web_server_does_not_give_is_said() {
         ),
     ] {
         web.server.break_path(spec, fault.clone());
-        Ended::of(&mut web.agent(&node)).with(code, &[told]);
+        Ended::from_command(&mut web.agent(&node)).with(code, &[told]);
     }
     assert_eq!(node.files(), [""; 0]);
 }
 
 #[test]
 fn the_boot_config_is_read_from_the_urls_that_nodeup_takes() {
-    let node = Machine::of(NODES);
+    let node = Machine::new(NODES);
     let store = &node.cluster.store;
     let file = store.kube_env(NODES);
     let server =
@@ -250,7 +251,7 @@ fn the_boot_config_is_read_from_the_urls_that_nodeup_takes() {
             "--facts",
         ]);
         render.arg(store.facts(NODES));
-        Ended::of(&mut render)
+        Ended::from_command(&mut render)
     };
     let of_path = render(file.to_str().unwrap());
     of_path.with(0, &[]);
@@ -267,13 +268,13 @@ fn the_boot_config_is_read_from_the_urls_that_nodeup_takes() {
 /// EC2 offers an instance's tags as metadata, and GCE its attributes.
 #[test]
 fn a_boot_config_is_read_from_the_machines_metadata() {
-    let node = Machine::of(NODES);
+    let node = Machine::new(NODES);
     let boot_config = fs::read_to_string(node.cluster.store.kube_env(NODES)).unwrap();
     let loopback = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let items = [("tags/instance/boot".to_owned(), boot_config.clone())].into();
     let ec2 = imds::start(loopback(), [(IpAddr::from(Ipv4Addr::LOCALHOST), items)].into()).unwrap();
     let attribute = "/computeMetadata/v1/instance/attributes/boot";
-    let gce = Metadata::of(Guard::Header("metadata-flavor", "Google"), [(attribute, boot_config)]);
+    let gce = Metadata::new(Guard::Header("metadata-flavor", "Google"), [(attribute, boot_config)]);
     let gce = gce.serve(loopback()).unwrap();
     let render = |conf: &str| {
         let mut render = Command::new(agent());
@@ -281,7 +282,7 @@ fn a_boot_config_is_read_from_the_machines_metadata() {
         render.env("AWS_EC2_METADATA_SERVICE_ENDPOINT", ec2.url());
         render.env("GCE_METADATA_HOST", gce.url().trim_start_matches("http://"));
         render.args(["render", "--config-base", CONFIG_BASE, "--store-timeout", "1", "--conf", conf]);
-        Ended::of(render.arg("--facts").arg(node.cluster.store.facts(NODES)))
+        Ended::from_command(render.arg("--facts").arg(node.cluster.store.facts(NODES)))
     };
     let of_path = render(node.cluster.store.kube_env(NODES).to_str().unwrap());
     of_path.with(0, &[]);
@@ -305,7 +306,7 @@ fn configuration(node: &Machine) -> String {
     let mut derive = Command::new(agent());
     derive.env_clear().envs(node.cluster.environment());
     derive.args(["config", "derive", "--instance-group", CONTROL_PLANE, "--config-base", CONFIG_BASE]);
-    let derived = Ended::of(&mut derive);
+    let derived = Ended::from_command(&mut derive);
     derived.with(0, &[]);
     derived.stdout
 }
@@ -314,7 +315,7 @@ fn configuration(node: &Machine) -> String {
 /// `pkg/commands/toolbox_enroll.go`).
 #[test]
 fn what_kops_toolbox_enroll_copies_to_a_control_plane_makes_it_one() {
-    let node = Machine::of(CONTROL_PLANE);
+    let node = Machine::new(CONTROL_PLANE);
     let (store, copied) = (node.cluster.store.cluster_folder(), node.folder().join("copied"));
     let at = |path: &str| copied.join(path).display().to_string();
     let manifests = CONFIG_BASE.replace("s3://", "") + "/manifests";
@@ -338,7 +339,7 @@ fn what_kops_toolbox_enroll_copies_to_a_control_plane_makes_it_one() {
         assert!(Command::new("cp").arg("-r").arg(from).arg(target).status().unwrap().success());
     }
     let base = format!("file://{}", copied.display());
-    Ended::of(&mut node.agent_with_store("converge", &base)).with(0, &[]);
+    Ended::from_command(&mut node.agent_with_store("converge", &base)).with(0, &[]);
     for file in [
         "etc/kubernetes/manifests/etcd-main-control-plane-eu-west-1a.manifest",
         "etc/kubernetes/manifests/kube-apiserver.manifest",
@@ -348,27 +349,28 @@ fn what_kops_toolbox_enroll_copies_to_a_control_plane_makes_it_one() {
 
     // Any other folder fails with the missing cluster spec, as before.
     fs::remove_file(file).unwrap();
-    Ended::of(&mut node.agent_with_store("plan", &base)).with(3, &["cluster-completed.spec does not exist"]);
+    Ended::from_command(&mut node.agent_with_store("plan", &base))
+        .with(3, &["cluster-completed.spec does not exist"]);
 }
 
 /// The labels of a control plane depend on the list of groups. The configuration from kOps has these labels.
 #[test]
 fn a_control_plane_whose_web_server_has_no_lists_needs_what_kops_configured() {
-    let node = Machine::of(CONTROL_PLANE);
-    let web = Published::of(&node);
-    Ended::of(&mut web.agent(&node))
+    let node = Machine::new(CONTROL_PLANE);
+    let web = Published::new(&node);
+    Ended::from_command(&mut web.agent(&node))
         .with(3, &["https:// stores have no lists", "--config-from nodeup-config"]);
     assert_eq!(node.files(), [""; 0]);
     let configuration = configuration(&node).replace(CONFIG_BASE, &web.base());
     let path = format!("/state/igconfig/control-plane/{CONTROL_PLANE}/nodeupconfig.yaml");
     web.server.put(&path, configuration.as_bytes());
-    Ended::of(web.agent(&node).args(["--config-from", "nodeup-config"])).with(0, &[]);
+    Ended::from_command(web.agent(&node).args(["--config-from", "nodeup-config"])).with(0, &[]);
     assert!(node.files().contains(&"etc/kubernetes/manifests/kube-apiserver.manifest".to_owned()));
 }
 
 #[test]
 fn what_is_no_store_of_a_node_is_refused_with_the_reason() {
-    let node = Machine::of(NODES);
+    let node = Machine::new(NODES);
     for (base, told) in [
         (
             "http://127.0.0.1:1/state",
@@ -378,7 +380,7 @@ fn what_is_no_store_of_a_node_is_refused_with_the_reason() {
         ("memfs://state", "it is the memory of one process"),
         ("https://admin:hidden@127.0.0.1/state", "it has a login in it"),
     ] {
-        let ended = Ended::of(&mut node.agent_with_store("converge", base));
+        let ended = Ended::from_command(&mut node.agent_with_store("converge", base));
         ended.with(3, &[told]);
         assert!(!ended.stderr.contains("hidden"), "{ended:#?}");
     }

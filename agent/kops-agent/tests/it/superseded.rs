@@ -26,10 +26,10 @@ pub(crate) fn hash(text: &str) -> String {
 /// A machine that is pinned to its group's configuration in the store and has converged to it. Also returns the
 /// configuration's path.
 pub(crate) fn pinned(group: &'static str, role: &str) -> (Machine, String) {
-    let machine = Machine::of(group);
+    let machine = Machine::new(group);
     let mut derive = Command::new(example::agent());
     derive.env_clear().envs(machine.cluster.environment()).args(["config", "derive"]);
-    let derived = Ended::of(derive.args(["--config-base", CONFIG_BASE, "--instance-group", group]));
+    let derived = Ended::from_command(derive.args(["--config-base", CONFIG_BASE, "--instance-group", group]));
     derived.with(0, &[]);
     let path = format!("igconfig/{role}/{group}/nodeupconfig.yaml");
     write_config(&machine, &path, &derived.stdout);
@@ -57,7 +57,7 @@ fn update(machine: &Machine, path: &str) -> String {
 pub(crate) fn status(machine: &Machine, output: &str) -> Ended {
     let mut agent = Command::new(example::agent());
     agent.env_clear().stdin(Stdio::null()).args(["status", "-o", output, "--root"]);
-    Ended::of(agent.arg(machine.root()))
+    Ended::from_command(agent.arg(machine.root()))
 }
 
 pub(crate) fn read(machine: &Machine, path: &str) -> String {
@@ -166,12 +166,14 @@ fn user_data_for_another_configuration_is_not_superseded() {
 /// It issues certificates with the authority's key on this machine.
 #[test]
 fn without_the_store_what_was_last_applied_is_put_right() {
-    let machine = Machine::of(CONTROL_PLANE);
+    let machine = Machine::new(CONTROL_PLANE);
     machine.run("converge", &[]).with(0, &[]);
     let (files, containerd) = (machine.files(), read(&machine, CONTAINERD));
     let gone = |verb: &str, flags: &[&str]| {
         let mut agent = machine.agent(verb);
-        Ended::of(agent.env("S3_ENDPOINT", "http://127.0.0.1:1").arg("--store-timeout=0").args(flags))
+        Ended::from_command(
+            agent.env("S3_ENDPOINT", "http://127.0.0.1:1").arg("--store-timeout=0").args(flags),
+        )
     };
     let asked = requests(&machine);
     gone("converge", &[]).with(FAILED, &["cannot be reached", "keeps its last applied configuration"]);
@@ -200,7 +202,7 @@ fn without_the_store_what_was_last_applied_is_put_right() {
 #[test]
 fn what_is_kept_of_it_is_for_root_and_has_no_secret() {
     use std::os::unix::fs::PermissionsExt as _;
-    let machine = Machine::of(CONTROL_PLANE);
+    let machine = Machine::new(CONTROL_PLANE);
     machine.run("converge", &[]).with(0, &[]);
     let path = "var/lib/kops-agent/applied.json";
     let text = read(&machine, path);

@@ -59,7 +59,7 @@ const OF_BOOT_SCRIPT: &str =
 
 /// A control plane that has converged, with secrets wherever a machine may have some.
 fn machine() -> Machine {
-    let machine = Machine::of(CONTROL_PLANE);
+    let machine = Machine::new(CONTROL_PLANE);
     let file = machine.cluster.store.cluster_folder().join("secrets/dockerconfig");
     fs::write(file, format!("{{\"Data\":\"{}\"}}\n", STANDARD.encode(DOCKER_CONFIG))).unwrap();
     let channels = machine.cluster.store.cluster_folder().join("manifests/channels/kops-channels.yaml");
@@ -197,7 +197,7 @@ fn what_a_report_needs_is_in_it_and_nothing_secret() {
     let machine = machine();
     let (out, path) = (machine.folder().join("bundle.tar.zst"), programs(&machine));
     let before = machine.files();
-    let ended = Ended::of(&mut bundle(&machine, &out, &path));
+    let ended = Ended::from_command(&mut bundle(&machine, &out, &path));
     ended.with(0, &[]);
     assert!(ended.stdout.starts_with(out.to_str().unwrap()), "{ended:#?}");
     assert_eq!(machine.files(), before);
@@ -266,7 +266,8 @@ fn without_store(machine: &Machine, out: &str) -> (BTreeMap<String, String>, End
     let out = machine.folder().join(out);
     let path = machine.folder().join("bin");
     let mut call = bundle(machine, &out, &path);
-    let ended = Ended::of(call.env("S3_ENDPOINT", "http://127.0.0.1:1").args(["--store-timeout", "1"]));
+    let ended =
+        Ended::from_command(call.env("S3_ENDPOINT", "http://127.0.0.1:1").args(["--store-timeout", "1"]));
     ended.with(0, &[]);
     (open(&out), ended)
 }
@@ -338,7 +339,7 @@ fn without_a_store_secrets_are_known_by_what_is_kept_of_earlier_runs_or_journals
 /// nothing on the disk blocks the bundle.
 #[test]
 fn a_disk_of_a_stranger_takes_nothing_of_this_machine_and_no_time() {
-    let machine = Machine::of(CONTROL_PLANE);
+    let machine = Machine::new(CONTROL_PLANE);
     programs(&machine);
     let outside = machine.folder().join("outside");
     fs::write(&outside, "{\"of\": \"this-machine\"}").unwrap();
@@ -358,13 +359,13 @@ fn a_disk_of_a_stranger_takes_nothing_of_this_machine_and_no_time() {
 
 #[test]
 fn a_part_that_cannot_be_had_costs_no_other() {
-    let machine = Machine::of(CONTROL_PLANE);
+    let machine = Machine::new(CONTROL_PLANE);
     let out = machine.folder().join("bundle.tar.zst");
     let empty = machine.folder().join("empty");
     fs::create_dir(&empty).unwrap();
     let mut call = machine.agent("support-bundle");
     call.env("S3_ENDPOINT", "http://127.0.0.1:1").env("PATH", &empty).args(["--store-timeout", "1"]);
-    let ended = Ended::of(call.arg("--out").arg(&out));
+    let ended = Ended::from_command(call.arg("--out").arg(&out));
     ended.with(
         0,
         &["plan.json is not in the bundle: ", "the store cannot be reached", "systemctl is not installed"],
@@ -395,7 +396,7 @@ fn journals_are_not_given_away_where_systemd_does_not_tell_what_units_have_in_th
     let programs = programs(&machine);
     fs::write(programs.join("systemctl"), "#!/bin/sh\necho 'Connection timed out' >&2\nexit 1\n").unwrap();
     let out = machine.folder().join("bundle.tar.zst");
-    Ended::of(&mut bundle(&machine, &out, &programs))
+    Ended::from_command(&mut bundle(&machine, &out, &programs))
         .with(0, &["its journal: systemctl: Connection timed out"]);
     let files = open(&out);
     assert!(!files.keys().any(|name| name.starts_with("journal/")), "{:?}", files.keys());
@@ -404,10 +405,10 @@ fn journals_are_not_given_away_where_systemd_does_not_tell_what_units_have_in_th
 
 #[test]
 fn nothing_is_written_over() {
-    let machine = Machine::of(CONTROL_PLANE);
+    let machine = Machine::new(CONTROL_PLANE);
     let out = machine.folder().join("bundle.tar.zst");
     fs::write(&out, "mine").unwrap();
-    let call = |out: &Path| Ended::of(machine.agent("support-bundle").arg("--out").arg(out));
+    let call = |out: &Path| Ended::from_command(machine.agent("support-bundle").arg("--out").arg(out));
     call(&out).with(1, &["is there already"]);
     assert_eq!(fs::read_to_string(&out).unwrap(), "mine");
     call(Path::new("/no/such/folder/x")).with(1, &["/no/such/folder is not a directory"]);
@@ -428,20 +429,21 @@ fn without_root_it_is_refused() {
         if nix::unistd::geteuid().is_root() {
             call.uid(65534);
         }
-        Ended::of(&mut call).with(1, &["only root may read the secrets of this machine", "run as root"]);
+        Ended::from_command(&mut call)
+            .with(1, &["only root may read the secrets of this machine", "run as root"]);
         assert!(!out.exists(), "{root}");
     }
 }
 
 #[test]
 fn a_file_system_without_room_is_told_with_what_to_do() {
-    let machine = Machine::of(CONTROL_PLANE);
+    let machine = Machine::new(CONTROL_PLANE);
     let full = machine.folder().join("full");
     fs::create_dir(&full).unwrap();
     let script = "mount -t tmpfs -o size=4k full \"$FULL\" && exec \"$@\"";
     let mut call = machine.agent("support-bundle");
     call.arg("--out").arg(full.join("bundle.tar.zst"));
     let Some(mut run) = with_mounts(&call, script) else { return };
-    let ended = Ended::of(run.env("FULL", &full));
+    let ended = Ended::from_command(run.env("FULL", &full));
     ended.with(1, &["writing the bundle", "name a file elsewhere with --out", "No space left on device"]);
 }

@@ -25,7 +25,7 @@ struct BootScript {
 
 impl BootScript {
     fn new() -> BootScript {
-        let node = Machine::of(NODES);
+        let node = Machine::new(NODES);
         let kops = node.folder().join("kops");
         let (program, conf) = (kops.join("bin/nodeup"), kops.join("conf/kube_env.yaml"));
         [&program, &conf].into_iter().for_each(|file| fs::create_dir_all(file.parent().unwrap()).unwrap());
@@ -40,13 +40,13 @@ impl BootScript {
         agent.env_clear().envs(node.cluster.environment()).env("HTTPS_PROXY", "http://127.0.0.1:1");
         agent.args([verb, "--config-base", CONFIG_BASE, "--conf"]).arg(conf);
         agent.arg("--facts").arg(node.cluster.store.facts(NODES)).arg("--root").arg(node.root());
-        Ended::of(&mut agent)
+        Ended::from_command(&mut agent)
     }
 
     fn ran<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Ended {
         let mut agent = Command::new(&self.program);
         agent.env_clear().stdin(Stdio::null()).args(arguments).arg("--root").arg(self.node.root());
-        Ended::of(&mut agent)
+        Ended::from_command(&mut agent)
     }
 
     fn unit(&self, name: &str) -> PathBuf {
@@ -91,7 +91,7 @@ fn a_boot_scripts_program_brings_its_timers_and_its_name() {
     script.ran(["status"]).with(0, &[]);
     let mut bash = Command::new("bash");
     bash.args(["-euc", ". \"$1\"; complete -p kops-agent; declare -f _kops__agent", "bash"]);
-    let completed = Ended::of(bash.arg(node.root().join(COMPLETIONS)));
+    let completed = Ended::from_command(bash.arg(node.root().join(COMPLETIONS)));
     completed.with(0, &[]);
     assert!(completed.stdout.contains("-F _kops__agent"), "{}", completed.stdout);
     assert!(completed.stdout.contains("converge"), "{}", completed.stdout);
@@ -185,6 +185,6 @@ fn a_wrong_variable_of_the_first_run_is_in_the_metrics() {
     let mut agent = Command::new(&script.program);
     agent.env_clear().env("KOPS_AGENT_MAX_UNAVAILABLE", "many");
     agent.arg("converge").arg("--conf").arg(&script.conf).arg("--root").arg(script.node.root());
-    Ended::of(&mut agent).with(3, &["KOPS_AGENT_MAX_UNAVAILABLE"]);
+    Ended::from_command(&mut agent).with(3, &["KOPS_AGENT_MAX_UNAVAILABLE"]);
     assert!(script.written_metrics().contains("\nkops_agent_last_run_failed 1\n"));
 }

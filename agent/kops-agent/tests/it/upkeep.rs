@@ -17,11 +17,11 @@ const DIFFERENT: i32 = 4;
 fn on_root(machine: &Machine, arguments: &[&str]) -> Ended {
     let mut agent = Command::new(example::agent());
     agent.env_clear().stdin(Stdio::null()).args(arguments).arg("--root").arg(machine.root());
-    Ended::of(&mut agent)
+    Ended::from_command(&mut agent)
 }
 
 fn converged(group: &'static str) -> Machine {
-    let machine = Machine::of(group);
+    let machine = Machine::new(group);
     machine.run("converge", &[]).with(0, &[]);
     machine
 }
@@ -97,7 +97,7 @@ fn a_repair_without_the_store_is_a_failure_and_a_look_is_none() {
 
 #[test]
 fn what_is_no_longer_wanted_is_planned_to_go_and_goes() {
-    let node = Machine::of(NODES);
+    let node = Machine::new(NODES);
     node.cluster
         .edit(
             "instancegroup/nodes",
@@ -183,7 +183,7 @@ fn the_status_is_one_screen_json_or_metrics() {
 
 #[test]
 fn what_a_run_took_its_time_for_is_told() {
-    let node = Machine::of(NODES);
+    let node = Machine::new(NODES);
     let none = on_root(&node, &["status", "--timeline"]);
     none.with(0, &[]);
     assert_eq!(none.stdout, "no run has finished yet\n");
@@ -227,7 +227,7 @@ fn what_a_run_took_its_time_for_is_told() {
 
 #[test]
 fn a_machine_that_never_converged_says_so() {
-    let node = Machine::of(NODES);
+    let node = Machine::new(NODES);
     let ended = on_root(&node, &["status"]);
     ended.with(DIFFERENT, &[]);
     assert!(ended.stdout.starts_with("NEVER CONVERGED"), "{}", ended.stdout);
@@ -236,7 +236,7 @@ fn a_machine_that_never_converged_says_so() {
 
 #[test]
 fn a_first_run_that_failed_is_told_with_its_reason_until_one_succeeds() {
-    let node = Machine::of(NODES);
+    let node = Machine::new(NODES);
     node.cluster.s3.forbid("demo.example.com/instancegroup/nodes");
     node.run("converge", &[]).with(1, &["access denied"]);
     let status = on_root(&node, &["status"]);
@@ -262,7 +262,7 @@ fn a_first_run_that_failed_is_told_with_its_reason_until_one_succeeds() {
 
 #[test]
 fn a_reset_asks_and_leaves_nothing() {
-    let control_plane = Machine::of(CONTROL_PLANE);
+    let control_plane = Machine::new(CONTROL_PLANE);
     fs::create_dir_all(control_plane.root().join("etc")).unwrap();
     fs::write(control_plane.root().join("etc/hosts"), "127.0.0.1 localhost\n").unwrap();
     control_plane.run("converge", &[]).with(0, &[]);
@@ -349,7 +349,7 @@ fn a_reset_tells_what_would_make_it_a_node_again_and_removes_that_if_asked() {
 /// Operators move these folders to spare the root disk.
 #[test]
 fn a_reset_removes_the_data_folders_that_the_spec_names_and_tells_those_it_leaves() {
-    let node = Machine::of(NODES);
+    let node = Machine::new(NODES);
     let folders = "  kubelet: {rootDir: /mnt/kubelet/}\n  containerd: {root: /mnt/disk/../containerd, state: /mnt/linked}\n  role: Node\n";
     node.cluster.edit("instancegroup/nodes", "  role: Node\n", folders).unwrap();
     node.run("converge", &["--config-from", "cluster-spec"]).with(0, &[]);
@@ -381,7 +381,7 @@ fn a_reset_removes_the_data_folders_that_the_spec_names_and_tells_those_it_leave
 
 #[test]
 fn a_reset_removes_the_folders_of_containerd_that_the_spec_names() {
-    let node = Machine::of(NODES);
+    let node = Machine::new(NODES);
     let folders = "  containerd: {root: /mnt/containerd, state: /mnt/disk/state/}\n  role: Node\n";
     node.cluster.edit("instancegroup/nodes", "  role: Node\n", folders).unwrap();
     node.run("converge", &["--config-from", "cluster-spec"]).with(0, &[]);
@@ -407,7 +407,7 @@ fn a_reset_removes_the_folders_of_containerd_that_the_spec_names() {
 #[test]
 fn a_reset_never_empties_a_folder_of_the_system_whatever_the_spec_names() {
     for folder in ["/", "/var", "/var/lib", "/etc/kubelet", "/mnt"] {
-        let node = Machine::of(NODES);
+        let node = Machine::new(NODES);
         let folders = format!("  containerd: {{configOverride: 'root = \"{folder}\"'}}\n  role: Node\n");
         node.cluster.edit("instancegroup/nodes", "  role: Node\n", &folders).unwrap();
         node.run("converge", &["--config-from", "cluster-spec"]).with(0, &[]);

@@ -125,14 +125,14 @@ pub enum Credentials {
 
 impl Kubeconfig {
     pub fn read(path: &Path) -> Result<Kubeconfig> {
-        Kubeconfig::of(&Chosen::file(path))
+        Kubeconfig::from_files(&Chosen::file(path))
     }
 
     /// Reads and merges the files. For each name, and for the current context, the first file that has it wins.
     ///
     /// # Errors
     /// A file cannot be read or parsed, or all files are missing.
-    pub fn of(chosen: &Chosen) -> Result<Kubeconfig> {
+    pub fn from_files(chosen: &Chosen) -> Result<Kubeconfig> {
         let mut merged: Option<Kubeconfig> = None;
         for path in &chosen.files {
             let text = match std::fs::read_to_string(path) {
@@ -466,7 +466,7 @@ mod tests {
         );
         let files = vec![folder.path().join("absent"), first, second];
         let chosen = Chosen { files, skips_missing: true, context: None };
-        let access = |context| Kubeconfig::of(&chosen).unwrap().access(context);
+        let access = |context| Kubeconfig::from_files(&chosen).unwrap().access(context);
         assert!(
             access(None).unwrap().credentials == Credentials::None,
             "the current context is the second file's"
@@ -479,6 +479,9 @@ mod tests {
         );
         assert!(problem(access(Some("z"))).contains("there is no context \"z\""));
         let none = Chosen { files: vec![folder.path().join("absent")], ..chosen };
-        assert!(format!("{:#}", Kubeconfig::of(&none).err().unwrap()).contains("none of these files exists"));
+        assert!(
+            format!("{:#}", Kubeconfig::from_files(&none).err().unwrap())
+                .contains("none of these files exists")
+        );
     }
 }

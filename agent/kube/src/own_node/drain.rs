@@ -39,7 +39,7 @@ impl OwnNode {
     ///
     /// # Errors
     /// The kubeconfig is not a kubelet's, or cannot be used.
-    pub fn of(kubeconfig: &Path) -> Result<OwnNode, Untold> {
+    pub fn new(kubeconfig: &Path) -> Result<OwnNode, Untold> {
         let name = own_name(kubeconfig)?;
         let client = client_asking_once(kubeconfig);
         Ok(OwnNode { client: client.map_err(|error| Untold::Refused(error_text(&error)))?, name })
@@ -53,7 +53,7 @@ impl OwnNode {
 
     pub async fn is_cordoned_by_a_run(&self) -> Result<bool, ApiError> {
         let node = self.ask("GET", &format!("/api/v1/nodes/{}", self.name), None).await?;
-        Ok(Cordon::of(&node).is_of_a_run)
+        Ok(Cordon::from_node(&node).is_of_a_run)
     }
 
     /// Uncordons the Node if a run has cordoned it. Returns whether it did.
@@ -66,7 +66,7 @@ impl OwnNode {
         let path = format!("/api/v1/nodes/{}", self.name);
         let mut tries = 0;
         loop {
-            let cordon = Cordon::of(&self.ask("GET", &path, None).await?);
+            let cordon = Cordon::from_node(&self.ask("GET", &path, None).await?);
             let Some(patch) = patch(&cordon) else { return Ok((cordon, false)) };
             tries += 1;
             let path = format!("{path}?fieldManager={FIELD_MANAGER}");
@@ -129,7 +129,7 @@ impl OwnNode {
     }
 
     fn nodes(&self) -> Nodes {
-        Nodes::of(self.client.clone())
+        Nodes::new(self.client.clone())
     }
 
     async fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Value, ApiError> {

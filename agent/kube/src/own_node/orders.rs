@@ -23,8 +23,8 @@ impl Orders {
     ///
     /// # Errors
     /// The kubeconfig is not a kubelet's, or cannot be used.
-    pub fn of(kubeconfig: &Path) -> Result<Orders, Untold> {
-        let node = OwnNode::of(kubeconfig)?;
+    pub fn new(kubeconfig: &Path) -> Result<Orders, Untold> {
+        let node = OwnNode::new(kubeconfig)?;
         Ok(Orders { watch: node.watch(), node, reported: None })
     }
 

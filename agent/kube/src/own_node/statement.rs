@@ -90,7 +90,7 @@ pub struct Told {
 pub async fn tell(kubeconfig: &Path, statement: &Statement) -> Result<Told, Untold> {
     let node = own_name(kubeconfig)?;
     let client = client(Some(kubeconfig)).map_err(|error| Untold::Refused(error_text(&error)))?;
-    let nodes = Nodes::of(client).api();
+    let nodes = Nodes::new(client).api();
     let Some(found) = answer(nodes.get_opt(&node)).await? else { return Err(Untold::NotRegistered(node)) };
     let is_left_cordoned = found.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(CORDONED));
     let (known, versions) = (known(&found), versions(&found));

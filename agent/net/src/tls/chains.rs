@@ -79,7 +79,7 @@ pub struct Clients {
 
 impl Clients {
     /// Each client must show a certificate of one of these authorities.
-    pub fn of(authorities: RootCertStore) -> Arc<dyn ClientCertVerifier> {
+    pub fn verifier(authorities: RootCertStore) -> Arc<dyn ClientCertVerifier> {
         let authorities = Arc::new(authorities);
         Arc::new(Clients { authorities: Box::new(move || Some(authorities.clone())), is_mandatory: true })
     }
@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn a_client_may_show_only_its_own_certificate() {
         let authority = Authority::new("ours").unwrap();
-        let clients = Clients::of(roots(&authority));
+        let clients = Clients::verifier(roots(&authority));
         let client = issued(&authority, ExtendedKeyUsagePurpose::ClientAuth);
         let judge = |beside: &[CertificateDer<'_>]| {
             let judged = clients.verify_client_cert(&client, beside, UnixTime::now());
@@ -236,7 +236,7 @@ mod tests {
             let trusted = trusted.clone();
             move || trusted.lock().clone()
         });
-        assert!(!clients.client_auth_mandatory() && Clients::of(roots(&first)).client_auth_mandatory());
+        assert!(!clients.client_auth_mandatory() && Clients::verifier(roots(&first)).client_auth_mandatory());
         assert!(!clients.supported_verify_schemes().is_empty());
         let is_accepted = |authority: &Authority| {
             let client = issued(authority, ExtendedKeyUsagePurpose::ClientAuth);

@@ -85,7 +85,7 @@ impl Asked {
 async fn located(store: &Store, url: &str) -> Result<Location, Outcome> {
     if !store.locates(url) {
         let url = Url::parse(url).map_err(|error| Outcome::Fails(error.to_string()))?;
-        return Ok(Location::of(url));
+        return Ok(Location::new(url));
     }
     match asked(QUESTION, store.locate(url)).await {
         Ok(Ok(location)) => Ok(location),

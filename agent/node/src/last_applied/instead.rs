@@ -23,7 +23,7 @@ pub enum Instead {
 
 impl Instead {
     /// Classifies an error on a machine whose last applied state is `applied`.
-    pub(super) fn of(error: &anyhow::Error, applied: &Applied) -> Instead {
+    pub(super) fn from_error(error: &anyhow::Error, applied: &Applied) -> Instead {
         let of_file = || {
             let found = error.chain().find_map(|cause| cause.downcast_ref::<HashMismatch>())?;
             Some((&found.expected, &found.actual))

@@ -42,7 +42,7 @@ pub(super) struct Drained {
 
 /// Cordons the Node of this kubeconfig and evicts its pods. If pods do not leave in time, it uncordons the Node again.
 pub(super) async fn drain(host: &Host, kubeconfig: &Path, timeout: Duration) -> Result<Drained, NotPaced> {
-    let node = OwnNode::of(kubeconfig).map_err(|untold| NotPaced::NotDrained(untold.to_string()))?;
+    let node = OwnNode::new(kubeconfig).map_err(|untold| NotPaced::NotDrained(untold.to_string()))?;
     // The unit starts before the Node is cordoned, since this run may be killed at any time.
     let arguments = ["fleet", "tell", "--only-uncordon", "--timeout", UNCORDONING_TIMEOUT];
     if let Err(error) = machine::run_apart(host, UNIT, &arguments) {

@@ -42,7 +42,7 @@ pub struct Hiding {
 }
 
 impl Hiding {
-    pub fn of(all: Redactor) -> Hiding {
+    pub fn new(all: Redactor) -> Hiding {
         Hiding { secrets: all.of_secrets(), all }
     }
 }
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     fn bytes(part: Part) -> String {
-        String::from_utf8(part.redacted(&Hiding::of(Redactor::default())).bytes().unwrap()).unwrap()
+        String::from_utf8(part.redacted(&Hiding::new(Redactor::default())).bytes().unwrap()).unwrap()
     }
 
     #[test]

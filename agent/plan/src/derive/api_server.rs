@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn only_needed_fields_of_the_api_reach_nodes() {
-        let store = Store::of(
+        let store = Store::new(
             "masterPublicName: api.example.com, additionalSans: [a], api: {dns: {}, loadBalancer: {type: Public, useForInternalApi: true}}, authentication: {aws: {image: x}}",
             "role: Master",
         );
@@ -126,11 +126,11 @@ mod tests {
 
     #[test]
     fn a_missing_encryption_config_is_a_problem() {
-        let mut store = Store::of("encryptionConfig: true", "role: APIServer");
+        let mut store = Store::new("encryptionConfig: true", "role: APIServer");
         let mut problems = Problems::default();
         encryption_config_secret_hash(&store.inputs(), &mut problems);
         assert!(problems.to_string().contains("spec.encryptionConfig: "), "{problems}");
-        store.secrets.insert(ENCRYPTION_CONFIG.into(), Secret::of(b"x".to_vec()));
+        store.secrets.insert(ENCRYPTION_CONFIG.into(), Secret::new(b"x".to_vec()));
         assert_eq!(
             encryption_config_secret_hash(&store.inputs(), &mut Problems::default()),
             "LXEWQrcmsEQBYnyp-6wy9chTD7GQPMTbAiWHF5IaSIE="
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn an_incomplete_spec_is_a_problem() {
-        let store = Store::of("", "role: Master");
+        let store = Store::new("", "role: Master");
         let mut problems = Problems::default();
         api_server_config(&store.inputs(), &mut problems);
         control_plane_config(&store.inputs(), &mut problems);

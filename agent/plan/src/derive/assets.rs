@@ -256,7 +256,7 @@ impl Collector<'_> {
         }
         let field = "spec.containerd.version";
         let (major, minor) = self.inputs.release.oldest_containerd();
-        let oldest = Release::of(major, minor, 0);
+        let oldest = Release::new(major, minor, 0);
         if let Some(version) = self.supported(field, containerd.version.as_deref(), oldest) {
             self.add_text(field, arch, &releases::containerd(&version, arch.name()), None);
         }
@@ -381,7 +381,7 @@ mod tests {
     use crate::derive::testing::Store;
 
     fn downloads(cluster: &str, group: &str) -> Vec<String> {
-        let store = Store::of(cluster, group);
+        let store = Store::new(cluster, group);
         let urls = asset_urls(&store.inputs()).unwrap();
         urls.into_iter()
             .filter(|url| url.architecture == Architecture::Arm64)
@@ -417,7 +417,7 @@ mod tests {
 
     #[test]
     fn custom_kubernetes_builds_download_their_images() {
-        let store = Store::of("kubernetesVersion: 'https://host/ci/v1.36.0-alpha.1+abc'", "role: Master");
+        let store = Store::new("kubernetesVersion: 'https://host/ci/v1.36.0-alpha.1+abc'", "role: Master");
         let mut problems = Problems::default();
         let (assets, images) = assets_and_images(&store.inputs(), &mut problems);
         assert!(problems.is_empty(), "{problems}");
@@ -431,7 +431,7 @@ mod tests {
     #[test]
     fn users_packages_need_url_and_hash() {
         let hash = "ab".repeat(32);
-        let store = Store::of(
+        let store = Store::new(
             &format!(
                 "assets: {{fileRepository: 'https://files.example.com/k'}}, containerd: {{packages: {{urlAmd64: 'https://me/c.tgz', hashAmd64: {hash}, urlArm64: 'https://me/a.tgz'}}}}"
             ),
@@ -449,7 +449,7 @@ mod tests {
     #[test]
     fn only_workers_keep_the_older_version_during_an_upgrade() {
         for (role, version) in [("Node", "1.33.5"), ("Master", "1.34.1"), ("APIServer", "1.34.1")] {
-            let store = Store::of("", &format!("role: {role}"));
+            let store = Store::new("", &format!("role: {role}"));
             let inputs = Inputs { worker_kubernetes_version: Some("1.33.5"), ..store.inputs() };
             let urls = asset_urls(&inputs).unwrap();
             assert!(urls[0].canonical_url.contains(version), "{role}: {}", urls[0].canonical_url);
@@ -458,7 +458,7 @@ mod tests {
 
     #[test]
     fn all_problems_are_reported_together() {
-        let store = Store::of(
+        let store = Store::new(
             "kubernetesVersion: 1.31.0, assets: {fileRepository: nowhere}, containerd: {version: 1.7.0, runc: {packages: {urlAmd64: 'https://a/b', hashAmd64: abc}}}",
             "role: Node",
         );

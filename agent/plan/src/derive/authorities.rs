@@ -116,7 +116,7 @@ mod tests {
     use crate::derive::testing::Store;
 
     fn names(cluster: &str, role: &str) -> (Vec<String>, Vec<String>) {
-        let store = Store::of(cluster, &format!("role: {role}"));
+        let store = Store::new(cluster, &format!("role: {role}"));
         let names = keyset_names(&store.cluster, &store.group);
         (names.trusted.into_iter().collect(), names.named.into_iter().collect())
     }
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn every_missing_key_set_is_a_problem() {
-        let store = Store::of("", "role: APIServer");
+        let store = Store::new("", "role: APIServer");
         let mut problems = Problems::default();
         cas_and_keypair_ids(&store.inputs(), &mut problems);
         assert_eq!(problems.iter().count(), 4, "{problems}");

@@ -166,7 +166,7 @@ mod tests {
     }
 
     fn told(cluster: &str, role: &str, known: &[&str]) -> Vec<String> {
-        let store = Store::of(cluster, &format!("role: {role}"));
+        let store = Store::new(cluster, &format!("role: {role}"));
         let known = addresses(known);
         let inputs = Inputs { api_server_addresses: &known, ..store.inputs() };
         let mut problems = Problems::default();
@@ -220,7 +220,7 @@ mod tests {
                 ("APIServer", of_control_plane, false),
                 ("Bastion", of_nodes, true),
             ] {
-                let store = Store::of(&cluster, &format!("role: {role}"));
+                let store = Store::new(&cluster, &format!("role: {role}"));
                 let known = self::addresses(&ADDRESSES);
                 let inputs = Inputs { api_server_addresses: &known, ..store.inputs() };
                 let boot = boot_config(&inputs, "hash").unwrap();
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn bastions_get_a_server_without_an_authority() {
-        let store = Store::of(AWS, "role: Bastion");
+        let store = Store::new(AWS, "role: Bastion");
         let boot = boot_config(&store.inputs(), "hash").unwrap();
         let server = boot.config_server.unwrap();
         assert_eq!(server.servers, ["https://kops-controller.internal.c.example.com:3988/"]);
@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn server_addresses_come_with_the_certificates_name() {
-        let store = Store::of(AWS, "role: Bastion");
+        let store = Store::new(AWS, "role: Bastion");
         let known = addresses(&["172.20.1.1", "2001:db8::1"]);
         let boot = boot_config(&Inputs { api_server_addresses: &known, ..store.inputs() }, "hash").unwrap();
         let server = boot.config_server.unwrap();

@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn the_groups_settings_override_the_clusters() {
-        let store = Store::of(
+        let store = Store::new(
             "containerd: {logLevel: info, registryMirrors: {a: [x], b: [y]}}",
             "role: Node, containerd: {logLevel: debug, registryMirrors: {b: [z]}, version: 2.2.0}",
         );
@@ -80,11 +80,11 @@ mod tests {
     #[test]
     fn gvisor_is_for_workers_that_enable_it() {
         let containerd = "containerd: {gvisor: {enabled: true}}";
-        let store = Store::of(containerd, &format!("role: Node, {containerd}"));
+        let store = Store::new(containerd, &format!("role: Node, {containerd}"));
         assert_eq!(gvisor(&store.inputs()).unwrap().platform, "systrap");
         assert!(containerd_config(&store.inputs()).unwrap().gvisor.is_some());
         for group in ["role: Node".to_owned(), format!("role: Master, {containerd}")] {
-            let store = Store::of(containerd, &group);
+            let store = Store::new(containerd, &group);
             assert_eq!(gvisor(&store.inputs()), None);
             assert_eq!(containerd_config(&store.inputs()).unwrap().gvisor, None);
         }
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn a_disabled_gpu_still_names_its_driver() {
-        let store = Store::of(
+        let store = Store::new(
             "containerd: {nvidiaGPU: {enabled: true}}",
             "role: Node, containerd: {nvidiaGPU: {enabled: false}}",
         );

@@ -83,29 +83,29 @@ mod tests {
             ("m5.large", false),
             ("t3.micro", false),
         ] {
-            let store = Store::of(
+            let store = Store::new(
                 "containerd: {nvidiaGPU: {enabled: true}}",
                 &format!("role: Node, machineType: {machine_type}"),
             );
             assert_eq!(has_gpu(&store.inputs()), has, "{machine_type}");
         }
-        let store = Store::of("", "role: Node, machineType: g4dn.xlarge");
+        let store = Store::new("", "role: Node, machineType: g4dn.xlarge");
         assert!(!has_gpu(&store.inputs()));
     }
 
     #[test]
     fn ec2s_answer_about_a_gpu_overrides_the_family() {
         let store =
-            Store::of("containerd: {nvidiaGPU: {enabled: true}}", "role: Node, machineType: g99.large");
+            Store::new("containerd: {nvidiaGPU: {enabled: true}}", "role: Node, machineType: g99.large");
         assert!(!has_gpu(&Inputs { machine_type_has_gpu: Some(false), ..store.inputs() }));
     }
 
     #[test]
     fn a_default_machine_type_comes_from_the_machine() {
-        let store = Store::of("", "role: Node");
+        let store = Store::new("", "role: Node");
         assert_eq!(machine_type(&store.inputs()), "");
         assert_eq!(machine_type(&Inputs { machine_type: Some("t3.medium"), ..store.inputs() }), "t3.medium");
-        let karpenter = Store::of("", "role: Node, manager: Karpenter");
+        let karpenter = Store::new("", "role: Node, manager: Karpenter");
         assert_eq!(machine_type(&Inputs { machine_type: Some("t3.medium"), ..karpenter.inputs() }), "");
     }
 }

@@ -115,7 +115,7 @@ mod tests {
     use crate::derive::testing::Store;
 
     fn kubelet(cluster: &str, group: &str) -> KubeletConfigSpec {
-        kubelet_config(&Store::of(cluster, group).inputs())
+        kubelet_config(&Store::new(cluster, group).inputs())
     }
 
     fn labels(kubelet: &KubeletConfigSpec) -> Vec<String> {
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn control_planes_get_the_api_server_label_if_the_cluster_has_such_groups() {
-        let mut store = Store::of("", "role: Master");
+        let mut store = Store::new("", "role: Master");
         assert!(!kubelet_config(&store.inputs()).node_labels.contains_key(API_SERVER_LABEL));
         store.roles.insert(InstanceGroupRole::APIServer);
         assert!(kubelet_config(&store.inputs()).node_labels.contains_key(API_SERVER_LABEL));

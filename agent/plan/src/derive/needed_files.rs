@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn a_worker_needs_one_key_set() {
-        let store = Store::of("encryptionConfig: true", "role: Node");
+        let store = Store::new("encryptionConfig: true", "role: Node");
         let needed = needed_files(&store.cluster, &store.group);
         assert_eq!(
             needed,
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn control_planes_and_warm_pools_need_more_files() {
-        let store = Store::of("encryptionConfig: true, warmPool: {}", "role: APIServer");
+        let store = Store::new("encryptionConfig: true, warmPool: {}", "role: APIServer");
         let needed = needed_files(&store.cluster, &store.group);
         assert!(needed.keysets.contains("service-account") && needed.secrets.contains("encryptionconfig"));
         assert!(needed.optional.contains("config") && needed.bootstrap_channel);

@@ -101,7 +101,7 @@ mod tests {
             ("kopeio: {}", json!({}), true, true),
             ("external: {}", json!({}), true, true),
         ] {
-            let store = Store::of(&format!("networking: {{{plugin}}}, networkID: vpc-1"), "role: Node");
+            let store = Store::new(&format!("networking: {{{plugin}}}, networkID: vpc-1"), "role: Node");
             let inputs = store.inputs();
             let mut written = serde_json::to_value(networking(&inputs)).unwrap();
             written.as_object_mut().unwrap().remove("nonMasqueradeCIDR");
@@ -118,7 +118,7 @@ mod tests {
     fn only_machines_with_an_api_server_get_the_proxy() {
         for (role, told) in [("Node", false), ("Master", true), ("APIServer", true)] {
             let store =
-                Store::of("egressProxy: {httpProxy: {host: proxy, port: 80}}", &format!("role: {role}"));
+                Store::new("egressProxy: {httpProxy: {host: proxy, port: 80}}", &format!("role: {role}"));
             assert_eq!(networking(&store.inputs()).egress_proxy.is_some(), told, "{role}");
         }
     }

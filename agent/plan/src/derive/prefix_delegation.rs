@@ -111,7 +111,7 @@ mod tests {
     use crate::derive::testing::Store;
 
     fn told(cluster: &str, group: &str) -> Vec<String> {
-        let store = Store::of(cluster, group);
+        let store = Store::new(cluster, group);
         let mut problems = Problems::default();
         check(&store.inputs(), &mut problems);
         problems.warnings().iter().map(ToString::to_string).collect()

@@ -142,7 +142,7 @@ mod tests {
     fn likely(group: &str, paths: &[&str], unknown: &[&str]) -> Vec<Reason> {
         let differences: Vec<_> = paths.iter().map(|path| difference(path)).collect();
         let unknown: Vec<_> = unknown.iter().map(|field| (*field).to_owned()).collect();
-        reasons(&Store::of("", group).inputs(), Some((&differences, &unknown)))
+        reasons(&Store::new("", group).inputs(), Some((&differences, &unknown)))
     }
 
     const CONTROL_PLANE: &str = "role: ControlPlane, machineType: m5.large";
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn without_the_pinned_file_all_possible_reasons_are_listed() {
-        let of = |group| reasons(&Store::of("", group).inputs(), None);
+        let of = |group| reasons(&Store::new("", group).inputs(), None);
         assert_eq!(
             of(CONTROL_PLANE),
             [Reason::LoadBalancerAddresses, Reason::Downloads, Reason::OtherRelease]

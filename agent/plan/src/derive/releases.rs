@@ -37,7 +37,7 @@ pub(super) const AWS_BINARIES: &str = "https://artifacts.k8s.io/binaries/cloud-p
 const NERDCTL: &str = "1.7.4";
 const CRICTL: &str = "1.29.0";
 /// The oldest runc that kOps installs.
-pub(super) const OLDEST_RUNC: Release = Release::of(1, 1, 0);
+pub(super) const OLDEST_RUNC: Release = Release::new(1, 1, 0);
 
 pub(super) fn cni_plugins(version: &str, arch: &str) -> String {
     format!(
@@ -75,7 +75,7 @@ pub(super) struct Release {
 }
 
 impl Release {
-    pub(super) const fn of(major: u64, minor: u64, patch: u64) -> Release {
+    pub(super) const fn new(major: u64, minor: u64, patch: u64) -> Release {
         Release { numbers: [major, minor, patch], is_final: true }
     }
 
@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn a_pre_release_is_older_than_its_release() {
         let parse = |text: &str| Release::parse(text).unwrap();
-        let oldest = Release::of(2, 1, 0);
+        let oldest = Release::new(2, 1, 0);
         assert!(parse("2.1.0-rc.1") < oldest);
         assert!(parse("v2.1") == oldest);
         assert!(parse("2.10.0") > parse("2.9.9"));

@@ -78,7 +78,7 @@ mod tests {
     use crate::derive::testing::Store;
 
     fn file(cluster: &str, addons: &str) -> Result<String, Problems> {
-        let store = Store::of(cluster, "role: Master");
+        let store = Store::new(cluster, "role: Master");
         let mut problems = Problems::default();
         let file = scheduler_file(&Inputs { cluster_addons: Some(addons), ..store.inputs() }, &mut problems);
         problems.unless_any(file.map(|file| file.content).unwrap_or_default())

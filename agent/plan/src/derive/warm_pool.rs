@@ -229,7 +229,7 @@ mod tests {
             ("", "role: Node, warmPool: {enableLifecycleHook: true}", true),
             ("", "role: Node, warmPool: {enableLifecycleHook: true, maxSize: 0}", false),
         ] {
-            let store = Store::of(cluster, group);
+            let store = Store::new(cluster, group);
             assert_eq!(enables_lifecycle_hook(&store.inputs()), hook, "{cluster} / {group}");
         }
     }
@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn images_come_from_manifests_and_else_from_the_release() {
-        let mut store = Store::of(
+        let mut store = Store::new(
             "warmPool: {maxSize: 0}, kubeProxy: {image: 'registry.k8s.io/kube-proxy:v1.33.9@sha256:abc'}, networking: {cilium: {version: v1.18.0}}, cloudConfig: {awsEBSCSIDriver: {version: v1.2.3}}",
             "role: Node, warmPool: {additionalImages: [debian]}",
         );
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn control_planes_pull_no_images_in_advance() {
-        let store = Store::of("warmPool: {}", "role: Master");
+        let store = Store::new("warmPool: {}", "role: Master");
         assert!(images(&store.inputs(), &mut Problems::default()).is_empty());
     }
 }

@@ -27,7 +27,7 @@ pub fn with_labels(mut plan: Plan, wrong: &WrongLabels) -> Plan {
             // The label is corrected first, so that it is correct before the file is used. New files get their label first too.
             Some(step) => step.changes.insert(0, change),
             None => {
-                let (stage, resource) = (Stage::of(id), id.clone());
+                let (stage, resource) = (Stage::from_resource(id), id.clone());
                 let comes_later =
                     |step: &Step| (step.stage, rank(&step.resource), &step.resource) > (stage, rank(id), id);
                 let at = plan.steps.iter().position(comes_later).unwrap_or(plan.steps.len());

@@ -19,8 +19,8 @@ pub(super) struct Order {
 }
 
 impl Order {
-    pub(super) fn of(desired: &DesiredState) -> Order {
-        let units = Units::of(desired);
+    pub(super) fn new(desired: &DesiredState) -> Order {
+        let units = Units::from_desired(desired);
         Order { before_runtime: units.ordered_before(&[CONTAINER_RUNTIME]), places: units.places() }
     }
 
@@ -28,7 +28,7 @@ impl Order {
     pub(super) fn stage(&self, id: &ResourceId) -> Stage {
         match id.kind {
             Kind::Unit if self.before_runtime.contains(&id.name) => Stage::Runtime,
-            _ => Stage::of(id),
+            _ => Stage::from_resource(id),
         }
     }
 
@@ -45,7 +45,7 @@ impl Order {
 /// The units that pods need: the container runtime and kubelet, the units that these are ordered after, and the units that those need. Any
 /// other unit may fail or be slow without delaying pods.
 pub fn awaited_units(desired: &DesiredState) -> BTreeSet<String> {
-    let mut awaited = Units::of(desired).ordered_before(&[CONTAINER_RUNTIME, KUBELET]);
+    let mut awaited = Units::from_desired(desired).ordered_before(&[CONTAINER_RUNTIME, KUBELET]);
     awaited.extend([CONTAINER_RUNTIME, KUBELET].map(str::to_owned));
     awaited
 }
@@ -77,7 +77,7 @@ struct Units<'a> {
 }
 
 impl<'a> Units<'a> {
-    fn of(desired: &'a DesiredState) -> Units<'a> {
+    fn from_desired(desired: &'a DesiredState) -> Units<'a> {
         let mut units = Units::default();
         let all = desired.iter().filter_map(|(_, resource)| match resource {
             Resource::Unit(unit) => Some(unit),

@@ -45,7 +45,7 @@ pub struct Count {
 }
 
 impl Count {
-    fn of<'a>(resources: impl Iterator<Item = &'a ResourceId>) -> Count {
+    fn from_resources<'a>(resources: impl Iterator<Item = &'a ResourceId>) -> Count {
         let kinds: Vec<Kind> = resources.map(|id| id.kind).collect();
         let kind = kinds.first().copied().filter(|first| kinds.iter().all(|kind| kind == first));
         Count { number: kinds.len(), kind }
@@ -97,7 +97,9 @@ impl Plan {
 
     pub fn summary(&self) -> Summary {
         let count = |action| {
-            Count::of(self.steps.iter().filter(|step| step.action == action).map(|step| &step.resource))
+            Count::from_resources(
+                self.steps.iter().filter(|step| step.action == action).map(|step| &step.resource),
+            )
         };
         let mut restarts: Vec<String> = Vec::new();
         for restarted in self.steps.iter().flat_map(Step::restarted) {
@@ -116,7 +118,7 @@ impl Plan {
 
     /// The number of resources that become the agent's own.
     pub(super) fn adopted_count(&self) -> Count {
-        Count::of(self.adopted.iter())
+        Count::from_resources(self.adopted.iter())
     }
 }
 
@@ -128,7 +130,7 @@ mod tests {
 
     fn step(kind: Kind, name: &str, action: Action, changes: Vec<Change>) -> Step {
         let resource = ResourceId::new(kind, name);
-        Step { stage: Stage::of(&resource), resource, action, changes }
+        Step { stage: Stage::from_resource(&resource), resource, action, changes }
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub fn mounted<'a>(manifest: &File, desired: &'a DesiredState) -> Vec<(&'a Resou
 /// The reading of a static pod if it started now, with its mounted files as observed. `None` if it mounts no resources of the agent.
 pub fn reading(manifest: &File, desired: &DesiredState, observed: &ObservedState) -> Option<Reading> {
     let mounted = mounted(manifest, desired);
-    (!mounted.is_empty()).then(|| Reading::of(None, mounted.iter().map(|(id, _)| *id), observed))
+    (!mounted.is_empty()).then(|| Reading::new(None, mounted.iter().map(|(id, _)| *id), observed))
 }
 
 /// The restart that a static pod needs after all other steps in `plan`.

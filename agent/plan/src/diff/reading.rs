@@ -32,7 +32,7 @@ pub struct Reading {
 
 impl Reading {
     /// The reading of these resources and of a unit's own text, if it has one. `text` has the present text and the desired text.
-    pub(super) fn of<'a>(
+    pub(super) fn new<'a>(
         text: Option<[&str; 2]>,
         read: impl Iterator<Item = &'a ResourceId>,
         observed: &ObservedState,

@@ -68,7 +68,7 @@ impl Stage {
     }
 
     /// The stage of a resource, except for units that come before the container runtime.
-    pub fn of(id: &ResourceId) -> Stage {
+    pub fn from_resource(id: &ResourceId) -> Stage {
         match id.kind {
             Kind::PackageSource | Kind::Package => Stage::Packages,
             Kind::Group | Kind::User => Stage::Users,

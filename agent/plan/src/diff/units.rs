@@ -25,7 +25,7 @@ pub fn reading(unit: &Unit, observed: &ObservedState) -> Option<Reading> {
     }
     let text = [text_in_force(unit, observed), unit.text.as_deref().unwrap_or_default()];
     let read: BTreeSet<&ResourceId> = unit.restarted_by.iter().collect();
-    Some(Reading::of(Some(text), read.into_iter(), observed))
+    Some(Reading::new(Some(text), read.into_iter(), observed))
 }
 
 /// The unit's text after its file is correct: the desired text, or a present text with the same meaning, which stays. A different notation

@@ -54,7 +54,7 @@ impl<'a> Gates<'a> {
     }
 
     fn gate(&self, name: &str) -> Option<Gate> {
-        TABLE.get(name).and_then(|columns| columns.of(self.minor.clamp(OLDEST_MINOR, NEWEST_MINOR)))
+        TABLE.get(name).and_then(|columns| columns.gate(self.minor.clamp(OLDEST_MINOR, NEWEST_MINOR)))
     }
 
     /// The reason to refuse a setting that needs this gate while the gate is off, and what to do.
@@ -170,14 +170,14 @@ impl Columns {
         Some((name, Columns { gates, needs: words.next().unwrap_or_default() }))
     }
 
-    fn of(&self, minor: u64) -> Option<Gate> {
+    fn gate(&self, minor: u64) -> Option<Gate> {
         let column = usize::try_from(minor.checked_sub(OLDEST_MINOR)?).ok()?;
         self.gates.get(column).copied().flatten()
     }
 
     /// Why a release in the table lacks the gate.
     fn why_not(&self, release: u64) -> String {
-        let has_it = |minor: &u64| self.of(*minor).is_some();
+        let has_it = |minor: &u64| self.gate(*minor).is_some();
         match (OLDEST_MINOR..release).rfind(has_it) {
             Some(last) => format!("1.{last} was the last release that had it, so remove it"),
             None => {
@@ -266,7 +266,7 @@ mod tests {
             assert!(columns.gates.iter().flatten().all(|gate| "abgd".contains(gate.stage)), "{name}");
             assert!(columns.gates.iter().any(Option::is_some), "{name}");
             for needed in columns.needs.split(',').filter(|needed| !needed.is_empty()) {
-                assert!(TABLE[needed].of(NEWEST_MINOR).is_some(), "{name}");
+                assert!(TABLE[needed].gate(NEWEST_MINOR).is_some(), "{name}");
             }
         }
     }

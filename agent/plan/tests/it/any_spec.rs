@@ -157,7 +157,7 @@ const TEXTS: &[&str] = &[
 
 /// The documents of every machine, for both configuration modes.
 static MACHINES: LazyLock<Vec<Machine>> = LazyLock::new(|| {
-    let of_cloud = |(cloud, _): &(&str, &str)| Role::ALL.map(|role| Machine::of(cloud, role));
+    let of_cloud = |(cloud, _): &(&str, &str)| Role::ALL.map(|role| Machine::new(cloud, role));
     CLOUDS.iter().flat_map(of_cloud).flat_map(|machine| [machine.clone(), in_v1alpha3(machine)]).collect()
 });
 static DERIVED: LazyLock<Vec<Derived>> =
@@ -454,7 +454,7 @@ fn no_amount_or_duration_panics() {
     const DURATIONS: [&str; 4] = ["-2562047h47m16.854775808s", "2562047h47m16.854775807s", "-1ns", "0"];
     let mut tried = 0;
     for role in Role::ALL {
-        let machine = Machine::of("aws", role).derive().unwrap();
+        let machine = Machine::new("aws", role).derive().unwrap();
         for field in fields::<NodeupConfig>() {
             let values: &[&str] = match field.kind {
                 Kind::Amount => &AMOUNTS,

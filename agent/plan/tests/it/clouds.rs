@@ -79,7 +79,7 @@ pub struct Derived {
 }
 
 impl Machine {
-    pub fn of(cloud: &str, role: Role) -> Machine {
+    pub fn new(cloud: &str, role: Role) -> Machine {
         let (_, changes) = CLOUDS.iter().find(|(name, _)| *name == cloud).unwrap();
         let changes = yaml(changes);
         let (section, group, facts) = match role {

@@ -212,7 +212,7 @@ fn go_reads_every_document_as_the_same_document() {
 
 #[test]
 fn go_reads_every_file_of_every_node_like_our_parser() {
-    let machines = CLOUDS.iter().flat_map(|(cloud, _)| Role::ALL.map(|role| Machine::of(cloud, role)));
+    let machines = CLOUDS.iter().flat_map(|(cloud, _)| Role::ALL.map(|role| Machine::new(cloud, role)));
     let files: Vec<_> = machines
         .flat_map(|machine| texts(&machine.decide().unwrap()))
         .filter_map(|(id, text)| yaml(&id, &text).map(|document| (text, document)))
@@ -231,7 +231,7 @@ fn go_reads_every_text_of_the_configuration_unchanged() {
         |field: &Field| field.kind == Kind::Text && field.to_string() != "/KubeletConfig/taints/[]";
     let (mut expected, mut arrived) = (Vec::new(), 0);
     for role in Role::ALL {
-        let base = Machine::of("scaleway", role).derive().unwrap();
+        let base = Machine::new("scaleway", role).derive().unwrap();
         for field in fields::<NodeupConfig>().into_iter().filter(is_a_text) {
             let decide = |value: &str| {
                 let mut config = base.config.clone();

@@ -65,7 +65,7 @@ fn every_cloud_has_snapshots_and_every_snapshot_a_cloud() {
 fn written_for_upstream() {
     let folder = std::env::var("KOPS_AGENT_GOLDEN").unwrap();
     for (cloud, role) in CLOUDS.iter().flat_map(|(cloud, _)| Role::ALL.map(|role| (*cloud, role))) {
-        let derived = Machine::of(cloud, role).derive().unwrap();
+        let derived = Machine::new(cloud, role).derive().unwrap();
         let keysets: BTreeMap<&String, _> = derived.config["KeypairIDs"]
             .as_object()
             .unwrap()
@@ -104,7 +104,7 @@ fn compare(cloud: &str, role: Role) {
 
 /// The desired state of this machine, with names in place of the certificates.
 fn decide(cloud: &str, role: Role) -> DesiredState {
-    let derived = Machine::of(cloud, role).derive().unwrap_or_else(|problem| panic!("{cloud}: {problem}"));
+    let derived = Machine::new(cloud, role).derive().unwrap_or_else(|problem| panic!("{cloud}: {problem}"));
     let keysets = derived.config["KeypairIDs"].as_object().unwrap().keys();
     let names: Vec<_> =
         keysets.map(|name| (certificate(name), format!("<certificate of {name}>\n"))).collect();

@@ -132,7 +132,7 @@ static TEXTS: LazyLock<Vec<Field>> = LazyLock::new(|| {
 /// The desired state of a machine of this role with this text in this field.
 fn decide_with(role: Role, field: &Field, text: &str) -> Result<DesiredState, String> {
     static MACHINES: LazyLock<[Derived; 2]> =
-        LazyLock::new(|| Role::ALL.map(|role| Machine::of("scaleway", role).derive().unwrap()));
+        LazyLock::new(|| Role::ALL.map(|role| Machine::new("scaleway", role).derive().unwrap()));
     let mut machine = MACHINES[usize::from(role == Role::Node)].clone();
     *field.reach(&mut machine.config, true, "key") = text.into();
     machine.decide()
@@ -234,7 +234,7 @@ proptest! {
         role in select(&Role::ALL[..]),
         orders in prop::collection::vec(any::<u64>(), 64),
     ) {
-        let machine = Machine::of(cloud.0, role);
+        let machine = Machine::new(cloud.0, role);
         let mut orders = orders.into_iter().cycle();
         let mut shuffled = |document: &Value| with_keys_in_any_order(document, &mut orders);
         let of_cluster = machine.derive().unwrap();

@@ -26,7 +26,7 @@ fn kops_controller(release: &Release, server: &RecordedServer, authority: &Keyse
     let boot = BootConfig::parse(text.as_bytes(), "kube_env.yaml").unwrap();
     let mut facts = Facts::default();
     facts.cloud.hetzner = Some(HetznerFacts { instance_id: "42".into(), ..HetznerFacts::default() });
-    KopsController::of(&boot, None, &facts, Duration::ZERO).called_back_at((Ipv4Addr::LOCALHOST, 0).into())
+    KopsController::new(&boot, None, &facts, Duration::ZERO).called_back_at((Ipv4Addr::LOCALHOST, 0).into())
 }
 
 /// The JSON of a request's challenge.
@@ -152,7 +152,7 @@ async fn an_answered_call_back_that_failed_changes_the_form_of_the_proof() {
         let last = server.asked().pop().unwrap();
         let challenge = BootstrapRequest::parse(last.body.as_bytes()).unwrap().challenge.unwrap();
         let address = challenge.endpoint.parse().unwrap();
-        let caller = Caller::of("c.example.com");
+        let caller = Caller::new("c.example.com");
         caller.call(address, &challenge, &identity, [7; 16]).await.unwrap()
     };
     asking.round(&servers, &asking.trust, accept).await.unwrap_err();

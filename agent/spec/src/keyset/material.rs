@@ -13,7 +13,7 @@ use x509_parser::pem::Pem;
 pub struct PrivateMaterial(Vec<u8>);
 
 impl PrivateMaterial {
-    pub(super) fn of(bytes: Vec<u8>) -> PrivateMaterial {
+    pub(super) fn new(bytes: Vec<u8>) -> PrivateMaterial {
         PrivateMaterial(bytes)
     }
 

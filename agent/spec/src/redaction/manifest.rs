@@ -28,10 +28,10 @@ impl Manifest {
                 _ => return None,
             }
         }
-        Some(Manifest::of(documents))
+        Some(Manifest::from_documents(documents))
     }
 
-    pub fn of(mut documents: Vec<Value>) -> Manifest {
+    pub fn from_documents(mut documents: Vec<Value>) -> Manifest {
         let mut values = Vec::new();
         for document in &mut documents {
             free_text::for_each(document, &mut |value| {

@@ -59,7 +59,7 @@ pub(super) fn check(text: &[u8]) -> Result<(), TooCostly> {
     if text.len() > LONGEST {
         return Err(TooCostly::Long);
     }
-    Scanner::of(text).scan()?;
+    Scanner::new(text).scan()?;
     // Only a text with aliases can expand. An alias begins with `*`.
     if !text.contains(&b'*') {
         return Ok(());

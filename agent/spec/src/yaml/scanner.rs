@@ -20,7 +20,7 @@ pub(super) struct Scanner<'a> {
 }
 
 impl<'a> Scanner<'a> {
-    pub(super) fn of(text: &'a [u8]) -> Scanner<'a> {
+    pub(super) fn new(text: &'a [u8]) -> Scanner<'a> {
         Scanner {
             text,
             at: 0,

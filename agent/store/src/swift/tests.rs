@@ -30,11 +30,11 @@ struct Openstack {
 
 fn swift(login: &[(&'static str, String)]) -> Result<Swift, StoreError> {
     let retries = Retries { deadline: Duration::from_millis(100), ..Retries::default() };
-    let settings = Settings::of(&|name| {
+    let settings = Settings::from_variables(&|name| {
         let found = login.iter().find(|(variable, _)| *variable == name);
         found.map(|(_, value)| value.clone())
     });
-    Swift::of(settings.map_err(|error| StoreError::BadSettings(error.to_string()))?, retries)
+    Swift::with_settings(settings.map_err(|error| StoreError::BadSettings(error.to_string()))?, retries)
 }
 
 impl Openstack {

@@ -98,7 +98,7 @@ impl Ground for AzureCloud {
     fn upstreams_token(&self, lot: Lot, body: &[u8]) -> String {
         let (scale_set, number) = self.place(lot);
         let vm_id = self.machine(lot).vm_id;
-        self.signing(false).token(&scale_set, number, &Document::of(&vm_id, body, now())).unwrap()
+        self.signing(false).token(&scale_set, number, &Document::new(&vm_id, body, now())).unwrap()
     }
 
     /// The document is PKCS #7, and upstream reads it as PKCS #7. kOps 1.36 and before has the machine's id in its place, and kOps 1.34

@@ -76,7 +76,7 @@ impl Ground for GoogleCloud {
         let tpm = self.upstreams.get_or_init(|| Tpm::generate().unwrap());
         let signing_key = tpm.public_pem();
         self.gce.change_instance(&lot.name(), |instance| Instance { signing_key, ..instance });
-        tpm.token(&Claim::of(&lot.name(), body, now())).unwrap()
+        tpm.token(&Claim::new(&lot.name(), body, now())).unwrap()
     }
 
     fn check_as_upstream(&self, lot: Lot, token: &str, body: &[u8]) {

@@ -91,7 +91,7 @@ impl Azure {
                 let (signing, beside) = (signing.clone(), beside.to_vec());
                 with_challenge(what, expected, move |_, body| {
                     let document =
-                        Document { beside: &beside, ..Document::of(&vm_id, body.as_bytes(), now()) };
+                        Document { beside: &beside, ..Document::new(&vm_id, body.as_bytes(), now()) };
                     signing.token(&scale_set(), number, &document).unwrap()
                 })
             };

@@ -32,7 +32,7 @@ impl Gce {
         let group = compute.put_group(CLUSTER, "nodes");
         let cluster = Cluster::start_on_gce(&compute);
         let provider = json!({"gce": {"projectID": PROJECT, "region": REGION, "clusterName": CLUSTER, "MaxTimeSkew": 300}});
-        let world = World::of(cluster, &provider);
+        let world = World::with(cluster, &provider);
         // Each key takes a while to generate.
         let machines = thread::scope(|scope| {
             let made: Vec<_> = (0..HONEST + CALM + INSIDERS)
@@ -48,7 +48,7 @@ impl Gce {
 
     /// A valid token of the machine with this number.
     pub fn token(&self, number: usize, body: &str) -> String {
-        self.machines[number].token(&Claim::of(&name(number), body.as_bytes(), now())).unwrap()
+        self.machines[number].token(&Claim::new(&name(number), body.as_bytes(), now())).unwrap()
     }
 
     /// Makes valid tokens of the machines that liars control, in turn.
@@ -57,7 +57,7 @@ impl Gce {
         Arc::new(move |body| {
             let number = body.len() % insiders.len();
             let name = name(HONEST + CALM + number);
-            insiders[number].token(&Claim::of(&name, body.as_bytes(), now())).unwrap()
+            insiders[number].token(&Claim::new(&name, body.as_bytes(), now())).unwrap()
         })
     }
 
@@ -75,7 +75,7 @@ impl Gce {
         let lie = |what, claim: for<'a> fn(Claim<'a>) -> Claim<'a>| {
             let tpm = tpm.clone();
             with_token(what, FORBIDDEN, move |_, body| {
-                tpm.token(&claim(Claim::of(&name(HONEST + CALM), body.as_bytes(), now()))).unwrap()
+                tpm.token(&claim(Claim::new(&name(HONEST + CALM), body.as_bytes(), now()))).unwrap()
             })
         };
         vec![
@@ -98,7 +98,7 @@ impl Gce {
         let lie = |what, name: String, tpm: &Arc<Tpm>| {
             let tpm = tpm.clone();
             with_token(what, FORBIDDEN, move |_, body| {
-                tpm.token(&Claim::of(&name, body.as_bytes(), now())).unwrap()
+                tpm.token(&Claim::new(&name, body.as_bytes(), now())).unwrap()
             })
         };
         let made = |name: &str, change: &dyn Fn(Instance) -> Instance| {
@@ -124,14 +124,14 @@ impl Gce {
         let made_up = {
             let tpm = tpm.clone();
             with_token("an instance that there is not", FORBIDDEN, move |number, body| {
-                tpm.token(&Claim::of(&format!("nodes-x{number}"), body.as_bytes(), now())).unwrap()
+                tpm.token(&Claim::new(&format!("nodes-x{number}"), body.as_bytes(), now())).unwrap()
             })
         };
         let made_up_zone = {
             let tpm = tpm.clone();
             with_token("a zone that there is not", FORBIDDEN, move |number, body| {
                 let zone = format!("us-test1-{number}");
-                let claim = Claim { zone: &zone, ..Claim::of("nodes-0000", body.as_bytes(), now()) };
+                let claim = Claim { zone: &zone, ..Claim::new("nodes-0000", body.as_bytes(), now()) };
                 tpm.token(&claim).unwrap()
             })
         };

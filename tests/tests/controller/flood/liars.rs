@@ -57,12 +57,12 @@ pub struct Tally {
 
 impl Liars {
     /// Makes liars that tell these lies to the server of a cluster. They are not connected yet.
-    pub fn of(world: &World, lies: Vec<Lie>) -> Liars {
+    pub fn new(world: &World, lies: Vec<Lie>) -> Liars {
         let expected: BTreeMap<_, _> = lies.iter().map(|lie| (lie.what, lie.expected)).collect();
         assert_eq!(expected.len(), lies.len(), "each lie has a name of its own");
         let all = Arc::new(All {
             server: world.address,
-            dialects: Dialects::of(world.name.clone()),
+            dialects: Dialects::new(world.name.clone()),
             lies,
             connected: AtomicUsize::new(0),
             begun: AtomicUsize::new(0),

@@ -80,7 +80,7 @@ pub struct Dialects {
 
 impl Dialects {
     /// The TLS configurations of liars to a server of this name.
-    pub fn of(name: ServerName<'static>) -> Dialects {
+    pub fn new(name: ServerName<'static>) -> Dialects {
         let usual = config(aws_lc_rs::default_provider());
         let mut http2 = usual.clone();
         http2.alpn_protocols = vec![b"h2".to_vec()];

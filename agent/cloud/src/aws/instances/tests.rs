@@ -67,7 +67,7 @@ async fn ec2(throttled: usize) -> (TestServer, Arc<AtomicUsize>) {
 }
 
 fn instances(server: &TestServer, calls: &CloudCalls) -> Instances {
-    Instances::of(Ec2::for_tests(&server.url), calls.clone())
+    Instances::new(Ec2::for_tests(&server.url), calls.clone())
 }
 
 #[tokio::test]
@@ -119,7 +119,7 @@ async fn throttled_questions_are_retried_and_then_fail() {
 
 #[tokio::test]
 async fn a_failed_request_fails_all_waiting_questions() {
-    let instances = Instances::of(Ec2::for_tests("http://127.0.0.1:1"), CloudCalls::default());
+    let instances = Instances::new(Ec2::for_tests("http://127.0.0.1:1"), CloudCalls::default());
     let (id_of_1, id_of_2) = (id(1), id(2));
     let (first, second) = tokio::join!(instances.get(&id_of_1), instances.get(&id_of_2));
     for answer in [first, second] {

@@ -82,7 +82,7 @@ impl Microsoft {
     fn attestation(&self, of: &MetadataService) -> Attestation {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from(of.root.clone())).unwrap();
-        Attestation::of(Arc::new(roots), &self.folder()).unwrap()
+        Attestation::new(Arc::new(roots), &self.folder()).unwrap()
     }
 
     fn asked(&self) -> usize {
@@ -91,7 +91,7 @@ impl Microsoft {
 }
 
 fn signer(service: &MetadataService, with_issuer: bool) -> Signer {
-    let document = Document { with_issuer, ..Document::of("v", BODY, NOW) };
+    let document = Document { with_issuer, ..Document::new("v", BODY, NOW) };
     let token = service.token("nodes.c", 0, &document).unwrap();
     let cluster = AzureCluster {
         name: "c".into(),
@@ -107,7 +107,7 @@ fn signer(service: &MetadataService, with_issuer: bool) -> Signer {
 }
 
 fn origin(address: u8) -> Origin {
-    Origin::of([10, 0, 0, address].into())
+    Origin::from_address([10, 0, 0, address].into())
 }
 
 async fn reason(attestation: &Attestation, signer: &Signer) -> &'static str {

@@ -22,7 +22,7 @@ fn scale_sets(azure: &Azure) -> (ScaleSets, CloudCalls) {
     kops_agent_net::tls::install_provider();
     let calls = CloudCalls::default();
     let arm = Arm::for_tests(&azure.url(), SUBSCRIPTION, RESOURCE_GROUP, calls.clone());
-    (ScaleSets::of(arm, cluster()), calls)
+    (ScaleSets::new(arm, cluster()), calls)
 }
 
 fn path(scale_set: &str, number: u32) -> MachinePath {

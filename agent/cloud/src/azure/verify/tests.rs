@@ -41,14 +41,14 @@ impl World {
         };
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from(metadata.root.clone())).unwrap();
-        let attestation = Attestation::of(Arc::new(roots), "http://127.0.0.1:1/pkiops/certs/").unwrap();
-        let verifier = AzureVerifier::of(ScaleSets::of(arm, cluster), attestation);
+        let attestation = Attestation::new(Arc::new(roots), "http://127.0.0.1:1/pkiops/certs/").unwrap();
+        let verifier = AzureVerifier::new(ScaleSets::new(arm, cluster), attestation);
         azure.put(NODES, 0, worker());
         World { azure, metadata, verifier }
     }
 
     fn token(&self, number: u32, vm_id: &str) -> String {
-        self.metadata.token(NODES, number, &Document::of(vm_id, BODY, NOW)).unwrap()
+        self.metadata.token(NODES, number, &Document::new(vm_id, BODY, NOW)).unwrap()
     }
 
     async fn verify(&self, token: &str) -> Result<VerifiedNode, Refusal> {
@@ -56,7 +56,7 @@ impl World {
     }
 
     async fn verify_at(&self, token: &str, body: &[u8], now: i64) -> Result<VerifiedNode, Refusal> {
-        let presented = Presented { token, body, origin: Origin::of([10, 0, 0, 1].into()), now };
+        let presented = Presented { token, body, origin: Origin::from_address([10, 0, 0, 1].into()), now };
         let examined = self.verifier.examine(&presented).unwrap()?;
         let node = examined.verification.await?;
         match examined.signature {
@@ -84,7 +84,7 @@ async fn a_machine_outside_scale_sets_is_verified_by_its_document() {
     let machine = Machine::of_group(CLUSTER, "general", "General-x7k2", [10, 0, 0, 5].into());
     world.azure.put_alone("General-x7k2", machine.clone());
     let token = |vm_id: &str| {
-        let document = world.metadata.sign(&Document::of(vm_id, BODY, NOW)).unwrap();
+        let document = world.metadata.sign(&Document::new(vm_id, BODY, NOW)).unwrap();
         format!("x-azure-id {} {document}", resource_id_alone("General-x7k2"))
     };
     let expected = VerifiedNode {
@@ -114,13 +114,13 @@ async fn a_machine_with_a_signed_document_is_verified() {
     };
     for with_attributes in [false, true] {
         let vm_id = own();
-        let document = Document { with_attributes, ..Document::of(&vm_id, BODY, NOW) };
+        let document = Document { with_attributes, ..Document::new(&vm_id, BODY, NOW) };
         let token = world.metadata.token("Nodes.C.example.com", 0, &document).unwrap();
         assert_eq!(world.verify(&token).await.unwrap(), expected);
     }
     let token = world.token(0, &own());
     let presented =
-        Presented { token: &token, body: BODY, origin: Origin::of([10, 0, 0, 1].into()), now: NOW };
+        Presented { token: &token, body: BODY, origin: Origin::from_address([10, 0, 0, 1].into()), now: NOW };
     let examined = world.verifier.examine(&presented).unwrap().ok().unwrap();
     // The machine is also called back. Its token is accepted once, and expires before the server forgets it.
     assert!(matches!(examined.proof, Proof::CallBack { claimed } if claimed != MachineId::Uuid(0)));
@@ -179,7 +179,7 @@ async fn other_machines_are_rejected() {
         assert_eq!(world.reason(&world.token(number, &own())).await, reason, "{number}");
     }
     let vm_id = own();
-    let document = Document::of(&vm_id, BODY, NOW);
+    let document = Document::new(&vm_id, BODY, NOW);
     // Documents with a signature of another key, under the same and under another name.
     let liar = MetadataService::generate().unwrap();
     assert_eq!(world.reason(&liar.token(NODES, 0, &document).unwrap()).await, "WrongSignature");
@@ -216,8 +216,12 @@ async fn other_machines_are_rejected() {
     ] {
         assert_eq!(world.reason(garbage).await, "MalformedToken");
     }
-    let presented =
-        Presented { token: "x-aws-sts e30=", body: BODY, origin: Origin::of([10, 0, 0, 1].into()), now: NOW };
+    let presented = Presented {
+        token: "x-aws-sts e30=",
+        body: BODY,
+        origin: Origin::from_address([10, 0, 0, 1].into()),
+        now: NOW,
+    };
     assert!(world.verifier.examine(&presented).is_none());
 }
 
@@ -242,8 +246,8 @@ async fn signatures_are_checked_after_the_machine_is_found_and_lies_cost_one_lis
         (1, own(), Some("InstanceNotFound")),
         (2, own(), Some("InstanceNotFound")),
     ] {
-        let token = liar.token(NODES, number, &Document::of(&vm_id, BODY, NOW)).unwrap();
-        let origin = Origin::of([10, 0, 0, 1].into());
+        let token = liar.token(NODES, number, &Document::new(&vm_id, BODY, NOW)).unwrap();
+        let origin = Origin::from_address([10, 0, 0, 1].into());
         let presented = Presented { token: &token, body: BODY, origin, now: NOW };
         let examined = world.verifier.examine(&presented).unwrap().ok().unwrap();
         assert_eq!(examined.verification.await.err().map(|refusal| refusal.reason), expected, "{number}");
@@ -262,7 +266,7 @@ fn a_signature_check_delays_no_other_request() {
     runtime.enable_all().max_blocking_threads(1).build().unwrap().block_on(async {
         let world = World::new();
         let examine = |token: &str| {
-            let origin = Origin::of([10, 0, 0, 1].into());
+            let origin = Origin::from_address([10, 0, 0, 1].into());
             let presented = Presented { token, body: BODY, origin, now: NOW };
             world.verifier.examine(&presented).unwrap().ok().unwrap()
         };
@@ -286,7 +290,7 @@ async fn documents_above_the_limits_are_rejected() {
     let world = World::new();
     let vm_id = own();
     let decoys: Vec<Vec<u8>> = (0..7).map(|_| MetadataService::generate().unwrap().issuer).collect();
-    let document = |beside| Document { beside, ..Document::of(&vm_id, BODY, NOW) };
+    let document = |beside| Document { beside, ..Document::new(&vm_id, BODY, NOW) };
     for (beside, expected) in [(0, None), (1, None), (2, Some("MalformedToken")), (7, Some("MalformedToken"))]
     {
         let token = world.metadata.token(NODES, 0, &document(&decoys[..beside])).unwrap();
@@ -315,8 +319,12 @@ async fn unsigned_tokens_of_older_kops_are_accepted_only_if_configured() {
         assert_eq!(world.verify(&unsigned).await.unwrap().node_name, "nodes000000");
         let other = form("5c08b38e-4d57-4c23-ac45-aca61037f085");
         assert_eq!(world.reason(&other).await, "DocumentOfOtherMachine");
-        let presented =
-            Presented { token: &unsigned, body: BODY, origin: Origin::of([10, 0, 0, 1].into()), now: NOW };
+        let presented = Presented {
+            token: &unsigned,
+            body: BODY,
+            origin: Origin::from_address([10, 0, 0, 1].into()),
+            now: NOW,
+        };
         let examined = world.verifier.examine(&presented).unwrap().ok().unwrap();
         assert!(matches!(examined.proof, Proof::CallBack { .. }) && examined.signed_at.is_none());
     }

@@ -24,7 +24,7 @@ fn path(name: &str) -> InstancePath {
 fn asking(gce: &Gce, calls: &CloudCalls) -> ManagedGroups {
     let cluster =
         GceCluster { name: CLUSTER.into(), project: "my-project".into(), region: "us-test1".into() };
-    ManagedGroups::of(Compute::for_tests(&gce.url(), calls.clone()), cluster)
+    ManagedGroups::new(Compute::for_tests(&gce.url(), calls.clone()), cluster)
 }
 
 async fn find(groups: &ManagedGroups, name: &str) -> Option<Managed> {

@@ -81,7 +81,7 @@ impl Google {
     }
 
     fn tokens(&self) -> Tokens {
-        Tokens::of_key(KeyTokens::of(self.key(&self.account), READ_STORAGE, FAST).unwrap())
+        Tokens::of_key(KeyTokens::new(self.key(&self.account), READ_STORAGE, FAST).unwrap())
     }
 }
 
@@ -124,7 +124,7 @@ async fn an_invalid_token_response_is_an_error_without_its_content() {
 async fn a_revoked_key_is_an_error_with_googles_reason() {
     let google = Google::start(Mood::Good).await;
     let other = google.key(&ServiceAccount::generate().unwrap());
-    let tokens = Tokens::of_key(KeyTokens::of(other, READ_STORAGE, FAST).unwrap());
+    let tokens = Tokens::of_key(KeyTokens::new(other, READ_STORAGE, FAST).unwrap());
     let error = tokens.header().await.unwrap_err();
     assert!(matches!(error, TokenError::Key(KeyError::Refused { .. })), "{error:?}");
     let expected = "it answers 400 Bad Request: invalid_grant (Invalid JWT Signature.); check that the account and this key exist";
@@ -137,7 +137,7 @@ async fn an_unreachable_server_is_an_error() {
     let file = google.account.file("http://127.0.0.1:1/token").to_string();
     let key = ServiceAccountKey::parse(file.as_bytes(), "/key.json").unwrap();
     let once = Retries { deadline: Duration::ZERO, ..FAST };
-    let error = KeyTokens::of(key, READ_STORAGE, once).unwrap().ask().await.err().unwrap().to_string();
+    let error = KeyTokens::new(key, READ_STORAGE, once).unwrap().ask().await.err().unwrap().to_string();
     let expected = format!("cannot ask http://127.0.0.1:1/token for a token of {EMAIL}: ");
     assert!(error.starts_with(&expected), "{error}");
 }

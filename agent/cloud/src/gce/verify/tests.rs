@@ -33,7 +33,7 @@ impl Cluster {
         gce.put_instance(NODE, Instance { signing_key: tpm.public_pem(), ..instance });
         let compute = Compute::for_tests(&gce.url(), CloudCalls::default());
         let cluster = GceCluster { name: CLUSTER.into(), project: PROJECT.into(), region: "us-test1".into() };
-        let verifier = GceVerifier::of(ManagedGroups::of(compute, cluster), 0);
+        let verifier = GceVerifier::new(ManagedGroups::new(compute, cluster), 0);
         Cluster { gce, group, verifier, tpm }
     }
 
@@ -53,7 +53,7 @@ impl Cluster {
 }
 
 fn origin(address: u8) -> Origin {
-    Origin::of([10, 0, 0, address].into())
+    Origin::from_address([10, 0, 0, address].into())
 }
 
 fn token(instance: &str, tpm: &Tpm) -> String {
@@ -61,7 +61,7 @@ fn token(instance: &str, tpm: &Tpm) -> String {
 }
 
 fn token_in(zone: &str, instance: &str, tpm: &Tpm) -> String {
-    tpm.token(&Claim { zone, ..Claim::of(instance, BODY, NOW - 1) }).unwrap()
+    tpm.token(&Claim { zone, ..Claim::new(instance, BODY, NOW - 1) }).unwrap()
 }
 
 #[tokio::test]

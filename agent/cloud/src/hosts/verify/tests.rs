@@ -37,7 +37,7 @@ fn enrolled(name: &str) -> (HostAuthenticator, Host) {
         instance_group: "nodes-main".into(),
         pod_cidrs: vec!["10.1.0.0/24".into()],
     };
-    (HostAuthenticator::of(root.path(), name).unwrap(), host)
+    (HostAuthenticator::new(root.path(), name).unwrap(), host)
 }
 
 fn seconds() -> i64 {
@@ -49,13 +49,14 @@ async fn token(machine: &HostAuthenticator) -> String {
 }
 
 async fn ask(verifier: &HostVerifier, token: &str) -> Result<VerifiedNode, Refusal> {
-    let presented = Presented { token, body: BODY, origin: Origin::of([10, 0, 0, 1].into()), now: seconds() };
+    let presented =
+        Presented { token, body: BODY, origin: Origin::from_address([10, 0, 0, 1].into()), now: seconds() };
     verifier.examine(&presented).unwrap()?.verification.await
 }
 
 fn verifier(hosts: Vec<Host>) -> (Arc<KnownHosts>, HostVerifier) {
-    let known = Arc::new(KnownHosts::of(hosts));
-    let verifier = HostVerifier::of(Arc::new(Enrolled::of(known.clone())), 0);
+    let known = Arc::new(KnownHosts::new(hosts));
+    let verifier = HostVerifier::new(Arc::new(Enrolled::new(known.clone())), 0);
     (known, verifier)
 }
 
@@ -70,7 +71,7 @@ async fn an_enrolled_machine_is_verified_as_its_host() {
         ..VerifiedNode::default()
     };
     assert_eq!(ask(&verifier, &token(&machine).await).await.unwrap(), expected);
-    let origin = Origin::of([10, 0, 0, 1].into());
+    let origin = Origin::from_address([10, 0, 0, 1].into());
     let other = Presented { token: "x-gce-tpm e30=", body: BODY, origin, now: seconds() };
     assert!(verifier.examine(&other).is_none());
 }
@@ -95,7 +96,7 @@ async fn other_machines_are_rejected() {
         assert_eq!(refusal.reason, reason, "{refusal:?}");
     }
     let token = token(&machine).await;
-    let origin = Origin::of([10, 0, 0, 1].into());
+    let origin = Origin::from_address([10, 0, 0, 1].into());
     for (now, body, reason) in [
         (seconds() + 302, BODY, "TokenExpired"),
         (seconds() - 302, BODY, "TokenExpired"),
@@ -109,7 +110,7 @@ async fn other_machines_are_rejected() {
 #[tokio::test]
 async fn the_clock_skew_is_limited_so_that_no_token_is_used_twice() {
     let (known, _) = verifier(Vec::new());
-    let of = |skew| HostVerifier::of(Arc::new(Enrolled::of(known.clone())), skew).max_skew;
+    let of = |skew| HostVerifier::new(Arc::new(Enrolled::new(known.clone())), skew).max_skew;
     assert_eq!((of(0), of(-1), of(60), of(720), of(100_000)), (300, 300, 60, 720, 720));
 }
 
@@ -124,9 +125,9 @@ async fn lies_share_one_list_and_a_failed_list_rejects_no_host() {
     assert!(asked.iter().all(|answer| answer.as_ref().unwrap_err().reason == "HostNotFound"));
     assert!(ask(&verifier, &token(&machine).await).await.is_ok());
     assert_eq!(known.lists(), 1);
-    let hosts = Arc::new(Enrolled::of(known.clone()));
+    let hosts = Arc::new(Enrolled::new(known.clone()));
     known.set(Err(HostsUnavailable("hosts.kops.k8s.io is forbidden".into())));
-    let refusal = ask(&HostVerifier::of(hosts.clone(), 0), &token(&machine).await).await.unwrap_err();
+    let refusal = ask(&HostVerifier::new(hosts.clone(), 0), &token(&machine).await).await.unwrap_err();
     assert_eq!(refusal.reason, "HostsUnavailable");
     assert!(refusal.message.contains("is forbidden"), "{refusal:?}");
     let control_plane = HostControlPlane { hosts };
@@ -140,8 +141,8 @@ async fn lies_share_one_list_and_a_failed_list_rejects_no_host() {
 #[tokio::test]
 async fn a_node_is_identified_as_its_host_and_gets_its_ranges() {
     let (_, host) = enrolled("vm1");
-    let known = Arc::new(KnownHosts::of(vec![host.clone()]));
-    let control_plane = HostControlPlane { hosts: Arc::new(Enrolled::of(known.clone())) };
+    let known = Arc::new(KnownHosts::new(vec![host.clone()]));
+    let control_plane = HostControlPlane { hosts: Arc::new(Enrolled::new(known.clone())) };
     let node = |name: &str| ObservedNode { name: name.into(), ..ObservedNode::default() };
     let (vm1, vm2) = (node("vm1"), node("vm2"));
     assert_eq!(control_plane.identify(&vm1, Instant::now()).await.unwrap().instance_group, "nodes-main");
@@ -162,8 +163,8 @@ async fn a_node_is_identified_as_its_host_and_gets_its_ranges() {
 async fn many_nodes_cost_one_list() {
     let (_, host) = enrolled("vm");
     let named = |number: usize| Host { name: format!("vm-{number}"), ..host.clone() };
-    let known = Arc::new(KnownHosts::of((0..5000).map(named).collect()));
-    let control_plane = HostControlPlane { hosts: Arc::new(Enrolled::of(known.clone())) };
+    let known = Arc::new(KnownHosts::new((0..5000).map(named).collect()));
+    let control_plane = HostControlPlane { hosts: Arc::new(Enrolled::new(known.clone())) };
     let nodes: Vec<ObservedNode> = (0..5000)
         .map(|number| ObservedNode { name: format!("vm-{number}"), ..ObservedNode::default() })
         .collect();

@@ -169,7 +169,7 @@ pub(super) async fn retry_after_is_honoured_up_to_a_maximum<K: Known>() {
         machines.list().await.unwrap_err();
         assert_eq!(api.calls(), 1, "{asked:?}");
         machines.last().failed.as_mut().unwrap().0 = Instant::now();
-        Arc::get_mut(&mut machines).unwrap().questions.limiter = RateLimiter::of(1.0, 1.0);
+        Arc::get_mut(&mut machines).unwrap().questions.limiter = RateLimiter::new(1.0, 1.0);
         assert_eq!(machines.list().await.unwrap().len(), 1, "{asked:?}");
     }
 }

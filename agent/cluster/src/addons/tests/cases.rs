@@ -288,7 +288,7 @@ fn a_version_replaces_another_id_hash_or_generation() {
     const TWO: &str = "ea9e79bf29adda450446487d65a8fc6b3fdf8c2b";
     let version = |id: &str, hash: &str, generation: i64| ChannelVersion {
         system_generation: generation,
-        ..ChannelVersion::of(URL, id, hash)
+        ..ChannelVersion::new(URL, id, hash)
     };
     for (new, old, replaces) in [
         (version("a", ONE, 0), version("a", ONE, 0), false),
@@ -309,11 +309,11 @@ fn a_version_replaces_another_id_hash_or_generation() {
 
 #[test]
 fn versions_are_recorded_in_upstreams_form() {
-    let version = ChannelVersion::of(URL, "k8s-1.12", "abc");
+    let version = ChannelVersion::new(URL, "k8s-1.12", "abc");
     let text = format!(r#"{{"channel":"{URL}","id":"k8s-1.12","manifestHash":"abc","systemGeneration":1}}"#);
     assert_eq!(version.encode(), text);
     assert_eq!(
-        ChannelVersion::of("s3://a/b?c&d<e>", "", "").encode(),
+        ChannelVersion::new("s3://a/b?c&d<e>", "", "").encode(),
         r#"{"channel":"s3://a/b?c\u0026d\u003ce\u003e","systemGeneration":1}"#
     );
     assert_eq!(ChannelVersion::default().encode(), "{}");
@@ -337,7 +337,7 @@ fn versions_are_recorded_in_upstreams_form() {
 
 #[test]
 fn an_add_on_is_due_when_it_is_new_changed_or_lacks_its_pki() {
-    let installed = |hash: &str| Some(ChannelVersion::of(URL, "", hash));
+    let installed = |hash: &str| Some(ChannelVersion::new(URL, "", hash));
     let plain = addon("{name: a, manifest: a, manifestHash: new}");
     assert!(due(&plain, None, true).unwrap().version.is_some());
     assert!(due(&plain, installed("old").as_ref(), true).unwrap().version.is_some());
@@ -355,7 +355,7 @@ fn an_add_on_is_due_when_it_is_new_changed_or_lacks_its_pki() {
 
 #[test]
 fn nodes_are_marked_after_an_update_but_not_for_a_new_add_on() {
-    let old = ChannelVersion::of(URL, "", "old");
+    let old = ChannelVersion::new(URL, "", "old");
     for (needs, marks) in [
         ("all", Some(NeedsRollingUpdate::All)),
         ("workers", Some(NeedsRollingUpdate::Workers)),

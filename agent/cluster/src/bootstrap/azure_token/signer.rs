@@ -76,9 +76,9 @@ impl Statement {
         let [signer] = data.signer_infos.0.as_slice() else { return Err(NotSignedData) };
         let content = data.encap_content_info.econtent.ok_or(NotSignedData)?;
         let content = content.decode_as::<OctetString>()?.into_bytes().into_vec();
-        let hash = Hash::of(&signer.digest_alg.oid).ok_or(NotSignedData)?;
+        let hash = Hash::from_algorithm(&signer.digest_alg.oid).ok_or(NotSignedData)?;
         let algorithm = signer.signature_algorithm.oid;
-        if algorithm != RSA && Hash::of(&algorithm) != Some(hash) {
+        if algorithm != RSA && Hash::from_algorithm(&algorithm) != Some(hash) {
             return Err(NotSignedData);
         }
         let (signed, is_of_content) = match &signer.signed_attrs {
@@ -154,7 +154,7 @@ impl Signer {
 impl Hash {
     /// The hash for an object identifier. Azure's metadata service has put the identifier of the signature algorithm into this field, so
     /// both identifiers are accepted.
-    fn of(algorithm: &ObjectIdentifier) -> Option<Hash> {
+    fn from_algorithm(algorithm: &ObjectIdentifier) -> Option<Hash> {
         [
             ("2.16.840.1.101.3.4.2.1", "1.2.840.113549.1.1.11", Hash::Sha256),
             ("2.16.840.1.101.3.4.2.2", "1.2.840.113549.1.1.12", Hash::Sha384),

@@ -150,8 +150,8 @@ fn a_node_that_lies_changes_nothing_of_the_others() {
 #[test]
 fn each_node_is_compared_with_the_spec_of_its_group() {
     let group = WantedMachine { machine_types: vec!["m5.large".into()], ..WantedMachine::default() };
-    let wanted = WantedMachines::of(EARLIER, [("nodes".to_owned(), group)].into());
-    let machine = ObservedMachine::of(Some("t3.large".into()), None).value().unwrap();
+    let wanted = WantedMachines::new(EARLIER, [("nodes".to_owned(), group)].into());
+    let machine = ObservedMachine::new(Some("t3.large".into()), None).value().unwrap();
     let machine = || machine.clone();
     let silent = SeenNode { configured: None, machine: machine(), ..current("silent", "a=") };
     let nodes = [SeenNode { machine: machine(), ..current("told", "a=") }, silent, current("untold", "a=")];

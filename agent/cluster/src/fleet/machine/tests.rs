@@ -10,11 +10,11 @@ const ADDITIONAL: &str = "  additionalUserData: [{name: a.sh, type: text/x-shell
 
 fn wanted(spec: &str) -> WantedMachine {
     let text = format!("kind: InstanceGroup\nmetadata: {{name: nodes}}\nspec:\n  role: Node\n{spec}");
-    WantedMachine::of(&InstanceGroup::parse(text.as_bytes(), "memory://nodes").unwrap().spec)
+    WantedMachine::from_group(&InstanceGroup::parse(text.as_bytes(), "memory://nodes").unwrap().spec)
 }
 
 fn observed(machine_type: &str, image: &str, gib: u32) -> ObservedMachine {
-    let machine = ObservedMachine::of(Some(machine_type.into()), Some(image.into()));
+    let machine = ObservedMachine::new(Some(machine_type.into()), Some(image.into()));
     ObservedMachine { root_volume_gib: Some(gib), additional_user_data: Some(String::new()), ..machine }
 }
 
@@ -41,7 +41,7 @@ fn each_difference_that_a_node_observes_is_told() {
 fn what_is_not_observed_or_not_in_the_spec_is_neither_the_same_nor_another() {
     let spec = "  image: ami-2\n  machineType: m5.large\n  rootVolumeSize: 128\n  rootVolumeType: gp3\n";
     let wanted = wanted(&format!("{spec}{ADDITIONAL}"));
-    let compared = wanted.compare(&ObservedMachine::of(None, None));
+    let compared = wanted.compare(&ObservedMachine::new(None, None));
     assert_eq!(compared.needs_new_machine, [""; 0]);
     let parts: Vec<&str> = compared.not_compared.iter().map(|part| part.split(':').next().unwrap()).collect();
     assert_eq!(parts, ["image", "machine type", "root volume", "additionalUserData", "rootVolume.type"]);
@@ -93,7 +93,7 @@ fn a_group_of_several_types_has_machines_of_each() {
 #[test]
 fn the_specs_of_groups_are_read_as_written_until_no_controller_renews_them() {
     let groups = [("nodes".to_owned(), wanted("  image: ami-2\n  machineType: m5.large\n"))];
-    let machines = WantedMachines::of("2026-11-26T11:00:00Z", groups.into());
+    let machines = WantedMachines::new("2026-11-26T11:00:00Z", groups.into());
     let text = serde_json::to_string(&machines).unwrap();
     let read = |text: &str, now: &str| WantedMachines::read(text, parse_timestamp(now).unwrap());
     assert_eq!(read(&text, NOW), Ok(machines.clone()));
@@ -126,7 +126,7 @@ fn what_another_has_written_is_not_read() {
     ] {
         assert_eq!(ObservedMachine::read(&value.replace(from, to)), None, "{to}");
     }
-    assert_eq!(ObservedMachine::of(Some("\u{1b}[2J".into()), None).value(), None);
+    assert_eq!(ObservedMachine::new(Some("\u{1b}[2J".into()), None).value(), None);
 }
 
 proptest! {
@@ -148,7 +148,7 @@ proptest! {
             root_volume_size: wanted_size,
             ..WantedMachine::default()
         };
-        let machine = ObservedMachine { root_volume_gib: size, ..ObservedMachine::of(machine_type.clone(), image.clone()) };
+        let machine = ObservedMachine { root_volume_gib: size, ..ObservedMachine::new(machine_type.clone(), image.clone()) };
         let compared = wanted.compare(&machine);
         let differ = |observed: Option<String>, wanted: String| observed.is_some_and(|observed| !wanted.is_empty() && observed != wanted);
         let number = |size: Option<u32>| size.map(|size| size.to_string());

@@ -13,7 +13,7 @@ use super::*;
 
 #[test]
 fn control_planes_come_first_then_api_servers_then_canaries_then_the_rest() {
-    let mut cluster = Cluster::of(&[("a", 3), ("b", 2), ("apiservers", 1), ("masters", 2)]);
+    let mut cluster = Cluster::new(&[("a", 3), ("b", 2), ("apiservers", 1), ("masters", 2)]);
     cluster.rollout.canary = 1;
     let steps = cluster.run();
     let expected: [&[&str]; 6] = [
@@ -32,7 +32,7 @@ fn control_planes_come_first_then_api_servers_then_canaries_then_the_rest() {
 
 #[test]
 fn a_canary_that_fails_stops_everything_until_the_operator_resumes() {
-    let mut cluster = Cluster::of(&[("a", 3), ("b", 2)]);
+    let mut cluster = Cluster::new(&[("a", 3), ("b", 2)]);
     cluster.rollout.canary = 1;
     assert_eq!(cluster.step(), ["a-00", "b-00"]);
     cluster.act("a-00", "kubelet is dead");
@@ -60,7 +60,7 @@ fn a_canary_that_fails_stops_everything_until_the_operator_resumes() {
 
 #[test]
 fn a_node_at_work_counts_after_a_resumption_and_a_changed_spec() {
-    let mut cluster = Cluster::of(&[("a", 4)]);
+    let mut cluster = Cluster::new(&[("a", 4)]);
     cluster.rollout.max_unavailable = MaxUnavailable::Nodes(2);
     assert_eq!(cluster.step(), ["a-00", "a-01"]);
     cluster.act("a-00", "kubelet is dead");
@@ -76,7 +76,7 @@ fn a_node_at_work_counts_after_a_resumption_and_a_changed_spec() {
 
 #[test]
 fn a_failure_among_the_rest_pauses_its_group_only() {
-    let mut cluster = Cluster::of(&[("a", 3), ("b", 3)]);
+    let mut cluster = Cluster::new(&[("a", 3), ("b", 3)]);
     assert_eq!(cluster.step(), ["a-00", "b-00"]);
     cluster.act("a-00", "kubelet is dead");
     cluster.act("b-00", "");
@@ -90,7 +90,7 @@ fn a_failure_among_the_rest_pauses_its_group_only() {
 
 #[test]
 fn no_control_plane_begins_while_another_is_not_ready() {
-    let mut cluster = Cluster::of(&[("masters", 3), ("a", 1)]);
+    let mut cluster = Cluster::new(&[("masters", 3), ("a", 1)]);
     assert_eq!(cluster.step(), ["masters-00"]);
     cluster.act("masters-00", "");
     cluster.of_name("masters-00").is_ready = false;
@@ -105,7 +105,7 @@ fn no_control_plane_begins_while_another_is_not_ready() {
 
 #[test]
 fn workers_wait_for_control_planes_that_are_no_part_of_the_rollout() {
-    let mut cluster = Cluster::of(&[("masters", 1), ("a", 1)]);
+    let mut cluster = Cluster::new(&[("masters", 1), ("a", 1)]);
     cluster.rollout.instance_groups = ["a".to_owned()].into();
     assert_eq!(cluster.step(), [""; 0]);
     assert!(cluster.status.waits_for.contains("start a rollout of all groups"), "{:?}", cluster.status);
@@ -116,7 +116,7 @@ fn workers_wait_for_control_planes_that_are_no_part_of_the_rollout() {
 
 #[test]
 fn a_node_without_a_result_fails_and_one_that_rewrites_its_order_gains_no_time() {
-    let mut cluster = Cluster::of(&[("a", 2)]);
+    let mut cluster = Cluster::new(&[("a", 2)]);
     assert_eq!(cluster.step(), ["a-00"]);
     for _ in 0..3 {
         cluster.now += Duration::seconds(200);
@@ -135,7 +135,7 @@ fn a_node_without_a_result_fails_and_one_that_rewrites_its_order_gains_no_time()
 
 #[test]
 fn an_outcome_of_another_order_counts_for_nothing() {
-    let mut cluster = Cluster::of(&[("a", 2)]);
+    let mut cluster = Cluster::new(&[("a", 2)]);
     cluster.step();
     let order = Order::read(&cluster.of_name("a-00").order).unwrap();
     for lie in [
@@ -152,7 +152,7 @@ fn an_outcome_of_another_order_counts_for_nothing() {
 
 #[test]
 fn a_paused_rollout_orders_nothing_and_an_aborted_one_takes_orders_back() {
-    let mut cluster = Cluster::of(&[("a", 3)]);
+    let mut cluster = Cluster::new(&[("a", 3)]);
     assert_eq!(cluster.step(), ["a-00"]);
     cluster.rollout.state = State::Paused;
     assert_eq!(cluster.step(), [""; 0]);
@@ -165,7 +165,7 @@ fn a_paused_rollout_orders_nothing_and_an_aborted_one_takes_orders_back() {
 
 #[test]
 fn a_group_whose_configuration_is_unknown_gets_no_order_and_is_told() {
-    let mut cluster = Cluster::of(&[("a", 1), ("b", 1)]);
+    let mut cluster = Cluster::new(&[("a", 1), ("b", 1)]);
     cluster.seen.current.insert("a".into(), Err("the store does not answer".into()));
     cluster.run();
     assert_eq!(cluster.status.groups["a"].problem, "the store does not answer");
@@ -175,7 +175,7 @@ fn a_group_whose_configuration_is_unknown_gets_no_order_and_is_told() {
 
 #[test]
 fn no_node_begins_outside_the_windows_and_nodes_at_work_finish() {
-    let mut cluster = Cluster::of(&[("masters", 1), ("a", 3)]);
+    let mut cluster = Cluster::new(&[("masters", 1), ("a", 3)]);
     cluster.rollout.windows = vec!["Mon-Fri 22:00-05:00 Europe/Berlin".parse().unwrap()];
     // A Friday evening, before the window opens.
     cluster.now = datetime!(2026-11-27 21:50 +1);
@@ -205,7 +205,7 @@ fn web(restarts: u32, is_looping: bool) -> Result<Containers, String> {
 
 /// A cluster with one group of two nodes. The first node took the configuration ten seconds ago, and had these containers before.
 fn settling(before: Result<Containers, String>) -> Cluster {
-    let mut cluster = Cluster::of(&[("a", 2)]);
+    let mut cluster = Cluster::new(&[("a", 2)]);
     cluster.rollout.check_pods_after = 60;
     cluster.containers.insert("a-00".into(), before);
     assert_eq!(cluster.step(), ["a-00"]);
@@ -286,7 +286,7 @@ fn pods_that_cannot_be_listed_are_not_compared() {
 
 #[test]
 fn an_order_counts_while_the_configuration_is_unknown() {
-    let mut cluster = Cluster::of(&[("a", 2)]);
+    let mut cluster = Cluster::new(&[("a", 2)]);
     assert_eq!(cluster.step(), ["a-00"]);
     let known = cluster.seen.current.insert("a".into(), Err("the store does not answer".into())).unwrap();
     assert_eq!(cluster.step(), [""; 0]);
@@ -300,7 +300,7 @@ fn an_order_counts_while_the_configuration_is_unknown() {
 
 #[test]
 fn a_status_answers_one_attempt_only() {
-    let mut cluster = Cluster::of(&[("a", 1)]);
+    let mut cluster = Cluster::new(&[("a", 1)]);
     cluster.step();
     cluster.act("a-00", "kubelet is dead");
     cluster.step();
@@ -314,7 +314,7 @@ fn a_status_answers_one_attempt_only() {
 
 #[test]
 fn nodes_without_a_group_are_named_and_get_no_order() {
-    let mut cluster = Cluster::of(&[("a", 1), ("stray", 12)]);
+    let mut cluster = Cluster::new(&[("a", 1), ("stray", 12)]);
     for member in cluster.members.iter_mut().filter(|member| member.group == "stray") {
         member.group.clear();
     }
@@ -327,7 +327,7 @@ fn nodes_without_a_group_are_named_and_get_no_order() {
 
 #[test]
 fn a_control_plane_without_a_group_counts_for_the_quorum_and_holds_the_workers() {
-    let mut cluster = Cluster::of(&[("masters", 3), ("a", 1)]);
+    let mut cluster = Cluster::new(&[("masters", 3), ("a", 1)]);
     let stray = cluster.of_name("masters-02");
     stray.group.clear();
     stray.is_ready = false;
@@ -378,7 +378,7 @@ proptest! {
         events in prop::collection::vec(happens(), 0..80),
     ) {
         let (masters, api_servers, a, b) = sizes;
-        let mut cluster = Cluster::of(&[("masters", masters), ("apiservers", api_servers), ("a", a), ("b", b)]);
+        let mut cluster = Cluster::new(&[("masters", masters), ("apiservers", api_servers), ("a", a), ("b", b)]);
         cluster.rollout.max_unavailable = MaxUnavailable::Nodes(limit);
         cluster.rollout.canary = canary;
         let mut failed: BTreeSet<String> = BTreeSet::new();

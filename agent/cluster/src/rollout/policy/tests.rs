@@ -8,7 +8,7 @@ use super::*;
 
 /// A cluster with this policy.
 fn cluster(groups: &[(&str, usize)], policy: &str) -> Cluster {
-    let mut cluster = Cluster::of(groups);
+    let mut cluster = Cluster::new(groups);
     cluster.policy = cluster.policy.with_policy(policy);
     assert_eq!(cluster.policy.refused, "");
     cluster

@@ -35,7 +35,7 @@ pub struct ThisNode {
 impl ThisNode {
     /// Prepares labelling of the Node that the settings name; `None` if they name no Node. Skips labels that the API server would
     /// reject.
-    pub fn of(client: Client, settings: &AddonSettings) -> Option<ThisNode> {
+    pub fn new(client: Client, settings: &AddonSettings) -> Option<ThisNode> {
         if settings.node_name.is_empty() {
             return None;
         }

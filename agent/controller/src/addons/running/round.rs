@@ -87,7 +87,7 @@ impl Round {
 
 impl Rounds {
     /// Prepares rounds for these channels. A repeated channel counts at its last position only.
-    pub fn of(channels: Vec<String>, store: Store, objects: Objects, leadership: Leadership) -> Rounds {
+    pub fn new(channels: Vec<String>, store: Store, objects: Objects, leadership: Leadership) -> Rounds {
         let is_last = |(index, channel): &(usize, &String)| !channels[index + 1..].contains(channel);
         let channels =
             channels.iter().enumerate().filter(is_last).map(|(_, channel)| channel.clone()).collect();

@@ -28,8 +28,8 @@ pub(super) fn verifier(azure: &Azure) -> AzureVerifier {
     };
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from(METADATA.root.clone())).unwrap();
-    let attestation = Attestation::of(Arc::new(roots), "http://127.0.0.1:1/pkiops/certs/").unwrap();
-    AzureVerifier::of(ScaleSets::of(arm, cluster), attestation).taking_unsigned(true)
+    let attestation = Attestation::new(Arc::new(roots), "http://127.0.0.1:1/pkiops/certs/").unwrap();
+    AzureVerifier::new(ScaleSets::new(arm, cluster), attestation).taking_unsigned(true)
 }
 
 /// A worker that listens for its call-back.
@@ -66,7 +66,7 @@ impl Worker {
     }
 
     pub(super) fn token(&self, body: &[u8]) -> String {
-        let document = Document::of(&self.machine.vm_id, body, seconds(SystemTime::now()));
+        let document = Document::new(&self.machine.vm_id, body, seconds(SystemTime::now()));
         METADATA.token(NODES, self.number, &document).unwrap()
     }
 }
@@ -136,7 +136,7 @@ async fn a_document_is_no_more_than_half_of_the_proof() {
     assert_eq!(world.azure.calls().len(), asked);
     // The document of another machine, with this machine's call-back.
     let body = own.body();
-    let document = Document::of(&other.machine.vm_id, &body, seconds(SystemTime::now()));
+    let document = Document::new(&other.machine.vm_id, &body, seconds(SystemTime::now()));
     let token = METADATA.token(NODES, 0, &document).unwrap();
     assert_eq!(world.ask(&token, body).await.0, 403);
     assert!(

@@ -27,7 +27,7 @@ struct Example {
 }
 
 impl Example {
-    fn of(mirror: &str) -> Example {
+    fn new(mirror: &str) -> Example {
         let folder = tempfile::tempdir().unwrap();
         let Authority { pem: certificate, key: private_key, .. } = new_authority("kubernetes-ca");
         let keyset = Keyset { name: "kubernetes-ca".into(), id: 7, certificate, private_key };
@@ -43,7 +43,7 @@ impl Example {
     }
 
     fn derived(&self, limits: Limits) -> DerivedConfigs {
-        DerivedConfigs::of(self.in_folder(), CONFIG_BASE, limits)
+        DerivedConfigs::new(self.in_folder(), CONFIG_BASE, limits)
     }
 
     /// Replaces text in a file of the cluster's folder.
@@ -73,7 +73,7 @@ fn assert_refused(refused: Result<String, Refusal>, answer: Answer, reason: &str
 #[tokio::test]
 async fn machines_that_start_together_share_one_derivation_and_later_ones_its_hashes() {
     let downloads = mirror();
-    let example = Example::of(&downloads.url());
+    let example = Example::new(&downloads.url());
     let derived = example.derived(Limits { good_for: Duration::from_secs(60), ..LIMITS });
     let asked = join_all((0..100).map(|_| derived.of_group(NODES))).await;
     let config = asked[0].clone().unwrap();
@@ -92,7 +92,7 @@ async fn machines_that_start_together_share_one_derivation_and_later_ones_its_ha
 #[tokio::test]
 async fn what_was_saved_since_is_served_and_no_hash_is_asked_for_twice() {
     let downloads = mirror();
-    let example = Example::of(&downloads.url());
+    let example = Example::new(&downloads.url());
     let derived = example.derived(LIMITS);
     let before = derived.of_group(NODES).await.unwrap();
     let lists = lists_of_hashes(&downloads);
@@ -105,7 +105,7 @@ async fn what_was_saved_since_is_served_and_no_hash_is_asked_for_twice() {
 #[tokio::test]
 async fn a_group_that_is_not_there_or_not_of_workers_or_wrong_has_none() {
     let downloads = mirror();
-    let example = Example::of(&downloads.url());
+    let example = Example::new(&downloads.url());
     let derived = example.derived(LIMITS);
     let refused = |asked, problem| assert_refused(asked, Answer::BadRequest, "NoNodeConfig", problem);
     refused(derived.of_group("others").await, "the cluster has no instance group others; it has: ");
@@ -119,7 +119,7 @@ async fn a_publisher_that_never_answers_ends_a_derivation_in_time() {
     kops_agent_net::tls::install_provider();
     let silent = TestServer::start(|_| std::future::pending()).await;
     let limits = Limits { done_within: Duration::from_millis(50), ..LIMITS };
-    let asked = Example::of(&silent.url).derived(limits).of_group(NODES).await;
+    let asked = Example::new(&silent.url).derived(limits).of_group(NODES).await;
     assert_refused(asked, Answer::Unavailable, "NodeConfigUnavailable", "do not answer within 50ms");
 }
 
@@ -140,7 +140,7 @@ async fn what_was_told_before_a_failure_is_not_asked_for_again() {
         }
     })
     .await;
-    let example = Example::of(&publisher.url);
+    let example = Example::new(&publisher.url);
     let limits = Limits { done_within: Duration::from_millis(500), ..LIMITS };
     let derived = example.derived(limits);
     let asked_since = || std::mem::take(&mut *asked.lock());
@@ -187,7 +187,7 @@ async fn one_that_takes_longer_than_a_machine_waits_is_there_when_it_comes_again
         }
     })
     .await;
-    let example = Example::of(&publisher.url);
+    let example = Example::new(&publisher.url);
     let limits =
         Limits { waited_for: Duration::from_millis(50), good_for: Duration::from_secs(60), ..LIMITS };
     let derived = example.derived(limits);
@@ -214,7 +214,7 @@ async fn one_that_takes_longer_than_a_machine_waits_is_there_when_it_comes_again
 #[tokio::test]
 async fn a_keyset_that_may_not_be_read_is_no_absent_one() {
     let downloads = mirror();
-    let example = Example::of(&downloads.url());
+    let example = Example::new(&downloads.url());
     let buckets = example.store.buckets();
     let s3 = TestServer::start(move |request| {
         let file = buckets.join(request.uri().path().trim_start_matches('/'));
@@ -235,7 +235,7 @@ async fn a_keyset_that_may_not_be_read_is_no_absent_one() {
         secret_access_key: "the-secret".into(),
     };
     let store = Arc::new(Store::new(&[]).unwrap().with_s3_settings(settings));
-    let asked = DerivedConfigs::of(store, CONFIG_BASE, LIMITS).of_group(NODES).await;
+    let asked = DerivedConfigs::new(store, CONFIG_BASE, LIMITS).of_group(NODES).await;
     assert_refused(
         asked,
         Answer::Unavailable,
@@ -247,10 +247,10 @@ async fn a_keyset_that_may_not_be_read_is_no_absent_one() {
 #[tokio::test]
 async fn what_an_operator_has_put_there_comes_first_and_a_control_plane_gets_nothing() {
     let (world, downloads) = (World::new().await, mirror());
-    let example = Example::of(&downloads.url());
+    let example = Example::new(&downloads.url());
     let grants = |derives| {
         let secrets = format!("{CONFIG_BASE}/secrets");
-        Grants::of(example.in_folder(), CONFIG_BASE, &secrets, &[], world.keystore.clone())
+        Grants::new(example.in_folder(), CONFIG_BASE, &secrets, &[], world.keystore.clone())
             .deriving_configs(derives)
     };
     let node = VerifiedNode { instance_group: NODES.into(), ..VerifiedNode::default() };
@@ -279,12 +279,12 @@ async fn what_an_operator_has_put_there_comes_first_and_a_control_plane_gets_not
 #[tokio::test]
 async fn a_node_that_follows_gets_the_boot_config_that_new_machines_of_its_group_get() {
     let world = World::new().await;
-    let example = Example::of("https://files.example.com");
+    let example = Example::new("https://files.example.com");
     let written = example.store.cluster_folder().join("igconfig/node").join(NODES);
     fs::create_dir_all(&written).unwrap();
     fs::write(written.join("nodeupconfig.yaml"), NODEUP_CONFIG).unwrap();
     let secrets = format!("{CONFIG_BASE}/secrets");
-    let grants = Grants::of(example.in_folder(), CONFIG_BASE, &secrets, &[], world.keystore.clone());
+    let grants = Grants::new(example.in_folder(), CONFIG_BASE, &secrets, &[], world.keystore.clone());
     let node = VerifiedNode { instance_group: NODES.into(), ..VerifiedNode::default() };
     let request = BootstrapRequest::for_node_config();
     assert_eq!(grants.give(&node, &request).await.unwrap().boot_config, None);
@@ -298,7 +298,7 @@ async fn a_node_that_follows_gets_the_boot_config_that_new_machines_of_its_group
     assert_eq!(boot.config_server.unwrap().ca_certificates, keyset.trusted_certificates_pem());
 
     fs::remove_file(example.store.cluster_folder().join("instancegroup").join(NODES)).unwrap();
-    let gone = Grants::of(example.in_folder(), CONFIG_BASE, &secrets, &[], world.keystore.clone());
+    let gone = Grants::new(example.in_folder(), CONFIG_BASE, &secrets, &[], world.keystore.clone());
     let refused =
         gone.give(&node, &BootstrapRequest::for_node_config().with_boot_config(true)).await.unwrap_err();
     assert_eq!((refused.answer, refused.reason), (Answer::Unavailable, "BootConfigUnavailable"));

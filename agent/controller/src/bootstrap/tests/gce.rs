@@ -26,7 +26,7 @@ fn machine(world: &World, name: &str, swtpm: &Arc<Swtpm>) -> KopsController {
         zone: ZONE.into(),
         name: name.into(),
     });
-    KopsController::of(&world.boot_config("gce"), None, &facts, Duration::ZERO).with_tpm(swtpm.clone())
+    KopsController::new(&world.boot_config("gce"), None, &facts, Duration::ZERO).with_tpm(swtpm.clone())
 }
 
 #[tokio::test]

@@ -38,7 +38,7 @@ async fn a_file_that_does_not_come_delays_no_request_for_another() {
     })
     .await;
     let store = Arc::new(Store::new(&[]).unwrap().with_s3_settings(settings_of(&s3)));
-    let grants = Grants::of(store, "s3://state/c", "s3://state/c/secrets", &[], world.keystore.clone());
+    let grants = Grants::new(store, "s3://state/c", "s3://state/c/secrets", &[], world.keystore.clone());
     let of_group = |group: &str| VerifiedNode { instance_group: group.into(), ..VerifiedNode::default() };
     let (stuck, nodes) = (of_group("stuck"), of_group("nodes"));
     let request = BootstrapRequest::parse(&request(Value::Null, Value::Null, true)).unwrap();
@@ -140,7 +140,7 @@ async fn a_group_that_was_known_to_be_of_workers_is_one_while_the_store_is_away(
     })
     .await;
     let store = Arc::new(Store::new(&[]).unwrap().with_s3_settings(settings_of(&s3)));
-    let grants = Grants::of(store, "s3://state/c", "s3://state/c/secrets", &[], world.keystore.clone());
+    let grants = Grants::new(store, "s3://state/c", "s3://state/c/secrets", &[], world.keystore.clone());
     grants.refuse_all_but_workers("nodes").await.unwrap();
     is_away.store(true, Ordering::Relaxed);
     grants.forget_files();

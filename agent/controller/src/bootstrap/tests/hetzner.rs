@@ -32,7 +32,7 @@ pub(super) fn machine(world: &World, id: u64, address: IpAddr) -> KopsController
 
 /// The client of a machine with these facts.
 pub(super) fn machine_of(world: &World, cloud: &str, facts: &Facts, address: IpAddr) -> KopsController {
-    KopsController::of(&world.boot_config(cloud), None, facts, Duration::ZERO)
+    KopsController::new(&world.boot_config(cloud), None, facts, Duration::ZERO)
         .called_back_at(SocketAddr::new(address, PORT))
 }
 
@@ -218,7 +218,7 @@ async fn while_hetzner_does_not_answer_no_machine_is_let_in() {
 #[tokio::test]
 async fn machines_are_called_with_one_certificate_until_half_its_life_is_over() {
     let world = World::new().await;
-    let call_back = CallBack::of(CLUSTER, world.keystore.clone());
+    let call_back = CallBack::new(CLUSTER, world.keystore.clone());
     let now = Instant::now();
     let after = |minutes: u64| call_back.identity(now + Duration::from_secs(60 * minutes)).unwrap();
     let first = after(0);

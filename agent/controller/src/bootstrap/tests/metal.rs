@@ -40,12 +40,12 @@ impl Metal {
 
     fn client(&self, world: &World) -> KopsController {
         let facts = Facts { hostname: self.host.name.clone(), ..Facts::default() };
-        KopsController::of(&world.boot_config("metal"), None, &facts, Duration::ZERO)
+        KopsController::new(&world.boot_config("metal"), None, &facts, Duration::ZERO)
             .for_node_at(self.root.path())
     }
 
     async fn token(&self, body: &[u8]) -> String {
-        let authenticator = HostAuthenticator::of(self.root.path(), &self.host.name).unwrap();
+        let authenticator = HostAuthenticator::new(self.root.path(), &self.host.name).unwrap();
         authenticator.token(body).await.unwrap().to_str().unwrap().to_owned()
     }
 }

@@ -23,12 +23,12 @@ fn node_labels(setup: &Setup) -> NodeLabels {
     let nowhere = KubeClient::try_from(Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
     let known = Arc::<parking_lot::Mutex<crate::known::KnownNodes>>::default();
     NodeLabels {
-        nodes: Nodes::of(nowhere.clone()),
+        nodes: Nodes::new(nowhere.clone()),
         known: known.clone(),
-        identifier: Identifier::of(setup.cloud.clone(), known, setup.metrics.cache_hits.clone()),
-        pod_ranges: PodRanges::of(None),
-        groups: Groups::of(setup.store.clone(), "file:///none", Duration::from_secs(60)),
-        events: Events::of(nowhere),
+        identifier: Identifier::new(setup.cloud.clone(), known, setup.metrics.cache_hits.clone()),
+        pod_ranges: PodRanges::new(None),
+        groups: Groups::new(setup.store.clone(), "file:///none", Duration::from_secs(60)),
+        events: Events::new(nowhere),
         metrics: setup.metrics.clone(),
         mode: Mode::Show,
         is_synced: AtomicBool::new(false),
@@ -70,7 +70,7 @@ fn setup(world: &World, listen: SocketAddr) -> Setup {
     Setup {
         options: KopsControllerOptions::parse(options.to_string().as_bytes(), "config.yaml").unwrap(),
         cloud: Arc::new(HetznerControlPlane { machines: Arc::new(servers) }),
-        hosts: Arc::new(Enrolled::of(Arc::new(KnownHosts::of(Vec::new())))),
+        hosts: Arc::new(Enrolled::new(Arc::new(KnownHosts::new(Vec::new())))),
         kubeconfig: Some(kubeconfig),
         store: Arc::new(Store::new(&[]).unwrap()),
         metrics: Metrics::new(),

@@ -27,7 +27,7 @@ fn root(world: &World) -> tempfile::TempDir {
 /// Sends a slot request of that node to these servers. Returns why there is no answer.
 async fn asked(world: &World, root: &Path, servers: &[String]) -> NoAnswer {
     let controller =
-        KopsController::of(&world.boot_config_of("aws", servers), None, &Facts::default(), Duration::ZERO)
+        KopsController::new(&world.boot_config_of("aws", servers), None, &Facts::default(), Duration::ZERO)
             .for_node_at(root);
     controller.slot(REQUEST).await.unwrap_err()
 }

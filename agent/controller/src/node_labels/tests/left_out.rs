@@ -13,8 +13,8 @@ async fn cluster(ec2: &StandIn, labels: &[(&str, &str)]) -> Cluster {
         instance.tagged(&format!("{LABEL_TAG}{key}"), value)
     };
     ec2.put(NAME, labels.iter().fold(Instance::of_group("c.example.com", "nodes"), tag));
-    let instances = Instances::of(Ec2::for_tests(&ec2.environment()[0].1), CloudCalls::default());
-    Cluster::of(Mood::Good, Leadership::uncontested(), instances).await
+    let instances = Instances::new(Ec2::for_tests(&ec2.environment()[0].1), CloudCalls::default());
+    Cluster::new(Mood::Good, Leadership::uncontested(), instances).await
 }
 
 fn label(state: &State, label: &str) -> Value {

@@ -20,7 +20,7 @@ async fn an_hour_without_the_cloud_costs_a_call_a_minute_and_changes_nothing() {
     ec2.put(NAME, nodes.clone());
     (0..NEW).for_each(|number| ec2.put(&new_node(number), nodes.clone()));
     let instances = Instances::within(SECOND, Ec2::for_tests(&ec2.environment()[0].1));
-    let mut cluster = Cluster::of(Mood::Good, Leadership::uncontested(), instances).await;
+    let mut cluster = Cluster::new(Mood::Good, Leadership::uncontested(), instances).await;
     cluster.node_labels.cloud_pauses = Pauses { first: SECOND, longest: 60 * SECOND };
     let waiting = format!("kops_agent_nodes_waiting_for_cloud {NEW}\n");
     let script = async {

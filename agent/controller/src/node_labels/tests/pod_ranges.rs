@@ -19,14 +19,14 @@ async fn cluster(ec2: &StandIn, mood: Mood) -> Cluster {
 /// A cluster that asks EC2 together for all Nodes that are due within a window.
 async fn cluster_asking_within(window: Duration, ec2: &StandIn, mood: Mood) -> Cluster {
     let instances = Instances::within(window, Ec2::for_tests(&ec2.environment()[0].1));
-    let mut cluster = Cluster::of(mood, Leadership::uncontested(), instances.clone()).await;
+    let mut cluster = Cluster::new(mood, Leadership::uncontested(), instances.clone()).await;
     let of_cluster = AwsCluster {
         name: "c.example.com".into(),
         region: "us-test-1".into(),
         use_ip_based_node_names: false,
     };
     let cloud = AwsControlPlane { cluster: of_cluster, instances, calls: CloudCalls::default() };
-    cluster.node_labels.pod_ranges = PodRanges::of(Some(Arc::new(cloud)));
+    cluster.node_labels.pod_ranges = PodRanges::new(Some(Arc::new(cloud)));
     cluster
 }
 

@@ -21,7 +21,7 @@ pub(super) struct Processes {
 
 impl Processes {
     /// Asks systemd for the processes of a unit. `None` if systemd does not answer.
-    pub(super) fn of(unit: &str) -> Option<Processes> {
+    pub(super) fn from_unit(unit: &str) -> Option<Processes> {
         let outcome = ask(&["systemctl", "show", "--property=MainPID,ControlGroup", unit]).ok()?;
         outcome.status.success().then(|| Processes::parse(&outcome.stdout)).flatten()
     }

@@ -34,7 +34,7 @@ impl Health for Machine {
     }
 
     fn other_listener(&self, url: &str, unit: &str) -> Option<String> {
-        other_listener(Path::new("/"), url, unit, || Processes::of(unit))
+        other_listener(Path::new("/"), url, unit, || Processes::from_unit(unit))
     }
 
     fn pod_uid(&self, pod: &StaticPod, socket: &str) -> Result<Option<String>, String> {

@@ -73,7 +73,7 @@ async fn a_reset_after_an_interrupted_change_removes_backups_and_keeps_other_fil
     let machine = Machine::new();
     std::fs::create_dir_all(machine.path("/etc")).unwrap();
     std::fs::write(machine.path("/etc/motd"), "hello").unwrap();
-    let scene = Scene { node: Node::of(&machine), machine };
+    let scene = Scene { node: Node::new(&machine), machine };
     scene.converge(&with_motd("1", Mode::FILE)).await.unwrap();
     scene.interrupt(&with_motd("bad", Mode::PRIVATE), "restart kubelet.service").await;
     let motd = scene.machine.path("/etc/motd").metadata().unwrap();

@@ -39,7 +39,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    pub(crate) fn of(machine: &Machine) -> Arc<Node> {
+    pub(crate) fn new(machine: &Machine) -> Arc<Node> {
         Arc::new(Node {
             root: machine.root.path().to_owned(),
             units: Mutex::default(),
@@ -255,7 +255,7 @@ impl Scene {
         let machine = Machine::new();
         std::fs::create_dir_all(machine.path("/etc")).unwrap();
         std::fs::write(machine.path("/etc/hosts"), "127.0.0.1 localhost\n").unwrap();
-        let scene = Scene { node: Node::of(&machine), machine };
+        let scene = Scene { node: Node::new(&machine), machine };
         scene.converge(state).await.unwrap();
         scene.node.news();
         scene

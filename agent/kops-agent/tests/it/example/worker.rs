@@ -30,12 +30,12 @@ pub fn kubernetes_ca() -> Keyset {
 
 impl Worker {
     pub fn new() -> Worker {
-        Worker::of(Machine::of(NODES))
+        Worker::on(Machine::new(NODES))
     }
 
     /// A worker for which kops-controllers serve the configuration from the machine's store.
-    pub fn of(machine: Machine) -> Worker {
-        let nodeup_config = Ended::of(
+    pub fn on(machine: Machine) -> Worker {
+        let nodeup_config = Ended::from_command(
             Command::new(agent())
                 .env_clear()
                 .envs(machine.cluster.environment())
@@ -131,7 +131,7 @@ pub fn boot_config(servers: &[String], authorities: &str, nodeup_config: &str) -
 
 /// A run that asks every server once.
 pub fn once(agent: &mut Command) -> Ended {
-    Ended::of(agent.args(["--store-timeout", "1"]))
+    Ended::from_command(agent.args(["--store-timeout", "1"]))
 }
 
 pub fn honest(asked: &[&str]) -> Vec<Asked> {

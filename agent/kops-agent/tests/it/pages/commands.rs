@@ -97,7 +97,7 @@ impl Call {
         if !self.verb().starts_with('-') {
             command.args(["-v", "1"]);
         }
-        let ended = Ended::of(command.arg(UNKNOWN));
+        let ended = Ended::from_command(command.arg(UNKNOWN));
         let is_taken = ended.code == 2 && ended.stderr.contains(&format!("unexpected argument '{UNKNOWN}'"));
         (!is_taken).then(|| format!("{}: `{}`: {}", page.name, self.text, ended.stderr.trim()))
     }
@@ -249,7 +249,7 @@ pub fn flags(agent: &Path) -> BTreeSet<String> {
     ];
     let mut flags = BTreeSet::new();
     for verb in verbs {
-        let ended = Ended::of(Command::new(agent).env_clear().args(verb.split(' ')).arg("--help"));
+        let ended = Ended::from_command(Command::new(agent).env_clear().args(verb.split(' ')).arg("--help"));
         ended.with(0, &[]);
         let words = ended.stdout.split([' ', '\n', ',', '=', '[']).filter(|word| word.starts_with("--"));
         flags.extend(words.map(str::to_owned));

@@ -85,7 +85,7 @@ struct Ran {
 }
 
 impl Ran {
-    fn of(release: KopsRelease) -> Ran {
+    fn new(release: KopsRelease) -> Ran {
         let is_main = release == KopsRelease::NEWEST;
         let suffix = if is_main { String::new() } else { format!("-{release}") };
         let mut cases: [BTreeSet<String>; 2] = Default::default();
@@ -193,7 +193,7 @@ fn the_page_of_releases_is_what_ran() {
     let page = read(PAGE);
     let (prose, tables) =
         page.split_once(GENERATED).unwrap_or_else(|| panic!("{PAGE} has no line {GENERATED}"));
-    let ran: Vec<Ran> = KopsRelease::supported().map(Ran::of).collect();
+    let ran: Vec<Ran> = KopsRelease::supported().map(Ran::new).collect();
     let known: BTreeSet<String> = distributions().iter().map(in_cases).collect();
     for (_, distribution) in ran.iter().flat_map(|ran| ran.cases.keys().chain(&ran.booted)) {
         assert!(known.contains(distribution), "{distribution} is in no row of {PAGE}");
@@ -209,7 +209,7 @@ fn the_page_of_releases_is_what_ran() {
 #[test]
 fn the_readme_says_of_each_release_what_ran() {
     let readme = read("README.md");
-    for Ran { release, passing: [written, derived], .. } in KopsRelease::supported().map(Ran::of) {
+    for Ran { release, passing: [written, derived], .. } in KopsRelease::supported().map(Ran::new) {
         let name = if release == KopsRelease::NEWEST {
             format!("main ({release}-alpha)")
         } else {

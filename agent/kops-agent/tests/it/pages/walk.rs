@@ -58,7 +58,7 @@ struct Walk {
 }
 
 impl Walk {
-    fn of(page: &str) -> Walk {
+    fn new(page: &str) -> Walk {
         let folder = tempfile::tempdir().unwrap();
         let walk = Walk { page: Page::read(page), folder, places: vec![], done: RefCell::default() };
         for name in ["bin", "home", "released"] {
@@ -82,7 +82,7 @@ impl Walk {
 
     /// A walk on this node, which `kops-agent` finds everywhere.
     fn on(page: &str, node: &Machine) -> Walk {
-        let mut walk = Walk::of(page);
+        let mut walk = Walk::new(page);
         let kubeconfig = ApiServer::start().kubeconfig(walk.folder.path());
         program(&walk.path("bin/kops-agent"), &agent_of(node, &kubeconfig));
         walk.places = vec![
@@ -131,7 +131,7 @@ impl Walk {
         let path = format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", self.path("bin").display());
         let mut shell = Command::new("bash");
         shell.env_clear().env("PATH", path).args(["-euo", "pipefail", "-c", &script]);
-        let ended = Ended::of(shell.current_dir(self.path("home")));
+        let ended = Ended::from_command(shell.current_dir(self.path("home")));
         assert!(ended.code == 0, "{}: {script}{ended:#?}", self.page.name);
         ended
     }
@@ -191,7 +191,7 @@ fn agent_of(node: &Machine, kubeconfig: &Path) -> String {
 }
 
 fn converged() -> Machine {
-    let node = Machine::of(CONTROL_PLANE);
+    let node = Machine::new(CONTROL_PLANE);
     node.run("converge", &[]).with(0, &[]);
     node
 }
@@ -248,7 +248,7 @@ fn try_md_works_as_printed() {
     let lines = plan.stdout.lines().filter(|line| !line.starts_with("      "));
     let shown: String = lines.map(|line| format!("{line}\n")).collect();
     assert_eq!(shown, walk.text("kernel"), "{plan:#?}");
-    assert_eq!(shown, Walk::of("README.md").text("kernel"));
+    assert_eq!(shown, Walk::new("README.md").text("kernel"));
     assert!(snapshot(node.root()) == before, "a plan changed the machine");
     assert_eq!(walk.asked("systemctl"), "");
 
@@ -279,7 +279,7 @@ fn upgrade_md_works_as_printed() {
     program(&bin.join("nodeup"), "echo old");
     program(&walk.path("home/kops-agent"), "echo new");
     walk.run("nodeup.new");
-    let says = |name: &str| Ended::of(&mut Command::new(bin.join(name))).stdout;
+    let says = |name: &str| Ended::from_command(&mut Command::new(bin.join(name))).stdout;
     assert_eq!((says("nodeup"), says("nodeup.previous")), ("new\n".to_owned(), "old\n".to_owned()));
     assert_eq!(walk.asked("systemctl"), "systemctl restart kops-configuration.service\n");
     walk.run_the_rest();
@@ -297,7 +297,7 @@ fn rotate_md_works_as_printed() {
 /// The check of a mirror finds a wrong file and a missing one.
 #[test]
 fn air_gapped_md_works_as_printed() {
-    let node = Machine::of(CONTROL_PLANE);
+    let node = Machine::new(CONTROL_PLANE);
     let mut walk = Walk::on("docs/air-gapped.md", &node);
     walk.places.push(("s3://BUCKET/CLUSTER", CONFIG_BASE.into()));
     for name in ["right", "wrong"] {
@@ -333,8 +333,9 @@ fn monitoring_md_works_as_printed() {
     walk.places.push(("/var/lib/prometheus/node-exporter", metrics.clone()));
     walk.run("install -d");
     let mut status = Command::new(agent());
-    let written =
-        Ended::of(status.env_clear().args(["status", "-o", "prometheus", "--root"]).arg(node.root()));
+    let written = Ended::from_command(
+        status.env_clear().args(["status", "-o", "prometheus", "--root"]).arg(node.root()),
+    );
     fs::write(metrics.join("kops-agent.prom"), &written.stdout).unwrap();
     fs::write(walk.path("served"), &written.stdout).unwrap();
     let shown = walk.run("kops-agent.prom").stdout;
@@ -352,7 +353,7 @@ fn monitoring_md_works_as_printed() {
     assert_eq!(drop_in, format!("[Service]\nExecStart=\n{start}\n"));
     let mut call = Command::new(agent());
     call.args(start.split(' ').skip(1)).arg("--no-such-flag-of-any-page");
-    Ended::of(&mut call).with(2, &["unexpected argument '--no-such-flag-of-any-page'"]);
+    Ended::from_command(&mut call).with(2, &["unexpected argument '--no-such-flag-of-any-page'"]);
     walk.run_the_rest();
 }
 

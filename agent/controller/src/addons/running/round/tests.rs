@@ -181,7 +181,7 @@ impl Played {
         let client = Client::try_from(Config::new(api.url.parse().unwrap())).unwrap();
         let at_once = Retries { deadline: Duration::ZERO, ..Retries::default() };
         let store = configuration::store(&[]).unwrap().with_retries(at_once).reading_in_clear();
-        let rounds = Rounds::of(vec![channel.clone()], store, Objects::of(client), leadership);
+        let rounds = Rounds::new(vec![channel.clone()], store, Objects::new(client), leadership);
         Played { scene, rounds, channel, _servers: [api, web] }
     }
 
