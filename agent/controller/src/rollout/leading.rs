@@ -31,8 +31,11 @@ use kops_agent_kube::node_watch::{LIST_TIMEOUT, NodeWatch, Watched};
 
 /// The pause between two reads of the ConfigMap while there is no rollout.
 const IDLE: Duration = Duration::from_secs(5);
-/// The shortest time between two decisions, because many Nodes change at the same time.
-const PAUSE: Duration = Duration::from_secs(1);
+/// How long the first change waits for others. The nodes of a turn end at almost the same time, and one decision serves
+/// all of them.
+const GATHERING: Duration = Duration::from_millis(150);
+/// The shortest time between two decisions. Each reads the ConfigMap, and may write it.
+const PAUSE: Duration = Duration::from_millis(300);
 /// The longest time between two decisions. No event of the watch tells that a deadline has passed, or that an operator
 /// has paused the rollout.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -118,13 +121,20 @@ impl Rollouts {
         let mut watch = NodeWatch::new(self.nodes.api(), LIST_TIMEOUT);
         let mut members = Watched::new(member);
         let mut hashes = Hashes::default();
-        let (mut is_due, mut next) = (false, Instant::now());
+        let (mut changed, mut last): (Option<Instant>, _) = (None, Instant::now());
         loop {
-            let due = if is_due { next } else { next + LONGEST_PAUSE };
+            let due = match changed {
+                Some(since) => (since + GATHERING).max(last + PAUSE),
+                None => last + LONGEST_PAUSE,
+            };
             let mut decided = pin!(sleep_until(due));
             tokio::select! {
                 event = watch.next() => match event {
-                    Some(Ok(event)) => is_due |= members.apply(event),
+                    Some(Ok(event)) => {
+                        if members.apply(event) {
+                            changed.get_or_insert_with(Instant::now);
+                        }
+                    }
                     Some(Err(problem)) => return Ended::Failed(problem),
                     None => return Ended::Failed("the watch of Nodes ended".to_owned()),
                 },
@@ -132,7 +142,7 @@ impl Rollouts {
                     if let Err(ended) = self.step(&members, &mut hashes).await {
                         return ended;
                     }
-                    (is_due, next) = (false, Instant::now() + PAUSE);
+                    (changed, last) = (None, Instant::now());
                 }
             }
         }
