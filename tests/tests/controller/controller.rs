@@ -8,6 +8,8 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use kops_agent_tests::program::processor_time;
+
 use crate::cluster::TIMEOUT;
 
 /// A running controller; dropping it kills it.
@@ -51,10 +53,7 @@ impl Controller {
 
     /// The processor time that it has used, in seconds.
     pub fn processor_time(&self) -> f64 {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
-        let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
-        // utime and stime of proc(5), in ticks of a hundredth of a second.
-        fields[11..13].iter().map(|ticks| ticks.parse::<f64>().unwrap()).sum::<f64>() / 100.0
+        processor_time(self.child.id()).unwrap()
     }
 
     /// Its peak memory, in MiB.

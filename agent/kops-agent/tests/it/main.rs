@@ -6,6 +6,7 @@ mod addons_service;
 mod bad_input;
 mod boot;
 mod bounded_services;
+mod call_back;
 mod cloud_facts;
 mod command_line;
 mod config;
