@@ -41,6 +41,8 @@ pub enum Mood {
     Deleting,
     /// Answers with a 404 that does not come from Azure.
     Missing,
+    /// Answers with a 403 that does not come from Azure.
+    Blocked,
     /// Answers with HTML instead of XML.
     Babbling,
     /// Answers with only the beginning of a list.
@@ -126,6 +128,7 @@ fn answer(request: &Request<Incoming>, state: &mut State) -> Response<String> {
         Mood::Distrusting => return refused(403, "AuthenticationFailed"),
         Mood::Deleting => return refused(409, "ContainerBeingDeleted"),
         Mood::Missing => return said(404, "<html>not here</html>"),
+        Mood::Blocked => return said(403, "<html>Blocked by the gateway</html>"),
         Mood::Babbling => return said(200, "<html>Welcome</html>"),
         _ => {}
     }

@@ -306,6 +306,7 @@ async fn granted(answer: Response) -> Result<Response, Failure> {
 /// Advice for a 403, if it means more than a missing role (`AuthorizationPermissionMismatch`).
 fn advice(code: &str) -> Option<&'static str> {
     match code {
+        "" => Some("this is no answer of Azure's storage: check the proxy and DNS"),
         "AuthorizationFailure" | "AuthorizationSourceIPMismatch" => Some(
             "the network rules of the storage account have to admit this machine's subnet or address, or its private endpoint",
         ),

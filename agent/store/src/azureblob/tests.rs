@@ -157,6 +157,8 @@ async fn each_failure_has_its_own_error() {
     said(Mood::Distrusting, &["refuses this machine's credentials", "AuthenticationFailed"]).await;
     said(Mood::Deleting, &["answers 409 ContainerBeingDeleted"]).await;
     said(Mood::Missing, &["answers 404"]).await;
+    said(Mood::Blocked, &["the store says \"Blocked by the gateway\"; this is no answer of Azure's storage"])
+        .await;
     said(Mood::Busy, &["cannot be reached: it answers 503 Service Unavailable ServerBusy"]).await;
     azure.server.set_mood(Mood::Forbidding);
     let located = azure.blob.locate(&place("azureblob://kopsstate/state/c/config")).await.unwrap_err();

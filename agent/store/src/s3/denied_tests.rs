@@ -124,7 +124,7 @@ async fn errors_of_other_statuses_have_message_and_advice() {
         (
             403,
             "<html><h1>Blocked</h1> by the gateway</html>".into(),
-            "the store says \"Blocked by the gateway\"; ",
+            "the store says \"Blocked by the gateway\"; this is no answer of an S3 server: check the proxy",
         ),
         (403, String::new(), "access denied (403): this machine's role"),
         (

@@ -158,6 +158,7 @@ fn in_partition(object: &Place, region: &str) -> Place {
 }
 
 fn of_answer(object: &Place, answer: Answer) -> StoreError {
+    const NOBODYS: &str = "this is no answer of an S3 server: check the proxy, DNS and S3_ENDPOINT";
     let url = object.url.clone();
     let credentials = |what_to_do: &str| StoreError::Credentials {
         url: url.clone(),
@@ -175,12 +176,15 @@ fn of_answer(object: &Place, answer: Answer) -> StoreError {
         (_, "ExpiredToken" | "InvalidToken" | "TokenRefreshRequired") => {
             credentials("get new credentials; the credentials of an instance's role renew themselves")
         }
+        // The body of an S3 server has a code. An answer to HEAD has no body.
+        (403, "") if !answer.said.message.is_empty() => {
+            object.forbidden(&answer.said, Some(NOBODYS.to_owned()))
+        }
         (403, _) => object.forbidden(&answer.said, advice(&answer.said, &object.rights)),
         (status, _) => {
             let Said { code, message } = answer.said.clone();
-            let nobodys = "this is no answer of an S3 server: check the proxy, DNS and S3_ENDPOINT";
             let hint =
-                advice(&answer.said, &object.rights).or_else(|| code.is_empty().then(|| nobodys.to_owned()));
+                advice(&answer.said, &object.rights).or_else(|| code.is_empty().then(|| NOBODYS.to_owned()));
             let words = [Some(message), hint].into_iter().flatten().filter(|words| !words.is_empty());
             StoreError::Refused { url, status, code, message: words.collect::<Vec<_>>().join("; ") }
         }
