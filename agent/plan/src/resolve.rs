@@ -37,6 +37,7 @@ mod primary_interface;
 mod problems;
 mod programs;
 mod protokube;
+mod registry_mirrors;
 mod stored_manifests;
 mod stored_pod;
 mod sysctls;

@@ -93,17 +93,19 @@ fn what_the_chosen_containerd_refuses_or_ignores_is_told() {
     const OF_1: &str = "plugins.\"io.containerd.grpc.v1.cri\".containerd.snapshotter";
     const OF_2: &str = "plugins.\"io.containerd.cri.v1.runtime\".enable_cdi";
     let additions = "containerdConfig.configAdditions: plugins.";
-    for (version, read, ignored, why) in [
-        ("1.7.29", OF_1, OF_2, "io.containerd.cri.v1.runtime.enable_cdi: is not read: "),
+    for (version, read, value, ignored, why) in [
+        ("1.7.29", OF_1, "native", OF_2, "io.containerd.cri.v1.runtime.enable_cdi: is not read: "),
         (
             "2.1.4",
             OF_2,
+            "'true'",
             OF_1,
             "io.containerd.grpc.v1.cri.containerd.snapshotter: is not read: since containerd 2",
         ),
         (
             "2.3.4",
             OF_2,
+            "'true'",
             OF_1,
             "io.containerd.grpc.v1.cri.containerd.snapshotter: is not read: since containerd 2",
         ),
@@ -113,16 +115,21 @@ fn what_the_chosen_containerd_refuses_or_ignores_is_told() {
             edit_group(&machine, NODES, &format!("containerd: {{version: {version}, {more}}}"));
             machine
         };
-        let set = |path: &str| containerd(&format!("configAdditions: {{'{path}': x}}"));
+        let set = |path: &str, value: &str| containerd(&format!("configAdditions: {{'{path}': {value}}}"));
         // Without a machine, a distribution that brings its own containerd counts too.
-        let checked = Ended::from_command(&mut set(read).agent_without_root("config check"));
+        let checked = Ended::from_command(&mut set(read, value).agent_without_root("config check"));
         assert!(checked.code == 0 && checked.stdout.contains("\n0 errors, 0 warnings\n"), "{checked:#?}");
-        assert_found(&set(ignored), NODES, 0, &format!("{additions}{why}"));
+        assert_found(&set(ignored, value), NODES, 0, &format!("{additions}{why}"));
         let misspelled = format!("{read}s");
         let (_, key) = read.rsplit_once('.').unwrap();
         let unknown = format!("{key}s: is not read: this containerd has no such key; write {key}");
-        let checked = Ended::from_command(&mut set(&misspelled).agent_without_root("config check"));
+        let checked = Ended::from_command(&mut set(&misspelled, value).agent_without_root("config check"));
         assert!(checked.code == 0 && checked.stdout.contains(&unknown), "{checked:#?}");
+        let problem = "is a whole number, but containerd refuses everything except";
+        let checked = check_group(&set(read, "5"), NODES);
+        checked.with(CONFIGURATION, &[]);
+        assert!(checked.stdout.contains(problem), "{checked:#?}");
+        set(read, "5").run("plan", &[]).with(CONFIGURATION, &[problem]);
         let machine = containerd("configOverride: \"version = 2\\n[plugins\"");
         let problem = "containerdConfig.configOverride: has invalid TOML in line 2";
         assert_found(&machine, NODES, CONFIGURATION, problem);

@@ -12,7 +12,7 @@ use kops_agent_spec::{CloudProvider, ContainerdConfig, InstanceGroupRole, Nodeup
 use super::basis::Basis;
 use super::containerd_version::{CONFIG_VERSION_OF_1, ContainerdVersion, OLDEST_CONFIG_VERSION_OF_2};
 use super::programs::Program;
-use super::{Asset, Distribution, Problems, Project, containerd_config, dotted_path};
+use super::{Asset, Distribution, Problems, Project, containerd_config, dotted_path, registry_mirrors};
 
 /// The container runtime of this node.
 #[derive(Clone, Debug, Serialize)]
@@ -76,6 +76,9 @@ const UNFIT_ADVICE: &str = "set spec.containerd.packages to the release's contai
 const DEFAULT_NVIDIA_DRIVER_PACKAGE: &str = "nvidia-driver-535-server";
 /// The valid values of `--log-level`.
 const LOG_LEVELS: [&str; 8] = ["trace", "debug", "info", "warn", "warning", "error", "fatal", "panic"];
+/// containerd's default directories.
+const DEFAULT_ROOT: &str = "/var/lib/containerd";
+const DEFAULT_STATE: &str = "/run/containerd";
 const DEFAULT_GVISOR_PLATFORM: &str = "systrap";
 
 pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<Containerd> {
@@ -92,11 +95,19 @@ pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<Cont
         }
         (None, false) => problems.keep("containerdConfig.configAdditions", config_additions(&config)),
     };
-    for (path, _) in additions.iter().flatten() {
+    for (path, value) in additions.iter().flatten() {
         let path: Vec<&str> = path.iter().map(String::as_str).collect();
-        containerd_config::check_path("containerdConfig.configAdditions", &path, config_version, problems);
+        containerd_config::check_value(
+            "containerdConfig.configAdditions",
+            &path,
+            value,
+            config_version,
+            problems,
+        );
     }
     check_log_level(config.log_level.as_deref().unwrap_or_default(), problems);
+    check_directories(&config, problems);
+    registry_mirrors::check(&config.registry_mirrors, problems);
     if let Some(warning) = version.and_then(|version| version.known_fault()) {
         problems.warn("containerdConfig.version", warning);
     }
@@ -158,6 +169,23 @@ fn check_log_level(level: &str, problems: &mut Problems) {
         problems.add(
             "containerdConfig.logLevel",
             format!("{level:?} is refused by containerd; it accepts {}", LOG_LEVELS.join(", ")),
+        );
+    }
+}
+
+/// containerd exits if both directories are the same one (`CreateTopLevelDirectories` in cmd/containerd/server/server.go).
+fn check_directories(config: &ContainerdConfig, problems: &mut Problems) {
+    let [address, root, state] = [&config.address, &config.root, &config.state]
+        .map(|path| path.as_deref().filter(|path| !path.is_empty()));
+    for (field, path) in [("address", address), ("root", root), ("state", state)] {
+        if let Some(path) = path.filter(|path| !path.starts_with('/')) {
+            problems.add(format!("containerdConfig.{field}"), format!("is {path:?}; give an absolute path"));
+        }
+    }
+    if root.unwrap_or(DEFAULT_ROOT) == state.unwrap_or(DEFAULT_STATE) {
+        problems.add(
+            "containerdConfig.state",
+            "is the same directory as root, so containerd does not start; use another directory, such as /run/containerd",
         );
     }
 }
@@ -282,7 +310,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use kops_agent_spec::facts::{AwsFacts, Distro};
 
-    use super::super::testing::{control_plane, resolved};
+    use super::super::testing::{control_plane, problems, resolved};
     use super::super::{Inputs, NodeConfig};
     use super::*;
 
@@ -330,6 +358,26 @@ mod tests {
             ("flatcar", "4230.2.0"),
         ] {
             assert_eq!(unfit(id, distro, "2.3.4", dynamic), None, "{id}");
+        }
+    }
+
+    #[test]
+    fn directories_with_which_containerd_does_not_start_are_problems() {
+        let told = |root: &str, state: &str| {
+            let told = problems(|inputs| {
+                let config = inputs.config.containerd_config.as_mut().unwrap();
+                (config.root, config.state) = (Some(root.into()), Some(state.into()));
+            });
+            told.split_once(": ").map(|(field, _)| field.to_owned())
+        };
+        assert_eq!(told("/mnt/data", "/mnt/data").as_deref(), Some("containerdConfig.state"));
+        assert_eq!(told("mnt/data", "/run/containerd").as_deref(), Some("containerdConfig.root"));
+        for root in ["/mnt/data/", ""] {
+            let node = resolved(|inputs| {
+                let config = inputs.config.containerd_config.as_mut().unwrap();
+                (config.root, config.state) = (Some(root.into()), Some(String::new()));
+            });
+            assert!(node.is_ok(), "{root:?}");
         }
     }
 

@@ -5,6 +5,7 @@
 
 use toml::{Table, Value};
 
+use super::containerd_keys::FILE;
 use super::{Problems, containerd_keys};
 
 /// In containerd 1, this plugin pulls images and runs containers. In containerd 2, it only listens for requests.
@@ -77,26 +78,6 @@ const OF_IMAGES: [&str; 7] = [
 ];
 /// Settings of `containerd` in [`CRI_OF_1`] that moved to [`CRI_IMAGES`].
 const UNPACKING: [&str; 3] = ["disable_snapshot_annotations", "discard_unpacked_layers", "snapshotter"];
-/// Settings at the top level of the file, outside all plugins.
-const TOP_LEVEL: [&str; 17] = [
-    "cgroup",
-    "debug",
-    "disabled_plugins",
-    "grpc",
-    "imports",
-    "metrics",
-    "oom_score",
-    "plugins",
-    "proxy_plugins",
-    "required_plugins",
-    "root",
-    "state",
-    "stream_processors",
-    "temp",
-    "timeouts",
-    "ttrpc",
-    "version",
-];
 /// Since this version of the file, `disabled_plugins` and `required_plugins` have full names.
 const WHOLE_NAMES: i64 = 2;
 
@@ -120,36 +101,37 @@ pub(super) fn check_file(field: &str, text: &str, newest: i64, problems: &mut Pr
         }
     };
     let version = file.get("version").and_then(Value::as_integer).unwrap_or_default();
+    check_version(field, version, newest, problems);
+    check_lists(field, &file, version, problems);
+    let mut values = Vec::new();
+    add_values(&[], &file, &mut values);
+    for (path, value) in values {
+        // containerd migrates an older file to the newest version before it reads the file, including the names of plugins.
+        if version >= newest {
+            check_value(field, &path, value, version, problems);
+        } else {
+            check_type(field, &path, value, version, problems);
+        }
+    }
+}
+
+fn check_version(field: &str, version: i64, newest: i64, problems: &mut Problems) {
     if version > newest {
         problems.add(
             format!("{field}: version"),
             format!("is {version}, but this containerd reads versions up to {newest} and does not start; use {newest}"),
         );
     }
-    check_lists(field, &file, version, problems);
-    // containerd migrates an older file to the newest version before it reads the file, including the names of plugins.
-    if version < newest {
-        return;
-    }
-    for (key, value) in &file {
-        match value.as_table().filter(|_| key == "plugins") {
-            Some(plugins) => plugins.iter().for_each(|(plugin, settings)| {
-                let mut paths = Vec::new();
-                add_paths(&["plugins", plugin], settings, &mut paths);
-                paths.iter().for_each(|path| check_path(field, path, version, problems));
-            }),
-            None => check_path(field, &[key.as_str()], version, problems),
-        }
-    }
 }
 
-/// Adds the paths of all values below `path`.
-fn add_paths<'a>(path: &[&'a str], value: &'a Value, paths: &mut Vec<Vec<&'a str>>) {
-    match value.as_table().filter(|table| !table.is_empty()) {
-        Some(table) => {
-            table.iter().for_each(|(key, value)| add_paths(&[path, &[key]].concat(), value, paths))
+/// Adds all values of a table at `path`, each with its own path.
+fn add_values<'a>(path: &[&'a str], table: &'a Table, values: &mut Vec<(Vec<&'a str>, &'a Value)>) {
+    for (key, value) in table {
+        let path = [path, &[key.as_str()]].concat();
+        match value.as_table().filter(|table| !table.is_empty()) {
+            Some(table) => add_values(&path, table, values),
+            None => values.push((path, value)),
         }
-        None => paths.push(path.to_vec()),
     }
 }
 
@@ -178,43 +160,64 @@ fn check_lists(field: &str, file: &Table, version: i64, problems: &mut Problems)
     }
 }
 
-/// Warns of a setting that containerd ignores in a file of this version.
-pub(super) fn check_path(field: &str, path: &[&str], version: i64, problems: &mut Problems) {
-    // How many keys of the path the warning names.
-    let mut named = path.len().min(3);
+/// Warns of a setting that containerd ignores in a file of this version. Adds a problem if containerd does not accept its value.
+pub(super) fn check_value(field: &str, path: &[&str], value: &Value, version: i64, problems: &mut Problems) {
+    if let Some(version_of_file) = value.as_integer().filter(|_| path == ["version"]) {
+        check_version(field, version_of_file, version, problems);
+    }
+    match why_ignored(path, version) {
+        Some((named, why)) => problems.warn(format!("{field}: {}", path[..named].join(".")), why),
+        None => check_type(field, path, value, version, problems),
+    }
+}
+
+/// Why containerd ignores a setting, and how many keys of its path the warning names. `None` if containerd reads the setting.
+fn why_ignored(path: &[&str], version: i64) -> Option<(usize, String)> {
+    let no_such_key = |above: usize, plugin: &str, below: &[&str]| {
+        let (at, advice) = containerd_keys::unknown(plugin, below, version)?;
+        Some((above + at, format!("is not read: this containerd has no such key; {advice}")))
+    };
     let since = |plugin: &str| PLUGINS.iter().find(|(name, _)| *name == plugin).map(|(_, since)| *since);
-    let problem = match path {
+    let short = path.len().min(3);
+    match path {
         ["plugins", CRI_OF_1, setting, below @ ..] if version > 2 && !STREAMING.contains(setting) => {
-            let is_of_images = match below.first().filter(|_| *setting == "containerd") {
-                Some(below) => {
-                    named = 4;
-                    UNPACKING.contains(below)
-                }
-                None => OF_IMAGES.contains(setting),
+            let (named, is_of_images) = match below.first().filter(|_| *setting == "containerd") {
+                Some(below) => (4, UNPACKING.contains(below)),
+                None => (short, OF_IMAGES.contains(setting)),
             };
             let now = if is_of_images { CRI_IMAGES } else { CRI_RUNTIME };
-            format!("is not read: since containerd 2 it is a setting of {now}; write it there")
+            Some((named, format!("is not read: since containerd 2 it is a setting of {now}; write it there")))
         }
         ["plugins", plugin, below @ ..] => match since(plugin) {
-            Some(since) if since <= version => match containerd_keys::unknown(plugin, below, version) {
-                Some((at, advice)) => {
-                    named = 2 + at;
-                    format!("is not read: this containerd has no such key; {advice}")
-                }
-                None => return,
-            },
-            Some(since) => format!(
-                "is not read: {plugin} needs a file of version {since} or newer, and this file has version {version}; remove it, or \
-                 use a newer containerd"
-            ),
-            None => format!("is not read: containerd has no plugin {plugin:?}; correct or remove it"),
+            Some(since) if since <= version => no_such_key(2, plugin, below),
+            Some(since) => Some((
+                short,
+                format!(
+                    "is not read: {plugin} needs a file of version {since} or newer, and this file has version {version}; remove it, \
+                     or use a newer containerd"
+                ),
+            )),
+            None => Some((
+                short,
+                format!("is not read: containerd has no plugin {plugin:?}; correct or remove it"),
+            )),
         },
-        [key, ..] if !TOP_LEVEL.contains(key) => {
-            "is not read: containerd has no such setting; correct or remove it".into()
-        }
-        _ => return,
+        path => no_such_key(0, FILE, path),
+    }
+}
+
+fn check_type(field: &str, path: &[&str], value: &Value, version: i64, problems: &mut Problems) {
+    let wanted = match path {
+        ["plugins", plugin, below @ ..] => containerd_keys::other_type(plugin, below, value, version),
+        path => containerd_keys::other_type(FILE, path, value, version),
     };
-    problems.warn(format!("{field}: {}", path[..named].join(".")), problem);
+    if let Some(wanted) = wanted {
+        let given = containerd_keys::type_name(value);
+        problems.add(
+            format!("{field}: {}", path.join(".")),
+            format!("is {given}, but containerd refuses everything except {wanted}, so this machine runs no pods; correct it"),
+        );
+    }
 }
 
 #[cfg(test)]
@@ -238,6 +241,23 @@ mod tests {
                 "which kubelet needs to run containers",
             ),
             ("disabled_plugins = ['cri']", "which kubelet needs to run containers"),
+            (
+                "version = '3'",
+                "f: version: is a string, but containerd refuses everything except a whole number",
+            ),
+            (
+                "version = 2\noom_score = '-999'",
+                "f: oom_score: is a string, but containerd refuses everything",
+            ),
+            (
+                "version = 4\ndisabled_plugins = 'x'",
+                "f: disabled_plugins: is a string, but containerd refuses",
+            ),
+            (
+                "version = 4\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]\ncni_max_conf_num = '1'",
+                "f: plugins.io.containerd.cri.v1.runtime.containerd.runtimes.runc.cni_max_conf_num: is a string, but containerd refuses \
+                 everything except a whole number",
+            ),
         ] {
             let (problems, _) = told(|problems| check_file("f", text, 4, problems));
             assert!(problems.contains(part), "{text}: {problems}");
@@ -289,18 +309,23 @@ mod tests {
             ),
             (&["plugins", CRI_OF_1, "stream_server_port"], 4, None),
             (&["plugins", CRI_IMAGES, "registry"], 2, Some("needs a file of version 3")),
-            (&["plugins", CRI_IMAGES, "registry"], 3, None),
+            (&["plugins", CRI_IMAGES, "registry", "config_path"], 3, None),
             (&["plugins", "io.containerd.server.v1.grpc", "address"], 3, Some("needs a file of version 4")),
             (&["plugins", "io.containerd.grpc.v1.cry", "x"], 4, Some("has no plugin")),
             (&["debug", "level"], 4, None),
-            (&["debugs", "level"], 4, Some("no such setting")),
+            (
+                &["debugs", "level"],
+                4,
+                Some("debugs: is not read: this containerd has no such key; write debug"),
+            ),
             (
                 &["plugins", CRI_OF_1, "sandbox_images"],
                 2,
                 Some("sandbox_images: is not read: this containerd has no such key; write sandbox_image"),
             ),
         ] {
-            let (problems, warnings) = told(|problems| check_path("f", path, version, problems));
+            let (problems, warnings) =
+                told(|problems| check_value("f", path, &Value::from(""), version, problems));
             assert_eq!(problems, "");
             match part {
                 Some(part) => assert!(warnings[0].contains(part), "{path:?}: {warnings:?}"),
