@@ -77,6 +77,7 @@ pub fn observe_host(root: &Path) -> Result<Facts, FactsError> {
         systemd_resolved: root.join("run/systemd/resolve/resolv.conf").exists(),
         kernel: Some(kernel.release().to_string_lossy().into_owned()),
         memory_bytes: read_if_there(&root.join("proc/meminfo"))?.as_deref().and_then(parse_memory),
+        processors: read_if_there(&root.join("proc/cpuinfo"))?.as_deref().and_then(parse_processors),
         nameservers: read_if_there(&root.join("etc/resolv.conf"))?
             .as_deref()
             .map(parse_nameservers)
@@ -181,6 +182,12 @@ pub fn parse_memory(meminfo: &str) -> Option<u64> {
     kibibytes.checked_mul(1024)
 }
 
+/// The number of processors in `/proc/cpuinfo`.
+fn parse_processors(cpuinfo: &str) -> Option<u32> {
+    let is_name = |line: &&str| line.split_once(':').is_some_and(|(name, _)| name.trim() == "processor");
+    u32::try_from(cpuinfo.lines().filter(is_name).count()).ok().filter(|count| *count > 0)
+}
+
 /// The name servers of a resolv.conf, in its order.
 pub fn parse_nameservers(resolv_conf: &str) -> Vec<String> {
     resolv_conf
@@ -280,6 +287,8 @@ mod tests {
         write(root.path(), "etc/resolv.conf", "nameserver 10.0.0.2\n");
         write(root.path(), "run/systemd/resolve/resolv.conf", "nameserver 10.0.0.2\n");
         write(root.path(), "proc/meminfo", "MemTotal: 2 kB\n");
+        let processors = "processor\t: 0\nmodel name\t: processor\n\nprocessor\t: 1\nHardware\t: x\n";
+        write(root.path(), "proc/cpuinfo", processors);
         write(root.path(), "sys/fs/selinux/enforce", "0");
         write(root.path(), "sys/class/net/lo/mtu", "65536");
         write(root.path(), "etc/fstab", "/dev/sda / ext4\n");
@@ -288,7 +297,7 @@ mod tests {
         assert_eq!(facts.distro, Distro { id: "flatcar".into(), version_id: "4230.2.0".into() });
         assert_eq!(facts.nameservers, ["10.0.0.2"]);
         assert!(facts.systemd_resolved);
-        assert_eq!(facts.memory_bytes, Some(2048));
+        assert_eq!((facts.memory_bytes, facts.processors), (Some(2048), Some(2)));
         assert_eq!(facts.selinux, Some(Selinux::Permissive));
         assert!(!facts.hostname.is_empty());
         let lo = facts.interfaces.iter().find(|interface| interface.name == "lo").unwrap();

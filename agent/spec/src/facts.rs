@@ -38,6 +38,8 @@ pub struct Facts {
     pub kernel: Option<String>,
     /// Memory that the kernel can use, in bytes.
     pub memory_bytes: Option<u64>,
+    /// Number of processors that the kernel uses.
+    pub processors: Option<u32>,
     /// Name servers of `/etc/resolv.conf`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nameservers: Vec<String>,

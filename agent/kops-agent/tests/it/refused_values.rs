@@ -161,6 +161,52 @@ fn a_cgroup_that_cannot_be_made_is_refused() {
 }
 
 #[test]
+fn settings_with_which_kubelet_or_containerd_do_not_start_are_refused() {
+    for (setting, problem) in [
+        ("kubelet: {cloudProvider: aws}", "KubeletConfig.cloudProvider: \"aws\" is refused by kubelet"),
+        (
+            "kubelet: {enforceNodeAllocatable: 'pods,kube-reserved', kubeReservedCgroup: /kube}",
+            "KubeletConfig.enforceNodeAllocatable: has kube-reserved, which needs kubeReserved, which is not set",
+        ),
+        ("kubelet: {podManifestPath: manifests}", "KubeletConfig.podManifestPath: \"manifests\" is relative"),
+        (
+            "containerd: {root: /mnt/c, state: /mnt/c}",
+            "containerdConfig.state: is the same directory as root",
+        ),
+    ] {
+        let machine = Machine::new(NODES);
+        edit_group(&machine, NODES, setting);
+        assert_found(&machine, NODES, CONFIGURATION, problem);
+    }
+    for (setting, problem) in [
+        ("kubelet: {cgroupRoot: /mine}", "KubeletConfig.cgroupRoot: is \"/mine\", but nothing creates"),
+        (
+            "containerd: {registryMirrors: {docker.io: ['mirror example']}}",
+            "containerdConfig.registryMirrors.docker.io: \"mirror example\" is no URL of a mirror",
+        ),
+    ] {
+        let machine = Machine::new(NODES);
+        edit_group(&machine, NODES, setting);
+        assert_found(&machine, NODES, 0, problem);
+    }
+}
+
+#[test]
+fn no_more_is_kept_from_pods_than_the_machine_has() {
+    let machine = Machine::new(NODES);
+    edit_group(&machine, NODES, "kubelet: {kubeReserved: {cpu: '3'}, systemReserved: {memory: 4Gi}}");
+    assert_nothing_found(&machine, NODES);
+    let facts = machine.cluster.store.facts(NODES);
+    let text = fs::read_to_string(&facts).unwrap();
+    fs::write(&facts, format!("processors: 2\nmemoryBytes: 4294967296\n{text}")).unwrap();
+    let problems = [
+        "KubeletConfig.kubeReserved.cpu: keeps 3 CPUs from pods, together with systemReserved.cpu, but this machine has 2",
+        "KubeletConfig.kubeReserved.memory: keeps 4196 MiB from pods",
+    ];
+    machine.run("plan", &[]).with(CONFIGURATION, &problems);
+}
+
+#[test]
 fn a_file_that_nothing_brings_is_told_for_each_component() {
     let machine = Machine::new(NODES);
     edit_group(&machine, NODES, "kubelet: {resolvConf: /etc/kubelet/resolv.conf}");

@@ -3,6 +3,8 @@
 //! Source: nodeup/pkg/model/kubelet.go.
 
 mod eviction;
+mod places;
+mod reservations;
 mod reserved_cgroups;
 mod unsafe_sysctls;
 mod values;
@@ -132,6 +134,8 @@ pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<Kube
         minimum_reclaim: &eviction_minimum_reclaim,
     };
     eviction.check(problems);
+    reservations::check(&config, &eviction_hard, basis.facts, problems);
+    places::check(&config, problems);
 
     Some(Kubelet {
         config,

@@ -83,6 +83,7 @@ hostname: ip-10-0-0-2
 interfaces: [{name: ens5, mac: "02:00:00:00:00:01"}, {name: lo}]
 kernel: 6.8.0
 memoryBytes: 8589934592
+processors: 2
 cloud:
   aws: {instanceID: i-1, instanceType: m5.large, region: us-test-1, localIPv4: 10.0.0.2, mac: "02:00:00:00:00:01", networkInterfaces: {max: 3, ipv4PerInterface: 10}}
 "#;

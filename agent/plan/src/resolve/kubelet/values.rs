@@ -97,9 +97,6 @@ pub(super) fn check(
     check.durations();
     check.shutdown();
     check.removed_flags(version);
-    if !config.system_cgroups.is_empty() && config.cgroup_root.is_empty() {
-        check.refuse("systemCgroups", "needs cgroupRoot, which is not set; set it to \"/\"");
-    }
     for (index, pattern) in config.allowed_unsafe_sysctls.iter().enumerate() {
         if let Err(problem) = unsafe_sysctls::check(pattern) {
             check.refuse(&format!("allowedUnsafeSysctls[{index}]"), problem);
@@ -126,8 +123,14 @@ impl Check<'_> {
             (true, ..=29) => &["LimitedSwap", "UnlimitedSwap"],
             (true, _) => &["LimitedSwap", "NoSwap"],
         };
+        // Kubernetes 1.31 removed the code for clouds, which Kubernetes 1.29 had turned off.
+        let clouds: &[&str] = match version.minor() <= 30 && !self.gates.is_on("DisableCloudProviders") {
+            true => &["azure", "external", "gce", "vsphere"],
+            false => &["external"],
+        };
         for (field, value, accepted) in [
             ("authorizationMode", &config.authorization_mode, &["AlwaysAllow", "Webhook"][..]),
+            ("cloudProvider", &config.cloud_provider, clouds),
             ("cpuManagerPolicy", &config.cpu_manager_policy, &["none", "static"]),
             ("hairpinMode", &config.hairpin_mode, &["hairpin-veth", "none", "promiscuous-bridge"]),
             ("logFormat", &config.log_format, &["json", "text"]),
@@ -284,14 +287,32 @@ impl Check<'_> {
             if let Some(whole) = word.strip_suffix("-compressible").filter(|whole| enforced.contains(whole)) {
                 self.refuse(field, format!("has both {whole} and {word}; remove one of them"));
             }
-            let (cgroup, value) = match reserved {
-                Some(Reserved::Kube) => ("kubeReservedCgroup", &config.kube_reserved_cgroup),
-                Some(Reserved::System) => ("systemReservedCgroup", &config.system_reserved_cgroup),
+            let (cgroup, its_cgroup, amounts, its_amounts) = match reserved {
+                Some(Reserved::Kube) => (
+                    "kubeReservedCgroup",
+                    &config.kube_reserved_cgroup,
+                    "kubeReserved",
+                    &config.kube_reserved,
+                ),
+                Some(Reserved::System) => (
+                    "systemReservedCgroup",
+                    &config.system_reserved_cgroup,
+                    "systemReserved",
+                    &config.system_reserved,
+                ),
                 None => continue,
             };
-            if value.is_empty() {
-                self.refuse(field, format!("has {word}, which needs {cgroup}; set it, or remove {word}"));
-            }
+            let missing = match (its_cgroup.is_empty(), its_amounts.is_empty()) {
+                (true, true) => format!("{cgroup} and {amounts}, which are not set"),
+                (true, false) => format!("{cgroup}, which is not set"),
+                // `enforceExistingCgroup` in pkg/kubelet/cm/node_container_manager_linux.go.
+                (false, true) => format!("{amounts}, which is not set"),
+                (false, false) => continue,
+            };
+            self.refuse(
+                field,
+                format!("has {word}, which needs {missing}; set what is missing, or remove {word}"),
+            );
         }
     }
 

@@ -19,6 +19,14 @@ fn values_that_kubelet_rejects_are_problems_with_their_field() {
         ("enforceNodeAllocatable: 'pods,system-reserved.kube-reserved'", "enforceNodeAllocatable"),
         ("enforceNodeAllocatable: 'pods,kube_reserved'", "enforceNodeAllocatable"),
         ("enforceNodeAllocatable: 'pods,kube-reserved'", "enforceNodeAllocatable"),
+        (
+            "{enforceNodeAllocatable: 'pods,kube-reserved', kubeReservedCgroup: /kube}",
+            "enforceNodeAllocatable: has kube-reserved, which needs kubeReserved, which is not set",
+        ),
+        (
+            "{enforceNodeAllocatable: system-reserved-compressible, systemReserved: {cpu: 100m}}",
+            "enforceNodeAllocatable: has system-reserved-compressible, which needs systemReservedCgroup, which is not set",
+        ),
         ("enforceNodeAllocatable: 'pods,pods'", "enforceNodeAllocatable"),
         ("enforceNodeAllocatable: 'none,pods'", "enforceNodeAllocatable"),
         ("cpuManagerPolicy: Static", "cpuManagerPolicy"),
@@ -65,6 +73,10 @@ fn values_that_kubelet_rejects_are_problems_with_their_field() {
         ("maxParallelImagePulls: 0", "maxParallelImagePulls"),
         ("{maxParallelImagePulls: 5, serializeImagePulls: true}", "maxParallelImagePulls"),
         ("systemCgroups: /system.slice", "systemCgroups"),
+        ("{systemCgroups: /, cgroupRoot: /}", "systemCgroups"),
+        ("cloudProvider: aws", "cloudProvider"),
+        ("rootDir: var/lib/kubelet", "rootDir"),
+        ("podManifestPath: manifests", "podManifestPath"),
         ("cpuCFSQuotaPeriod: 50ms", "cpuCFSQuotaPeriod"),
         ("crashLoopBackOffMaxContainerRestartPeriod: 60s", "crashLoopBackOffMaxContainerRestartPeriod"),
         ("imageMinimumGCAge: 5m", "imageMinimumGCAge"),
@@ -72,7 +84,9 @@ fn values_that_kubelet_rejects_are_problems_with_their_field() {
         ("registerSchedulable: true", "registerSchedulable"),
     ] {
         let told = problems(with("1.34.0", settings));
-        assert!(told.starts_with(&format!("KubeletConfig.{field}: ")), "{settings}: {told}");
+        let start = format!("KubeletConfig.{field}");
+        let rest = told.strip_prefix(&start).unwrap_or_default();
+        assert!(rest.starts_with([':', ';']), "{settings}: {told}");
         assert_eq!(told.lines().count(), 1, "{settings}: {told}");
     }
 }
@@ -84,7 +98,8 @@ fn values_that_kubelet_accepts_are_accepted() {
             "1.32.0",
             "{kubeReserved: {cpu: 100m, memory: 1.5Gi, pid: '1000', ephemeral-storage: '1e9'}, cpuManagerPolicy: static, \
              enforceNodeAllocatable: 'pods,kube-reserved-compressible', kubeReservedCgroup: /kube, registerSchedulable: true, \
-             tlsCipherSuites: [TLS_AES_128_GCM_SHA256], tlsMinVersion: VersionTLS13, containerLogMaxSize: 50M, maxPods: 0}",
+             tlsCipherSuites: [TLS_AES_128_GCM_SHA256], tlsMinVersion: VersionTLS13, containerLogMaxSize: 50M, maxPods: 0, \
+             cloudProvider: external, systemCgroups: /system.slice, cgroupRoot: /, rootDir: /mnt/kubelet/}",
         ),
         (
             "1.34.0",
@@ -110,6 +125,19 @@ fn values_that_kubelet_accepts_are_accepted() {
 fn swap_that_prevents_kubelets_start_gives_a_warning() {
     let node = control_plane(with("1.34.0", "memorySwapBehavior: LimitedSwap"));
     assert!(node.warnings[0].problem.contains("set failSwapOn to false"), "{:?}", node.warnings);
+}
+
+#[test]
+fn a_root_of_cgroups_that_nothing_creates_gives_a_warning() {
+    let warnings = |root: &str| control_plane(with("1.34.0", &format!("cgroupRoot: {root}"))).warnings;
+    let told = warnings("/mine");
+    assert!(
+        told[0].to_string().starts_with("KubeletConfig.cgroupRoot: is \"/mine\", but nothing"),
+        "{told:?}"
+    );
+    for known in ["/", "/system.slice", "user.slice/"] {
+        assert!(warnings(known).is_empty(), "{known}");
+    }
 }
 
 #[test]
@@ -150,7 +178,7 @@ fn values_that_only_older_kubelets_reject_are_problems_there() {
         ),
         (
             32,
-            "{enforceNodeAllocatable: 'pods,kube-reserved-compressible', kubeReservedCgroup: /kube}",
+            "{enforceNodeAllocatable: 'pods,kube-reserved-compressible', kubeReservedCgroup: /kube, kubeReserved: {cpu: 100m}}",
             "it accepts a comma-separated list of none, pods, kube-reserved, system-reserved",
         ),
     ] {
@@ -159,6 +187,9 @@ fn values_that_only_older_kubelets_reject_are_problems_there() {
         let newer = problems_of_1_35(&format!("1.{first}.0"), settings);
         assert!(!newer.contains("KubeletConfig"), "{settings}: {newer}");
     }
+    let gce = "{cloudProvider: gce, featureGates: {DisableCloudProviders: 'false'}}";
+    assert!(!problems_of_1_35("1.30.0", gce).contains("KubeletConfig"));
+    assert!(problems_of_1_35("1.30.0", "cloudProvider: gce").contains("it accepts external"));
     let twice = "enforceNodeAllocatable: 'pods,pods'";
     assert!(!problems_of_1_35("1.30.0", twice).contains("KubeletConfig"));
 }
