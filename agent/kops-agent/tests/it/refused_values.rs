@@ -184,6 +184,10 @@ fn settings_with_which_kubelet_or_containerd_do_not_start_are_refused() {
             "containerd: {registryMirrors: {docker.io: ['mirror example']}}",
             "containerdConfig.registryMirrors.docker.io: \"mirror example\" is no URL of a mirror",
         ),
+        (
+            "hooks: [{name: x, manifest: ExecStart=/bin/true, before: [kubelet]}]",
+            "Hooks[0][0].before: \"kubelet\" is no name of a unit, so systemd ignores it; write kubelet.service",
+        ),
     ] {
         let machine = Machine::new(NODES);
         edit_group(&machine, NODES, setting);

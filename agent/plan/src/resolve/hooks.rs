@@ -82,33 +82,56 @@ fn name(spec: &HookSpec, side: usize, index: usize) -> String {
     }
 }
 
+/// systemd's suffixes of units' names.
+const SUFFIXES: [&str; 11] = [
+    ".automount",
+    ".device",
+    ".mount",
+    ".path",
+    ".scope",
+    ".service",
+    ".slice",
+    ".socket",
+    ".swap",
+    ".target",
+    ".timer",
+];
+
 /// A name without one of systemd's suffixes names a service (pkg/systemd/unit.go).
 fn unit_name(name: &str) -> String {
-    const SUFFIXES: [&str; 11] = [
-        ".automount",
-        ".device",
-        ".mount",
-        ".path",
-        ".scope",
-        ".service",
-        ".slice",
-        ".socket",
-        ".swap",
-        ".target",
-        ".timer",
-    ];
-    if SUFFIXES.iter().any(|suffix| name.ends_with(suffix)) {
-        name.to_owned()
-    } else {
-        format!("{name}.service")
-    }
+    if has_suffix(name) { name.to_owned() } else { format!("{name}.service") }
+}
+
+fn has_suffix(name: &str) -> bool {
+    SUFFIXES.iter().any(|suffix| name.ends_with(suffix))
 }
 
 /// Checks a unit's name by the rules of systemd.unit(5).
 fn check_unit_name(unit: &str, field: &str, problems: &mut Problems) {
-    let is_allowed = |c: char| c.is_ascii_alphanumeric() || ":-_.\\@".contains(c);
-    if unit.len() > 255 || unit.starts_with('.') || !unit.chars().all(is_allowed) {
+    if !is_unit_name(unit) {
         problems.add(field, format!("{unit:?} is no name of a unit; use letters, digits and `:-_.\\@`"));
+    }
+}
+
+fn is_unit_name(unit: &str) -> bool {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || ":-_.\\@".contains(c);
+    unit.len() <= 255 && !unit.starts_with('.') && unit.chars().all(is_allowed)
+}
+
+/// Warns of names in a unit's dependencies that systemd ignores. systemd separates names by spaces, and replaces specifiers (`%i`).
+fn check_order(order: &HookOrder, field: &str, problems: &mut Problems) {
+    for (list, names) in [("requires", &order.requires), ("before", &order.before)] {
+        let words = names.iter().flat_map(|names| names.split_whitespace());
+        for name in words.filter(|name| !has_suffix(name) || !is_unit_name(&name.replace('%', "_"))) {
+            let advice = match is_unit_name(&unit_name(name)) {
+                true => format!("write {}", unit_name(name)),
+                false => "correct it".to_owned(),
+            };
+            problems.warn(
+                format!("{field}.{list}"),
+                format!("{name:?} is no name of a unit, so systemd ignores it; {advice}"),
+            );
+        }
     }
 }
 
@@ -120,6 +143,7 @@ fn action(spec: &HookSpec, field: &str, problems: &mut Problems) -> Option<HookA
         return raw_unit(spec, field, problems);
     }
     let order = HookOrder { requires: spec.requires.clone(), before: spec.before.clone() };
+    check_order(&order, field, problems);
     match &spec.exec_container {
         Some(container) => self::container(container, order, field, problems),
         None if spec.manifest.is_empty() => {
@@ -226,6 +250,27 @@ mod tests {
              Hooks[1][0].requires: has no effect with useRawManifest; write it into the manifest, or leave useRawManifest out\n\
              Hooks[1][0].manifest: is empty, but useRawManifest is set; write the unit there\n\
              Hooks[1][1].execContainer.image: is empty; name the image to run"
+        );
+    }
+
+    #[test]
+    fn names_that_systemd_ignores_give_a_warning() {
+        let warnings = |order: &str| {
+            let hooks = format!("[[{{name: a, manifest: x, {order}}}]]");
+            let config =
+                NodeupConfig { hooks: serde_yaml::from_str(&hooks).unwrap(), ..NodeupConfig::default() };
+            let mut problems = Problems::default();
+            resolve(&config, &mut problems);
+            problems.warnings().iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let known = "before: [kubelet.service], requires: ['a.service mnt-data.mount', 'b@%i.service']";
+        assert_eq!(warnings(known), [""; 0]);
+        assert_eq!(
+            warnings("before: [kubelet, 'a/b.service']"),
+            [
+                "Hooks[0][0].before: \"kubelet\" is no name of a unit, so systemd ignores it; write kubelet.service",
+                "Hooks[0][0].before: \"a/b.service\" is no name of a unit, so systemd ignores it; correct it",
+            ]
         );
     }
 

@@ -73,9 +73,21 @@ fn would_hide(path: &str) -> Option<&'static str> {
     const LOCAL: [&str; 11] =
         ["bin", "etc", "games", "include", "lib", "lib64", "libexec", "man", "sbin", "share", "src"];
     /// Directories with files of many programs, which a volume would hide. A volume below them is fine.
-    const SHARED: [&str; 6] = ["/run", "/root", "/tmp", "/var", "/var/lib", "/var/run"];
+    const SHARED: [&str; 10] = [
+        "/run",
+        "/root",
+        "/tmp",
+        "/var",
+        "/var/lib",
+        "/var/lib/cloud",
+        "/var/lib/dpkg",
+        "/var/lib/rpm",
+        "/var/lib/systemd",
+        "/var/run",
+    ];
     /// Directories with files of kops-agent and its boot script (`/opt/kops/conf/kube_env.yaml`).
-    const OWN: [&str; 4] = ["/opt", "/opt/kops", "/var/cache/nodeup", "/var/lib/kops-agent"];
+    const OWN: [&str; 6] =
+        ["/opt", "/opt/kops", "/opt/kops/bin", "/opt/kops/conf", "/var/cache/nodeup", "/var/lib/kops-agent"];
     let is_below = |folder: &&str| {
         path.strip_prefix(*folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
@@ -142,6 +154,8 @@ mod tests {
             "/boot",
             "/opt",
             "/var/lib/kops-agent",
+            "/var/lib/dpkg",
+            "/opt/kops/conf/",
             "/run",
         ] {
             let (mounts, problems) =
