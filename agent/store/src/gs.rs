@@ -34,6 +34,8 @@ const SIZE_TIMEOUT: Duration = Duration::from_secs(20);
 const LONGEST_LIST: u64 = 4 * 1024 * 1024;
 /// The maximum number of pages of a list. No state store has so many pages.
 const MOST_PAGES: usize = 1000;
+/// A header of every answer of Google's storage. With `alt=media`, the text of an error has no code.
+const UPLOAD_ID: &str = "x-guploader-uploadid";
 /// The longest answer with an object's size that is read, in bytes.
 const LARGEST_METADATA: u64 = 64 * 1024;
 
@@ -227,7 +229,10 @@ impl Gs {
         Err(match answer.status() {
             StatusCode::OK => return Ok(answer),
             StatusCode::NOT_FOUND => Failure::Absent,
-            StatusCode::FORBIDDEN => forbidden(Said::from_answer(answer).await),
+            StatusCode::FORBIDDEN => {
+                let is_googles = answer.headers().contains_key(UPLOAD_ID);
+                forbidden(Said::from_answer(answer).await, is_googles)
+            }
             status @ StatusCode::UNAUTHORIZED => {
                 let whose = self.tokens.whose();
                 Failure::Credentials(format!("{status}; does {whose} exist, and is it enabled?"))
@@ -240,8 +245,9 @@ impl Gs {
     }
 }
 
-/// The failure of a 403. Source of the reasons: "Cloud Storage: HTTP status and error codes for JSON".
-fn forbidden(said: Said) -> Failure {
+/// The failure of a 403. Source of the reasons: "Cloud Storage: HTTP status and error codes for JSON". A page without Google's header and
+/// without a code comes from another server.
+fn forbidden(said: Said, is_googles: bool) -> Failure {
     let advice = match said.code.as_str() {
         "rateLimitExceeded" | "userRateLimitExceeded" | "quotaExceeded" => {
             return Failure::Passing(format!("it answers 403 {}", said.in_words()));
@@ -261,6 +267,9 @@ fn forbidden(said: Said) -> Failure {
         _ if said.mentions("KMS") => Some(
             "let the bucket project's service agent of Cloud Storage use the key that encrypts the file (role \
              roles/cloudkms.cryptoKeyEncrypterDecrypter), and enable the key",
+        ),
+        "" if !is_googles && !said.message.is_empty() => Some(
+            "this is no answer of Google's storage: check the proxy, DNS and CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE",
         ),
         _ => None,
     };

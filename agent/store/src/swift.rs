@@ -30,7 +30,7 @@ use kops_agent_net::retry::{GaveUp, Retries};
 
 /// The type of object storage in Keystone's catalog.
 const OBJECT_STORE: &str = "object-store";
-/// Headers of every Swift answer. A 404 of another server does not have them.
+/// Headers of every Swift answer. A 403 or 404 of another server does not have them.
 const TRANSACTION: [&str; 2] = ["x-trans-id", "x-openstack-request-id"];
 /// Timeout of a request for an object's size.
 const SIZE_TIMEOUT: Duration = Duration::from_secs(20);
@@ -275,7 +275,9 @@ async fn granted(answer: Response) -> Result<Response, Failure> {
                 .into(),
         ),
         (StatusCode::FORBIDDEN, _) => {
-            Failure::Forbidden { said: Said::from_answer(answer).await, advice: None }
+            let nobodys = "this is no answer of Swift: check the proxy, DNS and the object storage of Keystone's catalog";
+            let advice = (!is_swifts).then(|| nobodys.to_owned());
+            Failure::Forbidden { said: Said::from_answer(answer).await, advice }
         }
         // Swift's rate limit.
         (status, 498) => Failure::Passing(format!("it answers {status}")),

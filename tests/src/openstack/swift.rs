@@ -35,6 +35,8 @@ pub enum Mood {
     WithoutKeystone,
     /// Answers with a 404 that does not come from Swift.
     Missing,
+    /// Answers with a 403 that does not come from Swift.
+    Blocked,
     /// Answers with HTML instead of JSON.
     Babbling,
     /// Answers with only the beginning of a list.
@@ -130,6 +132,7 @@ fn answer(request: &Request<Incoming>, state: &mut State) -> Response<String> {
     state.calls.push(format!("{} {path}", request.method()));
     match state.mood {
         Mood::Missing => return said(404, "<html>not here</html>"),
+        Mood::Blocked => return said(403, "<html>Blocked by the gateway</html>"),
         Mood::Redirecting => return elsewhere(302, "http://127.0.0.1:9/"),
         _ => {}
     }

@@ -45,6 +45,12 @@ async fn google() -> (TestServer, Arc<Mutex<Vec<String>>>) {
                     text(200, &format!(r#"{{"size": "5", "filler": "{filler}"}}"#))
                 }
                 ("/b/assets/o/secret", _) => text(403, ""),
+                ("/b/assets/o/blocked", _) => text(403, "<html>Blocked by the gateway</html>"),
+                ("/b/assets/o/denied", _) => {
+                    let mut answer = text(403, "nodes@p.iam does not have storage.objects.get access.\n");
+                    answer.headers_mut().insert(UPLOAD_ID, HeaderValue::from_static("x"));
+                    answer
+                }
                 ("/b/assets/o/busy", _) => text(503, ""),
                 ("/b/state/o/c%2Fconfig", Some("alt=media")) => text(200, "kind: Cluster"),
                 ("/b/state/o", Some(query)) => text(200, &listed(query)),
@@ -151,6 +157,13 @@ async fn each_failure_has_its_own_error() {
             assert!(forbidden.contains(told), "{forbidden}");
         }
     }
+    for error in [error("blocked").await, gs.read(&place("gs://assets/blocked")).await.unwrap_err()] {
+        let error = error.to_string();
+        let told = "the store says \"Blocked by the gateway\"; this is no answer of Google's storage: check the proxy";
+        assert!(error.contains(told) && !error.contains("storage.objects.get"), "{error}");
+    }
+    let denied = gs.read(&place("gs://assets/denied")).await.unwrap_err().to_string();
+    assert!(denied.contains("give it storage.objects.get"), "{denied}");
     let refused = gs_with(&server, "/revoked").read(&url("c/config")).await.unwrap_err();
     assert!(matches!(refused, StoreError::Credentials { .. }), "{refused:?}");
     assert!(refused.to_string().contains("401") && !refused.to_string().contains("hidden"), "{refused}");
@@ -185,14 +198,15 @@ fn each_reason_of_a_403_has_its_advice() {
         ("forbidden", "Permission denied on Cloud KMS key.", "use the key that encrypts the file"),
     ] {
         let answer = body(reason, message).to_string();
-        let Failure::Forbidden { said, advice: told } = forbidden(Said::of_body(answer.as_bytes())) else {
+        let Failure::Forbidden { said, advice: told } = forbidden(Said::of_body(answer.as_bytes()), true)
+        else {
             panic!("{reason}")
         };
         let told = place("gs://state/c/config").forbidden(&said, told).to_string();
         assert!(told.contains(&format!("the store says \"{reason}: {message}\"; ")), "{told}");
         assert!(told.contains(advice), "{told}");
     }
-    let slow = forbidden(Said::of_body(body("rateLimitExceeded", "Slow down").to_string().as_bytes()));
+    let slow = forbidden(Said::of_body(body("rateLimitExceeded", "Slow down").to_string().as_bytes()), true);
     assert!(matches!(slow, Failure::Passing(_)), "{slow:?}");
 }
 

@@ -142,8 +142,9 @@ async fn each_failure_has_its_own_error() {
         assert!(matches!(error, StoreError::WrongBucket { .. }), "{error:?}");
         assert!(error.to_string().contains("\"none\""), "{error}");
     }
-    let cases: [(Mood, &[&str]); 8] = [
+    let cases: [(Mood, &[&str]); 9] = [
         (Mood::Forbidding, &["access denied (403)", "the container state"]),
+        (Mood::Blocked, &["access denied (403)", "this is no answer of Swift: check the proxy"]),
         (
             Mood::Distrusting,
             &["refuses this machine's credentials: 401, for a token that Keystone has just given"],
