@@ -10,6 +10,7 @@ mod authorities;
 mod basis;
 mod cilium_etcd;
 mod cni_plugins;
+mod component_values;
 mod containerd;
 pub(crate) mod containerd_config;
 mod containerd_keys;
@@ -266,6 +267,7 @@ fn resolve_all(inputs: Inputs) -> Result<NodeConfig, Problems> {
             let default_directory = format!("{}/assets", distribution.srv_kubernetes);
             let file_assets = file_assets::resolve(&config, &default_directory, &mut problems);
             named_files::check(&basis, kubelet.as_ref(), api_server.as_ref(), &file_assets, &mut problems);
+            component_values::check(&basis, api_server.as_ref(), kube_proxy.as_ref(), &mut problems);
             let cni_plugins = cni_plugins::resolve(&config, &assets, &mut problems);
             let primary_interface = primary_interface::resolve(&basis, &mut problems);
 

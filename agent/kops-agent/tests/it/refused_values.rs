@@ -233,6 +233,57 @@ fn a_file_that_nothing_brings_is_told_for_each_component() {
     assert_found(&machine, CONTROL_PLANE, CONFIGURATION, problem);
 }
 
+/// kOps and its nodeup accept such values, so `render` describes the node.
+#[test]
+fn values_with_which_a_component_does_not_start_are_refused() {
+    let with = |component: &str, setting: &str| {
+        let machine = Machine::new(CONTROL_PLANE);
+        let (old, new) = (format!("  {component}:\n"), format!("  {component}:\n    {setting}\n"));
+        machine.cluster.edit("cluster-completed.spec", &old, &new).unwrap();
+        machine
+    };
+    let release = "of Kubernetes 1.34.2";
+    for (component, setting, problem) in [
+        (
+            "kubeAPIServer",
+            "goawayChance: '0.5'",
+            format!(
+                "APIServerConfig.KubeAPIServer.goawayChance: \"0.5\" is refused by kube-apiserver {release}; use a"
+            ),
+        ),
+        (
+            "kubeControllerManager",
+            "minResyncPeriod: often",
+            "ControlPlaneConfig.KubeControllerManager.minResyncPeriod: \"often\" is refused by".to_owned(),
+        ),
+        (
+            "kubeScheduler",
+            "logFormat: xml",
+            "ControlPlaneConfig.KubeScheduler.logFormat: \"xml\" is refused by kube-scheduler".to_owned(),
+        ),
+        (
+            "kubeProxy",
+            "proxyMode: userspace",
+            "KubeProxy.proxyMode: \"userspace\" is refused by kube-proxy".to_owned(),
+        ),
+    ] {
+        let machine = with(component, setting);
+        assert_found(&machine, CONTROL_PLANE, CONFIGURATION, &problem);
+        Ended::from_command(&mut machine.agent_without_root("render")).with(0, &[&problem]);
+    }
+    let machine = with("kubeAPIServer", "insecurePort: 8080");
+    let problem = format!(
+        "APIServerConfig.KubeAPIServer.insecurePort: becomes a flag that kube-apiserver {release} does"
+    );
+    assert_found(&machine, CONTROL_PLANE, 0, &problem);
+    // Another build may accept the value.
+    let machine = with("kubeScheduler", "logFormat: xml");
+    let (old, new) = ("kube-scheduler:v1.34.2", "kube-scheduler:mine");
+    machine.cluster.edit("cluster-completed.spec", old, new).unwrap();
+    let problem = "ControlPlaneConfig.KubeScheduler.logFormat: \"xml\" is refused by kube-scheduler";
+    assert_found(&machine, CONTROL_PLANE, 0, problem);
+}
+
 #[test]
 fn a_machine_that_can_run_more_pods_by_prefixes_is_told_by_every_command() {
     let machine = Machine::new(NODES);

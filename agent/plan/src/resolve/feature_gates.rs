@@ -211,6 +211,11 @@ pub(super) fn read(
     read
 }
 
+/// The gates of a component that are set, without those whose value cannot be read.
+pub(super) fn set(gates: &BTreeMap<String, String>) -> BTreeMap<String, bool> {
+    gates.iter().filter_map(|(name, value)| Some((name.clone(), go_bool(value)?))).collect()
+}
+
 /// Checks the gates of all components except kubelet. A problem is only a warning: such a component exits in its own
 /// pod, and the node works.
 pub(super) fn check(config: &NodeupConfig, version: &KubernetesVersion, problems: &mut Problems) {
@@ -238,7 +243,7 @@ pub(super) fn check(config: &NodeupConfig, version: &KubernetesVersion, problems
 }
 
 /// Parses a bool in any spelling that Go's `strconv.ParseBool` accepts.
-fn go_bool(text: &str) -> Option<bool> {
+pub(super) fn go_bool(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
         "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),

@@ -22,6 +22,7 @@ use super::feature_gates::{self, Gates};
 use super::{Asset, Problems, label_syntax, primary_interface};
 use eviction::Eviction;
 pub use reserved_cgroups::ReservedCgroup;
+pub(super) use values::{CIPHER_SUITES, TLS_VERSIONS, no_quantity};
 
 /// kubelet's settings on this node.
 #[derive(Clone, Debug, Serialize)]

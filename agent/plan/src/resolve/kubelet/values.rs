@@ -29,9 +29,10 @@ const FIRST_WITH_COMPRESSIBLE: u64 = 32;
 /// The first minor version whose kubelet refuses a repeated value of `enforceNodeAllocatable`.
 const FIRST_WITHOUT_REPETITION: u64 = 31;
 /// Go's names of TLS versions (k8s.io/component-base/cli/flag).
-const TLS_VERSIONS: [&str; 4] = ["VersionTLS10", "VersionTLS11", "VersionTLS12", "VersionTLS13"];
+pub(in crate::resolve) const TLS_VERSIONS: [&str; 4] =
+    ["VersionTLS10", "VersionTLS11", "VersionTLS12", "VersionTLS13"];
 /// Go's names of cipher suites, and the two that Kubernetes adds (k8s.io/component-base/cli/flag, Go's crypto/tls).
-const CIPHER_SUITES: [&str; 27] = [
+pub(in crate::resolve) const CIPHER_SUITES: [&str; 27] = [
     "TLS_AES_128_GCM_SHA256",
     "TLS_AES_256_GCM_SHA384",
     "TLS_CHACHA20_POLY1305_SHA256",
@@ -457,7 +458,7 @@ pub(super) fn quantity(text: &str) -> Option<f64> {
     Quantity::from(text).as_f64().filter(|_| text.trim() == text)
 }
 
-pub(super) fn no_quantity(text: &str) -> String {
+pub(in crate::resolve) fn no_quantity(text: &str) -> String {
     format!("{text:?} is no quantity; write it as 100m, 2, 512Mi or 10Gi")
 }
 

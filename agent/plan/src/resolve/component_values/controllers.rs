@@ -1,0 +1,137 @@
+//! The controllers of kube-controller-manager, by release.
+//!
+//! Source: cmd/kube-controller-manager/names, and the descriptors with their aliases in cmd/kube-controller-manager/app.
+
+use super::{Component, Known};
+
+/// The names and aliases of each known release.
+const CONTROLLERS: [&str; 85] = [
+    "attachdetach",
+    "bootstrap-signer-controller",
+    "bootstrapsigner",
+    "certificatesigningrequest-approving-controller",
+    "certificatesigningrequest-cleaner-controller",
+    "certificatesigningrequest-signing-controller",
+    "cloud-node-lifecycle",
+    "cloud-node-lifecycle-controller",
+    "clusterrole-aggregation",
+    "clusterrole-aggregation-controller",
+    "cronjob",
+    "cronjob-controller",
+    "csrapproving",
+    "csrcleaner",
+    "csrsigning",
+    "daemonset",
+    "daemonset-controller",
+    "deployment",
+    "deployment-controller",
+    "disruption",
+    "disruption-controller",
+    "endpoint",
+    "endpoints-controller",
+    "endpointslice",
+    "endpointslice-controller",
+    "endpointslice-mirroring-controller",
+    "endpointslicemirroring",
+    "ephemeral-volume",
+    "ephemeral-volume-controller",
+    "garbage-collector-controller",
+    "garbagecollector",
+    "horizontal-pod-autoscaler-controller",
+    "horizontalpodautoscaling",
+    "job",
+    "job-controller",
+    "legacy-service-account-token-cleaner",
+    "legacy-serviceaccount-token-cleaner-controller",
+    "namespace",
+    "namespace-controller",
+    "node-ipam-controller",
+    "node-lifecycle-controller",
+    "node-route-controller",
+    "nodeipam",
+    "nodelifecycle",
+    "persistentvolume-attach-detach-controller",
+    "persistentvolume-binder",
+    "persistentvolume-binder-controller",
+    "persistentvolume-expander",
+    "persistentvolume-expander-controller",
+    "persistentvolume-protection-controller",
+    "persistentvolumeclaim-protection-controller",
+    "pod-garbage-collector-controller",
+    "podgc",
+    "pv-protection",
+    "pvc-protection",
+    "replicaset",
+    "replicaset-controller",
+    "replicationcontroller",
+    "replicationcontroller-controller",
+    "resource-claim-controller",
+    "resourceclaim-controller",
+    "resourcequota",
+    "resourcequota-controller",
+    "root-ca-cert-publisher",
+    "root-ca-certificate-publisher-controller",
+    "route",
+    "service",
+    "service-cidr-controller",
+    "service-lb-controller",
+    "serviceaccount",
+    "serviceaccount-controller",
+    "serviceaccount-token",
+    "serviceaccount-token-controller",
+    "statefulset",
+    "statefulset-controller",
+    "storage-version-gc",
+    "storageversion-garbage-collector-controller",
+    "taint-eviction-controller",
+    "token-cleaner-controller",
+    "tokencleaner",
+    "ttl",
+    "ttl-after-finished",
+    "ttl-after-finished-controller",
+    "ttl-controller",
+    "validatingadmissionpolicy-status-controller",
+];
+/// The names and aliases of some releases, with the minor versions of these releases.
+const CONTROLLERS_OF_SOME: [Known; 9] = [
+    ("device-taint-eviction-controller", 33..=u64::MAX),
+    ("kube-apiserver-serving-clustertrustbundle-publisher-controller", 32..=u64::MAX),
+    ("podcertificaterequest-cleaner-controller", 34..=u64::MAX),
+    ("podgroup-protection-controller", 36..=u64::MAX),
+    ("resourcepoolstatusrequest-controller", 36..=u64::MAX),
+    ("selinux-warning-controller", 32..=u64::MAX),
+    ("storage-version-migrator-controller", 30..=u64::MAX),
+    ("svm", 30..=u64::MAX),
+    ("volumeattributesclass-protection-controller", 32..=u64::MAX),
+];
+
+/// Checks names of controllers. `*` enables the default controllers, and a `-` before a name disables it.
+pub(super) fn check(component: &mut Component<'_>, names: &[String]) {
+    let names = names.iter().flat_map(|names| names.split(',')).filter(|name| *name != "*");
+    let names = names.map(|name| name.strip_prefix('-').unwrap_or(name));
+    component.known("controllers", "controller", names, &CONTROLLERS, &CONTROLLERS_OF_SOME);
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::resolve::component_values::testing::{CONTROLLER_MANAGER, assert_accepted, assert_refused};
+
+    #[test]
+    fn controllers_that_the_release_does_not_have_are_refused() {
+        let newer = "controllers: ['*', selinux-warning-controller]";
+        assert_refused(
+            "1.31.0",
+            CONTROLLER_MANAGER,
+            &[
+                ("controllers: ['*', tokens]", "controllers"),
+                ("controllers: ['*', '-nodeipam-controller']", "controllers"),
+                (newer, "controllers"),
+            ],
+        );
+        assert_accepted(
+            "1.32.0",
+            CONTROLLER_MANAGER,
+            &["controllers: ['*', '-nodeipam', tokencleaner, endpointslice-controller]", newer],
+        );
+    }
+}
