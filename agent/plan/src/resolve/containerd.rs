@@ -7,7 +7,9 @@ use serde::Serialize;
 
 use crate::resource::Content;
 use kops_agent_spec::urls::shown_url;
-use kops_agent_spec::{CloudProvider, ContainerdConfig, InstanceGroupRole, NodeupConfig, NvidiaGPUConfig};
+use kops_agent_spec::{
+    CloudProvider, ContainerdConfig, Duration, InstanceGroupRole, NRIConfig, NodeupConfig, NvidiaGPUConfig,
+};
 
 use super::basis::Basis;
 use super::containerd_version::{CONFIG_VERSION_OF_1, ContainerdVersion, OLDEST_CONFIG_VERSION_OF_2};
@@ -107,6 +109,7 @@ pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<Cont
     }
     check_log_level(config.log_level.as_deref().unwrap_or_default(), problems);
     check_directories(&config, problems);
+    check_nri(config.nri.as_ref(), problems);
     registry_mirrors::check(&config.registry_mirrors, problems);
     if let Some(warning) = version.and_then(|version| version.known_fault()) {
         problems.warn("containerdConfig.version", warning);
@@ -187,6 +190,22 @@ fn check_directories(config: &ContainerdConfig, problems: &mut Problems) {
             "containerdConfig.state",
             "is the same directory as root, so containerd does not start; use another directory, such as /run/containerd",
         );
+    }
+}
+
+/// Warns of negative timeouts of NRI. No plugin answers within such a time.
+fn check_nri(nri: Option<&NRIConfig>, problems: &mut Problems) {
+    let nri = nri.cloned().unwrap_or_default();
+    for (field, timeout) in [
+        ("pluginRegistrationTimeout", nri.plugin_registration_timeout),
+        ("pluginRequestTimeout", nri.plugin_request_timeout),
+    ] {
+        if let Some(timeout) = timeout.filter(|timeout| *timeout < Duration::default()) {
+            problems.warn(
+                format!("containerdConfig.nri.{field}"),
+                format!("is {timeout}, so no plugin of NRI works; use more than 0s, or remove it"),
+            );
+        }
     }
 }
 
@@ -379,6 +398,17 @@ mod tests {
             });
             assert!(node.is_ok(), "{root:?}");
         }
+    }
+
+    #[test]
+    fn negative_timeouts_give_a_warning() {
+        let node = control_plane(|inputs| {
+            let config = inputs.config.containerd_config.as_mut().unwrap();
+            config.nri =
+                serde_yaml::from_str("{pluginRequestTimeout: -1s, pluginRegistrationTimeout: 5s}").unwrap();
+        });
+        let fields: Vec<&str> = node.warnings.iter().map(|warning| warning.field.as_str()).collect();
+        assert_eq!(fields, ["containerdConfig.nri.pluginRequestTimeout"]);
     }
 
     /// A machine with a GPU. Its group and its cluster enable NVIDIA GPUs.

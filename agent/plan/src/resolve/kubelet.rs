@@ -2,6 +2,7 @@
 //!
 //! Source: nodeup/pkg/model/kubelet.go.
 
+mod durations;
 mod eviction;
 mod places;
 mod reservations;
@@ -137,6 +138,7 @@ pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<Kube
     eviction.check(problems);
     reservations::check(&config, &eviction_hard, basis.facts, problems);
     places::check(&config, problems);
+    durations::check(&config, problems);
 
     Some(Kubelet {
         config,
