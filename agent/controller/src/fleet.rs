@@ -13,7 +13,7 @@ mod wanted_machines;
 mod watching;
 
 pub use args::{FleetPlanArgs, FleetStatusArgs};
-pub(crate) use nodes::groups_of_nodes;
+pub(crate) use nodes::{all as all_nodes, groups_of_nodes};
 pub use planning::plan;
 pub use status::status;
 pub(crate) use wanted_machines::Publisher;

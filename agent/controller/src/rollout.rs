@@ -5,12 +5,15 @@
 //! `kops-agent fleet rollout` runs the [`commands`].
 
 mod args;
+mod blocking;
 pub mod commands;
 mod config_map;
 mod current;
 mod leading;
 mod pods;
+mod reboot;
 mod table;
 
 pub use args::{DrainArg, RolloutCommand, RolloutStartArgs, RolloutStatusArgs};
 pub(crate) use leading::Rollouts;
+pub use reboot::{RebootArgs, reboot};

@@ -251,6 +251,22 @@ impl Host {
         self.systemd.run_apart(unit, command)
     }
 
+    /// Ends a program that [`Host::run_apart`] has started.
+    ///
+    /// # Errors
+    /// systemd does not know the unit, because the program has ended.
+    pub fn end_apart(&self, unit: &str) -> Result<()> {
+        self.systemd.stop(unit)
+    }
+
+    /// Requests a reboot of this machine, and does not wait for it.
+    ///
+    /// # Errors
+    /// systemd refuses the request.
+    pub fn reboot(&self) -> Result<()> {
+        self.systemd.reboot()
+    }
+
     /// The UID and GID of a file. A file without a desired group keeps its current group.
     pub(crate) fn owner_ids(&self, file: &File) -> Result<Option<(u32, u32)>> {
         let group = match &file.group {

@@ -38,6 +38,7 @@ pub mod options;
 pub mod own_services;
 pub mod pacing;
 pub mod plan;
+pub mod reboot;
 pub mod remembered;
 mod remote;
 pub mod renewal;

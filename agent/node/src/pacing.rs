@@ -20,11 +20,12 @@ use kops_agent_host::Host;
 use kops_agent_kube::own_node::{OwnNode, Untold};
 use kops_agent_plan::diff::Plan;
 use kops_agent_plan::disruption::{restarted, shown_group};
+use kops_agent_source::bootstrap_client::KopsController;
 use tokio::time::sleep;
 
 use super::decide::Decision;
 use super::machine;
-use super::options::RunOptions;
+use super::options::{Pacing, RunOptions};
 use crate::known::error_text;
 use drain::Drained;
 use slot::Slot;
@@ -88,19 +89,45 @@ pub async fn begin(
         }
         _ => slot::take(&pacing, host, &decision.kops_controller, &restarted).await?,
     };
-    let drained = match drains(pacing.drain, &options.root, decision).await {
-        false => None,
-        true => match drain::drain(host, &machine::kubeconfig(&options.root), pacing.drain_timeout).await {
-            Ok(drained) => Some(drained),
-            Err(error) => {
-                if let Some(slot) = slot {
-                    slot.release().await;
-                }
-                return Err(error.into());
+    let is_drained = drains(pacing.drain, &options.root, decision).await;
+    let paced = drain_with(slot, is_drained, &pacing, &options.root, host).await?;
+    Ok((paced.slot.is_some() || paced.drained.is_some()).then_some(paced))
+}
+
+/// Takes a slot before a reboot of this machine, and drains the node unless `pacing` says never.
+///
+/// # Errors
+/// No slot is free, or pods do not leave.
+pub async fn begin_reboot(
+    pacing: &Pacing,
+    root: &Path,
+    host: &Host,
+    controller: &KopsController,
+) -> Result<Paced> {
+    let slot = slot::take(pacing, host, controller, "this machine").await?;
+    drain_with(slot, pacing.drain != DrainMode::Never, pacing, root, host).await
+}
+
+/// Drains the node if asked. If pods do not leave, the slot is released.
+async fn drain_with(
+    slot: Option<Slot>,
+    is_drained: bool,
+    pacing: &Pacing,
+    root: &Path,
+    host: &Host,
+) -> Result<Paced> {
+    if !is_drained {
+        return Ok(Paced { slot, drained: None });
+    }
+    match drain::drain(host, &machine::kubeconfig(root), pacing.drain_timeout).await {
+        Ok(drained) => Ok(Paced { slot, drained: Some(drained) }),
+        Err(error) => {
+            if let Some(slot) = slot {
+                slot.release().await;
             }
-        },
-    };
-    Ok((slot.is_some() || drained.is_some()).then_some(Paced { slot, drained }))
+            Err(error.into())
+        }
+    }
 }
 
 /// Whether this run drains the node. By the rule `auto`, unknown versions drain, too: an upgrade must not surprise pods.
@@ -131,6 +158,11 @@ impl Paced {
             slot.release().await;
         }
     }
+}
+
+/// Ends the unit that uncordons the node of a killed run, because a reboot is about to end this run.
+pub fn stay_cordoned(host: &Host) {
+    drain::stay_cordoned(host);
 }
 
 /// Whether a stop of this process now leaves its Node cordoned. Reporting to the cluster uncordons it.

@@ -29,6 +29,7 @@ mod pacing;
 mod pod;
 mod pod_ranges;
 mod proxy;
+mod reboot;
 mod renewal;
 mod rollout;
 mod rollout_scale;

@@ -84,7 +84,7 @@ impl Fleet {
         STANDARD.encode(Sha256::digest(fs::read(file).unwrap()))
     }
 
-    fn order(&self, node: &str) -> Option<Value> {
+    pub fn order(&self, node: &str) -> Option<Value> {
         let path = format!("jsonpath={{.metadata.annotations.{}}}", ORDER.replace('.', "\\."));
         let order = self.cluster.kubectl(&["get", "node", node, "-o", &path]);
         serde_json::from_str(&order).ok()
@@ -92,18 +92,26 @@ impl Fleet {
 
     /// The node carries out its order, as `fleet follow` does, and reports success or this problem.
     pub fn answer(&self, node: &str, problem: &str) {
-        let order = self.order(node).unwrap();
         if problem.is_empty() {
-            self.runs(node, order["hash"].as_str().unwrap());
+            self.runs(node, self.order(node).unwrap()["hash"].as_str().unwrap());
         }
-        let outcome = json!({
+        self.outcome(node, problem);
+    }
+
+    /// The node reports success or this problem.
+    pub fn outcome(&self, node: &str, problem: &str) {
+        let order = self.order(node).unwrap();
+        let mut outcome = json!({
             "rollout": order["rollout"], "attempt": order["attempt"], "hash": order["hash"], "problem": problem,
         });
+        if let Some(boot_id) = order.get("bootID") {
+            outcome["bootID"] = boot_id.clone();
+        }
         self.cluster.kubectl(&["annotate", "--overwrite", "node", node, &format!("{OUTCOME}={outcome}")]);
     }
 
     /// Creates a pod on a node.
-    fn create_pod(&self, name: &str, node: &str) {
+    pub fn create_pod(&self, name: &str, node: &str) {
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"},
             "spec": {"nodeName": node, "containers": [{"name": "web", "image": "web"}]},

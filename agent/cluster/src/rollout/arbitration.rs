@@ -6,7 +6,8 @@ use time::OffsetDateTime;
 
 use super::decide::{Decision, Member, Seen, decide};
 use super::order::Order;
-use super::policy::{PolicyState, PolicyStatus, decide_by_policy};
+use super::policy::{PolicyState, PolicyStatus, decide_by_policy, decide_reboots_by_policy};
+use super::reboot::Blockers;
 use super::status::{Phase, Status};
 use super::wanted::{Rollout, State};
 
@@ -31,6 +32,8 @@ pub struct Actions {
     /// The nodes whose pods must be listed first. The caller then decides again with these lists, and writes nothing before
     /// that.
     pub pods_to_list: BTreeSet<String>,
+    /// The blockers of reboots that must be checked first. Until then, nothing may be written, as above.
+    pub blockers_to_check: Option<Blockers>,
     /// The status of the operator's rollout; `None` if it stays as it is.
     pub status: Option<Status>,
     pub policy: PolicyStatus,
@@ -50,14 +53,52 @@ impl Asked {
 }
 
 impl Actions {
-    /// The status of the operator's rollout, or of the policy if no such rollout is open.
+    fn new(decision: Decision, status: Option<Status>, policy: PolicyStatus) -> Actions {
+        let Decision { orders, withdrawn, pods_to_list, blockers_to_check, status: _ } = decision;
+        Actions { orders, withdrawn, pods_to_list, blockers_to_check, status, policy }
+    }
+
+    /// The status of the operator's rollout, or else of the policy: of its reboots if nodes reboot or failed to, unless its
+    /// rollout has stopped.
     pub fn active(&self) -> &Status {
-        self.status.as_ref().unwrap_or(&self.policy.status)
+        let PolicyStatus { status, reboots, .. } = &self.policy;
+        let counts = reboots.is_at_work() || reboots.phase == Phase::Stopped;
+        self.status.as_ref().unwrap_or(if counts && status.phase != Phase::Stopped {
+            reboots
+        } else {
+            status
+        })
     }
 }
 
-/// Decides for an operator's rollout while it is not over, and then for the policy. No node gets orders of both.
+/// Decides for an operator's rollout while it is not over, then for configurations by the policy, and then for reboots by the
+/// policy. No node gets orders of two of them.
 pub fn decide_all(asked: &Asked, members: &[Member], seen: &Seen, now: OffsetDateTime) -> Actions {
+    let (policy, state) = (&asked.policy, &asked.policy_state);
+    let first = asked.rollout.as_ref().map(|rollout| rollout.id.as_str());
+    let mut actions = match policy.reboots.is_at_work() {
+        // These nodes finish first.
+        true => {
+            let status = asked.rollout.as_ref().map(|rollout| waiting(rollout, &policy.reboots));
+            Actions::new(Decision::default(), status, policy.clone())
+        }
+        false => decide_configurations(asked, members, seen, now),
+    };
+    let is_free = first.is_none() && !actions.policy.status.is_at_work();
+    if policy.reboots.is_at_work() || is_free && policy.accepted.reboots() {
+        let decision = decide_reboots_by_policy(policy, state, first, members, seen, now);
+        actions.orders.extend(decision.orders);
+        actions.withdrawn.extend(decision.withdrawn);
+        actions.pods_to_list.extend(decision.pods_to_list);
+        actions.blockers_to_check = decision.blockers_to_check;
+        actions.policy.reboots = decision.status;
+    } else if !policy.accepted.reboots() {
+        actions.policy.reboots = Status::default();
+    }
+    actions
+}
+
+fn decide_configurations(asked: &Asked, members: &[Member], seen: &Seen, now: OffsetDateTime) -> Actions {
     let by_policy = |first| decide_by_policy(&asked.policy, &asked.policy_state, first, members, seen, now);
     let (decision, status, policy) = match &asked.rollout {
         Some(rollout) if asked.policy.status.is_at_work() => {
@@ -79,13 +120,7 @@ pub fn decide_all(asked: &Asked, members: &[Member], seen: &Seen, now: OffsetDat
             (Decision::default(), None, policy)
         }
     };
-    Actions {
-        orders: decision.orders,
-        withdrawn: decision.withdrawn,
-        pods_to_list: decision.pods_to_list,
-        status,
-        policy,
-    }
+    Actions::new(decision, status, policy)
 }
 
 /// The status of a rollout that waits for the nodes that the policy has at work.

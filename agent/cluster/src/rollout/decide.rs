@@ -11,6 +11,7 @@ use super::course::Course;
 use super::order::{Order, Outcome};
 use super::pods::{Containers, PodCheck};
 use super::progress::{Progress, Recorded, progress};
+use super::reboot::{Blocked, Blockers, decide_reboots};
 use super::status::{GroupStatus, Phase, Status, Unlabelled};
 use super::turns::{Begun, Group, next};
 use super::wanted::{Rollout, State};
@@ -37,6 +38,12 @@ pub struct Member {
     pub is_ready: bool,
     /// The hash of the configuration that the node runs, by its own report; `None` if the node has not reported one.
     pub runs: Option<String>,
+    /// The ID of the boot, as its kubelet reports it; empty if it has not.
+    pub boot_id: String,
+    /// Whether the node reports that it requires a reboot in this boot.
+    pub requires_reboot: bool,
+    /// Why the node may not begin, although it is its turn; empty if it may.
+    pub held: String,
     /// The value of the Node's annotation with an order; empty if the Node has no such annotation.
     pub order: String,
     pub outcome: Option<Outcome>,
@@ -52,6 +59,8 @@ pub struct Decision {
     /// The nodes whose pods must be listed first. The caller then decides again with these lists, and writes nothing before
     /// that.
     pub pods_to_list: BTreeSet<String>,
+    /// The blockers of reboots that must be checked first. Until then, nothing may be written, as above.
+    pub blockers_to_check: Option<Blockers>,
     pub status: Status,
 }
 
@@ -62,6 +71,8 @@ pub struct Seen {
     pub current: BTreeMap<String, Result<String, String>>,
     /// The containers of the nodes of [`Decision::pods_to_list`], or the reason why they are not known.
     pub listed: BTreeMap<String, Result<Containers, String>>,
+    /// What the blockers of [`Decision::blockers_to_check`] keep from a reboot; `None` if they were not checked.
+    pub blocked: Option<Blocked>,
 }
 
 /// Decides the controller's next actions for a rollout. `before` is the last written status of this rollout.
@@ -72,7 +83,11 @@ pub fn decide(
     before: &Status,
     now: OffsetDateTime,
 ) -> Decision {
-    decide_course(&Course::from(rollout), members, seen, before, now)
+    let course = Course::from(rollout);
+    match &rollout.reboot {
+        Some(boots) => decide_reboots(&course, boots, &rollout.blocked_by, (members, seen), before, now),
+        None => decide_course(&course, members, seen, before, now),
+    }
 }
 
 pub(super) fn decide_course(
@@ -82,7 +97,7 @@ pub(super) fn decide_course(
     before: &Status,
     now: OffsetDateTime,
 ) -> Decision {
-    let Seen { current, listed } = seen;
+    let Seen { current, listed, .. } = seen;
     let of_other = Status::default();
     let before = if before.rollout == course.id { before } else { &of_other };
     let recorded = Recorded { ordered: &before.ordered, failed: &before.failed, pods: &before.pods, listed };
@@ -118,6 +133,7 @@ pub(super) fn decide_course(
             max_unavailable: u32::try_from(settings.max_unavailable.among(nodes)).unwrap_or(u32::MAX),
             health_timeout: settings.health_timeout,
             may_go_back: settings.may_go_back,
+            boot_id: String::new(),
             at: timestamp(now),
         };
         if settings.check_pods_after > 0 {

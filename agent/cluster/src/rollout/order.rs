@@ -18,7 +18,7 @@ pub(super) const LONGEST_PROBLEM: usize = 500;
 /// Maximum length of an annotation that is parsed, in bytes. A kubelet can write any value into its own Node.
 const LONGEST_ANNOTATION: usize = 4096;
 
-/// Tells one node to take the current configuration of its group.
+/// Tells one node to take the current configuration of its group, or to reboot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Order {
@@ -38,6 +38,9 @@ pub struct Order {
     /// Whether the node may return to a configuration that it has left before.
     #[serde(default)]
     pub may_go_back: bool,
+    /// The ID of the boot that the node ends by a reboot; then it takes no configuration. Empty if it takes a configuration.
+    #[serde(default, rename = "bootID", skip_serializing_if = "String::is_empty")]
+    pub boot_id: String,
     /// When the order was written, in RFC 3339, by the controller's clock.
     pub at: String,
 }
@@ -49,7 +52,9 @@ pub struct Outcome {
     pub rollout: String,
     pub attempt: u32,
     pub hash: String,
-    /// Why the node did not take the configuration; empty if it did.
+    #[serde(default, rename = "bootID", skip_serializing_if = "String::is_empty")]
+    pub boot_id: String,
+    /// Why the node did not carry out the order; empty if it did.
     #[serde(default)]
     pub problem: String,
 }
@@ -69,12 +74,13 @@ impl Order {
         parse_timestamp(&self.at)
     }
 
-    /// The outcome of this order; `problem` is empty if the node took the configuration. Credentials in URLs are hidden.
+    /// The outcome of this order; `problem` is empty if the node carried it out. Credentials in URLs are hidden.
     pub fn outcome(&self, problem: &str) -> Outcome {
         Outcome {
             rollout: self.rollout.clone(),
             attempt: self.attempt,
             hash: self.hash.clone(),
+            boot_id: self.boot_id.clone(),
             problem: one_line(&Redactor::default().text(problem), LONGEST_PROBLEM),
         }
     }
@@ -93,7 +99,8 @@ impl Outcome {
     }
 
     pub fn is_of(&self, order: &Order) -> bool {
-        (&self.rollout, self.attempt, &self.hash) == (&order.rollout, order.attempt, &order.hash)
+        (&self.rollout, self.attempt, &self.hash, &self.boot_id)
+            == (&order.rollout, order.attempt, &order.hash, &order.boot_id)
     }
 }
 
@@ -118,6 +125,7 @@ mod tests {
             max_unavailable: 1,
             health_timeout: 300,
             may_go_back: false,
+            boot_id: String::new(),
             at: "2026-11-29T00:00:00Z".into(),
         }
     }
@@ -132,6 +140,7 @@ mod tests {
         for other in [
             Order { attempt: 2, ..order.clone() },
             Order { hash: "c=".into(), ..order.clone() },
+            Order { boot_id: "b1".into(), ..order.clone() },
             Order { rollout: "r-2".into(), ..order },
         ] {
             assert!(!outcome.is_of(&other), "{other:?}");

@@ -11,6 +11,7 @@ use time::OffsetDateTime;
 
 use super::course::{Course, Settings};
 use super::decide::{Decision, Member, Seen, decide_course};
+use super::reboot::{Blockers, Boots, decide_reboots};
 use super::status::{Phase, Status};
 use super::wanted::{DrainMode, MaxUnavailable, Rollout, State};
 use super::window::Window;
@@ -23,7 +24,7 @@ pub const POLICY_STATE_KEY: &str = "policy-state";
 /// The key with the [`PolicyStatus`].
 pub const POLICY_STATUS_KEY: &str = "policy-status";
 
-/// Whether nodes take a new configuration of their group without a command.
+/// Whether nodes take a new configuration of their group, or a reboot that they require, without a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Follow {
@@ -31,6 +32,11 @@ pub enum Follow {
     Manual,
     Automatic,
 }
+
+/// What a group may do without a command.
+type Automatic = fn(&GroupPolicy) -> Option<Follow>;
+const FOLLOW: Automatic = |part| part.follow;
+const REBOOT: Automatic = |part| part.reboot;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -41,6 +47,9 @@ pub struct Policy {
     /// The settings that differ for a group, by the group's name.
     #[serde(default)]
     pub groups: BTreeMap<String, GroupPolicy>,
+    /// What keeps nodes from a reboot.
+    #[serde(default, skip_serializing_if = "Blockers::is_none")]
+    pub blocked_by: Blockers,
 }
 
 /// The settings of a policy. If a group lacks a setting, `cluster` decides. If `cluster` lacks it too, the default of `fleet
@@ -50,6 +59,9 @@ pub struct Policy {
 pub struct GroupPolicy {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub follow: Option<Follow>,
+    /// Whether nodes that require a reboot get one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reboot: Option<Follow>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_unavailable: Option<MaxUnavailable>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -80,6 +92,11 @@ pub struct PolicyState {
     /// The attempt of that rollout. Any other automatic rollout is in its first attempt.
     #[serde(default = "first_attempt")]
     pub attempt: u32,
+    /// The same for the automatic reboots.
+    #[serde(default)]
+    pub reboots: String,
+    #[serde(default = "first_attempt")]
+    pub attempt_of_reboots: u32,
 }
 
 const fn first_attempt() -> u32 {
@@ -100,26 +117,41 @@ pub struct PolicyStatus {
     pub unknown_groups: BTreeSet<String>,
     /// The status of the automatic rollout.
     pub status: Status,
+    /// The status of the automatic reboots.
+    #[serde(skip_serializing_if = "Status::is_none")]
+    pub reboots: Status,
 }
 
 impl Default for PolicyState {
     fn default() -> PolicyState {
-        PolicyState { state: State::Running, rollout: String::new(), attempt: first_attempt() }
+        PolicyState {
+            state: State::Running,
+            rollout: String::new(),
+            attempt: first_attempt(),
+            reboots: String::new(),
+            attempt_of_reboots: first_attempt(),
+        }
     }
 }
 
 impl PolicyState {
-    /// The attempt of the automatic rollout with this ID.
+    /// The attempt of the automatic rollout or reboots with this ID.
     pub fn attempt_of(&self, rollout: &str) -> u32 {
-        if self.rollout == rollout { self.attempt } else { first_attempt() }
+        match rollout {
+            _ if self.rollout == rollout => self.attempt,
+            _ if self.reboots == rollout => self.attempt_of_reboots,
+            _ => first_attempt(),
+        }
     }
 
-    /// The state after `fleet rollout resume`: nodes of this automatic rollout that failed try again.
-    pub fn resumed(&self, rollout: &str) -> PolicyState {
+    /// The state after `fleet rollout resume`: nodes of these automatic rollouts and reboots that failed try again.
+    pub fn resumed(&self, rollout: &str, reboots: &str) -> PolicyState {
         PolicyState {
             state: State::Running,
             rollout: rollout.to_owned(),
             attempt: self.attempt_of(rollout).saturating_add(1),
+            reboots: reboots.to_owned(),
+            attempt_of_reboots: self.attempt_of(reboots).saturating_add(1),
         }
     }
 }
@@ -145,25 +177,38 @@ impl Policy {
                 }
             }
         }
+        policy
+            .blocked_by
+            .service()
+            .map_err(|problem| format!("the policy is not valid: blockedBy: {problem}"))?;
         Ok(policy)
     }
 
-    pub fn follow(&self, group: &str) -> Follow {
-        let of_group = self.groups.get(group).and_then(|part| part.follow);
-        of_group.or(self.cluster.follow).unwrap_or_default()
+    /// Whether a group does this without a command.
+    fn does(&self, what: Automatic, group: &str) -> bool {
+        let of_group = self.groups.get(group).and_then(what);
+        of_group.or(what(&self.cluster)).unwrap_or_default() == Follow::Automatic
     }
 
     /// Whether the policy makes any group automatic. The group may not exist yet.
     pub fn is_automatic(&self) -> bool {
-        self.follow("") == Follow::Automatic
-            || self.groups.keys().any(|group| self.follow(group) == Follow::Automatic)
+        self.may(FOLLOW) || self.reboots()
     }
 
-    /// The settings of a group that follows automatically.
-    fn settings(&self, group: &str) -> Option<Settings> {
+    /// Whether a group may reboot without a command.
+    pub fn reboots(&self) -> bool {
+        self.may(REBOOT)
+    }
+
+    fn may(&self, what: Automatic) -> bool {
+        self.does(what, "") || self.groups.keys().any(|group| self.does(what, group))
+    }
+
+    /// The settings of a group that does this without a command.
+    fn settings(&self, what: Automatic, group: &str) -> Option<Settings> {
         let (none, cluster) = (GroupPolicy::default(), &self.cluster);
         let own = self.groups.get(group).unwrap_or(&none);
-        (self.follow(group) == Follow::Automatic).then(|| Settings {
+        self.does(what, group).then(|| Settings {
             max_unavailable: own.max_unavailable.or(cluster.max_unavailable).unwrap_or_default(),
             canary: own.canary.or(cluster.canary).unwrap_or_default(),
             drain: own.drain.or(cluster.drain).unwrap_or_default(),
@@ -183,15 +228,15 @@ impl Policy {
         })
     }
 
-    fn course(&self, id: String, state: &PolicyState, hold: Option<String>) -> Course {
+    fn course(&self, what: Automatic, id: String, state: &PolicyState, hold: Option<String>) -> Course {
         Course {
             attempt: state.attempt_of(&id),
             id,
             state: if hold.is_some() { State::Paused } else { State::Running },
             hold,
             is_of_policy: true,
-            others: self.settings(""),
-            groups: self.groups.keys().map(|group| (group.clone(), self.settings(group))).collect(),
+            others: self.settings(what, ""),
+            groups: self.groups.keys().map(|group| (group.clone(), self.settings(what, group))).collect(),
         }
     }
 }
@@ -209,12 +254,12 @@ impl PolicyStatus {
 
     /// Whether the policy decides about a node: its group follows automatically, or the node has an order of the policy.
     pub fn has_part(&self, group: &str, node: &str) -> bool {
-        self.accepted.follow(group) == Follow::Automatic || self.status.ordered.contains_key(node)
+        self.accepted.does(FOLLOW, group) || self.status.ordered.contains_key(node)
     }
 
-    /// Whether a group may follow automatically, or a node is still at work.
+    /// Whether a group may be automatic, or a node is still at work.
     pub fn is_active(&self) -> bool {
-        self.accepted.is_automatic() || self.status.is_at_work()
+        self.accepted.is_automatic() || self.status.is_at_work() || self.reboots.is_at_work()
     }
 }
 
@@ -228,23 +273,11 @@ pub fn decide_by_policy(
     seen: &Seen,
     now: OffsetDateTime,
 ) -> (Decision, PolicyStatus) {
-    let hold = match (first, state.state) {
-        (Some(rollout), _) => Some(format!("the rollout {rollout} comes first")),
-        (None, State::Running) => None,
-        (None, State::Paused | State::Aborted) => {
-            Some("an operator has paused it; `kops-agent fleet rollout resume` continues it".to_owned())
-        }
-    };
     let decide = |id: String| {
-        let course = before.accepted.course(id, state, hold.clone());
+        let course = before.accepted.course(FOLLOW, id, state, hold(first, state));
         decide_course(&course, members, seen, &before.status, now)
     };
-    let (last, fresh) = (&before.status, format!("policy-{}", timestamp(now)));
-    let mut decision = decide(if last.rollout.is_empty() { fresh.clone() } else { last.rollout.clone() });
-    // The next configuration gets a new rollout ID, because nodes acknowledge their orders by rollout ID.
-    if last.phase == Phase::Done && decision.status.phase != Phase::Done {
-        decision = decide(fresh);
-    }
+    let decision = decide_next(&before.status, "policy", decide, now);
     let groups: BTreeSet<&str> = members.iter().map(|member| member.group.as_str()).collect();
     let unknown = before.accepted.groups.keys().filter(|group| !groups.contains(group.as_str()));
     let status = PolicyStatus {
@@ -253,6 +286,58 @@ pub fn decide_by_policy(
         ..before.clone()
     };
     (decision, status)
+}
+
+/// Decides which nodes the policy reboots now: those that require it. Same parameters as [`decide_by_policy`]. The new status of the
+/// reboots is in the decision.
+pub(super) fn decide_reboots_by_policy(
+    before: &PolicyStatus,
+    state: &PolicyState,
+    first: Option<&str>,
+    members: &[Member],
+    seen: &Seen,
+    now: OffsetDateTime,
+) -> Decision {
+    let last = &before.reboots;
+    let ordered = last.ordered.iter().map(|(node, order)| (node.clone(), order.boot_id.clone()));
+    let require = members.iter().filter(|member| {
+        member.requires_reboot && before.accepted.does(REBOOT, &member.group) && !member.group.is_empty()
+    });
+    let require = require.map(|member| (member.node.clone(), member.boot_id.clone()));
+    // A node with an order reports nothing after its reboot, and is not done yet.
+    let boots: Boots = require.chain(ordered).collect();
+    let decide = |id: String| {
+        let course = before.accepted.course(REBOOT, id, state, hold(first, state));
+        decide_reboots(&course, &boots, &before.accepted.blocked_by, (members, seen), last, now)
+    };
+    decide_next(last, "reboots", decide, now)
+}
+
+/// Why no node begins by the policy; `None` if one may.
+fn hold(first: Option<&str>, state: &PolicyState) -> Option<String> {
+    match (first, state.state) {
+        (Some(rollout), _) => Some(format!("the rollout {rollout} comes first")),
+        (None, State::Running) => None,
+        (None, State::Paused | State::Aborted) => {
+            Some("an operator has paused it; `kops-agent fleet rollout resume` continues it".to_owned())
+        }
+    }
+}
+
+/// Decides for the automatic rollout of this status, or for a new one.
+fn decide_next(
+    last: &Status,
+    name: &str,
+    decide: impl Fn(String) -> Decision,
+    now: OffsetDateTime,
+) -> Decision {
+    let fresh = format!("{name}-{}", timestamp(now));
+    let mut decision = decide(if last.rollout.is_empty() { fresh.clone() } else { last.rollout.clone() });
+    // The next configuration is another rollout: a node acknowledges each order by the rollout's ID.
+    if last.phase == Phase::Done && decision.status.phase != Phase::Done {
+        decision = decide(fresh);
+    }
+    decision
 }
 
 #[cfg(test)]

@@ -83,7 +83,7 @@ pub(super) fn progress(
         }
         (false, false) => (Progress::Updating(order.clone()), unsettled()),
         (false, true) => failed(format!(
-            "its run succeeded, but it is not Ready with the configuration {timeout} after its order"
+            "its run succeeded, but {timeout} after its order it is not Ready, or its Node does not show the result"
         )),
     }
 }

@@ -111,6 +111,11 @@ pub struct GroupStatus {
 }
 
 impl Status {
+    /// Whether no rollout has begun.
+    pub fn is_none(&self) -> bool {
+        self.rollout.is_empty()
+    }
+
     /// Whether this is the status of this rollout's current attempt. The status of an earlier rollout or attempt does
     /// not count.
     pub fn answers(&self, rollout: &Rollout) -> bool {

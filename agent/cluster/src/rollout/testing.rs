@@ -7,8 +7,8 @@ use time::OffsetDateTime;
 
 use super::wanted::{DrainMode, MaxUnavailable};
 use super::{
-    Containers, Decision, Member, Order, PolicyState, PolicyStatus, Rank, Rollout, Seen, State, Status,
-    decide, decide_by_policy,
+    Actions, Asked, Blockers, Containers, Decision, Member, Order, PolicyState, PolicyStatus, Rank, Rollout,
+    Seen, State, Status, decide, decide_all, decide_by_policy,
 };
 
 pub(super) const BEGIN: OffsetDateTime = OffsetDateTime::UNIX_EPOCH;
@@ -23,6 +23,8 @@ pub(super) fn rollout() -> Rollout {
         canary: 0,
         drain: DrainMode::Auto,
         may_go_back: false,
+        reboot: None,
+        blocked_by: Blockers::default(),
         health_timeout: 300,
         node_timeout: 600,
         check_pods_after: 0,
@@ -42,6 +44,9 @@ fn member(group: &str, number: usize) -> Member {
         rank,
         is_ready: true,
         runs: Some("a=".into()),
+        boot_id: "boot-0".into(),
+        requires_reboot: false,
+        held: String::new(),
         order: String::new(),
         outcome: None,
     }
@@ -112,12 +117,29 @@ impl Cluster {
         decision.orders.into_keys().collect()
     }
 
+    /// Decides for everything that is asked for, and writes the orders.
+    pub(super) fn step_all(&mut self, rollout: Option<&Rollout>) -> Actions {
+        let asked = Asked {
+            rollout: rollout.cloned(),
+            status: self.status.clone(),
+            policy: self.policy.clone(),
+            policy_state: self.policy_state.clone(),
+        };
+        let actions = decide_all(&asked, &self.members, &self.seen, self.now);
+        self.write_orders(&actions.orders, &actions.withdrawn);
+        actions
+    }
+
     fn write(&mut self, decision: &Decision) {
+        self.write_orders(&decision.orders, &decision.withdrawn);
+    }
+
+    fn write_orders(&mut self, orders: &BTreeMap<String, Order>, withdrawn: &[String]) {
         for member in &mut self.members {
-            if let Some(order) = decision.orders.get(&member.node) {
+            if let Some(order) = orders.get(&member.node) {
                 member.order = order.text();
             }
-            if decision.withdrawn.contains(&member.node) {
+            if withdrawn.contains(&member.node) {
                 member.order.clear();
             }
         }

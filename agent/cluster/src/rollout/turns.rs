@@ -76,7 +76,10 @@ impl<'a> Group<'a> {
         let of_group = self.hash.zip(self.settings).filter(|_| self.closed.is_none());
         of_group.into_iter().flat_map(|(hash, settings)| {
             let nodes = self.members.len();
-            let waiting = self.members.iter().filter(|(_, progress)| *progress == Progress::Waiting);
+            let waiting = self
+                .members
+                .iter()
+                .filter(|(member, progress)| *progress == Progress::Waiting && member.held.is_empty());
             waiting.map(move |(member, _)| Begun { member, hash, settings, nodes })
         })
     }
@@ -149,8 +152,8 @@ fn one_control_plane<'a>(groups: &[&Group<'a>], unlabelled: &[&'a Member]) -> Re
     if let Some(begun) = groups.iter().find_map(|group| group.waiting().next()) {
         return Ok(begun);
     }
-    let closed = groups.iter().filter(|group| !group.is_done()).find_map(|group| of_closed(group));
-    Err(closed.unwrap_or_else(|| {
+    let mut not_done = groups.iter().filter(|group| !group.is_done());
+    Err(not_done.find_map(|group| of_closed(group).or_else(|| of_held(group))).unwrap_or_else(|| {
         "the control planes do not run the current configuration of their groups; all other nodes come after them, so start a \
          rollout of all groups"
             .to_owned()
@@ -161,6 +164,14 @@ fn one_control_plane<'a>(groups: &[&Group<'a>], unlabelled: &[&'a Member]) -> Re
 fn of_closed(group: &Group<'_>) -> Option<String> {
     let (closed, (member, _)) = (group.closed.as_ref()?, group.members.first()?);
     Some(format!("the group {}: {closed}", member.group))
+}
+
+/// Why a waiting member of a group is held; `None` if none is held.
+fn of_held(group: &Group<'_>) -> Option<String> {
+    let is_held =
+        |(member, progress): &&(&Member, Progress)| *progress == Progress::Waiting && !member.held.is_empty();
+    let (member, _) = group.members.iter().find(is_held)?;
+    Some(format!("{}: {}", member.node, member.held))
 }
 
 /// The reason why these groups are not done.
@@ -176,8 +187,8 @@ fn obstacle(groups: &[&Group<'_>], what: &str) -> String {
             );
         }
     }
-    if let Some(closed) = not_done().find_map(|group| of_closed(group)) {
-        return format!("{what}: {closed}");
+    if let Some(why) = not_done().find_map(|group| of_closed(group).or_else(|| of_held(group))) {
+        return format!("{what}: {why}");
     }
     for group in not_done() {
         for (member, _) in &group.members {

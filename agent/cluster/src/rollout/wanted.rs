@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use super::reboot::{Blockers, Boots};
 use super::window::Window;
 
 /// The ConfigMap of a rollout, in the namespace of pacing.
@@ -38,6 +39,12 @@ pub struct Rollout {
     /// Whether nodes may return to a configuration that they have left before.
     #[serde(default)]
     pub may_go_back: bool,
+    /// The nodes that reboot. `None` if nodes take configurations.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reboot: Option<Boots>,
+    /// What keeps nodes from a reboot.
+    #[serde(default, skip_serializing_if = "Blockers::is_none")]
+    pub blocked_by: Blockers,
     /// How long a node waits for each changed component to become healthy before it rolls back, in seconds.
     #[serde(default = "Rollout::health_timeout")]
     pub health_timeout: u32,

@@ -15,7 +15,7 @@ use kops_agent_kube::list_pages;
 use kops_agent_kube::node_api::{Condition, NodeObject, Nodes, READY};
 
 /// Lists all Nodes of a cluster.
-pub(super) async fn all(client: Client) -> Result<Vec<SeenNode>, ApiError> {
+pub(crate) async fn all(client: Client) -> Result<Vec<SeenNode>, ApiError> {
     let api = Nodes::new(client).api();
     let ask = |page: ListParams| {
         let api = api.clone();

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use kops_agent_cluster::pacing::NAMESPACE;
-use kops_agent_cluster::rollout::{CONFIG_MAP, POLICY_KEY, Policy, PolicyState, Rollout, State};
+use kops_agent_cluster::rollout::{
+    Blockers, CONFIG_MAP, POLICY_KEY, Policy, PolicyState, PolicyStatus, Rollout, State,
+};
 use kops_agent_net::random;
 use kops_agent_process::exit::{self, WrongUsage};
 use kops_agent_process::output::{self, Output, one_line};
@@ -45,13 +47,40 @@ async fn start(args: &RolloutStartArgs) -> Result<u8> {
     let client = client(&args.kubeconfig)?;
     let groups: BTreeSet<String> = args.instance_groups.iter().cloned().collect();
     let nodes = fleet::groups_of_nodes(client.clone()).await.context("listing Nodes")?;
-    if let Some(unknown) = groups.difference(&nodes).next() {
-        let known = nodes.iter().cloned().collect::<Vec<_>>().join(", ");
-        let problem =
-            format!("no Node has the instance group {unknown:?}; the groups of the Nodes are: {known}");
-        return Err(WrongUsage(problem).into());
-    }
-    let stored = Stored::new(client);
+    must_exist(&groups, &nodes)?;
+    let rollout = Rollout {
+        id: id()?,
+        state: State::Running,
+        attempt: 1,
+        instance_groups: groups,
+        max_unavailable: args.max_unavailable,
+        canary: args.canary,
+        drain: args.drain.into(),
+        may_go_back: args.go_back,
+        reboot: None,
+        blocked_by: Blockers::default(),
+        health_timeout: args.health_timeout,
+        node_timeout: args.node_timeout,
+        check_pods_after: args.check_pods_after,
+        windows: args.windows.clone(),
+    };
+    begin(&Stored::new(client), &rollout).await
+}
+
+/// # Errors
+/// No Node has one of these groups.
+pub(super) fn must_exist(groups: &BTreeSet<String>, of_nodes: &BTreeSet<String>) -> Result<()> {
+    let Some(unknown) = groups.difference(of_nodes).next() else { return Ok(()) };
+    let known = of_nodes.iter().cloned().collect::<Vec<_>>().join(", ");
+    let problem = format!("no Node has the instance group {unknown:?}; the groups of the Nodes are: {known}");
+    Err(WrongUsage(problem).into())
+}
+
+/// Starts a rollout, unless another one is not over, and waits until a controller leads it.
+///
+/// # Errors
+/// Another rollout is not over, the API server rejects the request, or no controller begins.
+pub(super) async fn begin(stored: &Stored, rollout: &Rollout) -> Result<u8> {
     let before = stored.read().await.context(READING)?;
     if let Some(read) = &before
         && let Ok(Some(running)) = &read.rollout
@@ -62,28 +91,14 @@ async fn start(args: &RolloutStartArgs) -> Result<u8> {
             running.id
         );
     }
-    let rollout = Rollout {
-        id: id()?,
-        state: State::Running,
-        attempt: 1,
-        instance_groups: groups,
-        max_unavailable: args.max_unavailable,
-        canary: args.canary,
-        drain: args.drain.into(),
-        may_go_back: args.go_back,
-        health_timeout: args.health_timeout,
-        node_timeout: args.node_timeout,
-        check_pods_after: args.check_pods_after,
-        windows: args.windows.clone(),
-    };
-    stored.start(&rollout, before.as_ref()).await.with_context(|| {
+    stored.start(rollout, before.as_ref()).await.with_context(|| {
         format!("writing the ConfigMap {NAMESPACE}/{CONFIG_MAP}; the namespace is in packaging/kubernetes/rbac.yaml")
     })?;
     output::print_text(&format!("started the rollout {}\n", rollout.id))?;
     let begun = Instant::now();
     loop {
         let status = stored.read().await.context(READING)?.map(|read| read.status).unwrap_or_default();
-        if status.answers(&rollout) {
+        if status.answers(rollout) {
             if !status.waits_for.is_empty() {
                 output::print_text(&format!(
                     "it waits for: {}\n",
@@ -125,7 +140,10 @@ async fn change(kubeconfig: &KubeconfigArgs, state: State) -> Result<u8> {
         }
         let before = read.policy_state.clone().map_err(|problem| anyhow!(problem))?;
         let policy_state = match state {
-            State::Running => before.resumed(&read.policy_status.status.rollout),
+            State::Running => {
+                let PolicyStatus { status, reboots, .. } = &read.policy_status;
+                before.resumed(&status.rollout, &reboots.rollout)
+            }
             State::Paused => PolicyState { state, ..before },
             State::Aborted => bail!(
                 "no rollout is running, only the policy: set `follow: manual` in the key {POLICY_KEY} of the ConfigMap \
@@ -209,12 +227,12 @@ fn rollout_of(read: &Read) -> Result<Option<Rollout>> {
     read.rollout.clone().map_err(|problem| anyhow!(problem))
 }
 
-fn client(kubeconfig: &KubeconfigArgs) -> Result<Client> {
+pub(super) fn client(kubeconfig: &KubeconfigArgs) -> Result<Client> {
     kops_agent_kube::client_of(&kubeconfig.choose(None, |name| std::env::var_os(name))?)
 }
 
 /// A new ID: the time, for people, and random digits, because two operators may start at once.
-fn id() -> Result<String> {
+pub(super) fn id() -> Result<String> {
     let random = random::bytes::<4>()?;
     let digits: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
     Ok(format!("{}-{digits}", timestamp(OffsetDateTime::now_utc())))

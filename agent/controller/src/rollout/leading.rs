@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt as _};
-use kops_agent_cluster::fleet::{CONDITION, Told};
+use kops_agent_cluster::fleet::{CONDITION, REBOOT_REQUIRED, Told, reboot_required};
 use kops_agent_cluster::labels::{FIELD_MANAGER, INSTANCE_GROUP};
 use kops_agent_cluster::pacing::CONTROL_PLANE_LABEL;
 use kops_agent_cluster::rollout::{
@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::blocking::Blocking;
 use super::config_map::{Read, Stored};
 use super::current::Current;
 use super::pods::Pods;
@@ -50,6 +51,7 @@ const AT_ONCE: usize = 16;
 const API_SERVER: &str = "node-role.kubernetes.io/api-server";
 
 pub(crate) struct Rollouts {
+    client: Client,
     nodes: Nodes,
     stored: Stored,
     current: Current,
@@ -81,6 +83,7 @@ impl Rollouts {
         leadership: Leadership,
     ) -> Rollouts {
         Rollouts {
+            client: client.clone(),
             nodes: Nodes::new(client.clone()),
             stored: Stored::new(client.clone()),
             current: Current::new(store, config_base),
@@ -120,7 +123,7 @@ impl Rollouts {
         }
         let mut watch = NodeWatch::new(self.nodes.api(), LIST_TIMEOUT);
         let mut members = Watched::new(member);
-        let mut hashes = Hashes::default();
+        let (mut hashes, mut blocking) = (Hashes::default(), Blocking::default());
         let (mut changed, mut last): (Option<Instant>, _) = (None, Instant::now());
         loop {
             let due = match changed {
@@ -139,7 +142,7 @@ impl Rollouts {
                     None => return Ended::Failed("the watch of Nodes ended".to_owned()),
                 },
                 () = &mut decided, if members.is_complete => {
-                    if let Err(ended) = self.step(&members, &mut hashes).await {
+                    if let Err(ended) = self.step(&members, &mut hashes, &mut blocking).await {
                         return ended;
                     }
                     (changed, last) = (None, Instant::now());
@@ -164,8 +167,13 @@ impl Rollouts {
         Ok((asked, read))
     }
 
-    /// Decides once, and writes the result: first the status, so that no order is forgotten, and then the orders.
-    async fn step(&self, members: &Watched<Member>, hashes: &mut Hashes) -> Result<(), Ended> {
+    /// Decides once, and writes what follows: first the status, so that no order is forgotten, then the orders.
+    async fn step(
+        &self,
+        members: &Watched<Member>,
+        hashes: &mut Hashes,
+        blocking: &mut Blocking,
+    ) -> Result<(), Ended> {
         let (asked, read) = self.read().await?;
         let members: Vec<Member> = members.nodes.values().cloned().collect();
         let current = hashes.current(&self.current, &asked, &members).await.clone();
@@ -173,8 +181,11 @@ impl Rollouts {
         let now = OffsetDateTime::now_utc();
         let mut actions = decide_all(&asked, &members, &seen, now);
         // A list of pods may end the check of one node, and so begin another node.
-        while !actions.pods_to_list.is_empty() {
+        while !actions.pods_to_list.is_empty() || actions.blockers_to_check.is_some() {
             seen.listed.extend(self.pods.list(&actions.pods_to_list).await);
+            if let Some(blockers) = &actions.blockers_to_check {
+                seen.blocked = Some(blocking.of(&self.client, blockers).await);
+            }
             actions = decide_all(&asked, &members, &seen, now);
         }
         self.publish(&actions, &read).await?;
@@ -202,6 +213,7 @@ impl Rollouts {
         }
         if *policy != read.policy_status {
             self.tell(&read.policy_status.status, &policy.status).await;
+            self.tell(&read.policy_status.reboots, &policy.reboots).await;
             if policy.refused != read.policy_status.refused && !policy.refused.is_empty() {
                 let problem = format!("{}; the policy before stays", policy.refused);
                 log::warn!("rollouts: {problem}");
@@ -221,8 +233,12 @@ impl Rollouts {
         if before.rollout != now.rollout && !id.is_empty() {
             log::info!("the rollout {id} begins");
         }
-        for node in now.ordered.keys().filter(|node| !before.ordered.contains_key(*node)) {
-            log::info!("the rollout {id} has {node} take the current configuration of its group");
+        for (node, order) in now.ordered.iter().filter(|(node, _)| !before.ordered.contains_key(*node)) {
+            let what = match order.boot_id.as_str() {
+                "" => "take the current configuration of its group",
+                _ => "reboot",
+            };
+            log::info!("the rollout {id} has {node} {what}");
         }
         for (node, check) in now.pods.iter().filter(|(node, _)| !before.pods.contains_key(*node)) {
             if !check.not_compared.is_empty() {
@@ -271,6 +287,8 @@ fn member(node: NodeObject) -> Member {
         () if labels.contains_key(API_SERVER) => Rank::ApiServer,
         () => Rank::Worker,
     };
+    let reboot = annotations.get(REBOOT_REQUIRED);
+    let reasons = reboot.and_then(|reboot| reboot_required(reboot, &status.node_info.boot_id));
     let told = status.condition(CONDITION).map(|condition| Told::read(&condition.message));
     Member {
         node: node.metadata.name.unwrap_or_default(),
@@ -278,6 +296,9 @@ fn member(node: NodeObject) -> Member {
         rank,
         is_ready: status.condition(READY).is_some_and(|ready| ready.status == "True"),
         runs: told.and_then(|told| told.runs).map(|runs| runs.hash),
+        requires_reboot: reasons.is_some_and(|reasons| !reasons.is_empty()),
+        held: String::new(),
+        boot_id: status.node_info.boot_id,
         order: annotations.get(ORDER).cloned().unwrap_or_default(),
         outcome: annotations.get(OUTCOME).and_then(|text| Outcome::read(text)),
     }

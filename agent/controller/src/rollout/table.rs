@@ -36,17 +36,25 @@ pub(super) struct ShownPolicy {
     unknown_groups: BTreeSet<String>,
     /// The status of the automatic rollout; `None` if no controller has read the policy since it was resumed.
     status: Option<Status>,
+    /// The same of the automatic reboots.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reboots: Option<Status>,
 }
 
 impl ShownPolicy {
     pub(super) fn new(state: PolicyState, refused: String, status: PolicyStatus) -> ShownPolicy {
-        let PolicyStatus { accepted, unknown_groups, status, .. } = status;
-        let is_read = !status.rollout.is_empty() && status.attempt == state.attempt_of(&status.rollout);
-        ShownPolicy { state, refused, accepted, unknown_groups, status: is_read.then_some(status) }
+        let PolicyStatus { accepted, unknown_groups, status, reboots, .. } = status;
+        let read = |status: Status| {
+            let is_read = !status.is_none() && status.attempt == state.attempt_of(&status.rollout);
+            is_read.then_some(status)
+        };
+        let (status, reboots) = (read(status), read(reboots));
+        ShownPolicy { state, refused, accepted, unknown_groups, status, reboots }
     }
 
     fn is_in(&self, phases: &[Phase]) -> bool {
-        self.status.as_ref().is_some_and(|status| phases.contains(&status.phase))
+        let is_in = |status: &Status| phases.contains(&status.phase);
+        self.status.as_ref().is_some_and(is_in) && self.reboots.as_ref().is_none_or(is_in)
     }
 }
 
@@ -122,6 +130,10 @@ pub(super) fn table(shown: &Shown) -> String {
             let _ = writeln!(text, "policy: waits for the rollout {}", rollout.id);
         } else {
             text += &policy.status.as_ref().map(table_of_status).unwrap_or_default();
+            if let Some(reboots) = &policy.reboots {
+                let _ = writeln!(text, "reboots by the policy: {}", reboots.phase);
+                text += &table_of_status(reboots);
+            }
         }
     }
     text
@@ -242,7 +254,7 @@ mod tests {
         );
         let shown = Shown::new(None, &Status::default(), policy("done", ""));
         assert!(shown.is_done() && table(&shown).starts_with("policy: done\n"));
-        let resumed = PolicyState::default().resumed("policy-1");
+        let resumed = PolicyState::default().resumed("policy-1", "");
         let status = shown.policy.unwrap().status.unwrap();
         let policy =
             ShownPolicy::new(resumed, String::new(), PolicyStatus { status, ..PolicyStatus::default() });

@@ -186,6 +186,10 @@ impl Systemd for Recorder {
         self.note_unit("stop", unit, |unit| unit.running = false)
     }
 
+    fn reboot(&self) -> Result<()> {
+        self.note("systemd: reboot", |_| {})
+    }
+
     fn kill(&self, unit: &str) -> Result<()> {
         self.note(&format!("systemd: kill {unit}"), |_| {})
     }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use kops_agent_controller::fleet::{FleetPlanArgs, FleetStatusArgs};
-use kops_agent_controller::rollout::RolloutCommand;
+use kops_agent_controller::rollout::{RebootArgs, RolloutCommand};
 
 use super::default_conf;
 
@@ -27,6 +27,9 @@ pub enum FleetCommand {
         #[command(subcommand)]
         command: RolloutCommand,
     },
+    /// Reboot nodes, a few at a time: of the given instance groups, or all nodes that require it. Control planes first, one at
+    /// a time. A node that does not come back pauses its group. `fleet rollout` shows, pauses, resumes and aborts it.
+    Reboot(RebootArgs),
     /// Wait for orders of a rollout to this machine, and carry them out. The service kops-agent-follow.service runs this
     /// (`converge --rollouts`).
     Follow(FleetFollowArgs),

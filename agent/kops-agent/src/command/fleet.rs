@@ -21,6 +21,7 @@ pub(super) async fn run(command: &FleetCommand) -> Result<u8> {
         FleetCommand::Plan(args) => Box::pin(fleet::plan(args)).await,
         FleetCommand::Status(args) => Box::pin(fleet::status(args)).await,
         FleetCommand::Rollout { command } => Box::pin(rollout::commands::run(command)).await,
+        FleetCommand::Reboot(args) => Box::pin(rollout::reboot(args)).await,
         FleetCommand::Follow(args) => Box::pin(follow::run(args)).await,
         FleetCommand::Tell(args) if args.only_uncordon => {
             machine::must_exist(&args.root)?;

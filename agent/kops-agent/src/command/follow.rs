@@ -21,7 +21,7 @@ use tokio::time::sleep;
 use crate::cli::FleetFollowArgs;
 use kops_agent_node::exit;
 use kops_agent_node::known::error_text;
-use kops_agent_node::machine;
+use kops_agent_node::{machine, reboot};
 
 const WAITING: &str = "waiting for a rollout";
 /// The pause between two tries to watch the Node, and to report an outcome.
@@ -70,18 +70,19 @@ async fn follow_one_watch(args: &FleetFollowArgs) -> Untold {
             Ok(order) => order,
             Err(untold) => return untold,
         };
-        log::info!(
-            "the rollout {} orders the configuration {} (attempt {})",
-            order.rollout,
-            order.hash,
-            order.attempt
-        );
-        let problem = carry_out(args, &order).await.err().map(|error| error_text(&error));
+        let what = match order.boot_id.as_str() {
+            "" => format!("the configuration {}", order.hash),
+            boot_id => format!("a reboot of the boot {boot_id}"),
+        };
+        log::info!("the rollout {} orders {what} (attempt {})", order.rollout, order.attempt);
+        let done = match order.boot_id.is_empty() {
+            true => carry_out(args, &order).await,
+            false => Box::pin(reboot::carry_out(&args.conf, &args.root, &order)).await,
+        };
+        let problem = done.err().map(|error| error_text(&error));
         match &problem {
-            None => log::info!("this node runs the configuration {}", order.hash),
-            Some(problem) => {
-                log::error!("this node did not take the configuration {}: {problem}", order.hash)
-            }
+            None => log::info!("this node has carried out {what}"),
+            Some(problem) => log::error!("this node did not carry out {what}: {problem}"),
         }
         let outcome = order.outcome(&problem.unwrap_or_default());
         // The change may have restarted the API server. Without the outcome, the order would be carried out again.

@@ -27,12 +27,17 @@ fn registered(name: &str) -> Value {
     })
 }
 
+/// Has kubelet's kubeconfig name this API server.
+pub(crate) fn point_to(machine: &Machine, server: &ApiServer) {
+    let mut kubeconfig: serde_yaml::Value = serde_yaml::from_str(&read(machine, KUBECONFIG)).unwrap();
+    kubeconfig["clusters"][0]["cluster"] = serde_yaml::to_value(json!({"server": server.url})).unwrap();
+    fs::write(machine.root().join(KUBECONFIG), serde_yaml::to_string(&kubeconfig).unwrap()).unwrap();
+}
+
 /// Reports the state of a machine to this API server, with kubelet's certificate.
 fn tell(machine: &Machine, server: &ApiServer) {
     let before = read(machine, KUBECONFIG);
-    let mut kubeconfig: serde_yaml::Value = serde_yaml::from_str(&before).unwrap();
-    kubeconfig["clusters"][0]["cluster"] = serde_yaml::to_value(json!({"server": server.url})).unwrap();
-    fs::write(machine.root().join(KUBECONFIG), serde_yaml::to_string(&kubeconfig).unwrap()).unwrap();
+    point_to(machine, server);
     let mut agent = Command::new(example::agent());
     agent.env_clear().stdin(Stdio::null()).args(["fleet", "tell", "--root"]).arg(machine.root());
     Ended::from_command(&mut agent).with(0, &[]);

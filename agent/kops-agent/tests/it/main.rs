@@ -35,6 +35,7 @@ mod names;
 mod openstack;
 mod pages;
 mod proxies;
+mod rebooting;
 mod refused_values;
 mod renewal;
 mod reserved_cgroups;

@@ -33,6 +33,13 @@ pub(super) fn is_left_cordoned() -> bool {
     IS_CORDONED.load(Ordering::Relaxed)
 }
 
+/// Ends the unit beside this drain, so that the node stays cordoned.
+pub(super) fn stay_cordoned(host: &Host) {
+    if let Err(error) = host.end_apart(UNIT) {
+        log::debug!("{UNIT} is not stopped: {error}");
+    }
+}
+
 /// A node whose pods have left.
 pub(super) struct Drained {
     node: OwnNode,

@@ -35,7 +35,7 @@ const AUTOMATIC: &str = "cluster: {follow: automatic, checkPodsAfter: 0}";
 fn a_policy_is_manual_unless_it_says_otherwise() {
     for text in ["", "# nothing yet", "{}", "cluster: {canary: 1}", "groups: {a: {maxUnavailable: 2}}"] {
         let policy = Policy::read(text).unwrap();
-        assert!(!policy.is_automatic() && policy.settings("a").is_none(), "{text}");
+        assert!(!policy.is_automatic() && policy.settings(FOLLOW, "a").is_none(), "{text}");
     }
 }
 
@@ -47,8 +47,8 @@ fn a_group_differs_from_the_cluster_where_it_says_so() {
          groups:\n  a: {maxUnavailable: 2, windows: []}\n  b: {follow: manual}\n",
     )
     .unwrap();
-    let (other, a) = (policy.settings("other").unwrap(), policy.settings("a").unwrap());
-    assert_eq!(policy.settings("b"), None);
+    let (other, a) = (policy.settings(FOLLOW, "other").unwrap(), policy.settings(FOLLOW, "a").unwrap());
+    assert_eq!(policy.settings(FOLLOW, "b"), None);
     assert_eq!(
         (other.max_unavailable, a.max_unavailable),
         (MaxUnavailable::Percent(10), MaxUnavailable::Nodes(2))
@@ -140,7 +140,7 @@ fn a_failed_configuration_is_tried_again_only_once_it_changes_or_an_operator_res
     assert_eq!(cluster.step_by_policy(), ["a-00"]);
     cluster.act("a-00", "kubelet is dead again");
     assert_eq!(cluster.step_by_policy(), [""; 0]);
-    cluster.policy_state = cluster.policy_state.resumed(&cluster.policy.status.rollout);
+    cluster.policy_state = cluster.policy_state.resumed(&cluster.policy.status.rollout, "");
     assert_eq!(cluster.step_by_policy(), ["a-00"]);
     assert_eq!(Order::read(&cluster.of_name("a-00").order).unwrap().attempt, 2);
     cluster.act("a-00", "");
@@ -290,7 +290,7 @@ proptest! {
                 }
                 Happens::Pauses => cluster.policy_state.state = State::Paused,
                 Happens::Resumes => {
-                    cluster.policy_state = cluster.policy_state.resumed(&cluster.policy.status.rollout);
+                    cluster.policy_state = cluster.policy_state.resumed(&cluster.policy.status.rollout, "");
                     failed.clear();
                 }
                 Happens::Turns(number) => {
@@ -303,7 +303,7 @@ proptest! {
             }
         }
         // Once the operator resumes, and all machines are back and succeed, all automatic groups are current.
-        cluster.policy_state = cluster.policy_state.resumed(&cluster.policy.status.rollout);
+        cluster.policy_state = cluster.policy_state.resumed(&cluster.policy.status.rollout, "");
         cluster.now += Duration::seconds(i64::from(Rollout::node_timeout()) + 1);
         for member in &mut cluster.members {
             member.is_ready = true;

@@ -49,6 +49,14 @@ pub trait Systemd: Send + Sync {
         Ok(())
     }
 
+    /// Requests a reboot of the machine, and does not wait for it. An implementation that manages no machine does nothing.
+    ///
+    /// # Errors
+    /// systemd refuses the request.
+    fn reboot(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Requests a job and returns immediately. A job may wait for other jobs, even for this very run. A job may also
     /// take any time: a oneshot has no timeout (systemd.service(5), `TimeoutStartSec=`).
     fn begin(&self, act: Act, unit: &str) -> Job {

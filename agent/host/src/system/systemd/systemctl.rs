@@ -109,6 +109,10 @@ impl Systemd for Systemctl {
         })
     }
 
+    fn reboot(&self) -> Result<()> {
+        run(&["systemctl", "reboot"]).map(drop)
+    }
+
     fn begin(&self, act: Act, unit: &str) -> Job {
         let runner = Runner::default();
         let begun = begin(act, unit, &runner);

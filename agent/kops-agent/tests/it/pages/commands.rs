@@ -238,6 +238,7 @@ pub fn flags(agent: &Path) -> BTreeSet<String> {
         "addons diff",
         "addons apply",
         "fleet plan",
+        "fleet reboot",
         "fleet rollout start",
         "fleet rollout status",
         "fleet status",

@@ -1,0 +1,130 @@
+//! Reboots instead of configurations. A reboot names the boot that shall end. So a node reboots at most once for it, and a node
+//! that has rebooted by itself is done.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+
+use super::course::Course;
+use super::decide::{Decision, Member, Seen, decide_course};
+use super::order::Order;
+use super::status::Status;
+use crate::fleet::{SeenNode, reboot_required};
+
+/// The nodes to reboot, each with the ID of the boot that shall end.
+pub type Boots = BTreeMap<String, String>;
+
+/// Stands for the configuration of nodes that are done, in orders and in the status.
+const DONE: &str = "rebooted";
+const NOT_DONE: &str = "not rebooted";
+
+/// What keeps nodes from a reboot.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Blockers {
+    /// A label selector. A node does not reboot while it has such a pod. Empty for none.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub pods: String,
+    /// A query of Prometheus. No node reboots while the query has a result. Empty for none.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub alerts: String,
+    /// The Service of Prometheus: `NAMESPACE/NAME:PORT`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub prometheus: String,
+}
+
+/// What [`Blockers`] keep from a reboot now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Blocked {
+    /// Why no node may reboot; `None` if nodes may.
+    pub all: Option<String>,
+    /// The nodes that may not reboot, each with the reason.
+    pub nodes: BTreeMap<String, String>,
+}
+
+impl Blockers {
+    pub fn is_none(&self) -> bool {
+        self.pods.is_empty() && self.alerts.is_empty()
+    }
+
+    /// The namespace, and the name and the port, of the Service of Prometheus.
+    ///
+    /// # Errors
+    /// There is a query and no such Service.
+    pub fn service(&self) -> Result<Option<(&str, &str)>, String> {
+        let service = self.prometheus.split_once('/').filter(|(namespace, name)| {
+            let is_part =
+                |part: &str| part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.:".contains(&byte));
+            !namespace.is_empty() && is_part(namespace) && name.contains(':') && is_part(name)
+        });
+        match service {
+            _ if self.alerts.is_empty() => Ok(None),
+            Some(service) => Ok(Some(service)),
+            None => Err(format!(
+                "the Service of Prometheus is {:?}; give it as NAMESPACE/NAME:PORT, such as monitoring/prometheus:9090",
+                self.prometheus
+            )),
+        }
+    }
+}
+
+/// The nodes that an operator has chosen to reboot: of these groups, or of all groups if there are none. With `only_required`,
+/// only nodes that report that they require it. Nodes without an instance group, or without the ID of their boot, are left
+/// out.
+pub fn boots_to_end(nodes: &[SeenNode], groups: &[String], only_required: bool) -> Boots {
+    let is_chosen = |node: &&SeenNode| {
+        let is_required = || reboot_required(&node.reboot, &node.boot_id).is_some_and(|why| !why.is_empty());
+        !node.group.is_empty()
+            && !node.boot_id.is_empty()
+            && (groups.is_empty() || groups.contains(&node.group))
+            && (!only_required || is_required())
+    };
+    nodes.iter().filter(is_chosen).map(|node| (node.name.clone(), node.boot_id.clone())).collect()
+}
+
+/// Decides which nodes reboot now, by the rules of [`decide_course`]. A node is done once its Node has another boot ID, its
+/// kubelet is Ready in that boot, and it has answered its order.
+pub(super) fn decide_reboots(
+    course: &Course,
+    boots: &Boots,
+    blockers: &Blockers,
+    (members, seen): (&[Member], &Seen),
+    before: &Status,
+    now: OffsetDateTime,
+) -> Decision {
+    let order = |member: &Member| before.ordered.get(&member.node).filter(|_| before.rollout == course.id);
+    let is_due = |member: &Member| {
+        let ends = boots.get(&member.node);
+        ends.is_some_and(|ends| member.boot_id.is_empty() || member.boot_id == *ends)
+    };
+    let may_begin = |member: &Member| course.hold.is_none() && is_due(member) && order(member).is_none();
+    let blocked = match &seen.blocked {
+        Some(blocked) => blocked.clone(),
+        None if blockers.is_none() || !members.iter().any(may_begin) => Blocked::default(),
+        None => return Decision { blockers_to_check: Some(blockers.clone()), ..Decision::default() },
+    };
+    let as_configured = |member: &Member| {
+        let is_open = order(member)
+            .is_some_and(|order| member.outcome.as_ref().is_none_or(|outcome| !outcome.is_of(order)));
+        let runs = if is_due(member) || is_open { NOT_DONE } else { DONE };
+        let held = blocked.nodes.get(&member.node).cloned().unwrap_or_default();
+        Member { runs: Some(runs.to_owned()), held, ..member.clone() }
+    };
+    let members: Vec<Member> = members.iter().map(as_configured).collect();
+    let current = members.iter().map(|member| (member.group.clone(), Ok(DONE.to_owned()))).collect();
+    let seen = Seen { current, listed: seen.listed.clone(), blocked: None };
+    let course = Course { hold: course.hold.clone().or(blocked.all), ..course.clone() };
+    let mut decision = decide_course(&course, &members, &seen, before, now);
+    let name_boot = |(node, order): (&String, &mut Order)| {
+        if order.boot_id.is_empty() {
+            order.boot_id = boots.get(node).cloned().unwrap_or_default();
+        }
+    };
+    decision.orders.iter_mut().for_each(name_boot);
+    decision.status.ordered.iter_mut().for_each(name_boot);
+    decision
+}
+
+#[cfg(test)]
+mod tests;

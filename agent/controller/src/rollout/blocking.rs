@@ -1,0 +1,187 @@
+//! What keeps nodes from a reboot: pods with a label, and results of a query of Prometheus. Prometheus is asked through the API
+//! server's proxy of Services, so the controller needs no access to the network of pods.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use hyper::Request;
+use k8s_openapi::api::core::v1::Pod;
+use kops_agent_cluster::rollout::{Blocked, Blockers};
+use kube::Client;
+use kube::api::{Api, ListParams, Object};
+use kube::core::ApiResource;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::time::{Instant, timeout};
+
+use kops_agent_kube::api_error::answer;
+use kops_agent_kube::list_pages;
+
+/// A pod with the few fields that are used here.
+type PodObject = Object<PodSpec, PodStatus>;
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct PodSpec {
+    node_name: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct PodStatus {
+    phase: String,
+}
+
+/// How long an answer counts. A decision may be made each second.
+const TTL: Duration = Duration::from_secs(10);
+/// Timeout of Prometheus. Rollouts wait for it, and a request to a Service without endpoints is repeated until then.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The last answer, with the question and the time.
+#[derive(Default)]
+pub(super) struct Blocking(Option<(Blockers, Instant, Blocked)>);
+
+impl Blocking {
+    /// What these blockers keep from a reboot.
+    pub(super) async fn new(&mut self, client: &Client, blockers: &Blockers) -> Blocked {
+        match &self.0 {
+            Some((asked, at, blocked)) if asked == blockers && at.elapsed() < TTL => blocked.clone(),
+            _ => {
+                let blocked = check(client, blockers).await;
+                self.0 = Some((blockers.clone(), Instant::now(), blocked.clone()));
+                blocked
+            }
+        }
+    }
+}
+
+/// Checks blockers of reboots. If they cannot be checked, no node may reboot.
+async fn check(client: &Client, blockers: &Blockers) -> Blocked {
+    let nodes =
+        if blockers.pods.is_empty() { Ok(BTreeMap::new()) } else { pods(client, &blockers.pods).await };
+    let alerts = match blockers.service() {
+        Ok(None) => Ok(None),
+        Ok(Some(service)) => alerts(client, service, &blockers.alerts).await,
+        Err(problem) => Err(problem),
+    };
+    match (nodes, alerts) {
+        (Ok(nodes), Ok(all)) => Blocked { all, nodes },
+        (Err(problem), _) | (_, Err(problem)) => {
+            Blocked { all: Some(format!("no node reboots: {problem}")), nodes: BTreeMap::new() }
+        }
+    }
+}
+
+/// The nodes with running or pending pods that this label selector selects.
+async fn pods(client: &Client, selector: &str) -> Result<BTreeMap<String, String>, String> {
+    let api: Api<PodObject> = Api::all_with(client.clone(), &ApiResource::erase::<Pod>(&()));
+    let ask = |page: ListParams| {
+        let api = api.clone();
+        async move { answer(api.list(&page)).await }
+    };
+    let node = |pod: PodObject| {
+        let is_over =
+            pod.status.is_some_and(|status| ["Succeeded", "Failed"].contains(&status.phase.as_str()));
+        let (metadata, node) = (pod.metadata, pod.spec.node_name);
+        let name =
+            format!("{}/{}", metadata.namespace.unwrap_or_default(), metadata.name.unwrap_or_default());
+        (!is_over && !node.is_empty())
+            .then(|| (node, format!("its pod {name} keeps it from a reboot ({selector})")))
+    };
+    let all = list_pages::all(ListParams::default().labels(selector), ask, node).await;
+    let all = all.map_err(|error| format!("listing the pods with {selector:?}: {error}"))?;
+    Ok(all.into_iter().flatten().collect())
+}
+
+/// Why no node may reboot: the query has a result. `None` if it has none.
+async fn alerts(client: &Client, service: (&str, &str), query: &str) -> Result<Option<String>, String> {
+    let (namespace, name) = service;
+    let encoded = utf8_percent_encode(query, NON_ALPHANUMERIC);
+    let path = format!("/api/v1/namespaces/{namespace}/services/{name}/proxy/api/v1/query?query={encoded}");
+    let failed = |problem: String| format!("asking Prometheus ({namespace}/{name}) for {query}: {problem}");
+    let request = Request::get(path).body(Vec::new()).map_err(|error| failed(error.to_string()))?;
+    let found = timeout(TIMEOUT, answer(client.request::<Value>(request))).await;
+    let found = found.map_err(|_| failed(format!("no answer within {} s", TIMEOUT.as_secs())))?;
+    let found = found.map_err(|error| failed(error.to_string()))?;
+    let result = found["data"]["result"].as_array().filter(|_| found["status"] == "success");
+    match result.map(Vec::as_slice) {
+        None => Err(failed(format!("the answer has no result: {found}"))),
+        Some([]) => Ok(None),
+        Some([first, ..]) => Ok(Some(format!(
+            "no node reboots while Prometheus has a result for {query}: {}",
+            first["metric"]
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::Arc;
+
+    use kops_agent_tests::test_server::{TestServer, text};
+    use kube::Config;
+    use parking_lot::Mutex;
+    use serde_json::json;
+
+    use super::*;
+
+    const QUERY: &str = r#"ALERTS{alertstate="firing"}"#;
+
+    /// What the blockers keep from a reboot if the API server answers each query of Prometheus with this text and this status.
+    /// Also returns the path of the query.
+    async fn blocked(status: u16, answer: &str) -> (Blocked, String) {
+        kops_agent_net::tls::install_provider();
+        let (answer, asked) = (answer.to_owned(), Arc::new(Mutex::new(String::new())));
+        let said = asked.clone();
+        let server = TestServer::start(move |request| {
+            let path = request.uri().to_string();
+            let pod = |name: &str, phase: &str| {
+                json!({"metadata": {"name": name, "namespace": "n"}, "spec": {"nodeName": name}, "status": {"phase": phase}})
+            };
+            let pods = [pod("a", "Running"), pod("b", "Pending"), pod("c", "Succeeded"), pod("d", "Failed")];
+            let list = json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": pods});
+            let answer = if path.starts_with("/api/v1/pods?") { (200, list.to_string()) } else { (status, answer.clone()) };
+            *said.lock() = path;
+            async move { Ok(text(answer.0, &answer.1)) }
+        })
+        .await;
+        let client = Client::try_from(Config::new(server.url.parse().unwrap())).unwrap();
+        let blockers =
+            Blockers { pods: "app=batch".into(), alerts: QUERY.into(), prometheus: "m/web:9090".into() };
+        let blocked = Blocking::default().of(&client, &blockers).await;
+        let path = asked.lock().clone();
+        (blocked, path)
+    }
+
+    #[tokio::test]
+    async fn pods_keep_their_nodes_and_alerts_keep_all() {
+        let (found, path) =
+            blocked(200, r#"{"status": "success", "data": {"resultType": "vector", "result": []}}"#).await;
+        let query = "query=ALERTS%7Balertstate%3D%22firing%22%7D";
+        assert_eq!(path, format!("/api/v1/namespaces/m/services/web:9090/proxy/api/v1/query?{query}"));
+        assert_eq!(found.all, None);
+        assert_eq!(found.nodes.keys().collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(found.nodes["a"], "its pod n/a keeps it from a reboot (app=batch)");
+        let fires = r#"{"status": "success", "data": {"result": [{"metric": {"alertname": "Fire"}, "value": [1, "1"]}]}}"#;
+        let why = blocked(200, fires).await.0.all.unwrap();
+        assert!(
+            why.starts_with("no node reboots while Prometheus has a result for ALERTS")
+                && why.contains("Fire"),
+            "{why}"
+        );
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_checked_keeps_all_nodes() {
+        let forbidden = r#"{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "message": "forbidden: services/proxy", "code": 403}"#;
+        for (status, answer) in [(403, forbidden), (200, "{}"), (200, r#"{"status": "error"}"#)] {
+            let why = blocked(status, answer).await.0.all.unwrap();
+            assert!(
+                why.starts_with("no node reboots: asking Prometheus (m/web:9090) for ALERTS"),
+                "{answer}: {why}"
+            );
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Reboots this machine for an order of a rollout. The order names the boot that shall end. So it is never carried out twice,
+//! whenever a process is killed: in that boot it begins again, and in any other boot only its end is left.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use kops_agent_cluster::pacing::message::{MOST_SLOTS, SlotAction, SlotRequest};
+use kops_agent_cluster::rollout::{DrainMode, Order};
+use kops_agent_host::Host;
+use kops_agent_plan::following::{Follow, Followed};
+use kops_agent_plan::resolve::KUBERNETES_CA;
+use kops_agent_process::service_manager;
+use kops_agent_source::bootstrap_client::KopsController;
+use tokio::time::sleep;
+
+use super::options::Pacing;
+use super::{facts, machine, pacing};
+use kops_agent_source::{StoreOptions, boot_config};
+
+/// How long the run waits for a slot. Another run of the group may have one when the order arrives.
+const SLOT_TIMEOUT: Duration = Duration::from_secs(1800);
+/// How long pods may take to leave, as for `converge --drain`.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(300);
+/// How long systemd may take to stop this process after the request. A unit stops within 90 s by default, and many units stop
+/// one after another.
+const ENDED_WITHIN: Duration = Duration::from_secs(900);
+/// How long the node retries to uncordon itself while the API server does not answer, after the reboot of a control plane.
+const UNCORDONED_WITHIN: Duration = Duration::from_secs(1800);
+/// The timeout of questions about this machine's boot config and facts.
+const ASKED_WITHIN: Duration = Duration::from_secs(60);
+
+/// Carries an order out. In the boot that shall end, it returns only with an error. In another boot, it returns once the node is
+/// uncordoned.
+///
+/// # Errors
+/// No slot is free, pods do not leave, systemd refuses the reboot, or the API server does not answer in time.
+pub async fn carry_out(conf: &Path, root: &Path, order: &Order) -> Result<()> {
+    let host = machine::open(root)?;
+    let boot_id = host.boot_id().context("asking the kernel which boot this is")?;
+    match boot_id == order.boot_id {
+        true => reboot(conf, root, &host, order).await,
+        false => settle(conf, root, &host, order).await,
+    }
+}
+
+/// Takes a slot, drains the node, and reboots.
+async fn reboot(conf: &Path, root: &Path, host: &Host, order: &Order) -> Result<()> {
+    // No run begins a change that the reboot would cut short.
+    let _lock = machine::lock(true, host).await?;
+    let paced = match is_node(root, host)? {
+        false => None,
+        true => {
+            let controller = controller(conf, root, host).await?;
+            Some(pacing::begin_reboot(&paces(order), root, host, &controller).await?)
+        }
+    };
+    log::info!("rebooting this machine for the rollout {}", order.rollout);
+    service_manager::doing("rebooting this machine");
+    pacing::stay_cordoned(host);
+    let problem = match host.reboot() {
+        Ok(()) => {
+            // systemd ends this process. The slot is renewed until then, and expires while the machine boots.
+            sleep(ENDED_WITHIN).await;
+            format!(
+                "systemd accepted the reboot, but this boot has not ended after {} s",
+                ENDED_WITHIN.as_secs()
+            )
+        }
+        Err(error) => format!("systemd does not reboot this machine: {error}"),
+    };
+    if let Some(paced) = paced {
+        paced.end().await;
+    }
+    bail!(problem)
+}
+
+/// Ends the order in another boot: uncordons the node, and releases its slot. The controller waits until the node is Ready.
+async fn settle(conf: &Path, root: &Path, host: &Host, order: &Order) -> Result<()> {
+    service_manager::doing("uncordoning this node after its reboot");
+    // A cordon of an operator stays.
+    pacing::uncordon_once_alone(root, UNCORDONED_WITHIN).await.context("uncordoning this node")?;
+    // A scratch root has no slot.
+    if root == Path::new("/") {
+        release(conf, root, host, order).await;
+    }
+    Ok(())
+}
+
+/// Releases the slot that this node had before its reboot. Otherwise the next node waits until the slot expires.
+async fn release(conf: &Path, root: &Path, host: &Host, order: &Order) {
+    let request = SlotRequest { action: SlotAction::Release, max_unavailable: paces(order).max_unavailable };
+    let released = async { Ok::<_, anyhow::Error>(controller(conf, root, host).await?.slot(request).await) };
+    match released.await {
+        Ok(Ok(_)) => {}
+        Ok(Err(why)) => log::debug!("this node's slot is not released, and expires by itself: {why:?}"),
+        Err(error) => log::debug!("this node's slot is not released, and expires by itself: {error:#}"),
+    }
+}
+
+/// Whether kubelet runs on this machine. Nothing runs in a scratch root.
+fn is_node(root: &Path, host: &Host) -> Result<bool> {
+    Ok(root == Path::new("/") && host.runs_kubelet()?)
+}
+
+fn paces(order: &Order) -> Pacing {
+    Pacing {
+        // 0 would take no slot. No order may ask for that.
+        max_unavailable: order.max_unavailable.clamp(1, MOST_SLOTS),
+        slot_timeout: SLOT_TIMEOUT,
+        // A reboot ends all pods, so the rule `auto` drains.
+        drain: if order.drain == DrainMode::Never { DrainMode::Never } else { DrainMode::Always },
+        drain_timeout: DRAIN_TIMEOUT,
+        is_asked_for: true,
+    }
+}
+
+/// The servers that give slots, by the last applied configuration.
+async fn controller(conf: &Path, root: &Path, host: &Host) -> Result<KopsController> {
+    let applied = host.applied().context("reading the last applied configuration")?;
+    let applied = applied.context("no run of kops-agent has converged this machine")?;
+    let options = StoreOptions { mirrors: Vec::new(), timeout: ASKED_WITHIN };
+    let user_data = boot_config(conf, &options).await?;
+    let boot = Followed::in_effect(applied.followed.as_ref(), &user_data, &Follow::Stay);
+    let facts = facts::given(None, boot).await?;
+    let authorities = applied.trusted_certificates(KUBERNETES_CA);
+    Ok(KopsController::new(boot, authorities, &facts, ASKED_WITHIN).for_node_at(root))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_order_reboots_without_a_slot() {
+        let order = |max_unavailable| Order {
+            rollout: "r".into(),
+            attempt: 1,
+            hash: "rebooted".into(),
+            drain: DrainMode::Auto,
+            max_unavailable,
+            health_timeout: 300,
+            may_go_back: false,
+            boot_id: "b".into(),
+            at: "t".into(),
+        };
+        let slots = |max_unavailable| paces(&order(max_unavailable)).max_unavailable;
+        assert_eq!([slots(0), slots(2), slots(u32::MAX)], [1, 2, MOST_SLOTS]);
+        assert_eq!(paces(&order(1)).drain, DrainMode::Always);
+    }
+}
