@@ -2,6 +2,7 @@
 //! including the certificate that expires first, and the change to the next configuration of its group. `rows` summarizes the
 //! Nodes of a cluster, and `groups` the changes of each instance group.
 
+pub(crate) mod annotation;
 mod certificate;
 mod condition;
 mod groups;
@@ -20,5 +21,5 @@ pub use machine::{
 };
 pub use message::{Configuration, Told, short_hash};
 pub use next::{NEXT, Next, NextPlan, Outcome};
-pub use reboot::{REBOOT_REQUIRED, RebootReport, reboot_required};
+pub use reboot::{REBOOT_REQUIRED, RebootReport, known_boot_id, reboot_required};
 pub use rows::{Row, SeenCondition, SeenNode, rows};

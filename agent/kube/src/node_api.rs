@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use k8s_openapi::jiff::Timestamp;
-use kops_agent_cluster::fleet::CONDITION;
+use kops_agent_cluster::fleet::{CONDITION, known_boot_id};
 use kops_agent_cluster::labels::{FIELD_MANAGER, ObservedNode, managed_labels};
 use kops_agent_cluster::pod_ranges::NodePatch;
 use kube::api::{Api, ListParams, Patch, PatchParams, ValidationDirective};
@@ -46,7 +46,8 @@ pub struct NodeStatus {
 pub struct NodeInfo {
     pub kubelet_version: String,
     pub container_runtime_version: String,
-    #[serde(rename = "bootID")]
+    /// Empty if kubelet has not reported a valid ID.
+    #[serde(rename = "bootID", deserialize_with = "boot_id")]
     pub boot_id: String,
 }
 
@@ -106,6 +107,10 @@ impl Registration {
             _ => false,
         }
     }
+}
+
+fn boot_id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    String::deserialize(deserializer).map(known_boot_id)
 }
 
 /// Selects the pods on a Node.
@@ -184,10 +189,10 @@ impl Nodes {
         self.client.clone()
     }
 
-    /// Sets an annotation of a Node with `manager` as the field manager. A null `value` removes the annotation.
+    /// Sets an annotation of a Node, as [`Nodes::annotate_all`] does.
     ///
     /// # Errors
-    /// The Node does not exist (404), the API server rejects the change, or it does not answer.
+    /// Same errors as [`Nodes::annotate_all`].
     pub async fn annotate(
         &self,
         manager: &str,
@@ -195,8 +200,16 @@ impl Nodes {
         annotation: &str,
         value: Value,
     ) -> Result<(), ApiError> {
+        self.annotate_all(manager, name, &json!({annotation: value})).await
+    }
+
+    /// Sets annotations of a Node with `manager` as the field manager. A null value removes the annotation.
+    ///
+    /// # Errors
+    /// The Node does not exist (404), the API server rejects the change, or it does not answer.
+    pub async fn annotate_all(&self, manager: &str, name: &str, annotations: &Value) -> Result<(), ApiError> {
         let parameters = PatchParams { field_manager: Some(manager.into()), ..PatchParams::default() };
-        let patch = Patch::Merge(json!({"metadata": {"annotations": {annotation: value}}}));
+        let patch = Patch::Merge(json!({"metadata": {"annotations": annotations}}));
         let nodes = Request::new(self.api.resource_url());
         let request = nodes.patch(name, &parameters, &patch);
         let request = request.map_err(|error| ApiError::Unanswered(error.to_string()))?;
@@ -260,6 +273,19 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_boot_id_without_limits_is_unknown() {
+        let boot_id = |reported: &str| {
+            let status = json!({"nodeInfo": {"bootID": reported}});
+            serde_json::from_value::<NodeStatus>(status).unwrap().node_info.boot_id
+        };
+        let known = "0f6cf5a6-4c3b-4c6e-9d0c-2d8d1f1c9a11";
+        assert_eq!(boot_id(known), known);
+        for other in ["", "a b", "\u{1b}[2J", &"b".repeat(65), &"b".repeat(1 << 20)] {
+            assert_eq!(boot_id(other), "");
+        }
+    }
 
     #[test]
     fn what_another_applies_under_our_name_is_not_ours() {

@@ -12,6 +12,7 @@ use kops_agent_spec::{
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
+use super::annotation::{Annotation, SCHEMA_VERSION, Unread, is_name};
 use super::groups::STALE;
 use super::rows::CLOCK_SKEW;
 
@@ -21,10 +22,6 @@ pub const MACHINE: &str = "kops-agent/machine";
 pub const WANTED_MACHINES: &str = "instance-groups";
 /// The key of that ConfigMap.
 pub const WANTED_MACHINES_KEY: &str = "machines";
-/// The version of both forms. Readers reject other versions.
-const SCHEMA_VERSION: u32 = 1;
-/// Maximum length of the annotation, in bytes.
-const LONGEST: usize = 1024;
 /// Maximum length of a machine type or an image, in bytes.
 const LONGEST_NAME: usize = 256;
 /// The prefix of the ID of an EC2 image.
@@ -106,28 +103,31 @@ impl ObservedMachine {
 
     /// The annotation's value. `None` if readers would reject the value.
     pub fn value(&self) -> Option<String> {
-        let value = serde_json::to_string(self).ok()?;
-        ObservedMachine::read(&value).is_some().then_some(value)
+        self.written()
     }
 
-    /// Parses an annotation's value; `None` if it has another form than [`ObservedMachine::value`] writes. A kubelet can write
-    /// any value into its own Node.
-    pub fn read(value: &str) -> Option<ObservedMachine> {
-        if value.len() > LONGEST {
-            return None;
-        }
-        let machine: ObservedMachine = serde_json::from_str(value).ok()?;
-        let mut names = machine.machine_type.iter().chain(&machine.image);
-        let is_whole = machine.schema_version == SCHEMA_VERSION
-            && names.all(|name| is_name(name))
-            && machine.additional_user_data.iter().all(|digest| digest.is_empty() || is_name(digest));
-        is_whole.then_some(machine)
+    /// Parses an annotation's value.
+    ///
+    /// # Errors
+    /// The value is too long, or has another form than [`ObservedMachine::value`] writes.
+    pub fn read(value: &str) -> Result<ObservedMachine, Unread> {
+        ObservedMachine::parsed(value)
     }
 }
 
-/// Whether a text may be a machine type or an image.
-fn is_name(text: &str) -> bool {
-    (1..=LONGEST_NAME).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
+impl Annotation for ObservedMachine {
+    const NAME: &'static str = MACHINE;
+    const LONGEST: usize = 1024;
+
+    fn schema_version(&self) -> u32 {
+        self.schema_version
+    }
+
+    fn is_bounded(&self) -> bool {
+        let is_name = |text: &String| is_name(text, LONGEST_NAME);
+        self.machine_type.iter().chain(&self.image).all(is_name)
+            && self.additional_user_data.iter().all(|digest| digest.is_empty() || is_name(digest))
+    }
 }
 
 impl WantedMachine {
@@ -285,9 +285,9 @@ impl WantedMachines {
             return not_compared("the controller has read no spec of this instance group");
         };
         match ObservedMachine::read(annotation) {
-            Some(machine) => wanted.compare(&machine),
-            None if annotation.is_empty() => not_compared("the node has not reported its machine"),
-            None => not_compared("this version of kops-agent does not know the form of the node's report"),
+            Ok(machine) => wanted.compare(&machine),
+            Err(_) if annotation.is_empty() => not_compared("the node has not reported its machine"),
+            Err(_) => not_compared("this version of kops-agent does not know the form of the node's report"),
         }
     }
 }

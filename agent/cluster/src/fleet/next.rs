@@ -6,9 +6,9 @@
 
 use kops_agent_spec::terminal::one_line;
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 use time::OffsetDateTime;
 
+use super::annotation::{Annotation, SCHEMA_VERSION, Unread};
 use super::message::is_hash;
 use crate::pacing::{Versions, drains};
 use kops_agent_spec::parse_timestamp;
@@ -16,10 +16,6 @@ use kops_agent_spec::redaction::Redactor;
 
 /// The annotation with the summary of the node's plan.
 pub const NEXT: &str = "kops-agent/next";
-/// Maximum length of the annotation, in bytes.
-const LONGEST: usize = 4096;
-/// The version of the annotation's form. Readers reject other versions.
-const SCHEMA_VERSION: u32 = 1;
 /// Maximum number of names of units and static pods. The summary counts the others.
 const MOST_RESTARTS: usize = 16;
 /// Maximum length of the name of a unit or static pod, in bytes.
@@ -74,15 +70,6 @@ pub struct NextPlan {
     pub drains: Option<bool>,
 }
 
-/// Why an annotation is not used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum Unread {
-    #[error("the annotation {NEXT} has more than {LONGEST} bytes")]
-    TooLong,
-    #[error("the annotation {NEXT} is not what this version of kops-agent writes")]
-    OtherForm,
-}
-
 impl Next {
     /// The summary of a plan to the configuration `hash`, on a node that runs the configuration `runs`.
     pub fn planned(at: &str, runs: &str, hash: &str, plan: NextPlan) -> Next {
@@ -107,8 +94,7 @@ impl Next {
         if let Outcome::Planned(plan) = &mut next.outcome {
             plan.drains = drains(present, &plan.versions);
         }
-        let value = serde_json::to_string(&next).ok()?;
-        Next::read(&value).is_ok().then_some(value)
+        next.written()
     }
 
     /// Parses an annotation's value.
@@ -116,16 +102,7 @@ impl Next {
     /// # Errors
     /// The value is too long, or has another form than [`Next::value`] writes.
     pub fn read(value: &str) -> Result<Next, Unread> {
-        if value.len() > LONGEST {
-            return Err(Unread::TooLong);
-        }
-        let next: Next = serde_json::from_str(value).map_err(|_| Unread::OtherForm)?;
-        let is_whole = next.schema_version == SCHEMA_VERSION
-            && next.made_at().is_some()
-            && is_hash(&next.runs)
-            && is_hash(&next.hash)
-            && next.outcome.is_bounded();
-        is_whole.then_some(next).ok_or(Unread::OtherForm)
+        Next::parsed(value)
     }
 
     /// Whether `other` is the same change. The times of both plans, and the configurations that the nodes run now, may differ.
@@ -136,6 +113,19 @@ impl Next {
     /// When the node made the plan; `None` if [`Next::at`] is not a valid time.
     pub fn made_at(&self) -> Option<OffsetDateTime> {
         parse_timestamp(&self.at)
+    }
+}
+
+impl Annotation for Next {
+    const NAME: &'static str = NEXT;
+    const LONGEST: usize = 4096;
+
+    fn schema_version(&self) -> u32 {
+        self.schema_version
+    }
+
+    fn is_bounded(&self) -> bool {
+        self.made_at().is_some() && is_hash(&self.runs) && is_hash(&self.hash) && self.outcome.is_bounded()
     }
 }
 
@@ -226,7 +216,7 @@ mod tests {
         assert_eq!(read.restarts.len() + read.more_restarts as usize, 501);
         for character in ["\"", "\u{ffff}", "😀", "\n"] {
             let next = Next::not_planned(AT, &"a".repeat(100), &"b".repeat(100), &character.repeat(1 << 16));
-            assert!(next.value(&Versions::default()).unwrap().len() <= LONGEST, "{character:?}");
+            assert!(next.value(&Versions::default()).unwrap().len() <= Next::LONGEST, "{character:?}");
         }
     }
 
@@ -251,9 +241,10 @@ mod tests {
             &|told| told["outcome"] = json!({"problem": "a\nb"}),
         ];
         for change in changes {
-            assert_eq!(with(change), Err(Unread::OtherForm));
+            assert_eq!(with(change), Err(Unread::OtherForm { name: NEXT }));
         }
-        assert_eq!(Next::read(&" ".repeat(LONGEST + 1)), Err(Unread::TooLong));
+        let too_long = Unread::TooLong { name: NEXT, longest: Next::LONGEST };
+        assert_eq!(Next::read(&" ".repeat(Next::LONGEST + 1)), Err(too_long));
     }
 
     proptest! {

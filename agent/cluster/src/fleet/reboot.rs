@@ -4,12 +4,10 @@
 use kops_agent_spec::terminal::one_line;
 use serde::{Deserialize, Serialize};
 
+use super::annotation::{Annotation, SCHEMA_VERSION, is_name};
+
 /// The annotation with the [`RebootReport`].
 pub const REBOOT_REQUIRED: &str = "kops-agent/reboot-required";
-/// The version of the annotation's form. Readers reject other versions.
-const SCHEMA_VERSION: u32 = 1;
-/// Maximum length of the annotation, in bytes.
-const LONGEST: usize = 8192;
 /// Maximum number of reasons.
 const MOST_REASONS: usize = 8;
 /// Maximum length of a reason, in characters.
@@ -38,28 +36,38 @@ impl RebootReport {
 
     /// The annotation's value. `None` if readers would reject the value.
     pub fn value(&self) -> Option<String> {
-        let value = serde_json::to_string(self).ok()?;
-        RebootReport::read(&value).is_some().then_some(value)
+        self.written()
+    }
+}
+
+impl Annotation for RebootReport {
+    const NAME: &'static str = REBOOT_REQUIRED;
+    const LONGEST: usize = 8192;
+
+    fn schema_version(&self) -> u32 {
+        self.schema_version
     }
 
-    fn read(value: &str) -> Option<RebootReport> {
-        if value.len() > LONGEST {
-            return None;
-        }
-        let report: RebootReport = serde_json::from_str(value).ok()?;
+    fn is_bounded(&self) -> bool {
         let is_reason = |reason: &String| !reason.is_empty() && *reason == one_line(reason, LONGEST_REASON);
-        let is_whole = report.schema_version == SCHEMA_VERSION
-            && (1..=LONGEST_BOOT_ID).contains(&report.boot_id.len())
-            && report.reasons.len() <= MOST_REASONS
-            && report.reasons.iter().all(is_reason);
-        is_whole.then_some(report)
+        is_boot_id(&self.boot_id) && self.reasons.len() <= MOST_REASONS && self.reasons.iter().all(is_reason)
     }
+}
+
+pub(crate) fn is_boot_id(text: &str) -> bool {
+    is_name(text, LONGEST_BOOT_ID)
+}
+
+/// The ID of a boot that a kubelet reports; empty, which means unknown, if the kubelet reports none or another text. A kubelet
+/// can write any text into the status of its own Node.
+pub fn known_boot_id(reported: String) -> String {
+    if is_boot_id(&reported) { reported } else { String::new() }
 }
 
 /// Why a node requires a reboot; empty if it requires none. `None` if it has not said so in its present boot, whose ID its
 /// kubelet reports. A kubelet can write any value into its own Node.
 pub fn reboot_required(annotation: &str, boot_id: &str) -> Option<Vec<String>> {
-    let report = RebootReport::read(annotation)?;
+    let report = RebootReport::parsed(annotation).ok()?;
     (report.boot_id == boot_id).then_some(report.reasons)
 }
 
@@ -83,6 +91,20 @@ mod tests {
         }
     }
 
+    #[test]
+    fn another_text_than_a_boot_id_is_an_unknown_boot() {
+        let longest = "b".repeat(LONGEST_BOOT_ID);
+        for known in ["0f6cf5a6-4c3b-4c6e-9d0c-2d8d1f1c9a11", "b", &longest] {
+            assert_eq!(known_boot_id(known.to_owned()), known);
+        }
+        for other in
+            [String::new(), longest + "b", "b".repeat(1 << 20), "a b".into(), "a\n".into(), "ä".into()]
+        {
+            assert_eq!(known_boot_id(other), "");
+        }
+        assert_eq!(RebootReport::new("a b", &[]).value(), None);
+    }
+
     proptest! {
         #[test]
         fn every_report_is_read_as_written(reasons in proptest::collection::vec(".{0,400}", 0..20)) {
@@ -93,7 +115,7 @@ mod tests {
 
         #[test]
         fn anything_is_read(value in any::<String>()) {
-            let _ = RebootReport::read(&value);
+            let _ = RebootReport::parsed(&value);
         }
     }
 }
