@@ -29,7 +29,7 @@ pub use policy::{
     Follow, GroupPolicy, POLICY_KEY, POLICY_STATE_KEY, POLICY_STATUS_KEY, Policy, PolicyState, PolicyStatus,
     decide_by_policy,
 };
-pub use reboot::{Blocked, Blockers, Boots, boots_to_end};
+pub use reboot::{Blocked, Blockers, Boots, LAST_REBOOT, LastReboot, MOST_BOOTS, Standing, boots_to_end};
 pub use status::{GroupStatus, Phase, Status};
 pub use wanted::{CONFIG_MAP, DrainMode, MaxUnavailable, ROLLOUT_KEY, Rollout, STATUS_KEY, State};
 pub use window::Window;

@@ -5,7 +5,6 @@
 //! `kops-agent fleet rollout` runs the [`commands`].
 
 mod args;
-mod blocking;
 pub mod commands;
 mod config_map;
 mod current;

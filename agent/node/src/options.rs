@@ -94,6 +94,8 @@ pub struct Pacing {
     /// Whether a flag or a variable asks for pacing. If so, a run fails when it cannot find out whether other nodes
     /// restart. If not, the run goes on without a slot.
     pub is_asked_for: bool,
+    /// Whether the run fails without a slot, even if no API server answers. A reboot does.
+    pub needs_slot: bool,
 }
 
 #[cfg(test)]

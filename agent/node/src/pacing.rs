@@ -41,6 +41,7 @@ pub fn is_not_paced(error: &anyhow::Error) -> bool {
 }
 
 /// The slot and the drain that a run must end.
+#[derive(Default)]
 pub struct Paced {
     slot: Option<Slot>,
     drained: Option<Drained>,
@@ -89,45 +90,24 @@ pub async fn begin(
         }
         _ => slot::take(&pacing, host, &decision.kops_controller, &restarted).await?,
     };
-    let is_drained = drains(pacing.drain, &options.root, decision).await;
-    let paced = drain_with(slot, is_drained, &pacing, &options.root, host).await?;
+    let mut paced = Paced { slot, drained: None };
+    if drains(pacing.drain, &options.root, decision).await
+        && let Err(error) = paced.drain(&pacing, &options.root, host).await
+    {
+        paced.end().await;
+        return Err(error);
+    }
     Ok((paced.slot.is_some() || paced.drained.is_some()).then_some(paced))
 }
 
-/// Takes a slot before a reboot of this machine, and drains the node unless `pacing` says never.
+/// Takes a slot before a reboot of this machine.
 ///
 /// # Errors
-/// No slot is free, or pods do not leave.
-pub async fn begin_reboot(
-    pacing: &Pacing,
-    root: &Path,
-    host: &Host,
-    controller: &KopsController,
-) -> Result<Paced> {
-    let slot = slot::take(pacing, host, controller, "this machine").await?;
-    drain_with(slot, pacing.drain != DrainMode::Never, pacing, root, host).await
-}
-
-/// Drains the node if asked. If pods do not leave, the slot is released.
-async fn drain_with(
-    slot: Option<Slot>,
-    is_drained: bool,
-    pacing: &Pacing,
-    root: &Path,
-    host: &Host,
-) -> Result<Paced> {
-    if !is_drained {
-        return Ok(Paced { slot, drained: None });
-    }
-    match drain::drain(host, &machine::kubeconfig(root), pacing.drain_timeout).await {
-        Ok(drained) => Ok(Paced { slot, drained: Some(drained) }),
-        Err(error) => {
-            if let Some(slot) = slot {
-                slot.release().await;
-            }
-            Err(error.into())
-        }
-    }
+/// No slot is free, or no server gives slots.
+pub async fn begin_reboot(pacing: &Pacing, host: &Host, controller: &KopsController) -> Result<Paced> {
+    let slot = slot::take(pacing, host, controller, "this machine").await.map_err(NotPaced::of_reboot)?;
+    let without = || NotPaced::NoReboot { seconds: 0, why: "it was not requested".to_owned() };
+    Ok(Paced { slot: Some(slot.ok_or_else(without)?), drained: None })
 }
 
 /// Whether this run drains the node. By the rule `auto`, unknown versions drain, too: an upgrade must not surprise pods.
@@ -148,6 +128,21 @@ async fn drains(mode: DrainMode, root: &Path, decision: &Decision) -> bool {
 }
 
 impl Paced {
+    /// Drains the node.
+    ///
+    /// # Errors
+    /// Pods do not leave. The node is not cordoned then.
+    pub async fn drain(&mut self, pacing: &Pacing, root: &Path, host: &Host) -> Result<()> {
+        let drained = drain::drain(host, &machine::kubeconfig(root), pacing.drain_timeout).await?;
+        self.drained = Some(drained);
+        Ok(())
+    }
+
+    /// Whether the slot that the run took was not lost since. A change that has begun is completed without it.
+    pub fn has_its_slot(&self) -> bool {
+        self.slot.as_ref().is_none_or(Slot::is_held)
+    }
+
     /// Uncordons the node and releases the slot, whether the change succeeded or not. If that fails, the slot expires,
     /// and the next run uncordons the node.
     pub async fn end(self) {

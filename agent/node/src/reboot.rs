@@ -1,20 +1,24 @@
 //! Reboots this machine for an order of a rollout. The order names the boot that shall end. So it is never carried out twice,
 //! whenever a process is killed: in that boot it begins again, and in any other boot only its end is left.
 
+use std::convert::Infallible;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use kops_agent_cluster::pacing::message::{MOST_SLOTS, SlotAction, SlotRequest};
-use kops_agent_cluster::rollout::{DrainMode, Order};
+use kops_agent_cluster::rollout::{DrainMode, Order, Standing};
 use kops_agent_host::Host;
+use kops_agent_kube::own_node::Orders;
 use kops_agent_plan::following::{Follow, Followed};
 use kops_agent_plan::resolve::KUBERNETES_CA;
 use kops_agent_process::service_manager;
 use kops_agent_source::bootstrap_client::KopsController;
+use thiserror::Error;
 use tokio::time::sleep;
 
 use super::options::Pacing;
+use super::pacing::Paced;
 use super::{facts, machine, pacing};
 use kops_agent_source::{StoreOptions, boot_config};
 
@@ -27,52 +31,81 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(300);
 const ENDED_WITHIN: Duration = Duration::from_secs(900);
 /// How long the node retries to uncordon itself while the API server does not answer, after the reboot of a control plane.
 const UNCORDONED_WITHIN: Duration = Duration::from_secs(1800);
-/// The timeout of questions about this machine's boot config and facts.
+/// The pause between two tries to read the own Node.
+const PAUSE: Duration = Duration::from_secs(2);
+/// The timeout of questions about this machine's boot config and facts, and about its order.
 const ASKED_WITHIN: Duration = Duration::from_secs(60);
+
+/// The Node no longer has the order, so nobody waits for an outcome.
+#[derive(Debug, Error)]
+#[error("the order was withdrawn")]
+pub struct Withdrawn;
 
 /// Carries an order out. In the boot that shall end, it returns only with an error. In another boot, it returns once the node is
 /// uncordoned.
 ///
 /// # Errors
-/// No slot is free, pods do not leave, systemd refuses the reboot, or the API server does not answer in time.
-pub async fn carry_out(conf: &Path, root: &Path, order: &Order) -> Result<()> {
+/// The order is [`Withdrawn`] or has expired, no slot is free, pods do not leave, systemd refuses the reboot, or the API server does
+/// not answer in time.
+pub async fn carry_out(conf: &Path, root: &Path, order: &Order, orders: &Orders) -> Result<()> {
     let host = machine::open(root)?;
     let boot_id = host.boot_id().context("asking the kernel which boot this is")?;
-    match boot_id == order.boot_id {
-        true => reboot(conf, root, &host, order).await,
-        false => settle(conf, root, &host, order).await,
+    if boot_id != order.boot_id {
+        return settle(conf, root, &host, order).await;
     }
+    // No run begins a change that the reboot would cut short.
+    let _lock = machine::lock(true, &host).await?;
+    confirm(orders, order).await?;
+    let pacing = paces(order, root);
+    let mut paced = match pacing.needs_slot {
+        true => pacing::begin_reboot(&pacing, &host, &controller(conf, root, &host).await?).await?,
+        false => Paced::default(),
+    };
+    let Err(error) = reboot(root, &host, (order, orders), &mut paced).await;
+    paced.end().await;
+    Err(error)
 }
 
-/// Takes a slot, drains the node, and reboots.
-async fn reboot(conf: &Path, root: &Path, host: &Host, order: &Order) -> Result<()> {
-    // No run begins a change that the reboot would cut short.
-    let _lock = machine::lock(true, host).await?;
-    let paced = match is_node(root, host)? {
-        false => None,
-        true => {
-            let controller = controller(conf, root, host).await?;
-            Some(pacing::begin_reboot(&paces(order), root, host, &controller).await?)
-        }
-    };
+/// Drains the node, and reboots. systemd ends this process.
+async fn reboot(
+    root: &Path,
+    host: &Host,
+    (order, orders): (&Order, &Orders),
+    paced: &mut Paced,
+) -> Result<Infallible> {
+    let pacing = paces(order, root);
+    if pacing.drain != DrainMode::Never {
+        // A node may wait half an hour for its slot.
+        confirm(orders, order).await?;
+        paced.drain(&pacing, root, host).await?;
+    }
+    confirm(orders, order).await?;
+    if !paced.has_its_slot() {
+        bail!("this node has lost its slot while it was drained, so it does not reboot");
+    }
     log::info!("rebooting this machine for the rollout {}", order.rollout);
     service_manager::doing("rebooting this machine");
     pacing::stay_cordoned(host);
-    let problem = match host.reboot() {
-        Ok(()) => {
-            // systemd ends this process. The slot is renewed until then, and expires while the machine boots.
-            sleep(ENDED_WITHIN).await;
-            format!(
-                "systemd accepted the reboot, but this boot has not ended after {} s",
-                ENDED_WITHIN.as_secs()
-            )
+    host.reboot().map_err(|error| anyhow!("systemd does not reboot this machine: {error}"))?;
+    // The slot is renewed until then, and expires while the machine boots.
+    sleep(ENDED_WITHIN).await;
+    bail!("systemd accepted the reboot, but this boot has not ended after {} s", ENDED_WITHIN.as_secs())
+}
+
+/// Reads the own Node again, and fails unless the order still counts. The controller may have withdrawn the order, or may be gone.
+async fn confirm(orders: &Orders, order: &Order) -> Result<()> {
+    let begun = Instant::now();
+    loop {
+        match orders.standing(order).await {
+            Ok(Standing::InForce) => return Ok(()),
+            Ok(Standing::Withdrawn) => return Err(Withdrawn.into()),
+            Ok(Standing::Expired(why)) => bail!(why),
+            Err(untold) if untold.may_pass() && begun.elapsed() < ASKED_WITHIN => sleep(PAUSE).await,
+            Err(untold) => {
+                bail!("this machine does not reboot, because its order cannot be read again: {untold}")
+            }
         }
-        Err(error) => format!("systemd does not reboot this machine: {error}"),
-    };
-    if let Some(paced) = paced {
-        paced.end().await;
     }
-    bail!(problem)
 }
 
 /// Ends the order in another boot: uncordons the node, and releases its slot. The controller waits until the node is Ready.
@@ -80,8 +113,7 @@ async fn settle(conf: &Path, root: &Path, host: &Host, order: &Order) -> Result<
     service_manager::doing("uncordoning this node after its reboot");
     // A cordon of an operator stays.
     pacing::uncordon_once_alone(root, UNCORDONED_WITHIN).await.context("uncordoning this node")?;
-    // A scratch root has no slot.
-    if root == Path::new("/") {
+    if has_slot(root) {
         release(conf, root, host, order).await;
     }
     Ok(())
@@ -89,7 +121,8 @@ async fn settle(conf: &Path, root: &Path, host: &Host, order: &Order) -> Result<
 
 /// Releases the slot that this node had before its reboot. Otherwise the next node waits until the slot expires.
 async fn release(conf: &Path, root: &Path, host: &Host, order: &Order) {
-    let request = SlotRequest { action: SlotAction::Release, max_unavailable: paces(order).max_unavailable };
+    let request =
+        SlotRequest { action: SlotAction::Release, max_unavailable: paces(order, root).max_unavailable };
     let released = async { Ok::<_, anyhow::Error>(controller(conf, root, host).await?.slot(request).await) };
     match released.await {
         Ok(Ok(_)) => {}
@@ -98,12 +131,13 @@ async fn release(conf: &Path, root: &Path, host: &Host, order: &Order) {
     }
 }
 
-/// Whether kubelet runs on this machine. Nothing runs in a scratch root.
-fn is_node(root: &Path, host: &Host) -> Result<bool> {
-    Ok(root == Path::new("/") && host.runs_kubelet()?)
+/// A machine takes a slot even if its kubelet does not run: kubelet may be restarting, and an etcd member or an API server may be
+/// there. A scratch root has no slot.
+fn has_slot(root: &Path) -> bool {
+    root == Path::new("/")
 }
 
-fn paces(order: &Order) -> Pacing {
+fn paces(order: &Order, root: &Path) -> Pacing {
     Pacing {
         // 0 would take no slot. No order may ask for that.
         max_unavailable: order.max_unavailable.clamp(1, MOST_SLOTS),
@@ -112,6 +146,7 @@ fn paces(order: &Order) -> Pacing {
         drain: if order.drain == DrainMode::Never { DrainMode::Never } else { DrainMode::Always },
         drain_timeout: DRAIN_TIMEOUT,
         is_asked_for: true,
+        needs_slot: has_slot(root),
     }
 }
 
@@ -143,9 +178,12 @@ mod tests {
             may_go_back: false,
             boot_id: "b".into(),
             at: "t".into(),
+            until: "t".into(),
         };
-        let slots = |max_unavailable| paces(&order(max_unavailable)).max_unavailable;
+        let paces = |max_unavailable, root| paces(&order(max_unavailable), Path::new(root));
+        let slots = |max_unavailable| paces(max_unavailable, "/").max_unavailable;
         assert_eq!([slots(0), slots(2), slots(u32::MAX)], [1, 2, MOST_SLOTS]);
-        assert_eq!(paces(&order(1)).drain, DrainMode::Always);
+        assert_eq!(paces(1, "/").drain, DrainMode::Always);
+        assert!(paces(1, "/").needs_slot && !paces(1, "/tmp/machine").needs_slot);
     }
 }

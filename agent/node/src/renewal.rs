@@ -65,7 +65,12 @@ pub async fn renew(options: &RunOptions, host: &Host, decision: &Decision) -> Re
                 );
                 None
             }
-            Some(NotPaced::NoSlot { .. } | NotPaced::AnotherNotReady { .. } | NotPaced::NotDrained(_)) => {
+            Some(
+                NotPaced::NoSlot { .. }
+                | NotPaced::AnotherNotReady { .. }
+                | NotPaced::NoReboot { .. }
+                | NotPaced::NotDrained(_),
+            ) => {
                 log::warn!(
                     "certificates are due for renewal, but are not renewed now: {}",
                     error_text(&error)

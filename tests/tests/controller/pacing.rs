@@ -23,14 +23,14 @@ const FROM: Ipv4Addr = Ipv4Addr::new(127, 0, 1, 1);
 const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 
 /// A cluster with two workers, 1 and 2, and two control planes of two groups, 3 and 4.
-struct Scene {
-    world: World,
+pub struct Scene {
+    pub world: World,
     authority: Keyset,
     _sts: Sts,
 }
 
 impl Scene {
-    fn start() -> Scene {
+    pub fn start() -> Scene {
         let sts = Sts::start().unwrap();
         let of_controller = Principal::instance("control-plane.c.example.com", "i-0ccccccccccccccc0");
         sts.put(&of_controller);
@@ -47,7 +47,7 @@ impl Scene {
         Scene { world, authority, _sts: sts }
     }
 
-    fn is_labelled(&self) {
+    pub fn is_labelled(&self) {
         let cluster = &self.world.cluster;
         eventually("all are labelled", || {
             (1..=4).all(|number| cluster.label(&id(number), GROUP_LABEL).is_some())
@@ -82,7 +82,7 @@ impl Scene {
 
     /// The response to this request of a node.
     #[track_caller]
-    fn ask(&self, number: usize, action: &str, max_unavailable: u32) -> Value {
+    pub fn ask(&self, number: usize, action: &str, max_unavailable: u32) -> Value {
         let body = json!({"action": action, "maxUnavailable": max_unavailable});
         let (status, answer) = self.ask_by(&self.kubelet(number), &body);
         assert_eq!(status, 200, "{answer}");
@@ -91,12 +91,12 @@ impl Scene {
 
     /// The name of the Lease that a node gets. `None` if no slot is granted.
     #[track_caller]
-    fn acquire(&self, number: usize, max_unavailable: u32) -> Option<String> {
+    pub fn acquire(&self, number: usize, max_unavailable: u32) -> Option<String> {
         let answer = self.ask(number, "acquire", max_unavailable);
         (answer["granted"] == true).then(|| answer["lease"].as_str().unwrap().to_owned())
     }
 
-    fn lease(&self, name: &str) -> Value {
+    pub fn lease(&self, name: &str) -> Value {
         let shown = self.world.cluster.kubectl(&["-n", "kops-agent", "get", "lease", name, "-o", "json"]);
         serde_json::from_str(&shown).unwrap()
     }

@@ -1,13 +1,19 @@
 //! `fleet reboot` on a real API server: the leading controller orders reboots, and nodes answer as `fleet follow` does. A
 //! stand-in for the node's machine gets another boot ID, or does not come back.
 
-use serde_json::json;
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
 
-use crate::cluster::{eventually, plain_agent};
-use crate::rollout::{Fleet, ended};
+use serde_json::{Value, json};
+
+use crate::cluster::{Cluster, eventually, id, plain_agent};
+use crate::pacing::Scene;
+use crate::rollout::{Fleet, ORDER, OUTCOME, ended};
 
 /// The node's kubelet reports this boot.
-fn boots(fleet: &Fleet, node: &str, boot_id: &str, ready: &str) {
+fn boots(cluster: &Cluster, node: &str, boot_id: &str, ready: &str) {
     let patch = json!({"status": {
         "conditions": [{"type": "Ready", "status": ready, "reason": "Kubelet"}],
         "nodeInfo": {
@@ -16,7 +22,7 @@ fn boots(fleet: &Fleet, node: &str, boot_id: &str, ready: &str) {
         },
     }});
     let patch = patch.to_string();
-    fleet.cluster.kubectl(&["patch", "node", node, "--subresource=status", "--type=strategic", "-p", &patch]);
+    cluster.kubectl(&["patch", "node", node, "--subresource=status", "--type=strategic", "-p", &patch]);
 }
 
 /// The node reports whether it requires a reboot in this boot.
@@ -26,9 +32,9 @@ fn requires(fleet: &Fleet, node: &str, boot_id: &str, reasons: &[&str]) {
     fleet.cluster.kubectl(&["annotate", "--overwrite", "node", node, &annotation]);
 }
 
-fn fleet_command(fleet: &Fleet, arguments: &[&str]) -> (Option<i32>, String) {
+fn fleet_command(admin: &Path, arguments: &[&str]) -> (Option<i32>, String) {
     let mut command = plain_agent();
-    command.arg("fleet").args(arguments).arg("--kubeconfig").arg(&fleet.admin);
+    command.arg("fleet").args(arguments).arg("--kubeconfig").arg(admin);
     ended(&mut command)
 }
 
@@ -37,36 +43,37 @@ fn fleet_command(fleet: &Fleet, arguments: &[&str]) -> (Option<i32>, String) {
 fn nodes_reboot_in_turns_and_one_that_does_not_come_back_stops_the_others() {
     let fleet = Fleet::start(&[("a", 3), ("b", 1)]);
     for node in ["masters-0", "a-0", "a-1", "a-2", "b-0"] {
-        boots(&fleet, node, "boot-1", "True");
+        boots(&fleet.cluster, node, "boot-1", "True");
         requires(&fleet, node, "boot-1", if node == "a-2" { &[] } else { &["packages ask for it: libc6"] });
     }
-    boots(&fleet, "b-0", "boot-2", "True");
-    let (_, said) = fleet_command(&fleet, &["status"]);
+    boots(&fleet.cluster, "b-0", "boot-2", "True");
+    let (_, said) = fleet_command(&fleet.admin, &["status"]);
     let shown = |node: &str| {
         let line = said.lines().find(|line| line.contains(node)).unwrap();
         ["required", " no "].into_iter().find(|state| line.contains(state)).unwrap_or("-")
     };
     assert_eq!(["a-0", "a-2", "b-0"].map(shown), ["required", " no ", "-"], "{said}");
 
-    let (code, said) = fleet_command(&fleet, &["reboot"]);
+    let (code, said) = fleet_command(&fleet.admin, &["reboot"]);
     assert!(code == Some(2) && said.contains("--all-required"), "{said}");
-    let (code, said) = fleet_command(&fleet, &["reboot", "--instance-group", "c"]);
+    let (code, said) = fleet_command(&fleet.admin, &["reboot", "--instance-group", "c"]);
     assert!(code == Some(2) && said.contains("the groups of the Nodes are: a, b, masters"), "{said}");
-    let (code, said) = fleet_command(&fleet, &["reboot", "--instance-group", "b", "--all-required"]);
+    let (code, said) = fleet_command(&fleet.admin, &["reboot", "--instance-group", "b", "--all-required"]);
     assert!(code == Some(0) && said.contains("nothing reboots"), "{said}");
 
     let controller = fleet.cluster.controller();
     let blocked = ["--blocked-by-pods", "app=batch", "--check-pods-after", "0"];
-    let (code, said) = fleet_command(&fleet, &[&["reboot", "--all-required"], &blocked[..]].concat());
+    let (code, said) = fleet_command(&fleet.admin, &[&["reboot", "--all-required"], &blocked[..]].concat());
     assert!(code == Some(0) && said.contains("3 nodes reboot"), "{said}");
     let (code, said) = fleet.rollout(&["start"]);
     assert!(code == Some(1) && said.contains("is not over"), "{said}");
     fleet.at_work(&["masters-0"]);
     let order = fleet.order("masters-0").unwrap();
     assert_eq!((&order["bootID"], &order["drain"]), (&json!("boot-1"), &json!("auto")));
+    assert!(order["until"].as_str() > order["at"].as_str(), "{order}");
     fleet.create_pod("batch", "a-1");
     fleet.cluster.kubectl(&["label", "pod", "-n", "default", "batch", "app=batch"]);
-    boots(&fleet, "masters-0", "boot-2", "True");
+    boots(&fleet.cluster, "masters-0", "boot-2", "True");
     fleet.outcome("masters-0", "");
 
     fleet.at_work(&["a-0"]);
@@ -76,21 +83,160 @@ fn nodes_reboot_in_turns_and_one_that_does_not_come_back_stops_the_others() {
     assert!(said.contains("a-0 failed: a pod stays"), "{said}");
     assert!(fleet.cluster.reasons("a-0").contains("RolloutFailed"), "{}", fleet.cluster.reasons("a-0"));
     assert_eq!(fleet.order("a-1"), None);
+    eventually("the order of the failed node is taken back", || fleet.order("a-0").is_none());
 
     // Another controller leads, and the operator resumes.
     controller.terminate();
     let _controller = fleet.cluster.controller();
     let (code, said) = fleet.rollout(&["resume"]);
     assert_eq!(code, Some(0), "{said}");
-    eventually("it tries again", || fleet.order("a-0").unwrap()["attempt"] == 2);
-    boots(&fleet, "a-0", "boot-2", "True");
+    eventually("it tries again", || fleet.order("a-0").is_some_and(|order| order["attempt"] == 2));
+    boots(&fleet.cluster, "a-0", "boot-2", "True");
     fleet.outcome("a-0", "");
     let waits_for = "waits for: the nodes: a-1: its pod default/batch keeps it from a reboot (app=batch)";
     eventually("a pod holds the last node", || fleet.rollout(&["status"]).1.contains(waits_for));
     fleet.cluster.kubectl(&["delete", "pod", "-n", "default", "batch", "--force"]);
     fleet.at_work(&["a-1"]);
-    boots(&fleet, "a-1", "boot-2", "True");
+    boots(&fleet.cluster, "a-1", "boot-2", "True");
     fleet.outcome("a-1", "");
     eventually("the rollout is done", || fleet.phase() == "done");
     assert_eq!([fleet.order("a-2"), fleet.order("b-0")], [None, None]);
+}
+
+#[test]
+#[ignore = "starts an API server: tests/controller/run"]
+fn the_policy_reboots_a_node_once_an_interval_and_takes_orders_back_once_it_is_switched_off() {
+    let fleet = Fleet::start(&[("a", 2)]);
+    boots(&fleet.cluster, "a-0", "boot-1", "True");
+    requires(&fleet, "a-0", "boot-1", &["packages ask for it: libc6"]);
+    let _controller = fleet.cluster.controller();
+    let automatic = "cluster: {reboot: automatic, checkPodsAfter: 0}";
+    let is_ordered = || eventually("a-0 has an order", || fleet.order("a-0").is_some());
+    fleet.apply_policy(automatic);
+    is_ordered();
+    fleet.apply_policy("cluster: {reboot: manual}");
+    eventually("the order is taken back", || fleet.order("a-0").is_none());
+    fleet.apply_policy(automatic);
+    is_ordered();
+    fleet.rollout(&["pause"]);
+    eventually("the order is taken back", || fleet.order("a-0").is_none());
+    fleet.rollout(&["resume"]);
+    is_ordered();
+
+    // The reason was false: the node requires a reboot again.
+    boots(&fleet.cluster, "a-0", "boot-2", "True");
+    requires(&fleet, "a-0", "boot-2", &["packages ask for it: libc6"]);
+    fleet.outcome("a-0", "");
+    let held = "a-0 waits: it rebooted for the order of ";
+    eventually("the node is held back", || fleet.rollout(&["status"]).1.contains(held));
+    assert_eq!(fleet.order("a-0").unwrap()["bootID"], "boot-1");
+}
+
+/// A machine in a folder, with the kubeconfig of the kubelet of a Node. Requests to systemd are written to a file, and a reboot
+/// counts as done.
+struct Machine {
+    root: PathBuf,
+}
+
+/// A process that ends with the test.
+struct Following(Child);
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Machine {
+    fn new(cluster: &Cluster, node: &str) -> Machine {
+        let root = cluster.make_folder("machine");
+        for folder in ["var/lib/kubelet", "var/lib/kops-agent"] {
+            fs::create_dir_all(root.join(folder)).unwrap();
+        }
+        let kubeconfig = cluster.api.kubeconfig(&format!("system:node:{node}"), &["system:nodes"]).unwrap();
+        fs::copy(kubeconfig, root.join("var/lib/kubelet/kubeconfig")).unwrap();
+        let record = json!({"version": 1, "configHash": "a=", "convergedSince": "2026-01-01T00:00:00Z", "resources": {}});
+        fs::write(root.join("var/lib/kops-agent/record.json"), record.to_string()).unwrap();
+        Machine { root }
+    }
+
+    fn follow(&self) -> Following {
+        let mut agent = plain_agent();
+        agent.args(["fleet", "follow", "--root"]).arg(&self.root).stderr(Stdio::piped());
+        Following(agent.spawn().unwrap())
+    }
+
+    fn reboots(&self) -> usize {
+        let requests = fs::read_to_string(self.root.join("var/lib/kops-agent/recorded/requests.txt"));
+        requests.unwrap_or_default().matches("systemd: reboot").count()
+    }
+}
+
+#[test]
+#[ignore = "starts an API server: tests/controller/run"]
+fn a_node_takes_a_slot_drains_reboots_uncordons_and_answers() {
+    let scene = Scene::start();
+    let cluster = &scene.world.cluster;
+    let _controller = scene.world.controller();
+    scene.is_labelled();
+    let admin = cluster.api.kubeconfig("admin", &["system:masters"]).unwrap();
+    let name = id(1);
+    let node = || -> Value {
+        serde_json::from_str(&cluster.kubectl(&["get", "node", &name, "-o", "json"])).unwrap()
+    };
+    let annotation = |key: &str| -> Value {
+        let node = node();
+        let text = node["metadata"]["annotations"][key].as_str();
+        text.map_or(Value::Null, |text| serde_json::from_str(text).unwrap())
+    };
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"nodeName": name, "terminationGracePeriodSeconds": 0, "containers": [{"name": "c", "image": "i"}]}});
+    cluster.api.kubectl(&["create", "-f", "-"], &pod.to_string()).unwrap();
+    boots(cluster, &name, "recorded", "True");
+    cluster.report(&id(2));
+    let reboot = ["reboot", "--instance-group", "nodes", "--check-pods-after", "0"];
+    let (code, said) = fleet_command(&admin, &reboot);
+    assert!(code == Some(0) && said.contains("1 nodes reboot"), "{said}");
+    eventually("the order is written", || annotation(ORDER)["bootID"] == "recorded");
+    assert_eq!(annotation("kops-agent/last-reboot")["bootID"], "recorded");
+
+    // A machine in a folder takes no slot, so the test requests it, as the node does.
+    let lease = scene.acquire(1, 1).unwrap();
+    assert!(scene.acquire(2, 1).is_none());
+    let machine = Machine::new(cluster, &name);
+    {
+        let _following = machine.follow();
+        eventually("the machine reboots", || machine.reboots() == 1);
+    }
+    let drained = node();
+    assert_eq!(drained["spec"]["unschedulable"], true, "{drained}");
+    assert!(!cluster.kubectl(&["get", "pods", "-n", "default", "-o", "name"]).contains("web"));
+    assert_eq!(
+        (scene.lease(&lease)["spec"]["holderIdentity"].clone(), annotation(OUTCOME)),
+        (json!(name), Value::Null)
+    );
+
+    boots(cluster, &name, "recorded-1", "True");
+    let following = machine.follow();
+    eventually("the node answers", || annotation(OUTCOME)["problem"] == "");
+    assert_eq!((node()["spec"].get("unschedulable"), machine.reboots()), (None, 1));
+    eventually("the rollout is done", || fleet_command(&admin, &["rollout", "status"]).0 == Some(0));
+    scene.ask(1, "release", 1);
+    drop(following);
+
+    // The operator aborts the next reboot while the node waits for another run.
+    let (code, said) = fleet_command(&admin, &reboot);
+    assert_eq!(code, Some(0), "{said}");
+    eventually("the order is written", || annotation(ORDER)["bootID"] == "recorded-1");
+    let run = File::create(machine.root.join("var/lib/kops-agent/lock")).unwrap();
+    run.lock().unwrap();
+    let mut following = machine.follow();
+    let mut said = BufReader::new(following.0.stderr.take().unwrap()).lines().map(Result::unwrap);
+    assert!(said.any(|line| line.contains("waiting for another run")), "it does not wait");
+    assert_eq!(fleet_command(&admin, &["rollout", "abort"]).0, Some(0));
+    eventually("the order is taken back", || annotation(ORDER).is_null());
+    drop(run);
+    assert!(said.any(|line| line.contains("the order was withdrawn")), "it obeys an order that is gone");
+    assert_eq!((machine.reboots(), node()["spec"].get("unschedulable")), (1, None));
 }

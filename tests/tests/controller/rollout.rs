@@ -178,7 +178,7 @@ impl Fleet {
     }
 
     /// Applies a policy as an operator does.
-    fn apply_policy(&self, policy: &str) {
+    pub fn apply_policy(&self, policy: &str) {
         let map = json!({
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "rollout", "namespace": "kops-agent"},
             "data": {"policy": policy},

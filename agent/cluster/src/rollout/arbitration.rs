@@ -75,17 +75,23 @@ impl Actions {
 /// policy. No node gets orders of two of them.
 pub fn decide_all(asked: &Asked, members: &[Member], seen: &Seen, now: OffsetDateTime) -> Actions {
     let (policy, state) = (&asked.policy, &asked.policy_state);
-    let first = asked.rollout.as_ref().map(|rollout| rollout.id.as_str());
-    let mut actions = match policy.reboots.is_at_work() {
-        // These nodes finish first.
-        true => {
-            let status = asked.rollout.as_ref().map(|rollout| waiting(rollout, &policy.reboots));
-            Actions::new(Decision::default(), status, policy.clone())
+    let mut first = asked.rollout.as_ref().map(|rollout| format!("the rollout {}", rollout.id));
+    let are_at_work = policy.reboots.is_at_work();
+    let mut actions = match &asked.rollout {
+        Some(rollout) if are_at_work => {
+            Actions::new(Decision::default(), Some(waiting(rollout, &policy.reboots)), policy.clone())
         }
-        false => decide_configurations(asked, members, seen, now),
+        _ => decide_configurations(asked, members, seen, now),
     };
-    let is_free = first.is_none() && !actions.policy.status.is_at_work();
-    if policy.reboots.is_at_work() || is_free && policy.accepted.reboots() {
+    if are_at_work && asked.rollout.is_none() {
+        // Nodes that reboot finish first. No other node reboots, so that the configuration has its turn.
+        if !actions.orders.is_empty() {
+            first = Some("a new configuration".to_owned());
+        }
+        actions = Actions::new(Decision::default(), None, policy.clone());
+    }
+    let is_free = asked.rollout.is_none() && !actions.policy.status.is_at_work();
+    if are_at_work || is_free && policy.accepted.reboots() {
         let decision = decide_reboots_by_policy(policy, state, first, members, seen, now);
         actions.orders.extend(decision.orders);
         actions.withdrawn.extend(decision.withdrawn);
@@ -100,15 +106,27 @@ pub fn decide_all(asked: &Asked, members: &[Member], seen: &Seen, now: OffsetDat
 
 fn decide_configurations(asked: &Asked, members: &[Member], seen: &Seen, now: OffsetDateTime) -> Actions {
     let by_policy = |first| decide_by_policy(&asked.policy, &asked.policy_state, first, members, seen, now);
+    let is_at_work = asked.policy.status.is_at_work();
+    let continues = is_at_work || asked.policy.accepted.follows();
     let (decision, status, policy) = match &asked.rollout {
-        Some(rollout) if asked.policy.status.is_at_work() => {
-            let (decision, policy) = by_policy(Some(&rollout.id));
-            (decision, Some(waiting(rollout, &policy.status)), policy)
-        }
         Some(rollout) => {
-            let decision = decide(rollout, members, seen, &asked.status, now);
-            let status = decision.status.clone();
-            (decision, Some(status), asked.policy.clone())
+            let of_rollout = (!is_at_work || rollout.reboot.is_some())
+                .then(|| decide(rollout, members, seen, &asked.status, now));
+            match of_rollout {
+                // A reboot may wait for weeks. Configurations of the policy do not wait with it.
+                Some(waits) if rollout.reboot.is_some() && waits.only_waits() && continues => {
+                    let (decision, policy) = by_policy(None);
+                    (decision, Some(waits.status), policy)
+                }
+                Some(decision) if !is_at_work || decision.blockers_to_check.is_some() => {
+                    let status = decision.status.clone();
+                    (decision, Some(status), asked.policy.clone())
+                }
+                _ => {
+                    let (decision, policy) = by_policy(Some(rollout.id.as_str()));
+                    (decision, Some(waiting(rollout, &policy.status)), policy)
+                }
+            }
         }
         None if asked.policy.is_active() => {
             let (decision, policy) = by_policy(None);

@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use time::OffsetDateTime;
+use time::{Duration, OffsetDateTime};
 
+use super::decide::Member;
+use super::order::Order;
+use super::reboot::has_ended;
 use super::wanted::{DrainMode, MaxUnavailable, Rollout, State};
 use super::window::Window;
 use kops_agent_spec::timestamp;
@@ -33,6 +36,8 @@ pub(super) struct Course {
     /// Whether the policy decides. Under the policy, a failure no longer counts after the spec has changed, because no
     /// operator watches.
     pub(super) is_of_policy: bool,
+    /// Whether nodes reboot. `false` if nodes take configurations.
+    pub(super) is_of_reboots: bool,
     /// The settings of all groups that `groups` does not name; `None` if those groups are not part of the rollout.
     pub(super) others: Option<Settings>,
     pub(super) groups: BTreeMap<String, Option<Settings>>,
@@ -43,9 +48,26 @@ impl Course {
     pub(super) fn settings(&self, group: &str) -> Option<&Settings> {
         self.groups.get(group).unwrap_or(&self.others).as_ref()
     }
+
+    /// Whether the order of a node at work is taken back. A node that has rebooted for its order finishes.
+    pub(super) fn takes_back(&self, member: &Member, order: &Order) -> bool {
+        if self.is_of_reboots && has_ended(member, &order.boot_id) {
+            return false;
+        }
+        match self.state {
+            State::Aborted => true,
+            State::Paused => self.is_of_reboots,
+            State::Running => self.is_of_reboots && self.settings(&member.group).is_none(),
+        }
+    }
 }
 
 impl Settings {
+    /// The time after which a node without a result has failed.
+    pub(super) fn timeout(&self) -> Duration {
+        Duration::seconds(self.node_timeout.into())
+    }
+
     /// Why no node may begin now: all windows are closed. `None` if a window is open, or if the group has no windows.
     pub(super) fn closed(&self, now: OffsetDateTime) -> Option<String> {
         if self.windows.is_empty() || self.windows.iter().any(|window| window.is_open(now)) {
@@ -83,6 +105,7 @@ impl From<&Rollout> for Course {
                 State::Aborted => Some("the rollout was aborted".to_owned()),
             },
             is_of_policy: false,
+            is_of_reboots: rollout.reboot.is_some(),
             others: groups.is_empty().then_some(settings),
             groups,
         }

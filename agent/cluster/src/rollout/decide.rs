@@ -11,14 +11,14 @@ use super::course::Course;
 use super::order::{Order, Outcome};
 use super::pods::{Containers, PodCheck};
 use super::progress::{Progress, Recorded, progress};
-use super::reboot::{Blocked, Blockers, decide_reboots};
+use super::reboot::{Blocked, Blockers, LastReboot, decide_reboots, has_ended};
 use super::status::{GroupStatus, Phase, Status, Unlabelled};
 use super::turns::{Begun, Group, next};
 use super::wanted::{Rollout, State};
 use kops_agent_spec::timestamp;
 
-/// The most failed nodes of a group that the status names. A ConfigMap has at most 1 MiB.
-const MOST_FAILED: usize = 10;
+/// The most failed, and the most held nodes of a group that the status names. A ConfigMap has at most 1 MiB.
+const MOST_NAMED: usize = 10;
 
 /// The place of a node in the order of a rollout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,6 +42,8 @@ pub struct Member {
     pub boot_id: String,
     /// Whether the node reports that it requires a reboot in this boot.
     pub requires_reboot: bool,
+    /// The last order to reboot that the controller has written.
+    pub last_reboot: Option<LastReboot>,
     /// Why the node may not begin, although it is its turn; empty if it may.
     pub held: String,
     /// The value of the Node's annotation with an order; empty if the Node has no such annotation.
@@ -62,6 +64,16 @@ pub struct Decision {
     /// The blockers of reboots that must be checked first. Until then, nothing may be written, as above.
     pub blockers_to_check: Option<Blockers>,
     pub status: Status,
+}
+
+impl Decision {
+    /// Whether the rollout neither begins nor awaits anything now, and goes on by itself later.
+    pub(super) fn only_waits(&self) -> bool {
+        self.blockers_to_check.is_none()
+            && self.orders.is_empty()
+            && self.status.phase == Phase::Running
+            && !self.status.is_at_work()
+    }
 }
 
 /// The inputs of a decision besides the Nodes.
@@ -112,7 +124,8 @@ pub(super) fn decide_course(
         let group = groups.entry(&member.group).or_insert_with(|| {
             let settings = course.settings(&member.group);
             let closed = settings.and_then(|settings| settings.closed(now));
-            Group { rank: member.rank, hash, settings, closed, members: Vec::new() }
+            let is_of_reboots = course.is_of_reboots;
+            Group { rank: member.rank, hash, settings, closed, is_of_reboots, members: Vec::new() }
         });
         group.rank = group.rank.min(member.rank);
         group.members.push((member, progress));
@@ -135,6 +148,7 @@ pub(super) fn decide_course(
             may_go_back: settings.may_go_back,
             boot_id: String::new(),
             at: timestamp(now),
+            until: if course.is_of_reboots { timestamp(now + settings.timeout()) } else { String::new() },
         };
         if settings.check_pods_after > 0 {
             if let Some(containers) = listed.get(&member.node) {
@@ -153,7 +167,7 @@ pub(super) fn decide_course(
         let (Progress::Updating(order) | Progress::Failed(order, _)) = progress else { continue };
         let is_open = matches!(progress, Progress::Updating(_))
             && member.outcome.as_ref().is_none_or(|outcome| !outcome.is_of(order));
-        if is_open && course.state == State::Aborted {
+        if is_open && course.takes_back(member, order) {
             decision.withdrawn.push(member.node.clone());
             continue;
         }
@@ -169,6 +183,14 @@ pub(super) fn decide_course(
         status.ordered.insert(member.node.clone(), order.clone());
         if matches!(progress, Progress::Failed(..)) {
             status.failed.insert(member.node.clone());
+            if course.is_of_reboots {
+                let boot_id = before.failed_in.get(&member.node).unwrap_or(&member.boot_id);
+                status.failed_in.insert(member.node.clone(), boot_id.clone());
+                // The node must not reboot at a time when nobody expects it. If it has rebooted, it finishes.
+                if member.order == order.text() && !has_ended(member, &order.boot_id) {
+                    decision.withdrawn.push(member.node.clone());
+                }
+            }
         }
     }
     pods.retain(|node, _| status.ordered.contains_key(node));
@@ -207,11 +229,16 @@ fn status(
         for (member, progress) in &group.members {
             match progress {
                 Progress::Current => {}
-                Progress::Waiting if !begun.contains_key(&member.node) => of_group.waiting += 1,
+                Progress::Waiting if !begun.contains_key(&member.node) => {
+                    of_group.waiting += 1;
+                    if !member.held.is_empty() && of_group.held.len() < MOST_NAMED {
+                        of_group.held.insert(member.node.clone(), member.held.clone());
+                    }
+                }
                 Progress::Waiting | Progress::Updating(_) => of_group.updating.push(member.node.clone()),
                 Progress::Failed(_, problem) => {
                     of_group.failed += 1;
-                    if of_group.failures.len() < MOST_FAILED {
+                    if of_group.failures.len() < MOST_NAMED {
                         of_group.failures.insert(member.node.clone(), problem.clone());
                     }
                 }

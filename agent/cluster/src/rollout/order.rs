@@ -43,6 +43,10 @@ pub struct Order {
     pub boot_id: String,
     /// When the order was written, in RFC 3339, by the controller's clock.
     pub at: String,
+    /// The time until which the node may begin a reboot, in RFC 3339. An order to reboot without this time has expired. Empty if
+    /// the node takes a configuration.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub until: String,
 }
 
 /// The result of an [`Order`].
@@ -127,6 +131,7 @@ mod tests {
             may_go_back: false,
             boot_id: String::new(),
             at: "2026-11-29T00:00:00Z".into(),
+            until: String::new(),
         }
     }
 

@@ -7,11 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kops_agent_spec::yaml;
 use serde::{Deserialize, Serialize};
-use time::OffsetDateTime;
+use time::{Duration, OffsetDateTime};
 
 use super::course::{Course, Settings};
 use super::decide::{Decision, Member, Seen, decide_course};
-use super::reboot::{Blockers, Boots, decide_reboots};
+use super::reboot::{Blockers, Boots, LastReboot, decide_reboots};
 use super::status::{Phase, Status};
 use super::wanted::{DrainMode, MaxUnavailable, Rollout, State};
 use super::window::Window;
@@ -32,6 +32,11 @@ pub enum Follow {
     Manual,
     Automatic,
 }
+
+/// The default of `reboot_interval`, in seconds: a day.
+const REBOOT_INTERVAL: u32 = 86_400;
+/// The shortest `reboot_interval`, in seconds.
+const SHORTEST_REBOOT_INTERVAL: u32 = 3600;
 
 /// What a group may do without a command.
 type Automatic = fn(&GroupPolicy) -> Option<Follow>;
@@ -62,6 +67,9 @@ pub struct GroupPolicy {
     /// Whether nodes that require a reboot get one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reboot: Option<Follow>,
+    /// The shortest time between two automatic reboots of a node, in seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reboot_interval: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_unavailable: Option<MaxUnavailable>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -176,6 +184,11 @@ impl Policy {
                     ));
                 }
             }
+            if let Some(seconds @ 0..SHORTEST_REBOOT_INTERVAL) = part.reboot_interval {
+                return Err(format!(
+                    "the policy is not valid: {path}.rebootInterval: it is {seconds}; give seconds from {SHORTEST_REBOOT_INTERVAL}"
+                ));
+            }
         }
         policy
             .blocked_by
@@ -198,6 +211,17 @@ impl Policy {
     /// Whether a group may reboot without a command.
     pub fn reboots(&self) -> bool {
         self.may(REBOOT)
+    }
+
+    /// Whether a group may take a configuration without a command.
+    pub(super) fn follows(&self) -> bool {
+        self.may(FOLLOW)
+    }
+
+    /// The shortest time between two automatic reboots of a node of a group.
+    fn reboot_interval(&self, group: &str) -> Duration {
+        let of_group = self.groups.get(group).and_then(|part| part.reboot_interval);
+        Duration::seconds(of_group.or(self.cluster.reboot_interval).unwrap_or(REBOOT_INTERVAL).into())
     }
 
     fn may(&self, what: Automatic) -> bool {
@@ -228,13 +252,15 @@ impl Policy {
         })
     }
 
-    fn course(&self, what: Automatic, id: String, state: &PolicyState, hold: Option<String>) -> Course {
+    fn course(&self, is_of_reboots: bool, id: String, state: &PolicyState, hold: Option<String>) -> Course {
+        let what = if is_of_reboots { REBOOT } else { FOLLOW };
         Course {
             attempt: state.attempt_of(&id),
             id,
             state: if hold.is_some() { State::Paused } else { State::Running },
             hold,
             is_of_policy: true,
+            is_of_reboots,
             others: self.settings(what, ""),
             groups: self.groups.keys().map(|group| (group.clone(), self.settings(what, group))).collect(),
         }
@@ -274,10 +300,17 @@ pub fn decide_by_policy(
     now: OffsetDateTime,
 ) -> (Decision, PolicyStatus) {
     let decide = |id: String| {
-        let course = before.accepted.course(FOLLOW, id, state, hold(first, state));
+        let first = first.map(|rollout| format!("the rollout {rollout}"));
+        let course = before.accepted.course(false, id, state, hold(first, state));
         decide_course(&course, members, seen, &before.status, now)
     };
-    let decision = decide_next(&before.status, "policy", decide, now);
+    let last = &before.status;
+    let fresh = format!("policy-{}", timestamp(now));
+    let mut decision = decide(if last.rollout.is_empty() { fresh.clone() } else { last.rollout.clone() });
+    // The next configuration is another rollout: a node acknowledges each order by the rollout's ID.
+    if last.phase == Phase::Done && decision.status.phase != Phase::Done {
+        decision = decide(fresh);
+    }
     let groups: BTreeSet<&str> = members.iter().map(|member| member.group.as_str()).collect();
     let unknown = before.accepted.groups.keys().filter(|group| !groups.contains(group.as_str()));
     let status = PolicyStatus {
@@ -288,56 +321,54 @@ pub fn decide_by_policy(
     (decision, status)
 }
 
-/// Decides which nodes the policy reboots now: those that require it. Same parameters as [`decide_by_policy`]. The new status of the
-/// reboots is in the decision.
+/// Decides which nodes the policy reboots now: those that require it. Same parameters as [`decide_by_policy`], but `first` names
+/// whatever comes first. The new status of the reboots is in the decision.
 pub(super) fn decide_reboots_by_policy(
     before: &PolicyStatus,
     state: &PolicyState,
-    first: Option<&str>,
+    first: Option<String>,
     members: &[Member],
     seen: &Seen,
     now: OffsetDateTime,
 ) -> Decision {
-    let last = &before.reboots;
-    let ordered = last.ordered.iter().map(|(node, order)| (node.clone(), order.boot_id.clone()));
+    let (policy, last) = (&before.accepted, &before.reboots);
+    let is_over = last.ordered.is_empty();
+    let current = (!is_over).then_some(last.rollout.as_str());
+    let members: Vec<Member> = members
+        .iter()
+        .map(|member| {
+            let interval = policy.reboot_interval(&member.group);
+            let holds = |reboot: &LastReboot| reboot.holds(member, current, interval, now);
+            let held = member.last_reboot.as_ref().and_then(holds).unwrap_or_default();
+            Member { held, ..member.clone() }
+        })
+        .collect();
     let require = members.iter().filter(|member| {
-        member.requires_reboot && before.accepted.does(REBOOT, &member.group) && !member.group.is_empty()
+        member.requires_reboot && policy.does(REBOOT, &member.group) && !member.group.is_empty()
     });
     let require = require.map(|member| (member.node.clone(), member.boot_id.clone()));
+    let ordered = last.ordered.iter().map(|(node, order)| (node.clone(), order.boot_id.clone()));
     // A node with an order reports nothing after its reboot, and is not done yet.
     let boots: Boots = require.chain(ordered).collect();
     let decide = |id: String| {
-        let course = before.accepted.course(REBOOT, id, state, hold(first, state));
-        decide_reboots(&course, &boots, &before.accepted.blocked_by, (members, seen), last, now)
+        let course = policy.course(true, id, state, hold(first.clone(), state));
+        decide_reboots(&course, &boots, &policy.blocked_by, (&members, seen), last, now)
     };
-    decide_next(last, "reboots", decide, now)
+    let fresh = format!("reboots-{}", timestamp(now));
+    let decision = decide(if last.is_none() { fresh.clone() } else { last.rollout.clone() });
+    // A rollout ends once no node is at work or has failed. The next order begins another one.
+    if is_over && !decision.orders.is_empty() { decide(fresh) } else { decision }
 }
 
-/// Why no node begins by the policy; `None` if one may.
-fn hold(first: Option<&str>, state: &PolicyState) -> Option<String> {
+/// Why no node begins by the policy; `None` if one may. `first` names whatever comes first.
+fn hold(first: Option<String>, state: &PolicyState) -> Option<String> {
     match (first, state.state) {
-        (Some(rollout), _) => Some(format!("the rollout {rollout} comes first")),
+        (Some(first), _) => Some(format!("{first} comes first")),
         (None, State::Running) => None,
         (None, State::Paused | State::Aborted) => {
             Some("an operator has paused it; `kops-agent fleet rollout resume` continues it".to_owned())
         }
     }
-}
-
-/// Decides for the automatic rollout of this status, or for a new one.
-fn decide_next(
-    last: &Status,
-    name: &str,
-    decide: impl Fn(String) -> Decision,
-    now: OffsetDateTime,
-) -> Decision {
-    let fresh = format!("{name}-{}", timestamp(now));
-    let mut decision = decide(if last.rollout.is_empty() { fresh.clone() } else { last.rollout.clone() });
-    // The next configuration is another rollout: a node acknowledges each order by the rollout's ID.
-    if last.phase == Phase::Done && decision.status.phase != Phase::Done {
-        decision = decide(fresh);
-    }
-    decision
 }
 
 #[cfg(test)]

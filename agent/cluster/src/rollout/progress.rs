@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use time::{Duration, OffsetDateTime};
 
-use super::course::Course;
+use super::course::{Course, Settings};
 use super::decide::Member;
 use super::order::Order;
 use super::pods::{Containers, PodCheck};
@@ -47,8 +47,7 @@ pub(super) fn progress(
     let failed = |problem: String| (Progress::Failed(order.clone(), problem), unsettled());
     let outcome = member.outcome.as_ref().filter(|outcome| outcome.is_of(order));
     let settings = course.settings(&member.group);
-    let node_timeout = settings.map_or(Rollout::node_timeout(), |settings| settings.node_timeout);
-    let timeout = Duration::seconds(node_timeout.into());
+    let timeout = settings.map_or(Duration::seconds(Rollout::node_timeout().into()), Settings::timeout);
     let is_late = order.time().is_none_or(|at| now - at > timeout);
     let is_done = is_current && member.is_ready;
     // A failure counts until the operator resumes. In an operator's rollout it also counts if the spec has changed since.

@@ -1,19 +1,30 @@
 //! Reboots instead of configurations. A reboot names the boot that shall end. So a node reboots at most once for it, and a node
 //! that has rebooted by itself is done.
 
+mod last;
+mod standing;
+
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use kops_agent_spec::terminal::one_line;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
 use super::course::Course;
 use super::decide::{Decision, Member, Seen, decide_course};
-use super::order::Order;
+use super::order::{LONGEST_PROBLEM, Order};
 use super::status::Status;
 use crate::fleet::{SeenNode, reboot_required};
 
+pub use last::{LAST_REBOOT, LastReboot};
+pub use standing::Standing;
+
 /// The nodes to reboot, each with the ID of the boot that shall end.
 pub type Boots = BTreeMap<String, String>;
+
+/// The most nodes of one command. The ConfigMap with their names and boots has at most 1 MiB.
+pub const MOST_BOOTS: usize = 5000;
 
 /// Stands for the configuration of nodes that are done, in orders and in the status.
 const DONE: &str = "rebooted";
@@ -83,6 +94,28 @@ pub fn boots_to_end(nodes: &[SeenNode], groups: &[String], only_required: bool) 
     nodes.iter().filter(is_chosen).map(|node| (node.name.clone(), node.boot_id.clone())).collect()
 }
 
+/// Whether a boot has ended: the Node has another known boot ID.
+pub(super) fn has_ended(member: &Member, boot_id: &str) -> bool {
+    !member.boot_id.is_empty() && member.boot_id != boot_id
+}
+
+/// The status without the failed nodes that are Ready in another boot than the one in which they failed: somebody has rebooted
+/// them.
+fn without_recovered<'a>(before: &'a Status, members: &[Member]) -> Cow<'a, Status> {
+    let mut before = Cow::Borrowed(before);
+    for member in members {
+        let failed_in = before.failed_in.get(&member.node);
+        if failed_in.is_some_and(|boot_id| member.is_ready && has_ended(member, boot_id)) {
+            let before = before.to_mut();
+            before.ordered.remove(&member.node);
+            before.failed.remove(&member.node);
+            before.failed_in.remove(&member.node);
+            before.pods.remove(&member.node);
+        }
+    }
+    before
+}
+
 /// Decides which nodes reboot now, by the rules of [`decide_course`]. A node is done once its Node has another boot ID, its
 /// kubelet is Ready in that boot, and it has answered its order.
 pub(super) fn decide_reboots(
@@ -93,12 +126,12 @@ pub(super) fn decide_reboots(
     before: &Status,
     now: OffsetDateTime,
 ) -> Decision {
+    let before = without_recovered(before, members);
     let order = |member: &Member| before.ordered.get(&member.node).filter(|_| before.rollout == course.id);
-    let is_due = |member: &Member| {
-        let ends = boots.get(&member.node);
-        ends.is_some_and(|ends| member.boot_id.is_empty() || member.boot_id == *ends)
+    let is_due = |member: &Member| boots.get(&member.node).is_some_and(|ends| !has_ended(member, ends));
+    let may_begin = |member: &Member| {
+        course.hold.is_none() && member.held.is_empty() && is_due(member) && order(member).is_none()
     };
-    let may_begin = |member: &Member| course.hold.is_none() && is_due(member) && order(member).is_none();
     let blocked = match &seen.blocked {
         Some(blocked) => blocked.clone(),
         None if blockers.is_none() || !members.iter().any(may_begin) => Blocked::default(),
@@ -108,14 +141,17 @@ pub(super) fn decide_reboots(
         let is_open = order(member)
             .is_some_and(|order| member.outcome.as_ref().is_none_or(|outcome| !outcome.is_of(order)));
         let runs = if is_due(member) || is_open { NOT_DONE } else { DONE };
-        let held = blocked.nodes.get(&member.node).cloned().unwrap_or_default();
+        let held = blocked.nodes.get(&member.node).filter(|_| member.held.is_empty());
+        let held = one_line(held.unwrap_or(&member.held), LONGEST_PROBLEM);
         Member { runs: Some(runs.to_owned()), held, ..member.clone() }
     };
     let members: Vec<Member> = members.iter().map(as_configured).collect();
     let current = members.iter().map(|member| (member.group.clone(), Ok(DONE.to_owned()))).collect();
     let seen = Seen { current, listed: seen.listed.clone(), blocked: None };
-    let course = Course { hold: course.hold.clone().or(blocked.all), ..course.clone() };
-    let mut decision = decide_course(&course, &members, &seen, before, now);
+    // A query or a label selector has any length, and so has an answer of Prometheus. The status has limits.
+    let all = blocked.all.map(|why| one_line(&why, LONGEST_PROBLEM));
+    let course = Course { hold: course.hold.clone().or(all), ..course.clone() };
+    let mut decision = decide_course(&course, &members, &seen, &before, now);
     let name_boot = |(node, order): (&String, &mut Order)| {
         if order.boot_id.is_empty() {
             order.boot_id = boots.get(node).cloned().unwrap_or_default();

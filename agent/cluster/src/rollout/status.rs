@@ -33,6 +33,9 @@ pub struct Status {
     /// The nodes with an order that have failed. A node's own outcome does not last: another rollout replaces it.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub failed: BTreeSet<String>,
+    /// The boots of these nodes when they failed to reboot. A node that is Ready in another boot has failed no longer.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub failed_in: BTreeMap<String, String>,
     /// The pods of the nodes with an order, before the order.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub pods: BTreeMap<String, PodCheck>,
@@ -105,6 +108,9 @@ pub struct GroupStatus {
     pub failed: usize,
     /// The first failed nodes, each with its problem.
     pub failures: BTreeMap<String, String>,
+    /// The first waiting nodes that may not begin, each with the reason.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub held: BTreeMap<String, String>,
     /// Why the group's current configuration is not known; empty if it is known.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub problem: String,

@@ -7,8 +7,8 @@ use time::OffsetDateTime;
 
 use super::wanted::{DrainMode, MaxUnavailable};
 use super::{
-    Actions, Asked, Blockers, Containers, Decision, Member, Order, PolicyState, PolicyStatus, Rank, Rollout,
-    Seen, State, Status, decide, decide_all, decide_by_policy,
+    Actions, Asked, Blockers, Containers, Decision, LastReboot, Member, Order, PolicyState, PolicyStatus,
+    Rank, Rollout, Seen, State, Status, decide, decide_all, decide_by_policy,
 };
 
 pub(super) const BEGIN: OffsetDateTime = OffsetDateTime::UNIX_EPOCH;
@@ -46,6 +46,7 @@ fn member(group: &str, number: usize) -> Member {
         runs: Some("a=".into()),
         boot_id: "boot-0".into(),
         requires_reboot: false,
+        last_reboot: None,
         held: String::new(),
         order: String::new(),
         outcome: None,
@@ -138,6 +139,9 @@ impl Cluster {
         for member in &mut self.members {
             if let Some(order) = orders.get(&member.node) {
                 member.order = order.text();
+                if !order.boot_id.is_empty() {
+                    member.last_reboot = Some(LastReboot::new(order));
+                }
             }
             if withdrawn.contains(&member.node) {
                 member.order.clear();

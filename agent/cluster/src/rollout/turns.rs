@@ -15,6 +15,8 @@ pub(super) struct Group<'a> {
     pub(super) settings: Option<&'a Settings>,
     /// Why no node may begin now; `None` if nodes may begin.
     pub(super) closed: Option<String>,
+    /// Whether nodes reboot. `false` if nodes take configurations.
+    pub(super) is_of_reboots: bool,
     pub(super) members: Vec<(&'a Member, Progress)>,
 }
 
@@ -49,6 +51,17 @@ impl<'a> Group<'a> {
         self.done() == self.members.len()
     }
 
+    /// Whether other nodes need not wait for this group to reboot: its members are done, or may not begin now. No kubelet gets
+    /// newer than an API server by a reboot.
+    fn is_passed(&self) -> bool {
+        let is_passed = |(member, progress): &(&Member, Progress)| match progress {
+            Progress::Current => member.is_ready,
+            Progress::Waiting => member.is_ready && (self.closed.is_some() || !member.held.is_empty()),
+            Progress::Updating(_) | Progress::Failed(..) => false,
+        };
+        self.is_of_reboots && self.members.iter().all(is_passed)
+    }
+
     /// The number of nodes that are not Ready, or that may restart at any moment because their order has failed or is
     /// not finished.
     fn unavailable(&self) -> usize {
@@ -67,6 +80,9 @@ impl<'a> Group<'a> {
         let Some(settings) = self.settings.filter(|_| self.closed.is_none() || self.has_failed()) else {
             return 0;
         };
+        if self.is_passed() {
+            return 0;
+        }
         let wanted = usize::try_from(settings.canary).unwrap_or(usize::MAX).min(self.members.len());
         wanted.saturating_sub(self.done())
     }
@@ -104,9 +120,22 @@ pub(super) fn next<'a>(
 ) -> Result<Vec<Begun<'a>>, String> {
     let of_rank = |rank: Rank| groups.values().filter(move |group| group.rank == rank);
     let control_planes: Vec<&Group<'a>> = of_rank(Rank::ControlPlane).collect();
+    let mut passed = None;
     if !control_planes.iter().all(|group| group.is_done()) {
-        return one_control_plane(&control_planes, unlabelled).map(|member| vec![member]);
+        match one_control_plane(&control_planes, unlabelled) {
+            Err(why) if control_planes.iter().all(|group| group.is_passed()) => passed = Some(why),
+            next => return next.map(|member| vec![member]),
+        }
     }
+    next_of_others(groups, unlabelled).map_err(|why| passed.unwrap_or(why))
+}
+
+/// The members other than control planes that get an order now. Same errors as [`next`].
+fn next_of_others<'a>(
+    groups: &BTreeMap<&str, Group<'a>>,
+    unlabelled: &[&'a Member],
+) -> Result<Vec<Begun<'a>>, String> {
+    let of_rank = |rank: Rank| groups.values().filter(move |group| group.rank == rank);
     // The configuration of a machine without a group is unknown, so its API server may be older than the others.
     if let Some(member) = unlabelled.iter().find(|member| member.rank < Rank::Worker) {
         return Err(format!(
@@ -117,7 +146,7 @@ pub(super) fn next<'a>(
     // A kubelet must not be newer than an API server. So workers also wait for API servers whose groups are not part of
     // the rollout.
     let api_servers: Vec<&Group<'a>> = of_rank(Rank::ApiServer).collect();
-    if !api_servers.iter().all(|group| group.is_done()) {
+    if !api_servers.iter().all(|group| group.is_done() || group.is_passed()) {
         let members = api_servers.iter().flat_map(|group| group.next(usize::MAX));
         return some(members.collect(), || obstacle(&api_servers, "the nodes with API servers"));
     }
@@ -127,7 +156,10 @@ pub(super) fn next<'a>(
         return some(members.collect(), || obstacle(&workers, "the canaries"));
     }
     let members = workers.iter().flat_map(|group| group.next(usize::MAX));
-    some(members.collect(), || obstacle(&workers, "the nodes"))
+    some(members.collect(), || match api_servers.iter().all(|group| group.is_done()) {
+        true => obstacle(&workers, "the nodes"),
+        false => obstacle(&api_servers, "the nodes with API servers"),
+    })
 }
 
 fn some<T>(members: Vec<T>, waits_for: impl Fn() -> String) -> Result<Vec<T>, String> {

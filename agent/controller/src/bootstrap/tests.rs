@@ -164,16 +164,16 @@ impl World {
     }
 
     async fn since(began: Instant, limits: server::Limits, admission: admission::Limits) -> World {
-        World::with(began, limits, admission, false).await
+        World::begun(began, limits, admission, false).await
     }
 
     /// A server that takes every peer for a load balancer, except the addresses of Hetzner servers.
     async fn behind_a_load_balancer() -> World {
         let began = Instant::now().checked_sub(REMEMBERED_FOR).unwrap();
-        World::with(began, server::Limits::default(), admission::Limits::default(), true).await
+        World::begun(began, server::Limits::default(), admission::Limits::default(), true).await
     }
 
-    async fn with(
+    async fn begun(
         began: Instant,
         limits: server::Limits,
         admission: admission::Limits,

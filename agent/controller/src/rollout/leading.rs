@@ -11,7 +11,8 @@ use kops_agent_cluster::fleet::{CONDITION, REBOOT_REQUIRED, Told, reboot_require
 use kops_agent_cluster::labels::{FIELD_MANAGER, INSTANCE_GROUP};
 use kops_agent_cluster::pacing::CONTROL_PLANE_LABEL;
 use kops_agent_cluster::rollout::{
-    Actions, Asked, Member, ORDER, OUTCOME, Outcome, Phase, Rank, Seen, Status, decide_all,
+    Actions, Asked, LAST_REBOOT, LastReboot, Member, ORDER, OUTCOME, Order, Outcome, Phase, Rank, Seen,
+    Status, decide_all,
 };
 use kops_agent_store::Store;
 use kube::Client;
@@ -19,10 +20,10 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::blocking::Blocking;
 use super::config_map::{Read, Stored};
 use super::current::Current;
 use super::pods::Pods;
+use super::reboot::Blocking;
 use crate::metrics::RolloutMetrics;
 use kops_agent_kube::api_error::ApiError;
 use kops_agent_kube::events::Events;
@@ -184,7 +185,7 @@ impl Rollouts {
         while !actions.pods_to_list.is_empty() || actions.blockers_to_check.is_some() {
             seen.listed.extend(self.pods.list(&actions.pods_to_list).await);
             if let Some(blockers) = &actions.blockers_to_check {
-                seen.blocked = Some(blocking.of(&self.client, blockers).await);
+                seen.blocked = Some(blocking.asked(&self.client, blockers).await);
             }
             actions = decide_all(&asked, &members, &seen, now);
         }
@@ -249,6 +250,11 @@ impl Rollouts {
             log::info!("the rollout {id} waits: {}", now.waits_for);
         }
         for (name, group) in &now.groups {
+            for (node, why) in &group.held {
+                if before.groups.get(name).is_none_or(|group| !group.held.contains_key(node)) {
+                    log::info!("the rollout {id} does not begin {node}: {why}");
+                }
+            }
             for (node, problem) in &group.failures {
                 let is_new = before.groups.get(name).is_none_or(|group| !group.failures.contains_key(node));
                 if is_new {
@@ -265,16 +271,28 @@ impl Rollouts {
 
     /// Writes and takes back orders.
     async fn write(&self, actions: &Actions) -> Result<(), Ended> {
-        let orders = actions.orders.iter().map(|(node, order)| (node, json!(order.text())));
-        let withdrawn = actions.withdrawn.iter().map(|node| (node, Value::Null));
-        let written: Vec<Result<(), ApiError>> = stream::iter(orders.chain(withdrawn))
-            .map(|(node, order)| self.nodes.annotate(FIELD_MANAGER, node, ORDER, order))
+        let orders = actions.orders.iter().map(|(node, order)| (node, annotations(order)));
+        let withdrawn = actions.withdrawn.iter().map(|node| (node, json!({ORDER: null})));
+        let all: Vec<(&String, Value)> = orders.chain(withdrawn).collect();
+        let written: Vec<Result<(), ApiError>> = stream::iter(&all)
+            .map(|(node, annotations)| self.nodes.annotate_all(FIELD_MANAGER, node, annotations))
             .buffer_unordered(AT_ONCE)
             .collect()
             .await;
         let refused = written.into_iter().find_map(Result::err).filter(|error| !error.is_not_found());
         refused.map_or(Ok(()), |error| Err(error.into()))
     }
+}
+
+/// The annotations of a Node with this order.
+fn annotations(order: &Order) -> Value {
+    let mut annotations = json!({ORDER: order.text()});
+    if !order.boot_id.is_empty()
+        && let Some(reboot) = LastReboot::new(order).value()
+    {
+        annotations[LAST_REBOOT] = reboot.into();
+    }
+    annotations
 }
 
 /// The part of a Node that decisions depend on.
@@ -296,6 +314,7 @@ fn member(node: NodeObject) -> Member {
         rank,
         is_ready: status.condition(READY).is_some_and(|ready| ready.status == "True"),
         runs: told.and_then(|told| told.runs).map(|runs| runs.hash),
+        last_reboot: annotations.get(LAST_REBOOT).and_then(|text| LastReboot::read(text)),
         requires_reboot: reasons.is_some_and(|reasons| !reasons.is_empty()),
         held: String::new(),
         boot_id: status.node_info.boot_id,

@@ -1,10 +1,14 @@
 //! `kops-agent fleet reboot`: starts a rollout that reboots nodes. `fleet rollout` shows, pauses, resumes and aborts it.
 
+mod blocking;
+
 use std::collections::BTreeSet;
 
 use anyhow::{Context as _, Result};
 use clap::{Args, value_parser};
-use kops_agent_cluster::rollout::{Blockers, MaxUnavailable, Rollout, State, Window, boots_to_end};
+use kops_agent_cluster::rollout::{
+    Blockers, MOST_BOOTS, MaxUnavailable, Rollout, State, Window, boots_to_end,
+};
 use kops_agent_process::exit::{self, WrongUsage};
 use kops_agent_process::output;
 
@@ -13,6 +17,8 @@ use super::commands::{begin, client, id, must_exist};
 use super::config_map::Stored;
 use crate::fleet;
 use kops_agent_kube::KubeconfigArgs;
+
+pub(super) use blocking::Blocking;
 
 #[derive(Args, Clone, Debug)]
 pub struct RebootArgs {
@@ -76,6 +82,13 @@ pub async fn reboot(args: &RebootArgs) -> Result<u8> {
     if boots.is_empty() {
         output::print_text("no node reports that it requires a reboot, so nothing reboots\n")?;
         return Ok(exit::CONVERGED);
+    }
+    if boots.len() > MOST_BOOTS {
+        let problem = format!(
+            "{} nodes would reboot, and one rollout reboots at most {MOST_BOOTS}; give fewer --instance-group",
+            boots.len()
+        );
+        return Err(WrongUsage(problem).into());
     }
     output::print_text(&format!("{} nodes reboot\n", boots.len()))?;
     let rollout = Rollout {

@@ -158,6 +158,9 @@ fn table_of_status(status: &Status) -> String {
         if !group.problem.is_empty() {
             let _ = writeln!(text, "{name}: {}", one_line(&group.problem, SHOWN_OF_PROBLEM));
         }
+        for (node, why) in &group.held {
+            let _ = writeln!(text, "{node} waits: {}", one_line(why, SHOWN_OF_PROBLEM));
+        }
         for (node, problem) in &group.failures {
             let _ = writeln!(text, "{node} failed: {}", one_line(problem, SHOWN_OF_PROBLEM));
         }
@@ -201,7 +204,7 @@ mod tests {
             "unlabelled": {"nodes": 2, "first": ["i-8", "i-9"]},
             "groups": {"nodes": {
                 "hash": "3yUaBzOeXkF8m0qLrTtV1wPq9nGh2sJd5cRb7vYx4Zk=", "nodes": 3, "done": 1, "updating": [], "waiting": 1,
-                "failed": 1, "failures": {"i-2": "kubelet is dead"},
+                "failed": 1, "failures": {"i-2": "kubelet is dead"}, "held": {"i-3": "its pod runs"},
             }},
         }))
         .unwrap();
@@ -210,7 +213,7 @@ mod tests {
         assert_eq!(lines[0], ["rollout", "r-1:", "stopped"]);
         assert_eq!(lines[2], ["nodes", "3yUaBzOeXkF8", "3", "1", "0", "1", "1"]);
         let (rest, strays) = (
-            "i-2 failed: kubelet is dead\ni-1: its pods are not compared: forbidden",
+            "i-3 waits: its pod runs\ni-2 failed: kubelet is dead\ni-1: its pods are not compared: forbidden",
             "without the label kops.k8s.io/instancegroup (2), so without an order: i-8, i-9",
         );
         assert!(text.ends_with(&format!("{rest}\n{strays}\nwaits for: the canaries\n")), "{text}");

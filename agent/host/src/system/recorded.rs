@@ -55,6 +55,9 @@ struct State {
     modules: BTreeSet<String>,
     images: BTreeSet<String>,
     units: BTreeMap<String, RecordedUnit>,
+    /// How often the machine was rebooted. Each reboot counts as done when it is requested.
+    #[serde(skip_serializing_if = "is_zero")]
+    reboots: u32,
     /// When running static pods started, by `NAMESPACE/NAME`, in microseconds since 1970.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pods: BTreeMap<String, u64>,
@@ -87,6 +90,11 @@ struct RecordedUnit {
     /// Whether a unit file changed since systemd last read all unit files.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     unread: bool,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde's `skip_serializing_if` passes a reference
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 impl RecordedUnit {
@@ -187,7 +195,7 @@ impl Systemd for Recorder {
     }
 
     fn reboot(&self) -> Result<()> {
-        self.note("systemd: reboot", |_| {})
+        self.note("systemd: reboot", |state| state.reboots += 1)
     }
 
     fn kill(&self, unit: &str) -> Result<()> {
@@ -337,9 +345,11 @@ impl Kernel for Recorder {
         true
     }
 
-    /// A directory never reboots.
     fn boot_id(&self) -> Result<String> {
-        Ok("recorded".into())
+        Ok(match self.read(|state| state.reboots) {
+            0 => "recorded".to_owned(),
+            reboots => format!("recorded-{reboots}"),
+        })
     }
 
     fn load(&self, module: &str) -> Result<()> {

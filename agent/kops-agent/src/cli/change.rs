@@ -87,6 +87,7 @@ impl ChangeArgs {
             slot_timeout: Duration::from_secs(self.slot_timeout),
             drain: self.drain.into(),
             drain_timeout: Duration::from_secs(self.drain_timeout),
+            needs_slot: false,
         })
     }
 }

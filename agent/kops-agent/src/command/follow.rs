@@ -77,8 +77,14 @@ async fn follow_one_watch(args: &FleetFollowArgs) -> Untold {
         log::info!("the rollout {} orders {what} (attempt {})", order.rollout, order.attempt);
         let done = match order.boot_id.is_empty() {
             true => carry_out(args, &order).await,
-            false => Box::pin(reboot::carry_out(&args.conf, &args.root, &order)).await,
+            false => Box::pin(reboot::carry_out(&args.conf, &args.root, &order, &orders)).await,
         };
+        if let Err(error) = &done
+            && error.is::<reboot::Withdrawn>()
+        {
+            log::info!("this node does not carry out {what}: {error}");
+            continue;
+        }
         let problem = done.err().map(|error| error_text(&error));
         match &problem {
             None => log::info!("this node has carried out {what}"),

@@ -115,6 +115,15 @@ impl OwnNode {
         Ok(versions(&answer(self.nodes().api().get(&self.name)).await?))
     }
 
+    /// Reads an annotation of the Node; `None` if the Node does not have it.
+    ///
+    /// # Errors
+    /// The API server does not return the Node.
+    pub(crate) async fn annotation(&self, name: &str) -> Result<Option<String>, ApiError> {
+        let node = answer(self.nodes().api().get(&self.name)).await?;
+        Ok(node.metadata.annotations.and_then(|mut annotations| annotations.remove(name)))
+    }
+
     /// Sets an annotation of the Node.
     ///
     /// # Errors

@@ -3,8 +3,9 @@
 
 use std::path::Path;
 
-use kops_agent_cluster::rollout::{ORDER, OUTCOME, Order, Outcome};
+use kops_agent_cluster::rollout::{ORDER, OUTCOME, Order, Outcome, Standing};
 use kube::runtime::watcher::Event;
+use time::OffsetDateTime;
 
 use super::{OwnNode, Untold};
 use crate::node_api::NodeObject;
@@ -45,6 +46,15 @@ impl Orders {
                 Event::Init | Event::InitDone | Event::Delete(_) => {}
             }
         }
+    }
+
+    /// Reads the Node again. Returns whether an order to reboot still counts.
+    ///
+    /// # Errors
+    /// The API server rejects the request, or does not answer.
+    pub async fn standing(&self, order: &Order) -> Result<Standing, Untold> {
+        let annotation = self.node.annotation(ORDER).await?;
+        Ok(Standing::new(order, annotation.as_deref(), OffsetDateTime::now_utc()))
     }
 
     /// Writes the outcome of an order into the Node.

@@ -42,9 +42,31 @@ pub enum NotPaced {
         seconds: u64,
         why: String,
     },
+    /// This machine does not reboot.
+    #[error(
+        "this machine has no slot of its group after {seconds} seconds, so it does not reboot and nothing was changed: {why}; no machine \
+         reboots without a slot"
+    )]
+    NoReboot {
+        /// How long the run waited.
+        seconds: u64,
+        why: String,
+    },
     /// The Node could not be cordoned, or pods did not leave.
     #[error(
         "this node could not be drained, so nothing was changed, and its cordon is as before this run: {0}"
     )]
     NotDrained(String),
+}
+
+impl NotPaced {
+    /// Why a machine without a slot does not reboot.
+    pub(super) fn of_reboot(self) -> NotPaced {
+        match self {
+            NotPaced::NoSlot { seconds, why, .. }
+            | NotPaced::AnotherNotReady { seconds, why, .. }
+            | NotPaced::Unknown { seconds, why, .. } => NotPaced::NoReboot { seconds, why },
+            NotPaced::NoReboot { .. } | NotPaced::NotDrained(_) => self,
+        }
+    }
 }

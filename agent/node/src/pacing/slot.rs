@@ -12,7 +12,7 @@ use kops_agent_process::output::one_line;
 use kops_agent_process::service_manager;
 use kops_agent_source::bootstrap_client::{KopsController, NoAnswer};
 use tokio::runtime;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::time::{sleep, timeout};
 
 use super::super::options::Pacing;
@@ -40,6 +40,8 @@ const GIVES_NONE: &str =
 pub(super) struct Slot {
     let_go: Sender<()>,
     gone: oneshot::Receiver<()>,
+    /// The time of the last renewal; `None` if the slot is lost.
+    renewed: watch::Receiver<Option<Instant>>,
 }
 
 /// Takes a slot, and waits for it up to `slot_timeout`. `None` if this node is to be changed without a slot.
@@ -81,12 +83,9 @@ pub(super) async fn take(
         };
         let pause = next_pause();
         let is_last = begun.elapsed() + pause >= pacing.slot_timeout;
-        if known.is_unknown_for_long(is_last) {
-            // This run may be about to repair the API server that would give the slot.
-            if !pacing.is_asked_for || host.api_server_answers().await == Some(false) {
-                log::warn!("{restarted} is restarted without a slot, because no slot is available: {why}");
-                return Ok(None);
-            }
+        if known.is_unknown_for_long(is_last) && may_go_without(pacing, host.api_server_answers().await) {
+            log::warn!("{restarted} is restarted without a slot, because no slot is available: {why}");
+            return Ok(None);
         }
         if is_last {
             let (restarted, seconds) = (restarted.to_owned(), pacing.slot_timeout.as_secs());
@@ -104,6 +103,12 @@ pub(super) async fn take(
         told = why;
         sleep(pause).await;
     }
+}
+
+/// Whether a run goes on without a slot, if no answer says anything about slots. `api_server_answers` is about the API server of
+/// this machine; `None` if it has none. Such a run may be about to repair that API server.
+fn may_go_without(pacing: &Pacing, api_server_answers: Option<bool>) -> bool {
+    !pacing.needs_slot && (!pacing.is_asked_for || api_server_answers == Some(false))
 }
 
 /// The answers that a waiting run has got.
@@ -178,18 +183,29 @@ fn in_words(answer: &SlotAnswer) -> String {
     )
 }
 
+/// Whether a slot with this last renewal has not expired. `None` if another node may have it.
+fn is_held(renewed: Option<Instant>) -> bool {
+    renewed.is_some_and(|at| at.elapsed() < Duration::from_secs(LEASE_SECONDS.unsigned_abs()))
+}
+
 impl Slot {
     /// Starts to renew the slot on a thread of its own, because the run's thread may block, for example on a package
     /// manager.
     fn kept(controller: KopsController, request: SlotRequest) -> Slot {
         let (let_go, is_let_go) = channel();
         let (is_gone, gone) = oneshot::channel();
+        let (renewal, renewed) = watch::channel(Some(Instant::now()));
         let keeping = thread::Builder::new().name("slot".into());
-        let kept = keeping.spawn(move || keep(&controller, request, &is_let_go, is_gone));
+        let kept = keeping.spawn(move || keep(&controller, request, (&is_let_go, is_gone), &renewal));
         if let Err(error) = kept {
             log::warn!("this node's slot is not renewed: no thread could be started: {error}");
         }
-        Slot { let_go, gone }
+        Slot { let_go, gone, renewed }
+    }
+
+    /// Whether this node certainly has the slot still.
+    pub(super) fn is_held(&self) -> bool {
+        is_held(*self.renewed.borrow())
     }
 
     pub(super) async fn release(self) {
@@ -204,7 +220,12 @@ impl Slot {
 }
 
 /// Renews the slot until it is released, or until the run ends without releasing it.
-fn keep(controller: &KopsController, request: SlotRequest, let_go: &Receiver<()>, gone: oneshot::Sender<()>) {
+fn keep(
+    controller: &KopsController,
+    request: SlotRequest,
+    (let_go, gone): (&Receiver<()>, oneshot::Sender<()>),
+    renewal: &watch::Sender<Option<Instant>>,
+) {
     let runtime = match runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return log::warn!("this node's slot is not renewed: {error}"),
@@ -215,16 +236,23 @@ fn keep(controller: &KopsController, request: SlotRequest, let_go: &Receiver<()>
         match let_go.recv_timeout(Duration::from_secs(RENEW_EVERY)) {
             Err(RecvTimeoutError::Disconnected) => return,
             Err(RecvTimeoutError::Timeout) => match ask(SlotAction::Renew) {
-                Ok(answer) if answer.granted => is_lost = false,
-                // A change that has begun must be completed.
-                Ok(answer) if !std::mem::replace(&mut is_lost, true) => log::warn!(
-                    "this node's slot is not renewed, and the change goes on: {}",
-                    match answer.not_before.as_str() {
-                        "" => "another node may have it by now".to_owned(),
-                        _ => in_words(&answer),
+                Ok(answer) if answer.granted => {
+                    is_lost = false;
+                    renewal.send_replace(Some(Instant::now()));
+                }
+                Ok(answer) => {
+                    renewal.send_replace(None);
+                    // A change that has begun must be completed.
+                    if !std::mem::replace(&mut is_lost, true) {
+                        log::warn!(
+                            "this node's slot is not renewed, and the change goes on: {}",
+                            match answer.not_before.as_str() {
+                                "" => "another node may have it by now".to_owned(),
+                                _ => in_words(&answer),
+                            }
+                        );
                     }
-                ),
-                Ok(_) => {}
+                }
                 Err(why) => log::debug!("this node's slot is not renewed yet: {why:?}"),
             },
             Ok(()) => break,
@@ -244,6 +272,7 @@ fn keep(controller: &KopsController, request: SlotRequest, let_go: &Receiver<()>
 #[cfg(test)]
 mod tests {
     use kops_agent_cluster::pacing::message::SlotHolder;
+    use kops_agent_cluster::rollout::DrainMode;
 
     use super::*;
 
@@ -279,6 +308,29 @@ mod tests {
         assert!(known.is_busy() && known.another_is_not_ready);
         known.no_slot_is_free(&busy);
         assert!(known.is_busy() && !known.another_is_not_ready);
+    }
+
+    #[test]
+    fn a_reboot_never_goes_without_a_slot() {
+        let pacing = |is_asked_for, needs_slot| Pacing {
+            max_unavailable: 1,
+            slot_timeout: Duration::ZERO,
+            drain: DrainMode::Always,
+            drain_timeout: Duration::ZERO,
+            is_asked_for,
+            needs_slot,
+        };
+        for answers in [None, Some(true), Some(false)] {
+            assert!(!may_go_without(&pacing(true, true), answers), "{answers:?}");
+            assert!(may_go_without(&pacing(false, false), answers), "{answers:?}");
+            assert_eq!(may_go_without(&pacing(true, false), answers), answers == Some(false));
+        }
+    }
+
+    #[test]
+    fn a_slot_that_was_not_renewed_in_time_is_not_held() {
+        let ago = |seconds| Instant::now().checked_sub(Duration::from_secs(seconds));
+        assert!(is_held(ago(200)) && !is_held(ago(301)) && !is_held(None));
     }
 
     #[test]

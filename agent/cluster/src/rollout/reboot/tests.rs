@@ -1,10 +1,13 @@
 #![allow(clippy::unwrap_used)]
+mod policy;
+mod withdrawn;
+
 use proptest::prelude::*;
 use time::Duration;
 
+use super::super::Phase;
 use super::super::testing::Cluster;
 use super::super::wanted::{DrainMode, MaxUnavailable};
-use super::super::{Phase, PolicyStatus};
 use super::*;
 use crate::fleet::RebootReport;
 
@@ -86,6 +89,44 @@ fn a_node_that_does_not_come_back_stops_its_group_until_the_operator_resumes() {
 }
 
 #[test]
+fn a_failed_node_that_a_person_reboots_has_failed_no_longer() {
+    for problem in ["a pod stays", ""] {
+        let mut cluster = cluster(&[("a", 2)]);
+        assert_eq!(cluster.step(), ["a-00"]);
+        match problem {
+            // It gives no answer.
+            "" => pass_timeout(&mut cluster),
+            _ => answer(&mut cluster, "a-00", problem),
+        }
+        assert_eq!(cluster.step(), [""; 0]);
+        assert_eq!(cluster.status.phase, Phase::Stopped);
+        assert_eq!(cluster.status.failed_in["a-00"], "boot-0");
+        cluster.of_name("a-00").is_ready = false;
+        cluster.of_name("a-00").boot_id = "boot-1".into();
+        assert_eq!(cluster.step(), [""; 0]);
+        assert_eq!(cluster.status.phase, Phase::Stopped, "its kubelet is not Ready yet");
+        cluster.of_name("a-00").is_ready = true;
+        assert_eq!(cluster.step(), ["a-01"]);
+        assert_eq!((cluster.status.groups["a"].failed, cluster.status.groups["a"].done), (0, 1));
+        assert!(cluster.status.failed.is_empty() && cluster.status.failed_in.is_empty());
+    }
+}
+
+#[test]
+fn a_node_that_fails_after_its_reboot_recovers_only_by_another_one() {
+    let mut cluster = cluster(&[("a", 2)]);
+    assert_eq!(cluster.step(), ["a-00"]);
+    reboot(&mut cluster, "a-00");
+    answer(&mut cluster, "a-00", "it stays cordoned");
+    for _ in 0..3 {
+        assert_eq!(cluster.step(), [""; 0]);
+        assert_eq!(cluster.status.phase, Phase::Stopped);
+    }
+    cluster.of_name("a-00").boot_id = "boot-2".into();
+    assert_eq!(cluster.step(), ["a-01"]);
+}
+
+#[test]
 fn a_node_that_has_rebooted_by_itself_gets_no_order() {
     let mut cluster = cluster(&[("a", 2)]);
     cluster.of_name("a-00").boot_id = "boot-1".into();
@@ -120,6 +161,52 @@ fn blockers_are_checked_before_a_node_begins_and_keep_it_from_a_reboot() {
     assert_eq!(cluster.status.waits_for, "the nodes: a-00: its pod runs");
     cluster.seen.blocked = Some(Blocked::default());
     assert_eq!(cluster.step(), ["a-00"]);
+}
+
+#[test]
+fn what_blocks_reboots_is_short_in_the_status() {
+    let mut cluster = cluster(&[("a", 2)]);
+    cluster.rollout.blocked_by = Blockers { pods: "app=batch".into(), ..Blockers::default() };
+    let long = "it burns\n".repeat(1 << 17);
+    let nodes = ["a-00", "a-01"].map(|node| (node.to_owned(), long.clone()));
+    for blocked in [
+        Blocked { all: Some(long.clone()), nodes: BTreeMap::new() },
+        Blocked { all: None, nodes: nodes.into() },
+    ] {
+        cluster.seen.blocked = Some(blocked);
+        cluster.step();
+        let text = serde_json::to_string(&cluster.status).unwrap();
+        assert!(text.contains("it burns") && text.len() < 4096, "{} bytes", text.len());
+        assert!(!cluster.status.waits_for.contains('\n'));
+    }
+    assert_eq!(cluster.status.groups["a"].held.len(), 2);
+}
+
+#[test]
+fn control_planes_that_wait_do_not_hold_workers() {
+    let mut cluster = cluster(&[("masters", 2), ("apiservers", 1), ("a", 2), ("b", 1)]);
+    cluster.rollout.canary = 1;
+    cluster.rollout.blocked_by = Blockers { pods: "app=batch".into(), ..Blockers::default() };
+    let held = ["masters-00", "masters-01", "apiservers-00", "a-00", "a-01"];
+    let nodes = held.map(|node| (node.to_owned(), "its pod runs".to_owned()));
+    cluster.seen.blocked = Some(Blocked { all: None, nodes: nodes.clone().into() });
+    cluster.of_name("masters-01").is_ready = false;
+    assert_eq!(cluster.step(), [""; 0]);
+    assert_eq!(cluster.status.waits_for, "the control plane masters-01 is not Ready");
+    cluster.of_name("masters-01").is_ready = true;
+    assert_eq!(cluster.step(), ["b-00"]);
+    reboot(&mut cluster, "b-00");
+    answer(&mut cluster, "b-00", "");
+    assert_eq!(cluster.step(), [""; 0]);
+    assert_eq!(cluster.status.waits_for, "masters-00: its pod runs");
+    // A control plane that may begin comes first.
+    let nodes: BTreeMap<String, String> = nodes.into_iter().skip(1).collect();
+    cluster.seen.blocked = Some(Blocked { all: None, nodes: nodes.clone() });
+    assert_eq!(cluster.step(), ["masters-00"]);
+    cluster.seen.blocked = Some(Blocked { all: None, nodes: nodes.into_iter().take(2).collect() });
+    assert_eq!(cluster.step(), [""; 0], "a control plane is at work");
+    answer(&mut cluster, "masters-00", "a pod stays");
+    assert_eq!(cluster.step(), [""; 0], "a control plane has failed");
 }
 
 #[test]
@@ -163,81 +250,6 @@ fn only_chosen_nodes_reboot() {
     assert_eq!(chosen(&[], true), ["a-required", "b-required"]);
     assert_eq!(chosen(&["a"], true), ["a-required"]);
     assert_eq!(chosen(&["a"], false), ["a-not", "a-required", "a-since"]);
-}
-
-/// Decides by the policy and writes. Returns the nodes that got an order.
-fn step_by_policy(cluster: &mut Cluster) -> Vec<String> {
-    let actions = cluster.step_all(None);
-    cluster.policy = actions.policy;
-    actions.orders.into_keys().collect()
-}
-
-#[test]
-fn the_policy_reboots_nodes_that_require_it_once_their_configurations_are_taken() {
-    let mut cluster = Cluster::new(&[("a", 2), ("b", 1), ("masters", 1)]);
-    let policy = "cluster: {checkPodsAfter: 0, reboot: automatic}\ngroups: {a: {follow: automatic}, b: {reboot: manual}}";
-    cluster.policy = PolicyStatus::default().with_policy(policy);
-    assert_eq!(cluster.policy.refused, "");
-    cluster.of_name("masters-00").runs = Some("b=".into());
-    cluster.of_name("a-01").runs = Some("b=".into());
-    for node in ["a-01", "b-00", "masters-00"] {
-        cluster.of_name(node).requires_reboot = true;
-    }
-    // A configuration comes first.
-    assert_eq!(step_by_policy(&mut cluster), ["a-00"]);
-    assert_eq!(step_by_policy(&mut cluster), [""; 0]);
-    cluster.act("a-00", "");
-    for node in ["masters-00", "a-01"] {
-        assert_eq!(step_by_policy(&mut cluster), [node]);
-        assert_eq!(Order::read(&cluster.of_name(node).order).unwrap().boot_id, "boot-0");
-        assert!(cluster.policy.is_active() && cluster.policy.reboots.is_at_work());
-        reboot(&mut cluster, node);
-        // The report of the new boot comes before the answer.
-        assert_eq!(step_by_policy(&mut cluster), [""; 0]);
-        answer(&mut cluster, node, "");
-    }
-    assert_eq!(step_by_policy(&mut cluster), [""; 0], "the group b is manual");
-    assert_eq!(cluster.policy.reboots.phase, Phase::Done);
-
-    // It requires a reboot again.
-    cluster.now += Duration::seconds(1);
-    cluster.of_name("a-01").requires_reboot = true;
-    assert_eq!(step_by_policy(&mut cluster), ["a-01"]);
-    assert_eq!(Order::read(&cluster.of_name("a-01").order).unwrap().boot_id, "boot-0'");
-    answer(&mut cluster, "a-01", "a pod stays");
-    assert_eq!(step_by_policy(&mut cluster), [""; 0]);
-    assert_eq!(cluster.policy.reboots.phase, Phase::Stopped);
-    let PolicyStatus { status, reboots, .. } = &cluster.policy;
-    cluster.policy_state = cluster.policy_state.resumed(&status.rollout, &reboots.rollout);
-    assert_eq!(step_by_policy(&mut cluster), ["a-01"]);
-    // Nobody reboots by the policy any more. The node finishes.
-    cluster.policy = cluster.policy.with_policy("");
-    assert!(cluster.policy.is_active());
-    reboot(&mut cluster, "a-01");
-    answer(&mut cluster, "a-01", "");
-    assert_eq!(step_by_policy(&mut cluster), [""; 0]);
-    assert!(!cluster.policy.is_active());
-    step_by_policy(&mut cluster);
-    assert_eq!(cluster.policy.reboots, Status::default());
-}
-
-#[test]
-fn an_operators_rollout_waits_for_nodes_that_reboot_by_the_policy() {
-    let mut cluster = Cluster::new(&[("a", 2)]);
-    cluster.policy = PolicyStatus::default().with_policy("cluster: {checkPodsAfter: 0, reboot: automatic}");
-    cluster.of_name("a-01").requires_reboot = true;
-    assert_eq!(step_by_policy(&mut cluster), ["a-01"]);
-    let rollout = cluster.rollout.clone();
-    let actions = cluster.step_all(Some(&rollout));
-    assert_eq!(actions.orders.len(), 0);
-    assert_eq!(actions.status.unwrap().waits_for, "nodes that are at work by the policy: a-01");
-    reboot(&mut cluster, "a-01");
-    answer(&mut cluster, "a-01", "");
-    cluster.policy = cluster.step_all(Some(&rollout)).policy;
-    cluster.of_name("a-00").requires_reboot = true;
-    let actions = cluster.step_all(Some(&rollout));
-    let order = &actions.orders["a-00"];
-    assert_eq!((order.rollout.as_str(), order.boot_id.as_str()), ("r-1", ""), "the rollout comes first");
 }
 
 #[derive(Clone, Debug)]

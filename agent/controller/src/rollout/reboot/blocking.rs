@@ -4,18 +4,21 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::Request;
 use k8s_openapi::api::core::v1::Pod;
 use kops_agent_cluster::rollout::{Blocked, Blockers};
+use kops_agent_process::output::one_line;
 use kube::Client;
 use kube::api::{Api, ListParams, Object};
+use kube::client::Body;
 use kube::core::ApiResource;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::time::{Instant, timeout};
 
-use kops_agent_kube::api_error::answer;
+use kops_agent_kube::api_error::{ApiError, answer};
 use kops_agent_kube::list_pages;
 
 /// A pod with the few fields that are used here.
@@ -37,14 +40,18 @@ struct PodStatus {
 const TTL: Duration = Duration::from_secs(10);
 /// Timeout of Prometheus. Rollouts wait for it, and a request to a Service without endpoints is repeated until then.
 const TIMEOUT: Duration = Duration::from_secs(5);
+/// The most bytes of an answer of Prometheus that are read. `limit` in the query asks for one result, which is smaller.
+const LONGEST_ANSWER: usize = 64 << 10;
+/// Maximum length of a quote in a message, in characters: of a query, a selector, or an answer.
+const QUOTED: usize = 150;
 
 /// The last answer, with the question and the time.
 #[derive(Default)]
-pub(super) struct Blocking(Option<(Blockers, Instant, Blocked)>);
+pub(in crate::rollout) struct Blocking(Option<(Blockers, Instant, Blocked)>);
 
 impl Blocking {
     /// What these blockers keep from a reboot.
-    pub(super) async fn new(&mut self, client: &Client, blockers: &Blockers) -> Blocked {
+    pub(in crate::rollout) async fn asked(&mut self, client: &Client, blockers: &Blockers) -> Blocked {
         match &self.0 {
             Some((asked, at, blocked)) if asked == blockers && at.elapsed() < TTL => blocked.clone(),
             _ => {
@@ -86,11 +93,12 @@ async fn pods(client: &Client, selector: &str) -> Result<BTreeMap<String, String
         let (metadata, node) = (pod.metadata, pod.spec.node_name);
         let name =
             format!("{}/{}", metadata.namespace.unwrap_or_default(), metadata.name.unwrap_or_default());
-        (!is_over && !node.is_empty())
-            .then(|| (node, format!("its pod {name} keeps it from a reboot ({selector})")))
+        let why = || format!("its pod {name} keeps it from a reboot ({})", one_line(selector, QUOTED));
+        (!is_over && !node.is_empty()).then(|| (node, why()))
     };
     let all = list_pages::all(ListParams::default().labels(selector), ask, node).await;
-    let all = all.map_err(|error| format!("listing the pods with {selector:?}: {error}"))?;
+    let all =
+        all.map_err(|error| format!("listing the pods with {:?}: {error}", one_line(selector, QUOTED)))?;
     Ok(all.into_iter().flatten().collect())
 }
 
@@ -98,20 +106,43 @@ async fn pods(client: &Client, selector: &str) -> Result<BTreeMap<String, String
 async fn alerts(client: &Client, service: (&str, &str), query: &str) -> Result<Option<String>, String> {
     let (namespace, name) = service;
     let encoded = utf8_percent_encode(query, NON_ALPHANUMERIC);
-    let path = format!("/api/v1/namespaces/{namespace}/services/{name}/proxy/api/v1/query?query={encoded}");
+    // An older Prometheus ignores the limit.
+    let path =
+        format!("/api/v1/namespaces/{namespace}/services/{name}/proxy/api/v1/query?limit=1&query={encoded}");
+    let query = one_line(query, QUOTED);
     let failed = |problem: String| format!("asking Prometheus ({namespace}/{name}) for {query}: {problem}");
-    let request = Request::get(path).body(Vec::new()).map_err(|error| failed(error.to_string()))?;
-    let found = timeout(TIMEOUT, answer(client.request::<Value>(request))).await;
-    let found = found.map_err(|_| failed(format!("no answer within {} s", TIMEOUT.as_secs())))?;
-    let found = found.map_err(|error| failed(error.to_string()))?;
+    let text = timeout(TIMEOUT, ask(client, path)).await;
+    let text = text.map_err(|_| failed(format!("no answer within {} s", TIMEOUT.as_secs())))?;
+    let text = text.map_err(failed)?;
+    let found: Value = serde_json::from_str(&text).unwrap_or_default();
     let result = found["data"]["result"].as_array().filter(|_| found["status"] == "success");
     match result.map(Vec::as_slice) {
-        None => Err(failed(format!("the answer has no result: {found}"))),
+        None => Err(failed(format!("the answer has no result: {}", one_line(&text, QUOTED)))),
         Some([]) => Ok(None),
-        Some([first, ..]) => Ok(Some(format!(
-            "no node reboots while Prometheus has a result for {query}: {}",
-            first["metric"]
-        ))),
+        Some([first, ..]) => {
+            let result = one_line(&first["metric"].to_string(), QUOTED);
+            Ok(Some(format!("no node reboots while Prometheus has a result for {query}: {result}")))
+        }
+    }
+}
+
+/// The body of the answer to a GET of this path.
+async fn ask(client: &Client, path: String) -> Result<String, String> {
+    let request = Request::get(path).body(Body::empty()).map_err(|error| error.to_string())?;
+    let (head, body) =
+        answer(client.send(request)).await.map_err(|error: ApiError| error.to_string())?.into_parts();
+    let body = Limited::new(body, LONGEST_ANSWER).collect().await.map_err(|error| {
+        match error.is::<LengthLimitError>() {
+            true => format!(
+                "the answer has more than {LONGEST_ANSWER} bytes; give a query with fewer results, such as count(…) > 0"
+            ),
+            false => format!("reading the answer: {error}"),
+        }
+    })?;
+    let text = String::from_utf8_lossy(&body.to_bytes()).into_owned();
+    match head.status.is_success() {
+        true => Ok(text),
+        false => Err(format!("HTTP {}: {}", head.status.as_u16(), one_line(&text, QUOTED))),
     }
 }
 
@@ -150,7 +181,7 @@ mod tests {
         let client = Client::try_from(Config::new(server.url.parse().unwrap())).unwrap();
         let blockers =
             Blockers { pods: "app=batch".into(), alerts: QUERY.into(), prometheus: "m/web:9090".into() };
-        let blocked = Blocking::default().of(&client, &blockers).await;
+        let blocked = Blocking::default().asked(&client, &blockers).await;
         let path = asked.lock().clone();
         (blocked, path)
     }
@@ -159,7 +190,7 @@ mod tests {
     async fn pods_keep_their_nodes_and_alerts_keep_all() {
         let (found, path) =
             blocked(200, r#"{"status": "success", "data": {"resultType": "vector", "result": []}}"#).await;
-        let query = "query=ALERTS%7Balertstate%3D%22firing%22%7D";
+        let query = "limit=1&query=ALERTS%7Balertstate%3D%22firing%22%7D";
         assert_eq!(path, format!("/api/v1/namespaces/m/services/web:9090/proxy/api/v1/query?{query}"));
         assert_eq!(found.all, None);
         assert_eq!(found.nodes.keys().collect::<Vec<_>>(), ["a", "b"]);
@@ -181,6 +212,30 @@ mod tests {
             assert!(
                 why.starts_with("no node reboots: asking Prometheus (m/web:9090) for ALERTS"),
                 "{answer}: {why}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_of_any_length_is_not_read_whole_and_shown_in_short() {
+        let result = |metric: &str| {
+            json!({"status": "success", "data": {"result": [{"metric": {"alertname": metric}, "value": [1, "1"]}]}}).to_string()
+        };
+        let within = result(&"F".repeat(LONGEST_ANSWER / 2));
+        let beyond = result(&"F".repeat(8 << 20));
+        let other = format!("{:?}", "x\n".repeat(LONGEST_ANSWER / 8));
+        for (status, answer, why) in [
+            (200, &within, "has a result"),
+            (200, &beyond, "the answer has more than 65536 bytes"),
+            (200, &other, "the answer has no result"),
+            (500, &within, "HTTP 500"),
+            (500, &beyond, "the answer has more than 65536 bytes"),
+        ] {
+            let all = blocked(status, answer).await.0.all.unwrap();
+            assert!(
+                all.contains(why) && all.len() < 600 && !all.contains('\n'),
+                "{why}: {} bytes",
+                all.len()
             );
         }
     }

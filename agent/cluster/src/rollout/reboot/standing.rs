@@ -1,0 +1,75 @@
+//! Whether a node may still obey an order to reboot. The controller takes orders back, and may be gone when it should have.
+
+use time::OffsetDateTime;
+
+use crate::rollout::Order;
+use kops_agent_spec::parse_timestamp;
+
+/// Whether an order to reboot counts, by the present annotation of the Node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    InForce,
+    /// The Node has another order, or none. Nobody waits for an outcome.
+    Withdrawn,
+    /// The time until which the node may begin has passed. The text says so.
+    Expired(String),
+}
+
+impl Standing {
+    /// `annotation` is the present value of the Node's annotation with an order; `None` if the Node has no such annotation.
+    pub fn new(order: &Order, annotation: Option<&str>, now: OffsetDateTime) -> Standing {
+        if annotation.and_then(Order::read).as_ref() != Some(order) {
+            return Standing::Withdrawn;
+        }
+        match parse_timestamp(&order.until) {
+            Some(until) if now <= until => Standing::InForce,
+            Some(_) => Standing::Expired(format!("the order to reboot has expired at {}", order.until)),
+            None => Standing::Expired(format!(
+                "the order to reboot has no time until which it counts ({:?})",
+                order.until
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::rollout::DrainMode;
+
+    #[test]
+    fn only_the_same_order_within_its_time_is_obeyed() {
+        let order = Order {
+            rollout: "r-1".into(),
+            attempt: 1,
+            hash: "rebooted".into(),
+            drain: DrainMode::Auto,
+            max_unavailable: 1,
+            health_timeout: 300,
+            may_go_back: false,
+            boot_id: "b1".into(),
+            at: "2026-11-30T10:00:00Z".into(),
+            until: "2026-11-30T11:00:00Z".into(),
+        };
+        let at = |time: &str| parse_timestamp(time).unwrap();
+        let [early, last, late] =
+            ["2026-11-30T10:59:59Z", "2026-11-30T11:00:00Z", "2026-11-30T11:00:01Z"].map(at);
+        let standing = |order: &Order, now| Standing::new(order, Some(&order.text()), now);
+        assert_eq!((standing(&order, early), standing(&order, last)), (Standing::InForce, Standing::InForce));
+        assert!(matches!(standing(&order, late), Standing::Expired(why) if why.contains("11:00:00Z")));
+        for until in ["", "soon"] {
+            let order = Order { until: until.into(), ..order.clone() };
+            assert!(matches!(standing(&order, early), Standing::Expired(_)), "{until:?}");
+        }
+        for other in [
+            Order { attempt: 2, ..order.clone() },
+            Order { boot_id: "b2".into(), ..order.clone() },
+            Order { until: "2026-11-30T12:00:00Z".into(), ..order.clone() },
+        ] {
+            assert_eq!(Standing::new(&order, Some(&other.text()), early), Standing::Withdrawn, "{other:?}");
+        }
+        assert_eq!(Standing::new(&order, None, early), Standing::Withdrawn);
+        assert_eq!(Standing::new(&order, Some("{}"), early), Standing::Withdrawn);
+    }
+}
