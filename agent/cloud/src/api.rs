@@ -13,6 +13,7 @@ use std::time::Duration;
 use kops_agent_net::aws_sdk::SetupError;
 use kops_agent_net::http::{self, HttpError, innermost_cause};
 use kops_agent_net::tls::NoCaBundle;
+use kops_agent_spec::failure::{Failing, Kind};
 use reqwest::header::{HeaderMap, RETRY_AFTER};
 use reqwest::{Client, Request, Url};
 use serde::{Deserialize, Deserializer};
@@ -173,6 +174,23 @@ pub enum ApiError {
     Http(Arc<HttpError>),
     #[error("the AWS settings in the environment are wrong: {0}")]
     Settings(Arc<SetupError>),
+}
+
+impl Failing for ApiError {
+    fn kind(&self) -> Kind {
+        match self {
+            ApiError::Unreachable { .. } | ApiError::NoRequest { .. } => Kind::CloudUnreachable,
+            ApiError::Throttled(_) => Kind::CloudThrottled,
+            ApiError::Forbidden(_) => Kind::CloudForbidden,
+            ApiError::NotFound(_) | ApiError::Refused(_) | ApiError::Garbage { .. } => Kind::CloudRefused,
+            ApiError::NoCredentials { .. } | ApiError::NoToken { .. } => Kind::CloudCredentials,
+            ApiError::NoPlace { .. } | ApiError::BadEndpoint { .. } | ApiError::Settings(_) => {
+                Kind::CloudSettings
+            }
+            ApiError::NoCaBundle(error) => error.kind(),
+            ApiError::Http(error) => error.kind(),
+        }
+    }
 }
 
 impl From<HttpError> for ApiError {

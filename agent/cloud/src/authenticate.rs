@@ -7,6 +7,7 @@ use crate::metadata::MetadataError;
 use crate::tpm::TpmFailure;
 use kops_agent_net::aws_sdk::SetupError;
 use kops_agent_net::tls::NoCaBundle;
+use kops_agent_spec::failure::{Failing, Kind};
 
 /// Why a machine cannot prove its identity.
 #[derive(Debug, Error)]
@@ -72,10 +73,22 @@ pub enum AuthenticationError {
     Settings(#[from] SetupError),
 }
 
-impl AuthenticationError {
-    /// Whether the configuration must change before a retry can succeed.
-    pub fn is_configuration(&self) -> bool {
-        matches!(self, AuthenticationError::Endpoint { .. })
+impl Failing for AuthenticationError {
+    fn kind(&self) -> Kind {
+        match self {
+            AuthenticationError::NoRegion
+            | AuthenticationError::NoInstance { .. }
+            | AuthenticationError::NoId { .. }
+            | AuthenticationError::NoResourceId { .. }
+            | AuthenticationError::NoServerMetadata { .. } => Kind::IdentityUnknown,
+            AuthenticationError::Tpm(_)
+            | AuthenticationError::MachineKey { .. }
+            | AuthenticationError::NoCredentials(_)
+            | AuthenticationError::NotSigned(_) => Kind::IdentityUnproven,
+            AuthenticationError::Endpoint { .. } => Kind::IdentityEndpoint,
+            AuthenticationError::NoCaBundle(error) => error.kind(),
+            AuthenticationError::Settings(_) => Kind::CloudSettings,
+        }
     }
 }
 

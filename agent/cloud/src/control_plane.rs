@@ -7,10 +7,12 @@ use kops_agent_cluster::identity::{Identity, Refusal};
 use kops_agent_cluster::labels::ObservedNode;
 use kops_agent_cluster::pod_ranges::PodRangeProblem;
 use kops_agent_spec::KopsControllerServerOptions;
+use kops_agent_spec::failure::{Failing, Kind};
 use thiserror::Error;
 use tokio::time::Instant;
 
 use crate::api::ApiError;
+use crate::error::OfOneCloud;
 use crate::verify::{LoadBalancing, MachinePrefix, Verifier};
 
 /// Why the machine of a Node is not known.
@@ -70,18 +72,19 @@ pub enum ControlPlaneError {
     #[error("{doing}")]
     Failed {
         doing: &'static str,
+        kind: Kind,
         #[source]
         cause: Box<dyn Error + Send + Sync>,
     },
     /// The client of the cloud's API cannot be created.
     #[error(transparent)]
-    Client(Box<dyn Error + Send + Sync>),
+    Client(OfOneCloud),
 }
 
 impl ControlPlaneError {
     /// Wraps an error of the step `doing`.
-    pub(crate) fn failed<E: Error + Send + Sync + 'static>(doing: &'static str) -> impl FnOnce(E) -> Self {
-        move |cause| ControlPlaneError::Failed { doing, cause: Box::new(cause) }
+    pub(crate) fn failed<E: Failing + Send + Sync + 'static>(doing: &'static str) -> impl FnOnce(E) -> Self {
+        move |cause| ControlPlaneError::Failed { doing, kind: cause.kind(), cause: Box::new(cause) }
     }
 
     /// Wraps an error of a client that lists machines. The cause may be the configuration.
@@ -93,8 +96,18 @@ impl ControlPlaneError {
     }
 
     /// Wraps the error of a client that cannot be created.
-    pub(crate) fn client<E: Error + Send + Sync + 'static>(cause: E) -> Self {
-        ControlPlaneError::Client(Box::new(cause))
+    pub(crate) fn client(cause: impl Failing + Send + Sync + 'static) -> Self {
+        ControlPlaneError::Client(OfOneCloud::new(cause))
+    }
+}
+
+impl Failing for ControlPlaneError {
+    fn kind(&self) -> Kind {
+        match self {
+            ControlPlaneError::Configuration(_) => Kind::ControlPlaneSettings,
+            ControlPlaneError::Failed { kind, .. } => *kind,
+            ControlPlaneError::Client(error) => error.kind(),
+        }
     }
 }
 

@@ -1,8 +1,10 @@
 //! The error of a request that a machine makes to its cloud.
 
 use std::error::Error;
+use std::fmt;
 
 use kops_agent_spec::CloudProvider;
+use kops_agent_spec::failure::{Failing, Kind};
 use thiserror::Error;
 
 /// Why a cloud did not provide a fact to its machine, or did not do something for it.
@@ -16,12 +18,52 @@ pub enum CloudError {
     NoMetadata { url: String, problem: &'static str },
     /// The cloud cannot be reached, or rejects the request. The inner error has the whole message.
     #[error(transparent)]
-    Failed(Box<dyn Error + Send + Sync>),
+    Failed(OfOneCloud),
+}
+
+/// An error of one cloud.
+#[derive(Debug)]
+pub struct OfOneCloud {
+    kind: Kind,
+    error: Box<dyn Error + Send + Sync>,
+}
+
+impl OfOneCloud {
+    pub(crate) fn new(error: impl Failing + Send + Sync + 'static) -> OfOneCloud {
+        OfOneCloud { kind: error.kind(), error: Box::new(error) }
+    }
+}
+
+impl Failing for OfOneCloud {
+    fn kind(&self) -> Kind {
+        self.kind
+    }
+}
+
+impl fmt::Display for OfOneCloud {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl Error for OfOneCloud {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.error.source()
+    }
 }
 
 impl CloudError {
     /// Wraps an error of one cloud.
-    pub(crate) fn new(error: impl Error + Send + Sync + 'static) -> CloudError {
-        CloudError::Failed(Box::new(error))
+    pub(crate) fn new(error: impl Failing + Send + Sync + 'static) -> CloudError {
+        CloudError::Failed(OfOneCloud::new(error))
+    }
+}
+
+impl Failing for CloudError {
+    fn kind(&self) -> Kind {
+        match self {
+            CloudError::Unsupported { .. } | CloudError::NoMetadata { .. } => Kind::CloudUnsupported,
+            CloudError::Failed(error) => error.kind(),
+        }
     }
 }

@@ -9,6 +9,7 @@ use thiserror::Error;
 
 use kops_agent_net::http::{self, HttpError, innermost_cause, metadata_client};
 use kops_agent_net::retry::Retries;
+use kops_agent_spec::failure::{Failing, Kind};
 
 /// The maximum size of a response, in bytes. Most responses are a line or a short list. Scaleway's describes the whole server,
 /// with each SSH key of its project.
@@ -48,6 +49,19 @@ pub enum MetadataError {
     Unusable { url: String, problem: String },
     #[error(transparent)]
     Http(#[from] HttpError),
+}
+
+impl Failing for MetadataError {
+    fn kind(&self) -> Kind {
+        match self {
+            MetadataError::Disabled
+            | MetadataError::Unreachable { .. }
+            | MetadataError::Silent { .. }
+            | MetadataError::HopLimit { .. } => Kind::MetadataUnreachable,
+            MetadataError::Refused { .. } | MetadataError::Unusable { .. } => Kind::MetadataRefused,
+            MetadataError::Http(error) => error.kind(),
+        }
+    }
 }
 
 /// Why one attempt failed.

@@ -139,6 +139,7 @@ mod metadata_tests {
     use kops_agent_spec::facts::Interface;
 
     use super::*;
+    use kops_agent_spec::failure::Failing as _;
     use kops_agent_tests::test_server::{TestServer, text};
 
     #[tokio::test]
@@ -152,7 +153,7 @@ mod metadata_tests {
         assert_eq!(server_id(&facts, root.path(), &service.url, WITHOUT_WAITING).await.unwrap(), ID);
         let other = TestServer::start(|_| async { Ok(text(404, "")) }).await;
         let error = server_id(&facts, root.path(), &other.url, WITHOUT_WAITING).await.unwrap_err();
-        assert!(!error.is_configuration(), "a drive may be there in a moment");
+        assert!(!error.kind().is_configuration(), "a drive may be there in a moment");
         let error = error.to_string();
         assert!(error.contains("config-2") && error.contains("/openstack/latest/meta_data.json"), "{error}");
 

@@ -43,8 +43,8 @@ use kube::Client;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use kops_agent_cloud::ControlPlane;
 use kops_agent_cloud::hosts::Enrolled;
-use kops_agent_cloud::{ControlPlane, ControlPlaneError};
 use kops_agent_kube::events::Events;
 use kops_agent_kube::lease::{self, Election, Leadership, OF_CONTROLLERS};
 use kops_agent_kube::node_api::Nodes;
@@ -254,8 +254,5 @@ async fn cloud(
 ) -> Result<Arc<dyn ControlPlane>> {
     let calls = metrics.cloud_calls.clone();
     let asked = kops_agent_cloud::for_provider(options.cloud).for_control_plane(options, calls, hosts);
-    asked.await.map_err(|error| match error {
-        ControlPlaneError::Configuration(problem) => WrongConfiguration(problem).into(),
-        error => error.into(),
-    })
+    Ok(asked.await?)
 }

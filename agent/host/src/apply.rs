@@ -20,6 +20,7 @@ mod volumes;
 use kops_agent_cluster::fleet::Next;
 use kops_agent_plan::diff::Plan;
 use kops_agent_plan::resource::DesiredState;
+use kops_agent_spec::failure::Kind;
 
 use phases::Change;
 pub use report::Report;
@@ -73,7 +74,7 @@ impl Host {
     ///
     /// # Errors
     /// The record cannot be written, or another run holds the lock. The record belongs to that run until it ends.
-    pub fn note_failure(&self, problem: &str) -> Result<()> {
+    pub fn note_failure(&self, kind: Kind, problem: &str) -> Result<()> {
         let _lock = self.lock()?;
         let mut record = self.record()?;
         // An empty record in place of the unreadable one would claim that the agent left nothing here. Only a run that
@@ -81,7 +82,7 @@ impl Host {
         if record.unreadable.is_some() {
             return Ok(());
         }
-        record.failure = Some(Failure::new(self.timestamp(), problem));
+        record.failure = Some(Failure::new(self.timestamp(), kind, problem));
         record.write(&self.root)
     }
 

@@ -6,6 +6,7 @@ use kops_agent_plan::diff::{CONTAINER_RUNTIME, KUBELET};
 use kops_agent_plan::resource::{Kind, ResourceId};
 
 use kops_agent_pki::CertificateError;
+use kops_agent_spec::failure::{Failing, Kind as Failed};
 
 use crate::assets::DownloadError;
 use crate::rolled_back::RolledBack;
@@ -161,16 +162,46 @@ fn is_needed_by_pods(unit: &str) -> bool {
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-impl Error {
-    /// Whether a retry can succeed only after the configuration has changed.
-    pub fn is_configuration(&self) -> bool {
+impl Failing for Error {
+    fn kind(&self) -> Failed {
         match self {
-            Error::Certificate(error) => error.is_configuration(),
-            Error::MissingSecret { .. } | Error::Invalid { .. } => true,
-            _ => false,
+            Error::Path { .. } => Failed::Path,
+            Error::ForeignLink { .. } => Failed::ForeignLink,
+            Error::Command { .. } => Failed::Command,
+            Error::Unit { .. } => Failed::Unit,
+            Error::Units(failed) if failed.iter().any(|failed| is_needed_by_pods(&failed.unit)) => {
+                Failed::PodUnitsFailed
+            }
+            Error::Units(_) => Failed::UnitsFailed,
+            Error::Resources(failed) => of_resources(failed),
+            Error::Certificate(error) => error.kind(),
+            Error::Download(error) => error.kind(),
+            Error::MissingSecret { .. } => Failed::MissingSecret,
+            Error::UnknownEnvironment { .. } => Failed::UnknownEnvironment,
+            Error::Locked { .. } => Failed::Locked,
+            Error::Unhealthy { .. } => Failed::Unhealthy,
+            Error::Unasked { .. } => Failed::HealthUnknown,
+            Error::RolledBack(_) => Failed::RolledBack,
+            Error::FailedBefore(_) => Failed::FailedBefore,
+            Error::OtherFiles { .. } => Failed::OtherFiles,
+            Error::Invalid { .. } => Failed::InvalidResource,
         }
     }
+}
 
+fn of_resources(failed: &[FailedResource]) -> Failed {
+    let is_of = |kind: Kind| failed.iter().any(|failed| failed.resource.kind == kind);
+    let is_needed = |failed: &FailedResource| {
+        failed.resource.kind == Kind::Unit && is_needed_by_pods(&failed.resource.name)
+    };
+    match () {
+        () if failed.iter().any(is_needed) => Failed::PodUnitsFailed,
+        () if is_of(Kind::Image) => Failed::ImagesMissing,
+        () => Failed::ResourcesFailed,
+    }
+}
+
+impl Error {
     /// The error for the failed resources of a run; `None` if nothing failed.
     pub(crate) fn of_failed(failed: Vec<FailedResource>) -> Option<Error> {
         if failed.is_empty() {
@@ -181,24 +212,6 @@ impl Error {
         }
         let unit = |FailedResource { resource, why }| FailedUnit { unit: resource.name, why };
         Some(Error::Units(failed.into_iter().map(unit).collect()))
-    }
-
-    /// Whether the machine is a working node despite this error: the run finished, and neither the container runtime
-    /// nor kubelet failed.
-    pub fn leaves_a_working_node(&self) -> bool {
-        match self {
-            Error::Units(failed) => !failed.iter().any(|failed| is_needed_by_pods(&failed.unit)),
-            Error::Resources(failed) => !failed
-                .iter()
-                .any(|failed| failed.resource.kind == Kind::Unit && is_needed_by_pods(&failed.resource.name)),
-            _ => false,
-        }
-    }
-
-    /// Whether the process retries although the machine is a working node. Pods may need a missing image, and the
-    /// registry or mirror may soon provide it.
-    pub fn misses_images(&self) -> bool {
-        matches!(self, Error::Resources(failed) if failed.iter().any(|failed| failed.resource.kind == Kind::Image))
     }
 
     /// Whether a program or systemd refused, or another user's link is in the way. Such an error concerns one component

@@ -10,6 +10,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use kops_agent_spec::facts::{Architecture, CloudFacts, Distro, Facts, Selinux};
+use kops_agent_spec::failure::{Failing, Kind};
 use nix::errno::Errno;
 use nix::ifaddrs::getifaddrs;
 use nix::sys::utsname::uname;
@@ -43,6 +44,16 @@ pub enum FactsError {
     Unreadable { file: PathBuf, source: io::Error },
     #[error("cannot ask the kernel for {what}: {source}")]
     Kernel { what: &'static str, source: Errno },
+}
+
+impl Failing for FactsError {
+    fn kind(&self) -> Kind {
+        match self {
+            FactsError::NoOsRelease { .. } | FactsError::NoDistroId { .. } => Kind::UnknownDistribution,
+            FactsError::UnsupportedArchitecture { .. } => Kind::UnsupportedArchitecture,
+            FactsError::Unreadable { .. } | FactsError::Kernel { .. } => Kind::FactsUnreadable,
+        }
+    }
 }
 
 /// Observes the machine whose files are under `root`: `/` for this machine.

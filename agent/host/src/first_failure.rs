@@ -1,5 +1,6 @@
 //! Stores why the first run failed on a machine where no run has written anything. Such a machine has no record yet.
 
+use kops_agent_spec::failure::Kind;
 use serde_json::{from_slice, to_vec};
 
 use crate::error::{Error, Result};
@@ -16,9 +17,9 @@ impl Host {
     ///
     /// # Errors
     /// The file cannot be written, or another run is at work.
-    pub fn note_first_failure(&self, problem: &str) -> Result<()> {
+    pub fn note_first_failure(&self, kind: Kind, problem: &str) -> Result<()> {
         let _lock = self.lock()?;
-        let failure = Failure::new(self.timestamp(), problem);
+        let failure = Failure::new(self.timestamp(), kind, problem);
         let json =
             to_vec(&failure).map_err(|error| Error::path("write", PATH, std::io::Error::other(error)))?;
         // The problem may quote a store or mirror, so only root may read the file, like the record.
@@ -49,9 +50,10 @@ mod tests {
     fn a_failure_before_any_record_is_shown_until_a_record_exists() {
         let folder = tempfile::tempdir().unwrap();
         let host = Host::scratch(folder.path()).unwrap();
-        host.note_first_failure("the store answers 403").unwrap();
+        host.note_first_failure(Kind::StoreForbidden, "the store answers 403").unwrap();
         let status = host.status().unwrap();
-        assert_eq!(status.failure.as_ref().unwrap().problem, "the store answers 403");
+        let failure = status.failure.as_ref().unwrap();
+        assert_eq!((failure.problem.as_str(), failure.code.as_str()), ("the store answers 403", "KA2002"));
         assert!(status.never_converged && !status.converged, "{status:?}");
 
         Record::default().write(&host.root).unwrap();

@@ -16,6 +16,7 @@ use kops_agent_plan::resource::{
     Symlink, Unit,
 };
 use kops_agent_spec::digest::sha256_hex;
+use kops_agent_spec::failure;
 
 use crate::certs::Certificates;
 use crate::contents;
@@ -63,7 +64,7 @@ impl Host {
     pub fn record(&self) -> Result<Record> {
         let mut record = Record::read(&self.root)?;
         if let Some(why) = &record.unreadable {
-            record.failure = Some(Failure::new(self.timestamp(), why));
+            record.failure = Some(Failure::new(self.timestamp(), failure::Kind::RecordUnreadable, why));
         }
         Ok(record)
     }

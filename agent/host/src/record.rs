@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kops_agent_cluster::fleet::Next;
 use kops_agent_plan::resource::{Kind, ResourceId};
+use kops_agent_spec::failure;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
@@ -78,14 +79,18 @@ pub struct Failure {
     pub at: String,
     /// The cause and the remedy.
     pub problem: String,
+    /// The code of the failure's kind. Empty if an earlier version of kops-agent has written this record.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub code: String,
 }
 
 /// Longest problem that is stored, in characters. The text of a store or mirror has no bound.
 const LONGEST_PROBLEM: usize = 16 * 1024;
 
 impl Failure {
-    pub(crate) fn new(at: String, problem: &str) -> Failure {
-        Failure { at, problem: problem.chars().take(LONGEST_PROBLEM).collect() }
+    pub(crate) fn new(at: String, kind: failure::Kind, problem: &str) -> Failure {
+        let problem = problem.chars().take(LONGEST_PROBLEM).collect();
+        Failure { at, problem, code: kind.code().to_owned() }
     }
 }
 

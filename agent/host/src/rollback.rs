@@ -12,6 +12,7 @@ pub(crate) mod restoring;
 
 use kops_agent_plan::health;
 use kops_agent_plan::resource::{Kind, ResourceId};
+use kops_agent_spec::failure;
 
 use crate::applied::shred_begun;
 use crate::assets::Progress;
@@ -114,7 +115,8 @@ impl Host {
         if journal.attempt.is_renewal() {
             return record_renewal_rolled_back(&self.root, record, rolled_back);
         }
-        record.failure = Some(Failure::new(rolled_back.at.clone(), &rolled_back.to_string()));
+        record.failure =
+            Some(Failure::new(rolled_back.at.clone(), failure::Kind::RolledBack, &rolled_back.to_string()));
         // Every run retries a repair of the last good state. An earlier rejected change stays rejected.
         let is_of_last_good = record.is_settled_with(&journal.attempt);
         if record.rolled_back.is_none() || !is_of_last_good {

@@ -271,7 +271,7 @@ mod tests {
         record.converged_since = Some("2026-11-21T12:00:00Z".into());
         record.settle(&host.root, &desired, &BTreeMap::new()).unwrap();
         record.write(&host.root).unwrap();
-        host.note_failure("the store cannot be reached").unwrap();
+        host.note_failure(kops_agent_spec::failure::Kind::Other, "the store cannot be reached").unwrap();
         let status = host.status().unwrap();
         assert!(status.converged && status.failure.is_some() && !status.never_converged, "{status:?}");
 

@@ -28,6 +28,7 @@ use cli::spelling::with_nodeup_spelling;
 use cli::{Cli, Command};
 
 use kops_agent_node::exit;
+use kops_agent_node::failure::kind_of;
 use kops_agent_node::known::error_text;
 
 fn main() -> ExitCode {
@@ -66,7 +67,7 @@ fn runtime(command: &Command) -> std::io::Result<Runtime> {
 }
 
 fn failed(error: &anyhow::Error) -> ExitCode {
-    let why = error_text(error);
+    let why = format!("{} [{}]", error_text(error).trim_end(), kind_of(error));
     logging::last_words(&why);
     service_manager::failed(format_args!("failed: {why}"));
     ExitCode::from(exit::code_of(error))

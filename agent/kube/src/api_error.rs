@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::time::Duration;
 
+use kops_agent_spec::failure::{Failing, Kind};
 use kube::Error;
 use kube::core::Status;
 use tokio::time::timeout;
@@ -66,6 +67,15 @@ impl fmt::Display for ApiError {
 }
 
 impl std::error::Error for ApiError {}
+
+impl Failing for ApiError {
+    fn kind(&self) -> Kind {
+        match self {
+            ApiError::Refused(_) => Kind::ApiServerRefused,
+            ApiError::Unanswered(_) => Kind::ApiServerUnanswered,
+        }
+    }
+}
 
 /// Waits for the answer to a request, until the timeout.
 pub async fn answer<T>(request: impl Future<Output = Result<T, Error>>) -> Result<T, ApiError> {

@@ -5,6 +5,7 @@ mod client;
 
 pub mod api_error;
 pub mod events;
+pub mod failure;
 pub mod lease;
 pub mod list_pages;
 pub mod node_api;

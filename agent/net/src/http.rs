@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kops_agent_spec::failure::{Failing, Kind};
 use kops_agent_spec::terminal::one_line;
 use reqwest::header::{DATE, HeaderValue, InvalidHeaderValue};
 use reqwest::redirect::Policy;
@@ -27,6 +28,15 @@ pub enum HttpError {
     Proxy(#[from] ProxyError),
     #[error("cannot set up an HTTP client: {0}")]
     Client(#[from] reqwest::Error),
+}
+
+impl Failing for HttpError {
+    fn kind(&self) -> Kind {
+        match self {
+            HttpError::Proxy(error) => error.kind(),
+            HttpError::Tls(_) | HttpError::Client(_) => Kind::NoHttpClient,
+        }
+    }
 }
 
 /// A token that no request header can hold.

@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ipnet::IpNet;
+use kops_agent_spec::failure::{Failing, Kind};
 use percent_encoding::percent_decode_str;
 use reqwest::Url;
 use reqwest::header::HeaderValue;
@@ -22,6 +23,12 @@ pub enum ProxyError {
         "{0} names a proxy of {1}, and only proxies of http and https are supported; set it as in http://proxy.example.com:3128"
     )]
     Unsupported(&'static str, String),
+}
+
+impl Failing for ProxyError {
+    fn kind(&self) -> Kind {
+        Kind::ProxySetting
+    }
 }
 
 /// A proxy, for clients other than reqwest. The type has no `Debug`, because the login is a password.

@@ -1,5 +1,6 @@
 //! Unpredictable random numbers.
 
+use kops_agent_spec::failure::{Failing, Kind};
 use rustls::crypto::aws_lc_rs;
 use thiserror::Error;
 
@@ -7,6 +8,12 @@ use thiserror::Error;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("there are no random numbers")]
 pub struct NoRandomness;
+
+impl Failing for NoRandomness {
+    fn kind(&self) -> Kind {
+        Kind::NoHttpClient
+    }
+}
 
 /// `N` random bytes.
 ///

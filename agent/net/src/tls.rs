@@ -32,6 +32,7 @@ macro_rules! rustls_signature_checks {
 pub mod chains;
 mod verifier;
 
+use kops_agent_spec::failure::{Failing, Kind};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -51,6 +52,12 @@ use verifier::{Rule, RuleVerifier};
 pub struct NoCaBundle {
     /// The errors of reading CA bundles, if any. Begins with punctuation.
     details: String,
+}
+
+impl Failing for NoCaBundle {
+    fn kind(&self) -> Kind {
+        Kind::NoCaBundle
+    }
 }
 
 static CACHED: CachedBundle = CachedBundle(Mutex::new(None));

@@ -10,6 +10,7 @@ use kops_agent_plan::diff::{Plan, diff};
 use kops_agent_plan::early_units::before_certificates;
 use kops_agent_plan::resource::DesiredState;
 use kops_agent_plan::timeline::Work;
+use kops_agent_spec::failure::Failing;
 
 use super::decide::Decision;
 use super::machine::lock;
@@ -106,7 +107,7 @@ async fn carry_out(
     }
     let outcome = host.apply(&plan, &decision.desired, &materials, downloads, watch, scope).await;
     // If only units failed that no pod depends on, everything else is applied.
-    let is_applied = outcome.as_ref().map_or_else(kops_agent_host::Error::leaves_a_working_node, |_| true);
+    let is_applied = outcome.as_ref().map_or_else(|error| error.kind().leaves_a_working_node(), |_| true);
     if is_applied && !decision.is_last_applied {
         host.keep_applied(&applied).context("saving the applied configuration")?;
     }

@@ -21,7 +21,7 @@ use super::decide::{self, Decision};
 use super::machine::{self, noted};
 use super::options::{NodeOptions, RunOptions};
 use super::{apply, remembered};
-use crate::exit::leaves_a_working_node;
+use crate::failure::kind_of;
 use crate::known::error_text;
 use kops_agent_source::Before;
 
@@ -45,7 +45,7 @@ pub async fn converge(options: &RunOptions, host: &Host, decision: &Decision) ->
     }
     let outcome = Box::pin(apply::apply(options, host, decision)).await;
     keep_timeline(host, outcome.as_ref().ok());
-    let is_node = |error: &_| is_already_registered(error) || leaves_a_working_node(error);
+    let is_node = |error: &_| is_already_registered(error) || kind_of(error).leaves_a_working_node();
     if outcome.as_ref().map_or_else(is_node, |_| true) {
         note_ready(host, &options.root);
     }
@@ -116,7 +116,7 @@ fn note_ready(host: &Host, root: &Path) {
 pub async fn tell<T>(root: &Path, is_boot: bool, outcome: Result<T>) -> Result<T> {
     let Err(untold) = noted(root, tell_group(root, is_boot).await) else { return outcome };
     match outcome {
-        Err(error) if leaves_a_working_node(&error) => {
+        Err(error) if kind_of(&error).leaves_a_working_node() => {
             Err(anyhow!("{}\n{}", error_text(&error), error_text(&untold)))
         }
         Err(error) if !is_already_registered(&error) => {

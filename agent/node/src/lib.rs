@@ -28,6 +28,7 @@ pub mod doctor;
 pub mod environment;
 pub mod exit;
 pub mod facts;
+pub mod failure;
 pub mod known;
 pub mod kops_version;
 pub mod last_applied;

@@ -12,8 +12,10 @@ use kops_agent_process::program;
 use kops_agent_process::service_manager;
 use kops_agent_source::bootstrap_client::{self, LeftBy};
 use kops_agent_spec::facts::Facts;
+use kops_agent_spec::failure::Kind;
 
 use super::remote;
+use crate::failure::kind_of;
 use crate::known::error_text;
 use kops_agent_source::Before;
 
@@ -37,14 +39,18 @@ pub fn note_failure(root: &Path, error: &anyhow::Error) {
         return;
     }
     let note = || -> Result<()> {
-        let (host, problem) = (open(root)?, error_text(error));
-        Ok(if is_first { host.note_first_failure(&problem) } else { host.note_failure(&problem) }?)
+        let (host, kind, problem) = (open(root)?, kind_of(error), error_text(error));
+        let noted = match is_first {
+            true => host.note_first_failure(kind, &problem),
+            false => host.note_failure(kind, &problem),
+        };
+        Ok(noted?)
     };
     let Err(error) = note() else { return };
     let text = format!("the failure could not be noted for `kops-agent status`: {}", error_text(&error));
-    match error.downcast_ref() {
+    match kind_of(&error) {
         // The run that has the lock records its own outcome.
-        Some(kops_agent_host::Error::Locked { .. }) => log::debug!("{text}"),
+        Kind::Locked => log::debug!("{text}"),
         // A user without write access only tried to run the command.
         _ if is_first && !nix::unistd::geteuid().is_root() => log::debug!("{text}"),
         _ => log::warn!("{text}"),

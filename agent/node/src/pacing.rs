@@ -20,12 +20,13 @@ use kops_agent_host::Host;
 use kops_agent_kube::own_node::{OwnNode, Untold};
 use kops_agent_plan::diff::Plan;
 use kops_agent_plan::disruption::{restarted, shown_group};
-use kops_agent_source::bootstrap_client::KopsController;
+use kops_agent_spec::failure::Kind;
 use tokio::time::sleep;
 
 use super::decide::Decision;
 use super::machine;
-use super::options::{Pacing, RunOptions};
+use super::options::RunOptions;
+use crate::failure::kind_of;
 use crate::known::error_text;
 use drain::Drained;
 use slot::Slot;
@@ -37,7 +38,7 @@ const PAUSE: Duration = Duration::from_secs(2);
 
 /// Whether a run ended before a change because the change could not be paced.
 pub fn is_not_paced(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| cause.is::<NotPaced>())
+    kind_of(error).is_not_paced()
 }
 
 /// The slot and the drain that a run must end.
@@ -194,8 +195,8 @@ pub async fn uncordon_once_alone(root: &Path, timeout: Duration) -> Result<()> {
             Ok(()) => return Ok(()),
             Err(error) => error,
         };
-        match error.downcast_ref() {
-            Some(kops_agent_host::Error::Locked { .. }) => since = None,
+        match kind_of(&error) {
+            Kind::Locked => since = None,
             _ if since.get_or_insert_with(Instant::now).elapsed() >= timeout => return Err(error),
             _ => log::debug!("trying again: {}", error_text(&error)),
         }

@@ -5,16 +5,18 @@ use std::time::SystemTime;
 
 use anyhow::Result;
 use kops_agent_cluster::fleet::FEW_DAYS;
-use kops_agent_host::{Downloads, Error, Host, Progress, Renewing, Report, Scope};
+use kops_agent_host::{Downloads, Host, Progress, Renewing, Report, Scope};
 use kops_agent_net::LocationClient;
 use kops_agent_plan::diff::{Interrupted, Plan, renewal};
+use kops_agent_spec::failure::Kind;
 
 use super::certificates::to_renew;
 use super::decide::Decision;
 use super::machine::lock;
 use super::options::RunOptions;
-use super::pacing::{self, NotPaced};
+use super::pacing;
 use super::plan::plan;
+use crate::failure::kind_of;
 use crate::known::error_text;
 
 /// Renews the certificates that are due, and restarts the components that read them. `None` if nothing is due, or if
@@ -26,13 +28,11 @@ use crate::known::error_text;
 pub async fn renew(options: &RunOptions, host: &Host, decision: &Decision) -> Result<Option<Report>> {
     let _lock = match lock(options.waits_for_lock, host).await {
         Ok(lock) => lock,
-        Err(error) => match error.downcast_ref() {
-            Some(locked @ Error::Locked { .. }) => {
-                log::info!("certificates are not renewed during another run: {locked}");
-                return Ok(None);
-            }
-            _ => return Err(error),
-        },
+        Err(error) if kind_of(&error) == Kind::Locked => {
+            log::info!("certificates are not renewed during another run: {}", error_text(&error));
+            return Ok(None);
+        }
+        Err(error) => return Err(error),
     };
     let whole = plan(host, decision)?;
     let (interrupted, config_hash) = match host.renewing()? {
@@ -52,32 +52,27 @@ pub async fn renew(options: &RunOptions, host: &Host, decision: &Decision) -> Re
     let undrained = options.clone().without_drain();
     let paced = match Box::pin(pacing::begin(&undrained, host, decision, &plan)).await {
         Ok(paced) => paced,
-        Err(error) => match error.downcast_ref() {
+        Err(error) => match kind_of(&error) {
             // An expired certificate is worse than several kubelets that restart together.
-            Some(NotPaced::Unknown { .. }) => {
+            Kind::SlotsUnknown => {
                 log::warn!("certificates are renewed without a slot: {}", error_text(&error));
                 None
             }
-            Some(NotPaced::NoSlot { .. } | NotPaced::AnotherNotReady { .. }) if ends_soon(host)? => {
+            Kind::NoSlot | Kind::AnotherNotReady if ends_soon(host)? => {
                 log::warn!(
                     "certificates expire soon, so they are renewed without a slot: {}",
                     error_text(&error)
                 );
                 None
             }
-            Some(
-                NotPaced::NoSlot { .. }
-                | NotPaced::AnotherNotReady { .. }
-                | NotPaced::NoReboot { .. }
-                | NotPaced::NotDrained(_),
-            ) => {
+            Kind::NoSlot | Kind::AnotherNotReady | Kind::NotDrained => {
                 log::warn!(
                     "certificates are due for renewal, but are not renewed now: {}",
                     error_text(&error)
                 );
                 return Ok(None);
             }
-            None => return Err(error),
+            _ => return Err(error),
         },
     };
     let renewed = Box::pin(carry_out(host, decision, &plan, &config_hash, &*(options.progress)())).await;

@@ -1,5 +1,7 @@
 //! Errors of certificate authorities, and of issuing certificates.
 
+use kops_agent_spec::failure::{Failing, Kind};
+
 /// Why a certificate cannot be issued.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
@@ -36,17 +38,16 @@ pub enum CertificateError {
     Invalid { name: String, reason: String },
 }
 
-impl CertificateError {
-    /// Whether a retry fails until the configuration changes. A wrong clock, and an error that says "run again", are not
-    /// configuration errors.
-    pub fn is_configuration(&self) -> bool {
+impl Failing for CertificateError {
+    fn kind(&self) -> Kind {
         match self {
-            CertificateError::NoAuthority { .. }
-            | CertificateError::BadAuthority { .. }
-            | CertificateError::Invalid { .. } => true,
-            CertificateError::NotValidNow { .. }
-            | CertificateError::NoBootstrap { .. }
-            | CertificateError::Changed { .. } => false,
+            CertificateError::NoAuthority { .. } => Kind::NoAuthority,
+            CertificateError::BadAuthority { .. } => Kind::BadAuthority,
+            CertificateError::NotValidNow { .. } => Kind::AuthorityNotValidNow,
+            CertificateError::NoBootstrap { .. } | CertificateError::Changed { .. } => {
+                Kind::CertificateChanged
+            }
+            CertificateError::Invalid { .. } => Kind::CertificateInvalid,
         }
     }
 }

@@ -9,6 +9,7 @@ use thiserror::Error;
 
 use kops_agent_spec::BootConfig;
 use kops_agent_spec::digest::sha256_hex;
+use kops_agent_spec::failure::{Failing, Kind};
 
 /// The maximum number of earlier configurations that a node remembers: about a year's, at a few changes a week.
 const MOST_PAST: usize = 256;
@@ -83,6 +84,12 @@ pub enum NotFollowed {
          wanted, give --follow={hash}"
     )]
     Older { hash: String },
+}
+
+impl Failing for NotFollowed {
+    fn kind(&self) -> Kind {
+        Kind::FollowRefused
+    }
 }
 
 impl Follow {

@@ -1,5 +1,7 @@
 //! The exit codes of the process. Every command uses the same codes.
 
+use kops_agent_spec::failure::{Failing, Kind};
+
 /// Success: nothing is left to do.
 pub const CONVERGED: u8 = 0;
 /// Failure: a retry may help.
@@ -23,6 +25,18 @@ pub const MEANINGS: [(u8, &str); 5] = [
          addons status or fleet status",
     ),
 ];
+
+impl Failing for WrongConfiguration {
+    fn kind(&self) -> Kind {
+        Kind::WrongSetting
+    }
+}
+
+impl Failing for WrongUsage {
+    fn kind(&self) -> Kind {
+        Kind::WrongUsage
+    }
+}
 
 /// A wrong configuration that code outside `agent/plan` has found.
 #[derive(Debug, thiserror::Error)]

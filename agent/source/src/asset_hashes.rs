@@ -19,6 +19,7 @@ use kops_agent_plan::derive::{AssetHashes, AssetUrl, KnownHashes};
 use kops_agent_process::output::error_text;
 use kops_agent_spec::digest::parse_sha256;
 use kops_agent_spec::facts::Architecture;
+use kops_agent_spec::failure::{Failing, Kind};
 use kops_agent_spec::urls::shown_url;
 use kops_agent_store::{Store, StoreError};
 use reqwest::{Method, StatusCode, Url};
@@ -204,9 +205,15 @@ fn is_busy(error: &anyhow::Error) -> bool {
 /// A server may have a list of hashes, and does not serve it now.
 #[derive(Debug, thiserror::Error)]
 #[error("the server answered {status} for {url}")]
-struct ServerBusy {
+pub(crate) struct ServerBusy {
     status: StatusCode,
     url: String,
+}
+
+impl Failing for ServerBusy {
+    fn kind(&self) -> Kind {
+        Kind::HashesUnknown
+    }
 }
 
 impl fmt::Display for Unanswered {

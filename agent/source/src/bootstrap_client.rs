@@ -25,6 +25,7 @@ use kops_agent_cluster::bootstrap::message::{BootstrapRequest, BootstrapResponse
 use kops_agent_cluster::bootstrap::{server_name, server_url};
 use kops_agent_plan::resolve::possible_node_names;
 use kops_agent_spec::facts::{CloudFacts, Facts};
+use kops_agent_spec::failure::{Failing, Kind};
 use kops_agent_spec::{BootConfig, CloudProvider};
 use thiserror::Error;
 use time::OffsetDateTime;
@@ -35,6 +36,7 @@ use kops_agent_net::http::HttpError;
 use kops_agent_net::retry::{GaveUp, Pauses, Retries};
 use kops_agent_net::tls;
 
+use crate::failure::kind_of;
 use identity::Identity;
 pub use identity::LeftBy;
 use round::{Failures, ask_each};
@@ -95,20 +97,24 @@ pub enum BootstrapError {
     Certificate(#[from] kops_agent_pki::CertificateError),
 }
 
-impl BootstrapError {
-    /// Whether retries cannot help until the configuration changes.
-    pub fn is_configuration(&self) -> bool {
+impl Failing for BootstrapError {
+    fn kind(&self) -> Kind {
         match self {
-            BootstrapError::NoServer(_) => true,
-            BootstrapError::Authentication(error) => error.is_configuration(),
-            _ => false,
+            BootstrapError::AlreadyRegistered { .. } => Kind::AlreadyRegistered,
+            BootstrapError::NotFollowed { .. } => Kind::FollowNotServed,
+            BootstrapError::NotGiven { .. } => Kind::NotGiven,
+            BootstrapError::NoServer(error) => error.kind(),
+            BootstrapError::Authentication(error) => error.kind(),
+            BootstrapError::Callback(error) => error.kind(),
+            BootstrapError::Http(error) => error.kind(),
+            BootstrapError::Certificate(_) => Kind::KeyUnusable,
         }
     }
 }
 
 /// Whether a run ended only because this machine is already a node.
 pub fn is_already_registered(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| matches!(cause.downcast_ref(), Some(BootstrapError::AlreadyRegistered { .. })))
+    kind_of(error) == Kind::AlreadyRegistered
 }
 
 /// The current configuration of a group.

@@ -9,6 +9,7 @@ use kops_agent_plan::derive::KnownHashes;
 use kops_agent_plan::resolve::Problems;
 use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_spec::facts::Facts;
+use kops_agent_spec::failure::{Failing, Kind};
 use kops_agent_spec::{BootConfig, NodeupConfig};
 use kops_agent_store::{Store, StoreError};
 
@@ -27,6 +28,12 @@ pub struct SpecDiffers {
     pub expected: String,
     /// The hash of the derived configuration.
     pub actual: String,
+}
+
+impl Failing for SpecDiffers {
+    fn kind(&self) -> Kind {
+        Kind::SpecDiffers
+    }
 }
 
 /// A node's configuration and its origin.

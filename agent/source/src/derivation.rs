@@ -7,6 +7,7 @@ use anyhow::Result;
 use kops_agent_plan::derive::{self, Inputs, KnownHashes};
 use kops_agent_plan::resolve::Problems;
 use kops_agent_spec::facts::{Architecture, Facts};
+use kops_agent_spec::failure::{Failing, Kind};
 use kops_agent_spec::go_yaml;
 use kops_agent_spec::kops_release::{KopsRelease, Told, WrittenBy};
 use kops_agent_spec::{BootConfig, Cluster, InstanceGroup, NodeupConfig};
@@ -189,6 +190,15 @@ pub enum Incomplete {
         .0.join("\n  ")
     )]
     Unhashed(Vec<String>),
+}
+
+impl Failing for Incomplete {
+    fn kind(&self) -> Kind {
+        match self {
+            Incomplete::Wrong(problems) => problems.kind(),
+            Incomplete::Unhashed(_) => Kind::HashesUnknown,
+        }
+    }
 }
 
 impl Derived {

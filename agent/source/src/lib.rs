@@ -13,6 +13,7 @@ pub mod cluster_files;
 mod config_server;
 mod configuration;
 mod derivation;
+pub mod failure;
 mod node_spec;
 pub mod nodeup_config;
 mod options;

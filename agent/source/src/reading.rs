@@ -14,6 +14,7 @@ use kops_agent_cloud as cloud;
 use kops_agent_plan::derive;
 use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_spec::facts::Facts;
+use kops_agent_spec::failure::Kind;
 use kops_agent_spec::kops_release::Told;
 use kops_agent_spec::urls::shown_url;
 use kops_agent_spec::{BootConfig, NodeupConfig};
@@ -26,6 +27,7 @@ use crate::before::Before;
 use crate::bootstrap_client::{KopsController, LeftBy};
 use crate::configuration::{Configuration, derived, pinned_and_proven};
 use crate::derivation::Derivation;
+use crate::failure::kind_of;
 use crate::node_spec::{NodeSpec, manifest};
 use crate::nodeup_config::{self, Pinned};
 use crate::options::{ConfigFrom, SourceOptions, StoreOptions};
@@ -235,7 +237,7 @@ fn is_whole(manifest: &str) -> bool {
 }
 
 fn is_not_found(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| matches!(cause.downcast_ref(), Some(StoreError::NotFound { .. })))
+    kind_of(error) == Kind::StoreNotFound
 }
 
 /// Reads the keysets, secrets and manifests that the configuration refers to. `unwritten` replaces a missing manifest.

@@ -2,6 +2,8 @@
 
 use thiserror::Error;
 
+use crate::failure::{Failing, Kind};
+
 /// A file of the state store, or the user-data, cannot be read as the expected type.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("cannot read {source_and_field}: {problem}", source_and_field = place(source_file, field))]
@@ -23,6 +25,12 @@ impl SpecError {
     /// An error about one field of the file.
     pub fn of_field(source_file: &str, field: &str, problem: impl Into<String>) -> SpecError {
         SpecError { source_file: source_file.to_owned(), field: field.to_owned(), problem: problem.into() }
+    }
+}
+
+impl Failing for SpecError {
+    fn kind(&self) -> Kind {
+        Kind::FileUnreadable
     }
 }
 

@@ -31,6 +31,7 @@ pub mod digest;
 mod duration;
 mod error;
 pub mod facts;
+pub mod failure;
 mod field_names;
 mod field_warnings;
 pub mod fnv;

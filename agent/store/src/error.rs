@@ -7,6 +7,7 @@ use thiserror::Error;
 
 use kops_agent_net::aws_sdk::SetupError;
 use kops_agent_net::tls::NoCaBundle;
+use kops_agent_spec::failure::{Failing, Kind};
 
 /// Why a file of a state store cannot be read.
 #[derive(Debug, Error)]
@@ -130,27 +131,24 @@ impl From<SetupError> for StoreError {
     }
 }
 
-impl StoreError {
-    /// Whether the configuration is wrong, so that a retry cannot help. A role may get permissions later, and a network
-    /// may come up. A missing bucket stays missing.
-    pub fn is_configuration(&self) -> bool {
+impl Failing for StoreError {
+    fn kind(&self) -> Kind {
         match self {
-            StoreError::NotFound { .. }
-            | StoreError::WrongBucket { .. }
-            | StoreError::TooLarge { .. }
-            | StoreError::BadUrl { .. }
-            | StoreError::Unsupported { .. }
-            | StoreError::NeverRead { .. }
-            | StoreError::NoLists { .. }
-            | StoreError::BadMirror { .. }
-            | StoreError::BadSettings(_) => true,
-            StoreError::Forbidden { .. }
-            | StoreError::Page { .. }
-            | StoreError::Credentials { .. }
-            | StoreError::Unreachable { .. }
-            | StoreError::Refused { .. }
-            | StoreError::NoCaBundle(_)
-            | StoreError::Io { .. } => false,
+            StoreError::NotFound { .. } => Kind::StoreNotFound,
+            StoreError::Forbidden { .. } => Kind::StoreForbidden,
+            StoreError::Credentials { .. } => Kind::StoreCredentials,
+            StoreError::WrongBucket { .. } => Kind::StoreWrongBucket,
+            StoreError::Unreachable { .. } => Kind::StoreUnreachable,
+            StoreError::Refused { .. } => Kind::StoreRefused,
+            StoreError::Page { .. } => Kind::StorePage,
+            StoreError::TooLarge { .. } => Kind::StoreTooLarge,
+            StoreError::BadUrl { .. } => Kind::StoreUrl,
+            StoreError::Unsupported { .. } | StoreError::NeverRead { .. } => Kind::StoreUnsupported,
+            StoreError::NoLists { .. } => Kind::StoreNoLists,
+            StoreError::BadMirror { .. } => Kind::StoreMirror,
+            StoreError::BadSettings(_) => Kind::StoreSettings,
+            StoreError::NoCaBundle(error) => error.kind(),
+            StoreError::Io { .. } => Kind::StoreFile,
         }
     }
 }

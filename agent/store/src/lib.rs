@@ -196,6 +196,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use kops_agent_spec::failure::Failing as _;
 
     fn write(folder: &Path, file: &str, text: &str) {
         let file = folder.join(file);
@@ -236,7 +237,7 @@ mod tests {
         let error = store.read(&url).await.unwrap_err();
         assert!(matches!(error, StoreError::NotFound { .. }), "{error:?}");
         assert!(error.to_string().contains(&url), "{error}");
-        assert!(error.is_configuration());
+        assert!(error.kind().is_configuration());
         assert_eq!(store.list(&url).await.unwrap(), Vec::<String>::new());
     }
 
@@ -311,7 +312,7 @@ mod tests {
         ] {
             let error = store.read(&format!("{scheme}://state/config")).await.unwrap_err();
             assert!(error.to_string().contains(told), "{error}");
-            assert!(error.is_configuration());
+            assert!(error.kind().is_configuration());
         }
     }
 
@@ -320,7 +321,7 @@ mod tests {
         for argument in ["s3://state", "=/srv", "s3://state=", "state=/srv"] {
             let error = Store::new(&[argument.to_owned()]).unwrap_err();
             assert!(error.to_string().contains("--store-mirror"), "{argument}: {error}");
-            assert!(error.is_configuration());
+            assert!(error.kind().is_configuration());
         }
     }
 }

@@ -198,6 +198,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use kops_agent_spec::failure::Failing as _;
 
     fn parts(url: &str) -> (&'static str, String, String) {
         let (row, place) = place(url).unwrap();
@@ -242,7 +243,7 @@ mod tests {
         ] {
             let error = place(url).unwrap_err();
             assert!(matches!(error, StoreError::BadUrl { .. }), "{url}: {error:?}");
-            assert!(error.is_configuration());
+            assert!(error.kind().is_configuration());
         }
         let error = place("gs:///key").unwrap_err().to_string();
         assert!(error.contains("it names no bucket; write it as in gs://BUCKET/CLUSTER"), "{error}");

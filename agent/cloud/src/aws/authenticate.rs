@@ -136,6 +136,7 @@ mod tests {
     use kops_agent_cluster::bootstrap::aws_token::{AwsToken, Expected};
 
     use super::*;
+    use kops_agent_spec::failure::Failing as _;
 
     /// 2024-05-18 13:19:02 UTC.
     const SECONDS: u64 = 1_716_038_342;
@@ -211,7 +212,7 @@ mod tests {
         assert_eq!(with(&both[..1]).unwrap().as_deref(), Some("127.0.0.1:1"));
         let error = with(&[("AWS_ENDPOINT_URL", "here")]).unwrap_err();
         assert!(
-            error.is_configuration() && error.to_string().contains("AWS_ENDPOINT_URL is \"here\""),
+            error.kind().is_configuration() && error.to_string().contains("AWS_ENDPOINT_URL is \"here\""),
             "{error}"
         );
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use aws_smithy_xml::decode::{Document, ScopedDecoder, XmlDecodeError, try_data};
 use kops_agent_spec::facts::{InstanceType, NetworkInterfaceLimits};
+use kops_agent_spec::failure::{Failing, Kind};
 use thiserror::Error;
 
 use super::ec2::Ec2;
@@ -35,6 +36,15 @@ enum Cause {
     /// The response lacks the requested facts.
     #[error("cannot read EC2's answer to {ACTION}: {0}")]
     Unreadable(#[from] XmlDecodeError),
+}
+
+impl Failing for InstanceTypeError {
+    fn kind(&self) -> Kind {
+        match &self.cause {
+            Cause::Ec2(error) => error.kind(),
+            Cause::Unreadable(_) => Kind::CloudRefused,
+        }
+    }
 }
 
 /// Asks EC2 in a region about an instance type.

@@ -12,6 +12,7 @@ use super::query::text_of;
 use crate::api::ApiError;
 use crate::metadata::MetadataError;
 use kops_agent_net::retry::Retries;
+use kops_agent_spec::failure::{Failing, Kind};
 
 /// Why an instance gets no prefix.
 #[derive(Debug, Error)]
@@ -25,6 +26,16 @@ pub(crate) enum PrefixError {
     /// EC2 reports success, but its response has no prefix.
     #[error("EC2 answers AssignIpv6Addresses without a prefix; does the subnet have an IPv6 range?")]
     NoneGiven,
+}
+
+impl Failing for PrefixError {
+    fn kind(&self) -> Kind {
+        match self {
+            PrefixError::Metadata(error) => error.kind(),
+            PrefixError::Ec2(error) => error.kind(),
+            PrefixError::NoneGiven => Kind::CloudRefused,
+        }
+    }
 }
 
 /// Assigns a prefix to the primary interface of this instance, unless it has one already. Returns the prefix.

@@ -24,6 +24,7 @@ use kops_agent_cluster::bootstrap::challenge::{
 };
 use kops_agent_cluster::bootstrap::message::{Bytes as Base64, ChallengeRequest};
 use kops_agent_pki::{CertificateError, common_name_and_validity, self_signed};
+use kops_agent_spec::failure::{Failing, Kind};
 use parking_lot::Mutex;
 use rustls::ServerConfig;
 use thiserror::Error;
@@ -79,6 +80,16 @@ pub enum CallbackServerError {
     Tls(#[from] rustls::Error),
     #[error("cannot make a secret for kops-controller's call-back: {0}")]
     Random(#[from] NoRandomness),
+}
+
+impl Failing for CallbackServerError {
+    fn kind(&self) -> Kind {
+        match self {
+            CallbackServerError::Random(error) => error.kind(),
+            CallbackServerError::Certificate(_) => Kind::KeyUnusable,
+            CallbackServerError::Listen { .. } | CallbackServerError::Tls(_) => Kind::Callback,
+        }
+    }
 }
 
 /// The form of the proof in answers to challenges. It depends on the kOps release of kops-controller, which is not known in advance.

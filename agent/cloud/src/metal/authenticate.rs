@@ -93,6 +93,7 @@ mod tests {
     use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_ED25519};
 
     use super::*;
+    use kops_agent_spec::failure::Failing as _;
 
     /// A key as `openssl ecparam -genkey` writes it (SEC1). kOps makes the keys of machines with this command.
     const SEC1: &str = include_str!("testdata/key.pem");
@@ -139,7 +140,7 @@ mod tests {
             let error = HostAuthenticator::new(root_with(&pem).path(), "vm1").unwrap_err();
             let text = error.to_string();
             assert!(text.contains(why) && text.contains("machine/private.pem"), "{text}");
-            assert!(!error.is_configuration(), "it may be enrolled later");
+            assert!(!error.kind().is_configuration(), "it may be enrolled later");
         }
         let root = tempfile::tempdir().unwrap();
         let text = HostAuthenticator::new(root.path(), "vm1").unwrap_err().to_string();

@@ -16,9 +16,10 @@ use kops_agent_plan::derive::KnownHashes;
 use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_process::output::error_text;
 use kops_agent_source::asset_hashes::HashSource;
-use kops_agent_source::{Derivation, Incomplete, cluster_files};
-use kops_agent_spec::{InstanceGroupRole, SpecError};
-use kops_agent_store::{Store, StoreError};
+use kops_agent_source::failure::kind_of;
+use kops_agent_source::{Derivation, cluster_files};
+use kops_agent_spec::InstanceGroupRole;
+use kops_agent_store::Store;
 use parking_lot::Mutex as StdMutex;
 use tokio::sync::{Mutex, Semaphore};
 use tokio::time::{Instant, timeout};
@@ -200,10 +201,5 @@ fn unavailable(group: &str, problem: &str) -> Refusal {
 /// Whether an error lasts until the spec or the configuration changes. A hash that no server reports is no such error:
 /// servers sometimes withhold hashes that they have.
 fn is_of_spec(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| {
-        matches!(cause.downcast_ref(), Some(Incomplete::Wrong(_)))
-            || cause.is::<SpecError>()
-            || cause.is::<WrongConfiguration>()
-            || cause.downcast_ref::<StoreError>().is_some_and(StoreError::is_configuration)
-    })
+    kind_of(error).is_configuration()
 }

@@ -10,6 +10,7 @@ use kops_agent_plan::overlap::{self, installing};
 use kops_agent_plan::resource::DesiredState;
 use kops_agent_plan::timeline::Work;
 use kops_agent_plan::unit_files::is_read_by_systemd;
+use kops_agent_spec::failure::Failing;
 
 use super::images::changes_components;
 use super::packages::Installing;
@@ -297,7 +298,7 @@ fn settle(
     record.settled_state = Some(attempt.digest().to_owned());
     record.begun_state = None;
     if let Some(failures) = failures {
-        record.failure = Some(Failure::new(host.timestamp(), &failures.to_string()));
+        record.failure = Some(Failure::new(host.timestamp(), failures.kind(), &failures.to_string()));
     }
     record.write(&host.root)
 }

@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 
 use kops_agent_plan::diff::{Action, Change, Keeping, Kept, Plan, awaited_units};
 use kops_agent_plan::resource::{DesiredState, Kind, ResourceId};
+use kops_agent_spec::failure::Failing;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::error::{Error, FailedResource};
@@ -96,7 +97,7 @@ impl Starts {
 
     /// The error for all failures, if no pod can run because of them.
     pub(super) fn fatal_failures(&self) -> Option<Error> {
-        self.failures().filter(|error| !error.leaves_a_working_node())
+        self.failures().filter(|error| !error.kind().leaves_a_working_node())
     }
 }
 

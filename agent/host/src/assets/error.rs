@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use kops_agent_spec::failure::{Failing, Kind};
 use kops_agent_spec::urls::shown_url;
 
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +45,16 @@ pub enum DownloadError {
     },
     #[error("cannot unpack {}: {reason}", shown_url(.url))]
     BadArchive { url: String, reason: String },
+}
+
+impl Failing for DownloadError {
+    fn kind(&self) -> Kind {
+        match self {
+            DownloadError::Unavailable { .. } => Kind::DownloadUnavailable,
+            DownloadError::NoSpace { .. } => Kind::NoSpace,
+            DownloadError::NoMember { .. } | DownloadError::BadArchive { .. } => Kind::ArchiveWrong,
+        }
+    }
 }
 
 /// A mirror of a download, and its error.

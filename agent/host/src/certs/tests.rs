@@ -11,6 +11,7 @@ use time::macros::datetime;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::*;
+use kops_agent_spec::failure::Failing as _;
 
 const NOW: OffsetDateTime = datetime!(2026-11-21 12:00 UTC);
 
@@ -106,14 +107,14 @@ fn a_wrong_clock_and_a_temporary_error_are_no_configuration_errors() {
     let key = || KeyPair::generate().unwrap();
     for (from, to) in [(NOW + days(1), NOW + days(9)), (NOW - days(9), NOW - days(1))] {
         let error = refusal(ca(key(), from, to));
-        assert!(!error.is_configuration(), "{error}");
+        assert!(!error.kind().is_configuration(), "{error}");
     }
     let name = || "kubelet".to_owned();
     let changed = CertificateError::Changed { name: name() };
     let not_asked = CertificateError::NoBootstrap { name: name(), keyset: "kubernetes-ca".into() };
-    assert!(!changed.is_configuration() && !not_asked.is_configuration());
+    assert!(!changed.kind().is_configuration() && !not_asked.kind().is_configuration());
     let foreign = refusal(PemPair { private_key: key().serialize_pem(), ..good_ca() });
-    assert!(foreign.is_configuration(), "{foreign}");
+    assert!(foreign.kind().is_configuration(), "{foreign}");
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use kops_agent_plan::diff::{Interrupted, Plan};
 use kops_agent_plan::resource::DesiredState;
+use kops_agent_spec::failure::Kind;
 use kops_agent_spec::parse_timestamp;
 use time::Duration;
 
@@ -78,7 +79,7 @@ pub(super) fn record_renewal_rolled_back(
     mut record: Record,
     rolled_back: RolledBack,
 ) -> Result<RolledBack> {
-    let failure = Failure::new(rolled_back.at.clone(), &rolled_back.to_string());
+    let failure = Failure::new(rolled_back.at.clone(), Kind::RolledBack, &rolled_back.to_string());
     record.renewal_failure = Some(failure.clone());
     record.failure = Some(failure);
     record.write(root)?;

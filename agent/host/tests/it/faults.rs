@@ -2,6 +2,7 @@
 //! is missing that it would write to.
 #![allow(clippy::unwrap_used)]
 
+use kops_agent_spec::failure::Failing as _;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -162,7 +163,11 @@ async fn an_image_that_cannot_be_loaded_is_reported_and_kubelet_starts() {
     let error = it.converge(&desired).await.unwrap_err();
     let text = error.to_string();
     assert!(text.contains("import failing.tar` failed (exit status: 1): broken archive"), "{text}");
-    assert!(error.misses_images() && error.leaves_a_working_node() && !error.is_configuration());
+    assert!(
+        error.kind().misses_images()
+            && error.kind().leaves_a_working_node()
+            && !error.kind().is_configuration()
+    );
     it.joins();
     assert_eq!(it.left(&desired), ["image failing.tar", "image failing:1"]);
     assert!(it.host().status().unwrap().failure.unwrap().problem.contains("broken archive"));
@@ -245,7 +250,7 @@ async fn a_working_node_stays_unchanged_if_images_are_missing() {
     let (before, requests) = (it.machine.read(MANIFEST), it.machine.requests());
     let error = it.converge(&control_plane("two", [it.archive("failing.tar")])).await.unwrap_err();
     assert!(
-        !error.leaves_a_working_node() && error.to_string().contains("load the image failing.tar"),
+        !error.kind().leaves_a_working_node() && error.to_string().contains("load the image failing.tar"),
         "{error}"
     );
     assert_eq!(it.machine.read(MANIFEST), before, "the node changed although an image is missing");

@@ -2,6 +2,7 @@
 //! answers.
 #![allow(clippy::unwrap_used)]
 
+use kops_agent_spec::failure::Failing as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -191,7 +192,7 @@ async fn if_no_pod_can_run_the_run_does_not_wait() {
     let it = Scene::new();
     let host = it.host(FOR_EVER).with_systemd(Arc::new(Manager::refusing(&["start containerd.service"])));
     let error = it.machine.converge_with(&host, &it.desired).await.unwrap_err();
-    assert!(!error.leaves_a_working_node(), "{error}");
+    assert!(!error.kind().leaves_a_working_node(), "{error}");
     assert!(!it.is_waiting());
     assert_eq!(it.pods(), ALL);
 }

@@ -148,7 +148,7 @@ async fn modes_that_let_others_write_are_corrected() {
 async fn a_failure_is_recorded_until_a_run_succeeds() {
     let machine = Machine::new();
     let host = machine.host();
-    host.note_failure("no network; plug it in").unwrap();
+    host.note_failure(kops_agent_spec::failure::Kind::Other, "no network; plug it in").unwrap();
     assert_eq!(host.record().unwrap().failure.unwrap().problem, "no network; plug it in");
     machine.converge(&everything()).await.unwrap();
     let record = machine.host().record().unwrap();
@@ -162,11 +162,15 @@ async fn only_the_run_that_holds_the_lock_writes_the_record() {
     machine.converge(&everything()).await.unwrap();
     let at_work = machine.host();
     let lock = at_work.lock().unwrap();
-    let error = machine.host().note_failure("another kops-agent is at work").unwrap_err().to_string();
+    let error = machine
+        .host()
+        .note_failure(kops_agent_spec::failure::Kind::Other, "another kops-agent is at work")
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("another kops-agent is at work"), "{error}");
     assert_eq!(machine.host().record().unwrap().failure, None);
     drop(lock);
-    machine.host().note_failure("no network").unwrap();
+    machine.host().note_failure(kops_agent_spec::failure::Kind::Other, "no network").unwrap();
 }
 
 struct Deaf;
@@ -234,7 +238,7 @@ async fn the_status_shows_drift_and_failures() {
 
     machine.converge(&everything()).await.unwrap();
     assert!(status().converged);
-    machine.host().note_failure("no network").unwrap();
+    machine.host().note_failure(kops_agent_spec::failure::Kind::Other, "no network").unwrap();
     assert!(
         status().converged && status().failure.is_some(),
         "a run that failed and changed nothing is no drift"
@@ -298,7 +302,7 @@ async fn an_unreadable_record_does_not_turn_a_node_into_a_new_machine() {
     assert!(error.contains("write a new one with `kops-agent converge`"), "{error}");
 
     // Neither a failed run nor an interrupted run makes the record readable.
-    machine.host().note_failure("no network").unwrap();
+    machine.host().note_failure(kops_agent_spec::failure::Kind::Other, "no network").unwrap();
     let error = machine.host().plan_reset(&[], &[], &[]).unwrap_err().to_string();
     assert!(error.contains("record.json cannot be read"), "{error}");
     let mut interrupted = node.clone();

@@ -3,6 +3,7 @@
 //! That needs root, so `tests/packages/run` runs these tests.
 #![allow(clippy::unwrap_used)]
 
+use kops_agent_spec::failure::Failing as _;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -299,7 +300,7 @@ fn a_machine_of_rpms_takes_no_repository_of_apts() {
             sources: vec![],
         });
         let error = converge(&desired, &Said::default()).unwrap_err();
-        assert!(error.is_configuration() && error.to_string().contains("package-source x"), "{error}");
+        assert!(error.kind().is_configuration() && error.to_string().contains("package-source x"), "{error}");
         assert!(!Path::new("/etc/apt/sources.list.d/x.list").exists());
     });
 }

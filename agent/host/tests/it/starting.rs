@@ -1,6 +1,7 @@
 //! Downloaded programs that do not start on this machine.
 #![allow(clippy::unwrap_used)]
 
+use kops_agent_spec::failure::Failing as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -48,7 +49,7 @@ async fn a_program_that_does_not_start_is_refused_before_anything_changes() {
     let commands = Arc::new(Old { unfit: b"new", ..Old::default() });
     let host = machine.host().with_commands(commands.clone());
     let error = machine.converge_with(&host, &desired("x")).await.unwrap_err();
-    assert!(error.is_configuration(), "{error:?}");
+    assert!(error.kind().is_configuration(), "{error:?}");
     let told = error.to_string();
     for part in [
         "file /usr/bin/containerd: ",

@@ -124,7 +124,7 @@ async fn equivalent_files_stay_and_nothing_is_restarted() {
 #[tokio::test]
 async fn after_a_failed_first_run_the_next_run_still_sees_nodeups_machine() {
     let machine = made_by_nodeup();
-    machine.host().note_failure("no network").unwrap();
+    machine.host().note_failure(kops_agent_spec::failure::Kind::Other, "no network").unwrap();
     assert!(machine.plan(&machine.host(), &node("1")).is_empty());
     // A run is interrupted after it wrote files. The next run knows what the components had read.
     let mut interrupted = node("2");

@@ -1,6 +1,7 @@
 //! Units that fail or block. kubelet and the rest of the node run in spite of them.
 #![allow(clippy::unwrap_used)]
 
+use kops_agent_spec::failure::Failing as _;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -231,7 +232,7 @@ async fn a_failing_hook_is_reported_and_blocks_nothing() {
     let desired = node([unit("a-hook.service", ""), unit("b-hook.service", "")]);
     let error = it.converge(&desired).await.unwrap_err();
     let text = error.to_string();
-    assert!(matches!(error, Error::Units(_)) && !error.is_configuration(), "{text}");
+    assert!(matches!(error, Error::Units(_)) && !error.kind().is_configuration(), "{text}");
     assert!(
         text.contains("a-hook.service: it has failed") && text.contains("journalctl -u a-hook"),
         "{text}"

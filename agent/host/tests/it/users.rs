@@ -7,6 +7,7 @@ use crate::support::{CALM, Store, downloads};
 use kops_agent_host::{Error, Host, Report, Scope, Silent};
 use kops_agent_plan::diff::diff;
 use kops_agent_plan::resource::{DesiredState, File, Group, User};
+use kops_agent_spec::failure::Failing as _;
 
 const UID: u32 = 10_002;
 
@@ -76,7 +77,7 @@ fn a_number_of_another_user_is_refused_before_anything_is_done() {
         sh("useradd --uid 10002 other; groupadd --gid 30000 others");
         let mut desired = etcd();
         let error = converge(&desired).unwrap_err();
-        assert!(error.is_configuration());
+        assert!(error.kind().is_configuration());
         assert_eq!(
             error.to_string(),
             "user etcd: its uid 10002 belongs to other on this machine; give other another one (usermod --uid) or \

@@ -9,6 +9,7 @@ use kops_agent_net::tls::CaBundle;
 use kops_agent_process::service_manager;
 use kops_agent_source::asset_hashes::HashSource;
 use kops_agent_source::bootstrap_client;
+use kops_agent_spec::failure::Kind;
 
 use super::run::{RETRIES, until_stopped_or_told};
 use crate::cli::ConvergeArgs;
@@ -17,6 +18,7 @@ use crate::progress::Watch;
 use kops_agent_node::condition::{self, Compared};
 use kops_agent_node::convergence;
 use kops_agent_node::exit;
+use kops_agent_node::failure::kind_of;
 use kops_agent_node::known::error_text;
 use kops_agent_node::last_applied::{self, Instead, StandIn};
 use kops_agent_node::machine::{self, noted};
@@ -71,16 +73,10 @@ impl Run<'_> {
                     service_manager::ready("nothing changed: this machine is a node already");
                     return Ok(exit::CONVERGED);
                 }
-                Err(error)
-                    if retries != 0
-                        && !exit::is_final(&error)
-                        && (!exit::leaves_a_working_node(&error) || exit::misses_images(&error)) =>
-                {
-                    error
-                }
+                Err(error) if retries != 0 && helps_to_try_again(kind_of(&error)) => error,
                 result => return result,
             };
-            let pause = match is_rolled_back(&error) {
+            let pause = match kind_of(&error).is_rolled_back() {
                 true => next_after_rollback(),
                 false => next_pause(),
             };
@@ -176,7 +172,7 @@ impl Run<'_> {
     async fn converge_to_wanted(&self) -> Result<Report> {
         for _ in 0..MOST_ARCHIVES {
             match Box::pin(self.converge_to_decided()).await {
-                Err(error) if is_for_other_files(&error) => {
+                Err(error) if kind_of(&error) == Kind::OtherFiles => {
                     log::info!(
                         "an archive has other files than its release; deciding this node again with the archive's files"
                     );
@@ -218,15 +214,6 @@ impl Run<'_> {
     }
 }
 
-/// Whether the run stopped because an archive has other files than its release.
-fn is_for_other_files(error: &anyhow::Error) -> bool {
-    use kops_agent_host::Error::OtherFiles;
-    error.chain().any(|cause| matches!(cause.downcast_ref(), Some(OtherFiles { .. })))
-}
-
-/// Whether a change was rolled back, or refused because an earlier run rolled it back. Only another configuration
-/// helps.
-fn is_rolled_back(error: &anyhow::Error) -> bool {
-    use kops_agent_host::Error::{FailedBefore, RolledBack};
-    error.chain().any(|cause| matches!(cause.downcast_ref(), Some(RolledBack(_) | FailedBefore(_))))
+fn helps_to_try_again(kind: Kind) -> bool {
+    !kind.is_final() && (!kind.leaves_a_working_node() || kind.misses_images())
 }

@@ -104,8 +104,9 @@ fn write_text(text: &mut String, status: &Status) -> std::fmt::Result {
     let is_rollback = |failure: &&Failure| {
         rolled_back.as_ref().is_some_and(|rolled_back| failure.problem.contains(&rolled_back.problem))
     };
-    if let Some(Failure { at, problem }) = failure.as_ref().filter(|failure| !is_rollback(failure)) {
-        writeln!(text, "last run     FAILED at {at}: {}", indented(problem))?;
+    if let Some(Failure { at, problem, code }) = failure.as_ref().filter(|failure| !is_rollback(failure)) {
+        let code = if code.is_empty() { String::new() } else { format!(" [{code}]") };
+        writeln!(text, "last run     FAILED at {at}: {}{code}", indented(problem))?;
         if *converged {
             writeln!(text, "             nothing on this node has changed, and its units run")?;
         }
@@ -280,6 +281,7 @@ mod tests {
             failure: Some(Failure {
                 at: "2026-02-03T04:05:06Z".into(),
                 problem: "no network; plug it in".into(),
+                code: "KA2005".into(),
             }),
             unfinished: true,
             rolled_back: None,
@@ -305,7 +307,7 @@ mod tests {
         let text = text(&status());
         for part in [
             "converged    since 2026-01-02T03:04:05Z",
-            "FAILED at 2026-02-03T04:05:06Z: no network; plug it in",
+            "FAILED at 2026-02-03T04:05:06Z: no network; plug it in [KA2005]\n",
             "unfinished   a change is not finished",
             "1 of 2 running, DOWN:",
             "kubelet.service does not run; `journalctl -u kubelet.service`",
@@ -321,9 +323,10 @@ mod tests {
     #[test]
     fn what_a_server_has_said_steers_no_terminal() {
         let problem = "the store answers 400 \u{1b}]0;pwned\u{7}\u{9b}2J\u{202e}\nnext".into();
-        let status = Status { failure: Some(Failure { at: "now".into(), problem }), ..status() };
+        let status =
+            Status { failure: Some(Failure { at: "now".into(), problem, code: String::new() }), ..status() };
         let text = output::plain_lines(&text(&status));
-        assert!(text.contains("the store answers 400  ]0;pwned  2J \n             next"), "{text:?}");
+        assert!(text.contains("the store answers 400  ]0;pwned  2J \n             next\n"), "{text:?}");
     }
 
     #[test]
@@ -335,7 +338,7 @@ mod tests {
         }))
         .unwrap();
         let problem = rolled_back.to_string();
-        let failure = Some(Failure { at: "2026-02-03T04:05:06Z".into(), problem });
+        let failure = Some(Failure { at: "2026-02-03T04:05:06Z".into(), problem, code: String::new() });
         let status = Status {
             rolled_back: Some(rolled_back),
             failure,

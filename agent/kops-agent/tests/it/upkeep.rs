@@ -76,7 +76,9 @@ fn a_repair_that_fails_is_told_of_until_one_succeeds() {
 
     // A failure before any change, such as an unreachable store, is cleared by the next repair that succeeds.
     let failed = Host::scratch(node.root()).unwrap();
-    failed.note_failure("the store cannot be reached").unwrap();
+    failed
+        .note_failure(kops_agent_spec::failure::Kind::StoreUnreachable, "the store cannot be reached")
+        .unwrap();
     node.run("verify", &[]).with(0, &[]);
     on_root(&node, &["status"]).with(DIFFERENT, &[]);
     node.run("verify", &["--repair"]).with(0, &[]);

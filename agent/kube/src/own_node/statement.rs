@@ -12,6 +12,7 @@ use kops_agent_cluster::pacing::Versions;
 use kops_agent_cluster::pacing::drain::CORDONED;
 use kops_agent_pki::{common_name_and_validity, first_der};
 use kops_agent_process::output::error_text;
+use kops_agent_spec::failure::{Failing, Kind};
 use kops_agent_spec::timestamp;
 use kube::api::{Patch, PatchParams};
 use time::OffsetDateTime;
@@ -65,6 +66,17 @@ impl fmt::Display for Untold {
 }
 
 impl std::error::Error for Untold {}
+
+impl Failing for Untold {
+    fn kind(&self) -> Kind {
+        match self {
+            Untold::NoKubeconfig(_) => Kind::NoKubeconfig,
+            Untold::NotRegistered(_) => Kind::NodeNotRegistered,
+            Untold::Unanswered(_) => Kind::ApiServerUnanswered,
+            Untold::Refused(_) => Kind::ApiServerRefused,
+        }
+    }
+}
 
 impl From<ApiError> for Untold {
     fn from(error: ApiError) -> Untold {

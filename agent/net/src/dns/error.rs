@@ -2,6 +2,7 @@
 
 use hickory_resolver::net::{DnsError, NetError};
 use hickory_resolver::proto::op::ResponseCode;
+use kops_agent_spec::failure::{Failing, Kind};
 use thiserror::Error;
 
 /// A name cannot be resolved. The error has no source, because its text is complete.
@@ -11,6 +12,12 @@ pub struct NameError {
     pub(super) name: String,
     pub(super) reason: String,
     pub(super) is_not_there: bool,
+}
+
+impl Failing for NameError {
+    fn kind(&self) -> Kind {
+        Kind::NameUnresolved
+    }
 }
 
 impl NameError {

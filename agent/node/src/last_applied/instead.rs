@@ -4,7 +4,9 @@ use anyhow::Result;
 use kops_agent_host::{Applied, Error as HostError, Host};
 use kops_agent_source::bootstrap_client;
 use kops_agent_spec::HashMismatch;
+use kops_agent_spec::failure::Kind;
 
+use crate::failure::kind_of;
 use crate::pacing::is_not_paced;
 use kops_agent_source::SpecDiffers;
 
@@ -39,14 +41,10 @@ impl Instead {
                 Instead::Superseded(actual.clone())
             }
             _ if bootstrap_client::is_already_registered(error) => Instead::Registered,
-            _ if is_refusal(error) => Instead::Refused,
+            _ if kind_of(error) == Kind::FailedBefore => Instead::Refused,
             _ => Instead::Failed,
         }
     }
-}
-
-fn is_refusal(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| matches!(cause.downcast_ref(), Some(HostError::FailedBefore(_))))
 }
 
 /// Whether a run applies the last applied state because of this error. It does not replace a change that has begun and

@@ -10,9 +10,11 @@ use kops_agent_host::{Applied, Host};
 use kops_agent_net::retry::{Pauses, Retries};
 use kops_agent_pki::PemPair;
 use kops_agent_source::StoreFiles;
+use kops_agent_spec::failure::Kind;
 use kops_agent_spec::{BootConfig, Keyset};
-use kops_agent_store::{Found, Store, StoreError};
+use kops_agent_store::{Found, Store};
 
+use crate::failure::kind_of;
 use crate::known::error_text;
 use crate::materials::{self, Materials, Read};
 use crate::options::NodeOptions;
@@ -27,8 +29,7 @@ pub(super) async fn read(
     at_hand: Option<&Materials>,
 ) -> Result<Read> {
     let mut read = Read::default();
-    let is_unreachable =
-        why.chain().any(|cause| matches!(cause.downcast_ref(), Some(StoreError::Unreachable { .. })));
+    let is_unreachable = kind_of(why) == Kind::StoreUnreachable;
     let reads_store = !applied.sources.keysets.is_empty() && options.source.config_base(boot).is_ok();
     let mut silent = match reads_store {
         true => is_unreachable.then(|| error_text(why)),

@@ -1,5 +1,6 @@
 //! Reasons to leave a change to a later run.
 
+use kops_agent_spec::failure::{Failing, Kind};
 use thiserror::Error;
 
 /// Why a change did not begin. Nothing has changed, and the node works as before.
@@ -59,14 +60,13 @@ pub enum NotPaced {
     NotDrained(String),
 }
 
-impl NotPaced {
-    /// Why a machine without a slot does not reboot.
-    pub(super) fn of_reboot(self) -> NotPaced {
+impl Failing for NotPaced {
+    fn kind(&self) -> Kind {
         match self {
-            NotPaced::NoSlot { seconds, why, .. }
-            | NotPaced::AnotherNotReady { seconds, why, .. }
-            | NotPaced::Unknown { seconds, why, .. } => NotPaced::NoReboot { seconds, why },
-            NotPaced::NoReboot { .. } | NotPaced::NotDrained(_) => self,
+            NotPaced::NoSlot { .. } => Kind::NoSlot,
+            NotPaced::AnotherNotReady { .. } => Kind::AnotherNotReady,
+            NotPaced::Unknown { .. } => Kind::SlotsUnknown,
+            NotPaced::NotDrained(_) => Kind::NotDrained,
         }
     }
 }

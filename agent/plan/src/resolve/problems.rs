@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use kops_agent_spec::failure::{Failing, Kind};
 use kops_agent_spec::redaction::{Redactor, without_credentials};
 
 /// One thing that a user has to change.
@@ -140,6 +141,12 @@ impl fmt::Display for Problems {
 }
 
 impl std::error::Error for Problems {}
+
+impl Failing for Problems {
+    fn kind(&self) -> Kind {
+        Kind::SpecWrong
+    }
+}
 
 fn add_once(problems: &mut Vec<Problem>, problem: Problem) {
     if !problems.contains(&problem) {

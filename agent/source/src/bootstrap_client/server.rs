@@ -6,6 +6,7 @@ use std::{io, iter};
 
 use kops_agent_cluster::bootstrap::{PORT, renewal};
 use kops_agent_cluster::pacing::message;
+use kops_agent_spec::failure::{Failing, Kind};
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use reqwest::{Response, Url};
 use rustls::ClientConfig;
@@ -54,6 +55,12 @@ pub enum NoServer {
          kops-controller; give this instance the user-data that `kops update cluster --yes` writes"
     )]
     NoAuthority,
+}
+
+impl Failing for NoServer {
+    fn kind(&self) -> Kind {
+        Kind::NoServer
+    }
 }
 
 /// Why one request failed.

@@ -8,6 +8,7 @@ use thiserror::Error;
 
 use super::NodeupConfig;
 use crate::error::SpecError;
+use crate::failure::{Failing, Kind};
 use crate::field_warnings::{self, FieldWarning};
 use crate::yaml::{from_document, ignored_fields, parse_document, parse_yaml};
 
@@ -24,6 +25,12 @@ pub struct HashMismatch {
     pub expected: String,
     /// The hash of the file.
     pub actual: String,
+}
+
+impl Failing for HashMismatch {
+    fn kind(&self) -> Kind {
+        Kind::HashMismatch
+    }
 }
 
 impl NodeupConfig {

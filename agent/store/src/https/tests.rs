@@ -11,6 +11,7 @@ use kops_agent_tests::test_server::{TestServer, text};
 
 use super::*;
 use crate::{Found, Store};
+use kops_agent_spec::failure::Failing as _;
 
 /// A server, and the number of requests for the file that fails at first.
 async fn web() -> (TestServer, Arc<AtomicUsize>) {
@@ -77,7 +78,7 @@ async fn each_failure_has_its_own_error() {
     let gone = error("/gone").await.to_string();
     assert!(gone.ends_with("the store answers 410 : not [2J here"), "{gone}");
     let circle = error("/circle").await;
-    assert!(circle.is_configuration() && circle.to_string().contains("in a circle"), "{circle}");
+    assert!(circle.kind().is_configuration() && circle.to_string().contains("in a circle"), "{circle}");
 }
 
 /// Without a list, a denied file may or may not exist, as for a role that may not list.
@@ -94,7 +95,7 @@ async fn without_lists_a_denied_file_is_denied_and_a_missing_file_is_absent() {
         [store().list(&folder).await.unwrap_err(), store().versions(&folder, "a", "z").await.unwrap_err()]
     {
         assert!(matches!(error, StoreError::NoLists { .. }), "{error:?}");
-        assert!(error.is_configuration());
+        assert!(error.kind().is_configuration());
         assert!(error.to_string().contains("http:// stores have no lists"), "{error}");
     }
 }

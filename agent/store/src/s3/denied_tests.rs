@@ -5,6 +5,7 @@
 use super::tests::settings;
 use crate::{Store, StoreError};
 use kops_agent_net::retry::FAST;
+use kops_agent_spec::failure::Failing as _;
 use kops_agent_tests::test_server::{TestServer, text};
 
 /// An S3 server that answers every request with this status and body.
@@ -84,7 +85,7 @@ async fn each_reason_of_a_403_has_its_advice() {
         let located = store.locate_download("s3://state/config").await.unwrap_err();
         for denied in [read, located] {
             assert!(matches!(denied, StoreError::Forbidden { .. }), "{denied:?}");
-            assert!(!denied.is_configuration());
+            assert!(!denied.kind().is_configuration());
             let denied = denied.to_string();
             let words = format!("access denied (403): the store says \"{code}: {message}\"; ");
             assert!(denied.contains(&words) && denied.contains(advice), "{denied}");
@@ -148,7 +149,10 @@ async fn a_web_page_is_refused() {
         let by_http = in_clear.read(&format!("{}/config", server.url)).await;
         for read in [store.read("s3://state/config").await, by_http] {
             let error = read.unwrap_err();
-            assert!(matches!(error, StoreError::Page { .. }) && !error.is_configuration(), "{error:?}");
+            assert!(
+                matches!(error, StoreError::Page { .. }) && !error.kind().is_configuration(),
+                "{error:?}"
+            );
             let error = error.to_string();
             assert!(error.contains("Log in") && error.contains("captive portal"), "{error}");
         }

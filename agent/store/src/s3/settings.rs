@@ -101,6 +101,7 @@ impl S3Settings {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use kops_agent_spec::failure::Failing as _;
 
     fn settings(variables: &[(&str, &str)]) -> Result<S3Settings, StoreError> {
         S3Settings::from_variables(|name| {
@@ -125,7 +126,7 @@ mod tests {
         {
             let error = settings(&variables).unwrap_err();
             assert!(error.to_string().contains(missing), "{error}");
-            assert!(error.is_configuration());
+            assert!(error.kind().is_configuration());
         }
         let complete = settings(&[endpoint, id, secret]).unwrap();
         assert_eq!(
@@ -146,7 +147,7 @@ mod tests {
         let keys = [("S3_ACCESS_KEY_ID", "id"), ("S3_SECRET_ACCESS_KEY", "hidden")];
         let error = of(&keys).unwrap_err();
         assert!(error.to_string().contains("S3_ENDPOINT is not set, and do:// stores need it"));
-        assert!(error.is_configuration());
+        assert!(error.kind().is_configuration());
         let endpoint = ("S3_ENDPOINT", "nyc3.digitaloceanspaces.com");
         let complete = of(&[endpoint, ("S3_REGION", "nyc3"), keys[0], keys[1]]).unwrap();
         assert!(matches!(complete, S3Settings::Server { region, .. } if region == "nyc3"));

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+use kops_agent_spec::failure::Failing as _;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -175,12 +176,12 @@ async fn a_missing_object_a_missing_bucket_and_a_denied_object_have_different_er
     let missing = store.read("s3://state/config").await.unwrap_err();
     assert!(matches!(missing, StoreError::NotFound { .. }), "{missing:?}");
     assert!(missing.to_string().contains("s3://state/config does not exist"), "{missing}");
-    assert!(missing.is_configuration());
+    assert!(missing.kind().is_configuration());
 
     let denied = store.read("s3://state/denied").await.unwrap_err();
     assert!(matches!(denied, StoreError::Forbidden { .. }), "{denied:?}");
     assert!(denied.to_string().contains("403") && denied.to_string().contains("s3:ListBucket"), "{denied}");
-    assert!(!denied.is_configuration(), "a permission may still be given");
+    assert!(!denied.kind().is_configuration(), "a permission may still be given");
 
     let elsewhere = store.read("s3://other/config").await.unwrap_err();
     assert!(matches!(elsewhere, StoreError::WrongBucket { .. }), "{elsewhere:?}");
@@ -277,7 +278,7 @@ async fn a_server_that_always_fails_ends_the_retries() {
     let StoreError::Unreachable { attempts, cause, .. } = &error else { panic!("{error:?}") };
     assert_eq!(*attempts, requests.load(Ordering::SeqCst), "the SDK must not retry, too");
     assert!(cause.contains("503 SlowDown"), "{error}");
-    assert!(!error.is_configuration());
+    assert!(!error.kind().is_configuration());
 }
 
 #[tokio::test]

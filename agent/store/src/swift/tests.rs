@@ -9,6 +9,7 @@ use kops_agent_tests::openstack::swift::{Mood, Swift as StandIn};
 use kops_agent_tests::openstack::{SECRET, TOKEN, password_login};
 
 use super::*;
+use kops_agent_spec::failure::Failing as _;
 
 /// The objects of the container `state`: names and contents.
 const OBJECTS: [(&str, &str); 8] = [
@@ -171,7 +172,7 @@ async fn each_failure_has_its_own_error() {
         ] {
             let error = error.unwrap_err();
             let is_absent = matches!(error, StoreError::NotFound { .. } | StoreError::WrongBucket { .. });
-            assert!(!is_absent && !error.is_configuration(), "{mood:?}: {error:?}");
+            assert!(!is_absent && !error.kind().is_configuration(), "{mood:?}: {error:?}");
             let error = error.to_string();
             assert!(told.iter().all(|told| error.contains(told)), "{mood:?}: {error}");
             assert!(!error.contains(TOKEN) && !error.contains(SECRET), "{mood:?}: {error}");
@@ -228,7 +229,8 @@ fn the_error_of_an_incomplete_login_names_the_variable() {
         without("OS_APPLICATION_CREDENTIAL_SECRET", ""),
     ] {
         assert!(
-            error.is_configuration() && error.to_string().contains("settings of the store are wrong: OS_"),
+            error.kind().is_configuration()
+                && error.to_string().contains("settings of the store are wrong: OS_"),
             "{error}"
         );
     }

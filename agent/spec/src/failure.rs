@@ -1,0 +1,266 @@
+//! Kinds of failures. The kind of a failure decides the exit code, and whether a run tries again. Each kind has a code that is
+//! printed with the message and never changes. `docs/errors.md` has an entry for each code.
+
+use std::error::Error as StdError;
+use std::fmt;
+
+use thiserror::Error;
+
+/// What helps after a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remedy {
+    /// Another run may succeed.
+    Again,
+    /// Another run succeeds only after a change of the configuration: the spec, the state store, or a file of this machine.
+    Configuration,
+    /// Another run of this process never succeeds, because its environment is wrong.
+    Environment,
+    /// Another run of this process never succeeds, because its flags are wrong.
+    Usage,
+}
+
+/// A failure whose kind and message are all that is known of it.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{message}")]
+pub struct Failure {
+    pub kind: Kind,
+    message: String,
+}
+
+impl Failure {
+    pub fn new(kind: Kind, message: impl Into<String>) -> Failure {
+        Failure { kind, message: message.into() }
+    }
+}
+
+/// An error that knows its kind.
+pub trait Failing: StdError {
+    fn kind(&self) -> Kind;
+}
+
+/// Finds the kind of one cause of an error. `None` if the cause is of a type without kinds.
+pub type Finder = fn(&(dyn StdError + 'static)) -> Option<Kind>;
+
+/// The kind of `cause`, if it is of the type `T`.
+pub fn kind_as<T: Failing + 'static>(cause: &(dyn StdError + 'static)) -> Option<Kind> {
+    cause.downcast_ref::<T>().map(Failing::kind)
+}
+
+/// The kind of an error, from its chain of causes: the kind of the outermost cause that has one.
+pub fn kind_of_chain<'a>(
+    causes: impl IntoIterator<Item = &'a (dyn StdError + 'static)>,
+    finders: &[Finder],
+) -> Kind {
+    let of_cause = |cause| finders.iter().find_map(|find| find(cause));
+    causes.into_iter().find_map(of_cause).unwrap_or(Kind::Other)
+}
+
+impl Failing for Failure {
+    fn kind(&self) -> Kind {
+        self.kind
+    }
+}
+
+macro_rules! kinds {
+    ($($kind:ident $code:literal $remedy:ident)+) => {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Kind {
+            $($kind,)+
+        }
+
+        impl Kind {
+            pub const ALL: &[Kind] = &[$(Kind::$kind),+];
+
+            /// The code of the kind, such as `KA2001`. Codes are stable: a code is never given to another kind.
+            pub fn code(self) -> &'static str {
+                match self {
+                    $(Kind::$kind => concat!("KA", $code),)+
+                }
+            }
+
+            pub fn remedy(self) -> Remedy {
+                match self {
+                    $(Kind::$kind => Remedy::$remedy,)+
+                }
+            }
+        }
+    };
+}
+
+kinds! {
+    // The use of the program, and access to this machine.
+    Other "1000" Again
+    WrongUsage "1001" Usage
+    WrongSetting "1002" Configuration
+    NoMachine "1003" Again
+    NotRoot "1004" Again
+    Locked "1005" Again
+    Io "1006" Again
+    UnknownDistribution "1007" Again
+    UnsupportedArchitecture "1008" Again
+    FactsUnreadable "1009" Again
+    NameUnresolved "1010" Again
+    NoCaBundle "1011" Again
+    ProxySetting "1012" Again
+    NoHttpClient "1013" Again
+    // The state store.
+    StoreNotFound "2001" Configuration
+    StoreForbidden "2002" Again
+    StoreCredentials "2003" Again
+    StoreWrongBucket "2004" Configuration
+    StoreUnreachable "2005" Again
+    StoreRefused "2006" Again
+    StorePage "2007" Again
+    StoreTooLarge "2008" Configuration
+    StoreUrl "2009" Configuration
+    StoreUnsupported "2010" Configuration
+    StoreNoLists "2011" Configuration
+    StoreMirror "2012" Usage
+    StoreSettings "2013" Environment
+    StoreFile "2014" Again
+    // The configuration.
+    FileUnreadable "3001" Configuration
+    HashMismatch "3002" Configuration
+    SpecWrong "3003" Configuration
+    SpecDiffers "3004" Configuration
+    HashesUnknown "3005" Again
+    FollowRefused "3006" Configuration
+    FollowNotServed "3007" Again
+    // The cloud.
+    MetadataUnreachable "4001" Again
+    MetadataRefused "4002" Again
+    CloudUnsupported "4003" Again
+    CloudUnreachable "4004" Again
+    CloudThrottled "4005" Again
+    CloudForbidden "4006" Again
+    CloudRefused "4007" Again
+    CloudCredentials "4008" Again
+    CloudSettings "4009" Again
+    // Bootstrap by kops-controller.
+    AlreadyRegistered "4101" Again
+    NotGiven "4102" Again
+    NoServer "4103" Configuration
+    IdentityUnknown "4104" Again
+    IdentityUnproven "4105" Again
+    IdentityEndpoint "4106" Configuration
+    Callback "4107" Again
+    // Changes of the machine.
+    Path "5001" Again
+    ForeignLink "5002" Again
+    Command "5003" Again
+    Unit "5004" Again
+    UnitsFailed "5005" Again
+    PodUnitsFailed "5006" Again
+    ResourcesFailed "5007" Again
+    ImagesMissing "5008" Again
+    MissingSecret "5009" Configuration
+    UnknownEnvironment "5010" Again
+    Unhealthy "5011" Again
+    HealthUnknown "5012" Again
+    RolledBack "5013" Again
+    FailedBefore "5014" Again
+    OtherFiles "5015" Again
+    InvalidResource "5016" Configuration
+    RecordUnreadable "5017" Again
+    // Downloads.
+    DownloadUnavailable "5101" Again
+    NoSpace "5102" Again
+    ArchiveWrong "5103" Again
+    // Certificates.
+    NoAuthority "5201" Configuration
+    BadAuthority "5202" Configuration
+    AuthorityNotValidNow "5203" Again
+    CertificateChanged "5204" Again
+    CertificateInvalid "5205" Configuration
+    KeyUnusable "5206" Again
+    // Pacing.
+    NoSlot "6001" Again
+    AnotherNotReady "6002" Again
+    SlotsUnknown "6003" Again
+    NotDrained "6004" Again
+    // The API server.
+    ApiServerUnanswered "7001" Again
+    ApiServerRefused "7002" Again
+    NodeNotRegistered "7003" Again
+    NoKubeconfig "7004" Again
+    // Control-plane mode.
+    ControlPlaneSettings "7101" Configuration
+}
+
+impl Kind {
+    /// The kind with this code.
+    pub fn of_code(code: &str) -> Option<Kind> {
+        Kind::ALL.iter().copied().find(|kind| kind.code() == code)
+    }
+
+    /// Whether another run fails until the configuration, the environment or the flags change. Permissions, networks and
+    /// clocks may change at any time, so they do not count.
+    pub fn is_configuration(self) -> bool {
+        self.remedy() != Remedy::Again
+    }
+
+    /// Whether no retry in this process can succeed, because its own flags or environment are wrong. Everything else may
+    /// change while a machine waits: the store's files, its permissions, and the user-data.
+    pub fn is_final(self) -> bool {
+        matches!(self.remedy(), Remedy::Environment | Remedy::Usage)
+    }
+
+    /// Whether pods can run on the machine despite the failure: the run finished, and neither the container runtime nor
+    /// kubelet failed. The next run of the timer, or the run at the next boot, retries. A run at boot ends, unless images are
+    /// missing ([`Kind::misses_images`]): other stages of the boot wait for its end, and must not wait for a unit that never
+    /// starts.
+    pub fn leaves_a_working_node(self) -> bool {
+        matches!(self, Kind::UnitsFailed | Kind::ResourcesFailed | Kind::ImagesMissing)
+    }
+
+    /// Whether the node lacks only images, which pods may need. The registry or mirror may soon provide them. Upstream's
+    /// nodeup retries to load and pull them forever (upup/pkg/fi/executor.go, cmd/nodeup/main.go).
+    pub fn misses_images(self) -> bool {
+        self == Kind::ImagesMissing
+    }
+
+    /// Whether a change was rolled back, or refused because an earlier run rolled it back. Only another configuration helps.
+    pub fn is_rolled_back(self) -> bool {
+        matches!(self, Kind::RolledBack | Kind::FailedBefore)
+    }
+
+    /// Whether a run ended before a change because the change could not be paced.
+    pub fn is_not_paced(self) -> bool {
+        matches!(self, Kind::NoSlot | Kind::AnotherNotReady | Kind::SlotsUnknown | Kind::NotDrained)
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.code())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn no_two_kinds_have_one_code() {
+        let codes: BTreeSet<&str> = Kind::ALL.iter().map(|kind| kind.code()).collect();
+        assert_eq!(codes.len(), Kind::ALL.len());
+        for kind in Kind::ALL {
+            assert_eq!(Kind::of_code(kind.code()), Some(*kind));
+        }
+        assert_eq!(Kind::of_code("KA0000"), None);
+    }
+
+    #[test]
+    fn the_outermost_cause_with_a_kind_decides() {
+        #[derive(Debug, Error)]
+        #[error("reading the file")]
+        struct Outer(#[source] Failure);
+
+        let outer = Outer(Failure::new(Kind::StoreForbidden, "access denied"));
+        let causes = || [&outer as &(dyn StdError + 'static), &outer.0];
+        assert_eq!(kind_of_chain(causes(), &[kind_as::<Failure>]), Kind::StoreForbidden);
+        assert_eq!(kind_of_chain(causes(), &[]), Kind::Other);
+    }
+}
