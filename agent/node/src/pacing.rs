@@ -20,12 +20,13 @@ use kops_agent_host::Host;
 use kops_agent_kube::own_node::{OwnNode, Untold};
 use kops_agent_plan::diff::Plan;
 use kops_agent_plan::disruption::{restarted, shown_group};
+use kops_agent_source::bootstrap_client::KopsController;
 use kops_agent_spec::failure::Kind;
 use tokio::time::sleep;
 
 use super::decide::Decision;
 use super::machine;
-use super::options::RunOptions;
+use super::options::{Pacing, RunOptions};
 use crate::failure::kind_of;
 use crate::known::error_text;
 use drain::Drained;

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result};
 use kops_agent_cluster::pacing::message::{MOST_SLOTS, SlotAction, SlotRequest};
 use kops_agent_cluster::rollout::{DrainMode, Order, Standing};
 use kops_agent_host::Host;
@@ -14,6 +14,7 @@ use kops_agent_plan::following::{Follow, Followed};
 use kops_agent_plan::resolve::KUBERNETES_CA;
 use kops_agent_process::service_manager;
 use kops_agent_source::bootstrap_client::KopsController;
+use kops_agent_spec::failure::{Failure, Kind};
 use thiserror::Error;
 use tokio::time::sleep;
 
@@ -81,15 +82,23 @@ async fn reboot(
     }
     confirm(orders, order).await?;
     if !paced.has_its_slot() {
-        bail!("this node has lost its slot while it was drained, so it does not reboot");
+        return Err(
+            not_rebooted("this node has lost its slot while it was drained, so it does not reboot").into()
+        );
     }
     log::info!("rebooting this machine for the rollout {}", order.rollout);
     service_manager::doing("rebooting this machine");
     pacing::stay_cordoned(host);
-    host.reboot().map_err(|error| anyhow!("systemd does not reboot this machine: {error}"))?;
+    host.reboot().map_err(|error| not_rebooted(format!("systemd does not reboot this machine: {error}")))?;
     // The slot is renewed until then, and expires while the machine boots.
     sleep(ENDED_WITHIN).await;
-    bail!("systemd accepted the reboot, but this boot has not ended after {} s", ENDED_WITHIN.as_secs())
+    let after = ENDED_WITHIN.as_secs();
+    Err(not_rebooted(format!("systemd accepted the reboot, but this boot has not ended after {after} s"))
+        .into())
+}
+
+fn not_rebooted(problem: impl Into<String>) -> Failure {
+    Failure::new(Kind::NoReboot, problem)
 }
 
 /// Reads the own Node again, and fails unless the order still counts. The controller may have withdrawn the order, or may be gone.
@@ -99,10 +108,12 @@ async fn confirm(orders: &Orders, order: &Order) -> Result<()> {
         match orders.standing(order).await {
             Ok(Standing::InForce) => return Ok(()),
             Ok(Standing::Withdrawn) => return Err(Withdrawn.into()),
-            Ok(Standing::Expired(why)) => bail!(why),
+            Ok(Standing::Expired(why)) => return Err(not_rebooted(why).into()),
             Err(untold) if untold.may_pass() && begun.elapsed() < ASKED_WITHIN => sleep(PAUSE).await,
             Err(untold) => {
-                bail!("this machine does not reboot, because its order cannot be read again: {untold}")
+                let problem =
+                    format!("this machine does not reboot, because its order cannot be read again: {untold}");
+                return Err(not_rebooted(problem).into());
             }
         }
     }

@@ -178,6 +178,7 @@ kinds! {
     AnotherNotReady "6002" Again
     SlotsUnknown "6003" Again
     NotDrained "6004" Again
+    NoReboot "6005" Again
     // The API server.
     ApiServerUnanswered "7001" Again
     ApiServerRefused "7002" Again
@@ -226,7 +227,10 @@ impl Kind {
 
     /// Whether a run ended before a change because the change could not be paced.
     pub fn is_not_paced(self) -> bool {
-        matches!(self, Kind::NoSlot | Kind::AnotherNotReady | Kind::SlotsUnknown | Kind::NotDrained)
+        matches!(
+            self,
+            Kind::NoSlot | Kind::AnotherNotReady | Kind::SlotsUnknown | Kind::NotDrained | Kind::NoReboot
+        )
     }
 }
 

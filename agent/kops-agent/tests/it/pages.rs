@@ -16,6 +16,7 @@ use std::fs;
 use crate::example::{Ended, Machine, agent};
 use commands::{Call, calls};
 use kops_agent_process::exit::MEANINGS;
+use kops_agent_spec::failure::Kind;
 use kops_agent_tests::example_store::NODES;
 use kops_agent_tests::terminal_picture::{TITLE, session, svg};
 use page::{Page, pages};
@@ -199,6 +200,21 @@ fn exit_codes_are_in_one_table() {
     for (code, meaning) in MEANINGS {
         assert!(help.contains(&format!("{code} {meaning}")), "{code} {meaning} is not in {help}");
     }
+}
+
+#[test]
+fn every_code_of_a_failure_has_one_entry() {
+    let page = Page::read("docs/errors.md");
+    let entries: Vec<&str> = page.text.split("\n## ").skip(1).collect();
+    let codes: Vec<&str> = entries.iter().map(|entry| entry.split(' ').next().unwrap()).collect();
+    assert_eq!(codes, Kind::ALL.iter().map(|kind| kind.code()).collect::<Vec<_>>());
+    let is_whole = |entry: &&str| {
+        let lines: Vec<&str> = entry.lines().skip(1).filter(|line| line.starts_with("* ")).collect();
+        let begins = ["* Meaning: ", "* Cause: ", "* To do: "];
+        lines.len() == begins.len() && lines.iter().zip(begins).all(|(line, begin)| line.starts_with(begin))
+    };
+    let unfinished: Vec<&str> = entries.iter().copied().filter(|entry| !is_whole(entry)).collect();
+    assert!(unfinished.is_empty(), "{unfinished:#?}");
 }
 
 #[test]

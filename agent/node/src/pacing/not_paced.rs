@@ -60,12 +60,25 @@ pub enum NotPaced {
     NotDrained(String),
 }
 
+impl NotPaced {
+    /// Why a machine without a slot does not reboot.
+    pub(super) fn of_reboot(self) -> NotPaced {
+        match self {
+            NotPaced::NoSlot { seconds, why, .. }
+            | NotPaced::AnotherNotReady { seconds, why, .. }
+            | NotPaced::Unknown { seconds, why, .. } => NotPaced::NoReboot { seconds, why },
+            NotPaced::NoReboot { .. } | NotPaced::NotDrained(_) => self,
+        }
+    }
+}
+
 impl Failing for NotPaced {
     fn kind(&self) -> Kind {
         match self {
             NotPaced::NoSlot { .. } => Kind::NoSlot,
             NotPaced::AnotherNotReady { .. } => Kind::AnotherNotReady,
             NotPaced::Unknown { .. } => Kind::SlotsUnknown,
+            NotPaced::NoReboot { .. } => Kind::NoReboot,
             NotPaced::NotDrained(_) => Kind::NotDrained,
         }
     }
