@@ -22,5 +22,5 @@ pub use machine::{
 pub use message::{Configuration, Told, short_hash};
 pub use next::{NEXT, Next, NextPlan, Outcome};
 pub(crate) use reboot::is_boot_id;
-pub use reboot::{REBOOT_REQUIRED, RebootReport, known_boot_id, reboot_required};
+pub use reboot::{REBOOT_REQUIRED, RebootReport, known_boot_id, reboot_required, reports_reboots};
 pub use rows::{Row, SeenCondition, SeenNode, rows};

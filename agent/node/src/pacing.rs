@@ -140,7 +140,7 @@ impl Paced {
         Ok(())
     }
 
-    /// Whether the slot that the run took was not lost since. A change that has begun is completed without it.
+    /// Whether the run still holds its slot, or never needed one. A change that has begun is completed without it.
     pub fn has_its_slot(&self) -> bool {
         self.slot.as_ref().is_none_or(Slot::is_held)
     }

@@ -1,5 +1,5 @@
-//! Reboots this machine for an order of a rollout. The order names the boot that shall end. So it is never carried out twice,
-//! whenever a process is killed: in that boot it begins again, and in any other boot only its end is left.
+//! Reboots this machine for an order of a rollout. The order names the boot that shall end. If the process is
+//! killed, the same boot starts the order again. A later boot only uncordons the node and releases the slot.
 
 use std::convert::Infallible;
 use std::path::Path;
@@ -125,6 +125,8 @@ async fn settle(conf: &Path, root: &Path, host: &Host, order: &Order) -> Result<
     // A cordon of an operator stays.
     pacing::uncordon_once_alone(root, UNCORDONED_WITHIN).await.context("uncordoning this node")?;
     if has_slot(root) {
+        // No other run may take the slot meanwhile.
+        let _lock = machine::lock(true, host).await?;
         release(conf, root, host, order).await;
     }
     Ok(())

@@ -26,10 +26,10 @@ fn boots(cluster: &Cluster, node: &str, boot_id: &str, ready: &str) {
 }
 
 /// The node reports whether it requires a reboot in this boot.
-fn requires(fleet: &Fleet, node: &str, boot_id: &str, reasons: &[&str]) {
+fn requires(cluster: &Cluster, node: &str, boot_id: &str, reasons: &[&str]) {
     let report = json!({"schemaVersion": 1, "bootID": boot_id, "reasons": reasons});
     let annotation = format!("kops-agent/reboot-required={report}");
-    fleet.cluster.kubectl(&["annotate", "--overwrite", "node", node, &annotation]);
+    cluster.kubectl(&["annotate", "--overwrite", "node", node, &annotation]);
 }
 
 fn fleet_command(admin: &Path, arguments: &[&str]) -> (Option<i32>, String) {
@@ -44,7 +44,12 @@ fn nodes_reboot_in_turns_and_one_that_does_not_come_back_stops_the_others() {
     let fleet = Fleet::start(&[("a", 3), ("b", 1)]);
     for node in ["masters-0", "a-0", "a-1", "a-2", "b-0"] {
         boots(&fleet.cluster, node, "boot-1", "True");
-        requires(&fleet, node, "boot-1", if node == "a-2" { &[] } else { &["packages ask for it: libc6"] });
+        requires(
+            &fleet.cluster,
+            node,
+            "boot-1",
+            if node == "a-2" { &[] } else { &["packages ask for it: libc6"] },
+        );
     }
     boots(&fleet.cluster, "b-0", "boot-2", "True");
     let (_, said) = fleet_command(&fleet.admin, &["status"]);
@@ -69,7 +74,7 @@ fn nodes_reboot_in_turns_and_one_that_does_not_come_back_stops_the_others() {
     assert!(code == Some(1) && said.contains("is not over"), "{said}");
     fleet.at_work(&["masters-0"]);
     let order = fleet.order("masters-0").unwrap();
-    assert_eq!((&order["bootID"], &order["drain"]), (&json!("boot-1"), &json!("auto")));
+    assert_eq!((&order["bootID"], &order["drain"]), (&json!("boot-1"), &json!("always")));
     assert!(order["until"].as_str() > order["at"].as_str(), "{order}");
     fleet.create_pod("batch", "a-1");
     fleet.cluster.kubectl(&["label", "pod", "-n", "default", "batch", "app=batch"]);
@@ -108,7 +113,7 @@ fn nodes_reboot_in_turns_and_one_that_does_not_come_back_stops_the_others() {
 fn the_policy_reboots_a_node_once_an_interval_and_takes_orders_back_once_it_is_switched_off() {
     let fleet = Fleet::start(&[("a", 2)]);
     boots(&fleet.cluster, "a-0", "boot-1", "True");
-    requires(&fleet, "a-0", "boot-1", &["packages ask for it: libc6"]);
+    requires(&fleet.cluster, "a-0", "boot-1", &["packages ask for it: libc6"]);
     let _controller = fleet.cluster.controller();
     let automatic = "cluster: {reboot: automatic, checkPodsAfter: 0}";
     let is_ordered = || eventually("a-0 has an order", || fleet.order("a-0").is_some());
@@ -125,7 +130,7 @@ fn the_policy_reboots_a_node_once_an_interval_and_takes_orders_back_once_it_is_s
 
     // The reason was false: the node requires a reboot again.
     boots(&fleet.cluster, "a-0", "boot-2", "True");
-    requires(&fleet, "a-0", "boot-2", &["packages ask for it: libc6"]);
+    requires(&fleet.cluster, "a-0", "boot-2", &["packages ask for it: libc6"]);
     fleet.outcome("a-0", "");
     let held = "a-0 waits: it rebooted for the order of ";
     eventually("the node is held back", || fleet.rollout(&["status"]).1.contains(held));
@@ -194,6 +199,7 @@ fn a_node_takes_a_slot_drains_reboots_uncordons_and_answers() {
         "spec": {"nodeName": name, "terminationGracePeriodSeconds": 0, "containers": [{"name": "c", "image": "i"}]}});
     cluster.api.kubectl(&["create", "-f", "-"], &pod.to_string()).unwrap();
     boots(cluster, &name, "recorded", "True");
+    requires(cluster, &name, "recorded", &[]);
     cluster.report(&id(2));
     let reboot = ["reboot", "--instance-group", "nodes", "--check-pods-after", "0"];
     let (code, said) = fleet_command(&admin, &reboot);

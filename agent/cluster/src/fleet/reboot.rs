@@ -71,6 +71,11 @@ pub fn reboot_required(annotation: &str, boot_id: &str) -> Option<Vec<String>> {
     (report.boot_id == boot_id).then_some(report.reasons)
 }
 
+/// Whether a node has ever reported whether it requires a reboot. Earlier versions of kops-agent do not.
+pub fn reports_reboots(annotation: &str) -> bool {
+    RebootReport::parsed(annotation).is_ok()
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]

@@ -7,7 +7,7 @@ use time::OffsetDateTime;
 use super::decide::{Decision, Member, Seen, decide};
 use super::order::Order;
 use super::policy::{PolicyState, PolicyStatus, decide_by_policy, decide_reboots_by_policy};
-use super::reboot::Blockers;
+use super::reboot::{Blockers, has_ended};
 use super::status::{Phase, Status};
 use super::wanted::{Rollout, State};
 
@@ -101,7 +101,30 @@ pub fn decide_all(asked: &Asked, members: &[Member], seen: &Seen, now: OffsetDat
     } else if !policy.accepted.reboots() {
         actions.policy.reboots = Status::default();
     }
+    let orphaned = orphaned(asked, &actions, members);
+    actions.withdrawn.extend(orphaned);
     actions
+}
+
+/// The nodes with an order to reboot that no status has. An operator may have started another rollout before the order was
+/// taken back.
+fn orphaned(asked: &Asked, actions: &Actions, members: &[Member]) -> Vec<String> {
+    let of_rollout = actions.status.as_ref().or(asked.rollout.is_none().then_some(&asked.status));
+    let statuses = [of_rollout, Some(&actions.policy.status), Some(&actions.policy.reboots)];
+    let is_orphaned = |member: &&Member| {
+        let Some(order) = Order::read(&member.order).filter(|order| !order.boot_id.is_empty()) else {
+            return false;
+        };
+        let is_known = statuses
+            .into_iter()
+            .flatten()
+            .any(|status| status.ordered.get(&member.node).is_some_and(|ordered| ordered.is_same(&order)));
+        let is_answered = member.outcome.as_ref().is_some_and(|outcome| outcome.is_of(&order));
+        let is_written =
+            actions.orders.contains_key(&member.node) || actions.withdrawn.contains(&member.node);
+        !is_known && !is_answered && !is_written && !has_ended(member, &order.boot_id)
+    };
+    members.iter().filter(is_orphaned).map(|member| member.node.clone()).collect()
 }
 
 fn decide_configurations(asked: &Asked, members: &[Member], seen: &Seen, now: OffsetDateTime) -> Actions {

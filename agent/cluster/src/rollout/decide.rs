@@ -3,6 +3,7 @@
 //! The order is: control planes, one at a time; the other API servers; the canaries of each group of workers; all other
 //! workers. A group with a failed node gets no further orders. So a mistake in the spec stops at the first node.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use time::OffsetDateTime;
@@ -112,7 +113,8 @@ pub(super) fn decide_course(
     let Seen { current, listed, .. } = seen;
     let of_other = Status::default();
     let before = if before.rollout == course.id { before } else { &of_other };
-    let recorded = Recorded { ordered: &before.ordered, failed: &before.failed, pods: &before.pods, listed };
+    let (ordered, gone) = without_gone(course, members, &before.ordered);
+    let recorded = Recorded { ordered: &ordered, failed: &before.failed, pods: &before.pods, listed };
     let mut pods: BTreeMap<String, PodCheck> = BTreeMap::new();
     let mut groups: BTreeMap<&str, Group<'_>> = BTreeMap::new();
     let (labelled, unlabelled): (Vec<&Member>, Vec<&Member>) =
@@ -136,7 +138,8 @@ pub(super) fn decide_course(
         Ok(begun) => (begun, String::new()),
         Err(waits_for) => (Vec::new(), waits_for),
     };
-    let mut decision = Decision::default();
+    // The watch may not show an order that was written just before. So it is taken back once more.
+    let mut decision = Decision { withdrawn: gone, ..Decision::default() };
     for Begun { member, hash, settings, nodes } in begun {
         let order = Order {
             rollout: course.id.clone(),
@@ -169,6 +172,10 @@ pub(super) fn decide_course(
             && member.outcome.as_ref().is_none_or(|outcome| !outcome.is_of(order));
         if is_open && course.takes_back(member, order) {
             decision.withdrawn.push(member.node.clone());
+            // Until an order to reboot is gone, the status keeps it. The controller may end, or its request may fail.
+            if course.is_of_reboots {
+                status.ordered.insert(member.node.clone(), order.clone());
+            }
             continue;
         }
         // The controller ended before it wrote the order, or someone changed the annotation.
@@ -199,6 +206,27 @@ pub(super) fn decide_course(
         status.waits_for = waits_for;
     }
     Decision { status, ..decision }
+}
+
+/// The orders without those that are taken back and that their Nodes no longer have, and the nodes of the latter.
+fn without_gone<'a>(
+    course: &Course,
+    members: &[Member],
+    ordered: &'a BTreeMap<String, Order>,
+) -> (Cow<'a, BTreeMap<String, Order>>, Vec<String>) {
+    let is_gone = |member: &&Member| {
+        course.is_of_reboots
+            && ordered.get(&member.node).is_some_and(|order| {
+                let is_answered = member.outcome.as_ref().is_some_and(|outcome| outcome.is_of(order));
+                !is_answered && member.order != order.text() && course.takes_back(member, order)
+            })
+    };
+    let gone: Vec<String> = members.iter().filter(is_gone).map(|member| member.node.clone()).collect();
+    let mut ordered = Cow::Borrowed(ordered);
+    if !gone.is_empty() {
+        gone.iter().for_each(|node| drop(ordered.to_mut().remove(node)));
+    }
+    (ordered, gone)
 }
 
 fn status(

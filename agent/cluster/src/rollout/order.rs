@@ -73,6 +73,11 @@ impl Order {
         serde_json::to_string(self).unwrap_or_default()
     }
 
+    /// Whether both tell a node to end the same boot, in the same attempt of a rollout.
+    pub(super) fn is_same(&self, other: &Order) -> bool {
+        (&self.rollout, self.attempt, &self.boot_id) == (&other.rollout, other.attempt, &other.boot_id)
+    }
+
     /// When the order was written; `None` if [`Order::at`] is not a valid time.
     pub fn time(&self) -> Option<OffsetDateTime> {
         parse_timestamp(&self.at)

@@ -100,11 +100,16 @@ pub struct PolicyState {
     /// The attempt of that rollout. Any other automatic rollout is in its first attempt.
     #[serde(default = "first_attempt")]
     pub attempt: u32,
-    /// The same for the automatic reboots.
-    #[serde(default)]
+    /// The same for the automatic reboots. Earlier versions reject these fields.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reboots: String,
-    #[serde(default = "first_attempt")]
+    #[serde(default = "first_attempt", skip_serializing_if = "is_first_attempt")]
     pub attempt_of_reboots: u32,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde passes a reference.
+fn is_first_attempt(attempt: &u32) -> bool {
+    *attempt == first_attempt()
 }
 
 const fn first_attempt() -> u32 {
@@ -159,7 +164,10 @@ impl PolicyState {
             rollout: rollout.to_owned(),
             attempt: self.attempt_of(rollout).saturating_add(1),
             reboots: reboots.to_owned(),
-            attempt_of_reboots: self.attempt_of(reboots).saturating_add(1),
+            attempt_of_reboots: match reboots {
+                "" => first_attempt(),
+                reboots => self.attempt_of(reboots).saturating_add(1),
+            },
         }
     }
 }

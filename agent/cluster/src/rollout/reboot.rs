@@ -15,7 +15,7 @@ use super::course::Course;
 use super::decide::{Decision, Member, Seen, decide_course};
 use super::order::{LONGEST_PROBLEM, Order};
 use super::status::Status;
-use crate::fleet::{SeenNode, reboot_required};
+use crate::fleet::{SeenNode, reboot_required, reports_reboots};
 
 pub use last::{LAST_REBOOT, LastReboot};
 pub use standing::Standing;
@@ -24,7 +24,7 @@ pub use standing::Standing;
 pub type Boots = BTreeMap<String, String>;
 
 /// The most nodes of one command. The ConfigMap with their names and boots has at most 1 MiB.
-pub const MOST_BOOTS: usize = 5000;
+pub const MOST_BOOTS: usize = 2000;
 
 /// Stands for the configuration of nodes that are done, in orders and in the status.
 const DONE: &str = "rebooted";
@@ -34,10 +34,10 @@ const NOT_DONE: &str = "not rebooted";
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Blockers {
-    /// A label selector. A node does not reboot while it has such a pod. Empty for none.
+    /// A label selector. A node gets no order while it has such a pod. Empty for none.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub pods: String,
-    /// A query of Prometheus. No node reboots while the query has a result. Empty for none.
+    /// A query of Prometheus. No node gets an order while the query has a result. Empty for none.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub alerts: String,
     /// The Service of Prometheus: `NAMESPACE/NAME:PORT`.
@@ -82,8 +82,9 @@ impl Blockers {
 
 /// The nodes that an operator has chosen to reboot: of these groups, or of all groups if there are none. With `only_required`,
 /// only nodes that report that they require it. Nodes without an instance group, or without the ID of their boot, are left
-/// out.
-pub fn boots_to_end(nodes: &[SeenNode], groups: &[String], only_required: bool) -> Boots {
+/// out. Also returns the nodes of these groups that never reported about reboots: an earlier version of kops-agent would take
+/// the order for a configuration.
+pub fn boots_to_end(nodes: &[SeenNode], groups: &[String], only_required: bool) -> (Boots, Vec<String>) {
     let is_chosen = |node: &&SeenNode| {
         let is_required = || reboot_required(&node.reboot, &node.boot_id).is_some_and(|why| !why.is_empty());
         !node.group.is_empty()
@@ -91,7 +92,10 @@ pub fn boots_to_end(nodes: &[SeenNode], groups: &[String], only_required: bool) 
             && (groups.is_empty() || groups.contains(&node.group))
             && (!only_required || is_required())
     };
-    nodes.iter().filter(is_chosen).map(|node| (node.name.clone(), node.boot_id.clone())).collect()
+    let (reporting, left_out): (Vec<&SeenNode>, Vec<&SeenNode>) =
+        nodes.iter().filter(is_chosen).partition(|node| reports_reboots(&node.reboot));
+    let boots = reporting.into_iter().map(|node| (node.name.clone(), node.boot_id.clone()));
+    (boots.collect(), left_out.into_iter().map(|node| node.name.clone()).collect())
 }
 
 /// Whether a boot has ended: the Node has another known boot ID.

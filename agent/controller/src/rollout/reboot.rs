@@ -5,17 +5,18 @@ mod blocking;
 use std::collections::BTreeSet;
 
 use anyhow::{Context as _, Result};
-use clap::{Args, value_parser};
+use clap::{Args, ValueEnum, value_parser};
+use kops_agent_cluster::fleet::named;
 use kops_agent_cluster::rollout::{
-    Blockers, MOST_BOOTS, MaxUnavailable, Rollout, State, Window, boots_to_end,
+    Blockers, DrainMode, MOST_BOOTS, MaxUnavailable, Rollout, State, Window, boots_to_end,
 };
 use kops_agent_process::exit::{self, WrongUsage};
-use kops_agent_process::output;
+use kops_agent_process::output::{self, one_line};
 
-use super::args::DrainArg;
 use super::commands::{begin, client, id, must_exist};
 use super::config_map::Stored;
 use crate::fleet;
+use crate::fleet::table::SHOWN_OF_PROBLEM;
 use kops_agent_kube::KubeconfigArgs;
 
 pub(super) use blocking::Blocking;
@@ -35,9 +36,9 @@ pub struct RebootArgs {
     /// always reboot one at a time.
     #[arg(long, value_name = "N|P%", default_value_t)]
     pub max_unavailable: MaxUnavailable,
-    /// Whether to drain a node before it reboots. `auto` drains, too.
+    /// Whether to drain a node before it reboots.
     #[arg(long, value_enum, default_value_t)]
-    pub drain: DrainArg,
+    pub drain: RebootDrainArg,
     /// Seconds after which a node that is not Ready again has failed.
     #[arg(long, value_name = "SECONDS", default_value_t = Rollout::node_timeout(), value_parser = value_parser!(u32).range(1..))]
     pub node_timeout: u32,
@@ -47,15 +48,25 @@ pub struct RebootArgs {
     /// Time in which nodes may begin, as for `fleet rollout start`; may be given more than once. Default: always.
     #[arg(long = "window", value_name = "DAYS HH:MM-HH:MM ZONE")]
     pub windows: Vec<Window>,
-    /// Label selector of pods. A node with such a pod does not reboot.
+    /// Label selector of pods. A node with such a pod gets no order to reboot.
     #[arg(long, value_name = "SELECTOR", default_value = "")]
     pub blocked_by_pods: String,
-    /// Query of Prometheus. While it has a result, no node reboots. Such as 'ALERTS{alertstate="firing",severity="critical"}'.
+    /// Query of Prometheus. While it has a result, no node gets an order to reboot. Such as 'ALERTS{alertstate="firing",severity="critical"}'.
     #[arg(long, value_name = "QUERY", default_value = "", requires = "prometheus")]
     pub blocked_by_alerts: String,
     /// The Service of Prometheus, such as monitoring/prometheus:9090.
     #[arg(long, value_name = "NAMESPACE/NAME:PORT", default_value = "")]
     pub prometheus: String,
+}
+
+/// Whether to drain a node before it reboots.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum RebootDrainArg {
+    /// Drain the node.
+    #[default]
+    Always,
+    /// Evict no pods.
+    Never,
 }
 
 /// Starts the rollout.
@@ -78,9 +89,15 @@ pub async fn reboot(args: &RebootArgs) -> Result<u8> {
     let labelled = || nodes.iter().filter(|node| !node.group.is_empty());
     let groups: BTreeSet<String> = labelled().map(|node| node.group.clone()).collect();
     must_exist(&args.instance_groups.iter().cloned().collect(), &groups)?;
-    let boots = boots_to_end(&nodes, &args.instance_groups, args.all_required);
+    let (boots, left_out) = boots_to_end(&nodes, &args.instance_groups, args.all_required);
+    if !left_out.is_empty() {
+        output::print_text(&format!(
+            "left out, because their kops-agent reports nothing about reboots: {}\n",
+            one_line(&named(&left_out.iter().map(String::as_str).collect::<Vec<_>>()), SHOWN_OF_PROBLEM)
+        ))?;
+    }
     if boots.is_empty() {
-        output::print_text("no node reports that it requires a reboot, so nothing reboots\n")?;
+        output::print_text("no such node reports that it requires a reboot, so nothing reboots\n")?;
         return Ok(exit::CONVERGED);
     }
     if boots.len() > MOST_BOOTS {
@@ -101,7 +118,10 @@ pub async fn reboot(args: &RebootArgs) -> Result<u8> {
             .collect(),
         max_unavailable: args.max_unavailable,
         canary: 0,
-        drain: args.drain.into(),
+        drain: match args.drain {
+            RebootDrainArg::Always => DrainMode::Always,
+            RebootDrainArg::Never => DrainMode::Never,
+        },
         may_go_back: false,
         reboot: Some(boots),
         blocked_by,

@@ -245,7 +245,7 @@ fn only_chosen_nodes_reboot() {
     ];
     let chosen = |groups: &[&str], only_required| {
         let groups: Vec<String> = groups.iter().map(|group| (*group).to_owned()).collect();
-        boots_to_end(&nodes, &groups, only_required).into_keys().collect::<Vec<_>>()
+        boots_to_end(&nodes, &groups, only_required).0.into_keys().collect::<Vec<_>>()
     };
     assert_eq!(chosen(&[], true), ["a-required", "b-required"]);
     assert_eq!(chosen(&["a"], true), ["a-required"]);

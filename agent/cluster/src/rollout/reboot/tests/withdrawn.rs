@@ -1,6 +1,6 @@
 //! Orders to reboot have a time until which they count, and are taken back while their nodes have not begun.
 
-use super::super::super::{PolicyStatus, State};
+use super::super::super::{PolicyStatus, Rollout, State};
 use super::*;
 
 /// A cluster with two groups. In each, a node has an order, and the node of the group `b` has rebooted for it.
@@ -115,4 +115,37 @@ fn a_rollout_of_an_operator_takes_back_orders_of_the_policy() {
     cluster.policy = cluster.step_all(Some(&rollout)).policy;
     let actions = cluster.step_all(Some(&rollout));
     assert_eq!(actions.orders["a-00"].rollout, "r-1");
+}
+
+#[test]
+fn an_order_is_taken_back_until_it_is_gone() {
+    let mut cluster = cluster(&[("a", 1)]);
+    cluster.step();
+    let order = cluster.of_name("a-00").order.clone();
+    cluster.rollout.state = State::Aborted;
+    for _ in 0..3 {
+        cluster.step();
+        // The controller ended before it took the order back.
+        cluster.of_name("a-00").order = order.clone();
+        assert!(!cluster.status.is_over(&cluster.rollout));
+    }
+    cluster.step();
+    cluster.step();
+    assert!(cluster.status.is_over(&cluster.rollout) && cluster.status.ordered.is_empty());
+}
+
+#[test]
+fn an_order_that_no_status_has_is_taken_back() {
+    let mut cluster = cluster(&[("a", 2), ("b", 1)]);
+    cluster.step();
+    reboot(&mut cluster, "b-00");
+    // Another rollout replaced the status, before the controller read that this one was aborted.
+    cluster.status = Status::default();
+    let other =
+        Rollout { id: "r-2".into(), instance_groups: ["b".to_owned()].into(), ..cluster.rollout.clone() };
+    let actions = cluster.step_all(Some(&other));
+    assert_eq!(actions.withdrawn, ["a-00"]);
+    assert!(!has_order(&mut cluster, "a-00"));
+    cluster.status = actions.status.unwrap();
+    assert_eq!(cluster.step_all(Some(&other)).withdrawn, [""; 0]);
 }
