@@ -213,7 +213,7 @@ impl Component<'_> {
 
     fn tls(&mut self, min_version: &str, cipher_suites: &[String]) {
         self.word("tlsMinVersion", min_version, &TLS_VERSIONS);
-        for (index, suite) in cipher_suites.iter().enumerate() {
+        for (index, suite) in items(cipher_suites) {
             self.word(&format!("tlsCipherSuites[{index}]"), suite, &CIPHER_SUITES);
         }
     }
@@ -238,13 +238,19 @@ impl Component<'_> {
 
     /// Checks paths without authorization. Only the last character of a path may be `*`.
     fn always_allow_paths(&mut self, paths: &[String]) {
-        for (index, path) in paths.iter().enumerate() {
+        for (index, path) in items(paths) {
             if path.strip_suffix('*').unwrap_or(path).contains('*') {
                 let field = format!("authorizationAlwaysAllowPaths[{index}]");
                 self.refuse_value(&field, format!("{path:?}"), "use * only at the end of a path");
             }
         }
     }
+}
+
+/// The values of a list, each with the index of its item. kOps joins the items by commas, and a component splits the whole at
+/// each comma, so an item may have several values.
+fn items(list: &[String]) -> impl Iterator<Item = (usize, &str)> {
+    list.iter().enumerate().flat_map(|(index, item)| item.split(',').map(move |value| (index, value)))
 }
 
 /// The text of a number or a duration that may be negative.

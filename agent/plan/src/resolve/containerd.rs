@@ -12,6 +12,7 @@ use kops_agent_spec::{
 };
 
 use super::basis::Basis;
+use super::containerd_config::Versions;
 use super::containerd_version::{CONFIG_VERSION_OF_1, ContainerdVersion, OLDEST_CONFIG_VERSION_OF_2};
 use super::programs::Program;
 use super::{Asset, Distribution, Problems, Project, containerd_config, dotted_path, registry_mirrors};
@@ -89,23 +90,19 @@ pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<Cont
     let version =
         if is_installed { Some(problems.keep("containerdConfig.version", version(&config))?) } else { None };
     let config_version = config_version(basis, &config, version);
+    let versions =
+        Versions { written: config_version, readable: version.map(|version| version.config_version()) };
     let additions = match (&config.config_override, config.skip_install) {
         (_, true) => Some(Vec::new()),
         (Some(file), false) => {
-            containerd_config::check_file("containerdConfig.configOverride", file, config_version, problems);
+            containerd_config::check_file("containerdConfig.configOverride", file, versions, problems);
             Some(Vec::new())
         }
         (None, false) => problems.keep("containerdConfig.configAdditions", config_additions(&config)),
     };
     for (path, value) in additions.iter().flatten() {
         let path: Vec<&str> = path.iter().map(String::as_str).collect();
-        containerd_config::check_value(
-            "containerdConfig.configAdditions",
-            &path,
-            value,
-            config_version,
-            problems,
-        );
+        containerd_config::check_value("containerdConfig.configAdditions", &path, value, versions, problems);
     }
     check_log_level(config.log_level.as_deref().unwrap_or_default(), problems);
     check_directories(&config, problems);

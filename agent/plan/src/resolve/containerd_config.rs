@@ -81,8 +81,17 @@ const UNPACKING: [&str; 3] = ["disable_snapshot_annotations", "discard_unpacked_
 /// Since this version of the file, `disabled_plugins` and `required_plugins` have full names.
 const WHOLE_NAMES: i64 = 2;
 
-/// Checks the user's whole file for a containerd that reads versions up to `newest`.
-pub(super) fn check_file(field: &str, text: &str, newest: i64, problems: &mut Problems) {
+/// Versions of containerd's configuration file.
+#[derive(Clone, Copy)]
+pub(super) struct Versions {
+    /// The version that kOps writes. It may be older than the newest one that containerd reads.
+    pub(super) written: i64,
+    /// The newest version that containerd reads; `None` if containerd is part of the image.
+    pub(super) readable: Option<i64>,
+}
+
+/// Checks the user's whole file.
+pub(super) fn check_file(field: &str, text: &str, versions: Versions, problems: &mut Problems) {
     let file: Table = match text.parse() {
         Ok(file) => file,
         Err(error) => {
@@ -101,22 +110,22 @@ pub(super) fn check_file(field: &str, text: &str, newest: i64, problems: &mut Pr
         }
     };
     let version = file.get("version").and_then(Value::as_integer).unwrap_or_default();
-    check_version(field, version, newest, problems);
+    check_version(field, version, versions, problems);
     check_lists(field, &file, version, problems);
     let mut values = Vec::new();
     add_values(&[], &file, &mut values);
     for (path, value) in values {
         // containerd migrates an older file to the newest version before it reads the file, including the names of plugins.
-        if version >= newest {
-            check_value(field, &path, value, version, problems);
+        if version >= versions.written {
+            check_value(field, &path, value, Versions { written: version, ..versions }, problems);
         } else {
             check_type(field, &path, value, version, problems);
         }
     }
 }
 
-fn check_version(field: &str, version: i64, newest: i64, problems: &mut Problems) {
-    if version > newest {
+fn check_version(field: &str, version: i64, versions: Versions, problems: &mut Problems) {
+    if let Some(newest) = versions.readable.filter(|newest| version > *newest) {
         problems.add(
             format!("{field}: version"),
             format!("is {version}, but this containerd reads versions up to {newest} and does not start; use {newest}"),
@@ -161,9 +170,16 @@ fn check_lists(field: &str, file: &Table, version: i64, problems: &mut Problems)
 }
 
 /// Warns of a setting that containerd ignores in a file of this version. Adds a problem if containerd does not accept its value.
-pub(super) fn check_value(field: &str, path: &[&str], value: &Value, version: i64, problems: &mut Problems) {
+pub(super) fn check_value(
+    field: &str,
+    path: &[&str],
+    value: &Value,
+    versions: Versions,
+    problems: &mut Problems,
+) {
+    let version = versions.written;
     if let Some(version_of_file) = value.as_integer().filter(|_| path == ["version"]) {
-        check_version(field, version_of_file, version, problems);
+        check_version(field, version_of_file, versions, problems);
     }
     match why_ignored(path, version) {
         Some((named, why)) => problems.warn(format!("{field}: {}", path[..named].join(".")), why),
@@ -224,6 +240,21 @@ fn check_type(field: &str, path: &[&str], value: &Value, version: i64, problems:
 mod tests {
     use super::*;
 
+    fn of(version: i64) -> Versions {
+        Versions { written: version, readable: Some(version) }
+    }
+
+    #[test]
+    fn a_version_is_refused_only_if_containerd_does_not_read_it() {
+        let told = |readable| {
+            let mut problems = Problems::default();
+            check_file("f", "version = 3\n", Versions { written: 2, readable }, &mut problems);
+            problems.to_string()
+        };
+        assert_eq!([told(Some(3)), told(None)], ["", ""]);
+        assert!(told(Some(2)).contains("reads versions up to 2"));
+    }
+
     fn told(check: impl FnOnce(&mut Problems)) -> (String, Vec<String>) {
         let mut problems = Problems::default();
         check(&mut problems);
@@ -259,7 +290,7 @@ mod tests {
                  everything except a whole number",
             ),
         ] {
-            let (problems, _) = told(|problems| check_file("f", text, 4, problems));
+            let (problems, _) = told(|problems| check_file("f", text, of(4), problems));
             assert!(problems.contains(part), "{text}: {problems}");
         }
     }
@@ -268,18 +299,18 @@ mod tests {
     fn ignored_settings_of_a_new_file_give_a_warning() {
         let text =
             "version = 4\nmine = 1\n[plugins.'io.containerd.grpc.v1.cri'.registry]\nx = 1\n[plugins.cri]\n";
-        let (problems, warnings) = told(|problems| check_file("f", text, 4, problems));
+        let (problems, warnings) = told(|problems| check_file("f", text, of(4), problems));
         assert_eq!((problems.as_str(), warnings.len()), ("", 3), "{warnings:#?}");
         // containerd migrates an older file.
         let older = text.replace("version = 4", "version = 2");
-        assert_eq!(told(|problems| check_file("f", &older, 4, problems)), (String::new(), Vec::new()));
+        assert_eq!(told(|problems| check_file("f", &older, of(4), problems)), (String::new(), Vec::new()));
     }
 
     #[test]
     fn unknown_keys_of_known_plugins_give_a_warning() {
         let text = "version = 2\n[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc.options]\nSystemdCgroups = true\nRoot = ''\n\
                     [plugins.'io.containerd.snapshotter.v1.overlayfs']\nroot_paths = '/x'\n";
-        let (problems, warnings) = told(|problems| check_file("f", text, 2, problems));
+        let (problems, warnings) = told(|problems| check_file("f", text, of(2), problems));
         assert_eq!(problems, "");
         assert_eq!(
             warnings,
@@ -325,7 +356,7 @@ mod tests {
             ),
         ] {
             let (problems, warnings) =
-                told(|problems| check_value("f", path, &Value::from(""), version, problems));
+                told(|problems| check_value("f", path, &Value::from(""), of(version), problems));
             assert_eq!(problems, "");
             match part {
                 Some(part) => assert!(warnings[0].contains(part), "{path:?}: {warnings:?}"),

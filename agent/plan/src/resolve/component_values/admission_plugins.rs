@@ -59,7 +59,9 @@ const PLUGINS_OF_SOME: [Known; 9] = [
 pub(super) fn check(component: &mut Component<'_>, config: &KubeAPIServerConfig) {
     let (enabled, disabled) = (&config.enable_admission_plugins, &config.disable_admission_plugins);
     for (field, names) in [("enableAdmissionPlugins", enabled), ("disableAdmissionPlugins", disabled)] {
-        let names = names.iter().flat_map(|names| names.split(','));
+        // An empty text is an empty list.
+        let is_empty = names.iter().all(String::is_empty) && names.len() < 2;
+        let names = names.iter().filter(|_| !is_empty).flat_map(|names| names.split(','));
         component.known(field, "admission plugin", names, &PLUGINS, &PLUGINS_OF_SOME);
     }
     for name in enabled.iter().filter(|name| disabled.contains(name)) {

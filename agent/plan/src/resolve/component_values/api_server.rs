@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use kops_agent_spec::KubeAPIServerConfig;
 
 use super::resources::Resources;
-use super::{Component, admission_plugins, api_versions, audit, authentication, removed_flags, text};
+use super::{Component, admission_plugins, api_versions, audit, authentication, items, removed_flags, text};
 use crate::resolve::KubeApiServer;
 
 /// The types of addresses (`NodeAddressType` in k8s.io/api/core/v1).
@@ -67,12 +67,12 @@ fn check_addresses(component: &mut Component<'_>, config: &KubeAPIServerConfig) 
             component.refuse_value(field, format!("{address:?}"), "use an IP address");
         }
     }
-    for (index, kind) in config.kubelet_preferred_address_types.iter().enumerate() {
-        if !ADDRESS_TYPES.contains(&kind.as_str()) {
+    for (index, kind) in items(&config.kubelet_preferred_address_types) {
+        if !ADDRESS_TYPES.contains(&kind) {
             component.warn(
                 &format!("kubeletPreferredAddressTypes[{index}]"),
                 format!(
-                    "{kind:?} is no type of address, so no kubelet is reached by it; use {}",
+                    "{kind:?} is not a type of address, so kube-apiserver ignores it; use {}",
                     ADDRESS_TYPES.join(", ")
                 ),
             );
@@ -135,8 +135,8 @@ fn check_etcd(component: &mut Component<'_>, config: &KubeAPIServerConfig) {
         }
     }
     // Without the cache, the API server does not read its sizes.
-    let sizes = config.watch_cache_sizes.iter().filter(|_| config.watch_cache != Some(false));
-    for (index, size) in sizes.enumerate() {
+    let sizes = items(&config.watch_cache_sizes).filter(|_| config.watch_cache != Some(false));
+    for (index, size) in sizes {
         let is_size = |(_, size): (&str, &str)| size.parse::<u32>().is_ok();
         if !size.split_once('#').is_some_and(is_size) {
             let field = format!("watchCacheSizes[{index}]");
@@ -167,16 +167,16 @@ fn check_load(component: &mut Component<'_>, config: &KubeAPIServerConfig) {
 }
 
 fn check_headers(component: &mut Component<'_>, config: &KubeAPIServerConfig) {
-    for (index, directive) in config.strict_transport_security_directives.iter().enumerate() {
+    for (index, directive) in items(&config.strict_transport_security_directives) {
         let is_age = |(name, age): (&str, &str)| name == "max-age" && !age.contains('=');
-        let is_flag = matches!(directive.as_str(), "includeSubDomains" | "preload");
+        let is_flag = matches!(directive, "includeSubDomains" | "preload");
         if !is_flag && !directive.split_once('=').is_some_and(is_age) {
             let field = format!("strictTransportSecurityDirectives[{index}]");
             let advice = "it accepts max-age=SECONDS, includeSubDomains, preload";
             component.refuse_value(&field, format!("{directive:?}"), advice);
         }
     }
-    for (index, origin) in config.cors_allowed_origins.iter().enumerate() {
+    for (index, origin) in items(&config.cors_allowed_origins) {
         let has = |marks: [&str; 2]| marks.iter().any(|mark| origin.contains(mark));
         if !has(["^", "//"]) || !has(["$", ":"]) {
             let field = format!("corsAllowedOrigins[{index}]");

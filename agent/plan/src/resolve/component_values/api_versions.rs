@@ -11,7 +11,8 @@ const ALL: [&str; 4] = ["api/all", "api/alpha", "api/beta", "api/ga"];
 /// The groups of API servers inside the API server, whose versions are not listed here.
 const GROUPS_OF_OTHERS: [&str; 2] = ["apiextensions.k8s.io/", "apiregistration.k8s.io/"];
 /// The versions of each known release.
-const VERSIONS: [&str; 48] = [
+const VERSIONS: [&str; 49] = [
+    "/v1",
     "admission.k8s.io/v1",
     "admission.k8s.io/v1beta1",
     "admissionregistration.k8s.io/v1",

@@ -5,7 +5,7 @@ use kops_agent_spec::{Duration, KubeControllerManagerConfig};
 use super::resources::Resources;
 use super::{Component, controllers, leader_election, removed_flags, text};
 
-/// The newest minor version that has other ways than one to give nodes their ranges of addresses.
+/// The newest minor version with allocators of node ranges other than RangeAllocator.
 const LAST_WITH_CLOUD_RANGES: u64 = 31;
 const SECOND: Duration = Duration::from_seconds(1);
 const DEFAULT_NODE_PREFIX: [i32; 2] = [24, 64];
@@ -65,7 +65,9 @@ fn check_clouds(component: &mut Component<'_>, config: &KubeControllerManagerCon
 /// Checks the ranges of addresses that the controller for nodes divides.
 fn check_node_ranges(component: &mut Component<'_>, config: &KubeControllerManagerConfig) {
     let allocator = config.cidr_allocator_type.as_deref().unwrap_or_default();
-    if config.allocate_node_cidrs != Some(true) || allocator == "CloudAllocator" {
+    let is_divided =
+        config.allocate_node_cidrs == Some(true) && controllers::runs_node_ipam(&config.controllers);
+    if !is_divided || allocator == "CloudAllocator" {
         return;
     }
     if config.cluster_cidr.is_empty() {
@@ -209,6 +211,10 @@ mod tests {
                 "{allocateNodeCIDRs: true, clusterCIDR: '10.0.0.0/16,fd00::/56'}",
                 "{allocateNodeCIDRs: true, clusterCIDR: 'fd00::/48'}",
                 "{allocateNodeCIDRs: false, clusterCIDR: '', kubeAPIQPS: -1, kubeAPIBurst: 0}",
+                "{allocateNodeCIDRs: true, clusterCIDR: 10.0.0.0/25, controllers: ['*', '-nodeipam']}",
+                "{allocateNodeCIDRs: true, clusterCIDR: 10.0.0.0/25, controllers: ['*,-node-ipam-controller']}",
+                "{allocateNodeCIDRs: true, clusterCIDR: 10.0.0.0/25, controllers: [tokencleaner]}",
+                "tlsCipherSuites: ['TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256']",
                 "{minResyncPeriod: 12h, terminatedPodGCThreshold: -1, concurrentJobSyncs: 1, attachDetachReconcileSyncPeriod: 1s}",
             ],
         );

@@ -2,7 +2,7 @@
 //!
 //! Source: cmd/kube-controller-manager/names, and the descriptors with their aliases in cmd/kube-controller-manager/app.
 
-use super::{Component, Known};
+use super::{Component, Known, items};
 
 /// The names and aliases of each known release.
 const CONTROLLERS: [&str; 85] = [
@@ -106,6 +106,18 @@ const CONTROLLERS_OF_SOME: [Known; 9] = [
 ];
 
 /// Checks names of controllers. `*` enables the default controllers, and a `-` before a name disables it.
+/// The controller that gives nodes their ranges of addresses, and its alias.
+const NODE_IPAM: [&str; 2] = ["node-ipam-controller", "nodeipam"];
+
+/// Whether the controller that gives nodes their ranges runs. Without a list, all controllers run.
+pub(super) fn runs_node_ipam(controllers: &[String]) -> bool {
+    let names = || items(controllers).map(|(_, name)| name);
+    let is_excluded =
+        names().any(|name| name.strip_prefix('-').is_some_and(|name| NODE_IPAM.contains(&name)));
+    let is_named = || names().any(|name| name == "*" || NODE_IPAM.contains(&name));
+    controllers.is_empty() || !is_excluded && is_named()
+}
+
 pub(super) fn check(component: &mut Component<'_>, names: &[String]) {
     let names = names.iter().flat_map(|names| names.split(',')).filter(|name| *name != "*");
     let names = names.map(|name| name.strip_prefix('-').unwrap_or(name));

@@ -60,6 +60,8 @@ fn evicted(config: &KubeletConfigSpec, eviction_hard: &BTreeMap<String, String>,
     match eviction_hard.get("memory.available") {
         None if eviction_hard.is_empty() => DEFAULT_EVICTION,
         None => 0.0,
+        // kubelet leaves out a threshold of these.
+        Some(amount) if matches!(amount.as_str(), "0%" | "100%") => 0.0,
         Some(amount) => match amount.strip_suffix('%') {
             Some(percent) => percent.parse().unwrap_or(0.0) / 100.0 * memory,
             None => quantity(amount).unwrap_or_default(),
@@ -88,6 +90,7 @@ mod tests {
         for (settings, eviction, memory_bytes, is_refused) in [
             (BOTH, &[][..], Some(2 * GIBIBYTE), true),
             (BOTH, &[("nodefs.available", "10%")], Some(2 * GIBIBYTE), false),
+            (BOTH, &[("memory.available", "100%")], Some(2 * GIBIBYTE), false),
             (BOTH, &[("memory.available", "10%")], Some(2 * GIBIBYTE), true),
             (BOTH, &[("memory.available", "0%")], Some(2 * GIBIBYTE), false),
             (BOTH, &[("memory.available", "1Gi")], Some(3 * GIBIBYTE), false),
