@@ -37,8 +37,11 @@ pub fn kubelet_settings_roll_out(cluster: &Cluster) {
 
 /// The control plane, which is first, rolls a bad setting back, and no other machine moves. With the corrected spec, the rollout goes on.
 pub fn a_bad_setting_stops_a_rollout(cluster: &Cluster) {
-    // No earlier check rejects this setting, because only the machine knows that it has less memory.
-    change(cluster, "{spec: {kubelet: {maxPods: 44}, masterKubelet: {kubeReserved: {memory: 100000Gi}}}}");
+    // No earlier check rejects this setting, because only the machine knows that it has less disk space.
+    change(
+        cluster,
+        "{spec: {kubelet: {maxPods: 44}, masterKubelet: {kubeReserved: {ephemeral-storage: 100000Gi}}}}",
+    );
     started(cluster, &["start", "--health-timeout", HEALTH_TIMEOUT, "--check-pods-after", CHECK_PODS_AFTER]);
     until_phase(cluster, "stopped");
     let status = status(cluster);
@@ -52,7 +55,7 @@ pub fn a_bad_setting_stops_a_rollout(cluster: &Cluster) {
     }
     change(
         cluster,
-        "{spec: {kubelet: {maxPods: 45}, masterKubelet: {kubeReserved: {memory: 10Mi}, maxPods: 45}}}",
+        "{spec: {kubelet: {maxPods: 45}, masterKubelet: {kubeReserved: {ephemeral-storage: 10Mi}, maxPods: 45}}}",
     );
     started(cluster, &["resume"]);
     until_phase(cluster, "done");

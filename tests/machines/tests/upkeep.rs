@@ -35,8 +35,8 @@ fn has(text: &str, parts: &[&str]) {
 
 /// A setting that kubelet rejects is rolled back and not tried again. A later good setting is applied.
 pub fn a_setting_that_kubelet_refuses_is_rolled_back(cluster: &Cluster, node: &Machine) {
-    // The agent cannot reject this in advance: only the machine knows that it has less memory.
-    const BAD: &str = "\n  kubelet:\n    kubeReserved:\n      memory: 100000Gi\n";
+    // The agent cannot reject this in advance: only the machine knows that it has less disk space.
+    const BAD: &str = "\n  kubelet:\n    kubeReserved:\n      ephemeral-storage: 100000Gi\n";
     const ITS_WORDS: &str = "invalid Node Allocatable configuration";
     const GOOD: &str = "\n  kubelet:\n    maxParallelImagePulls: 3\n    serializeImagePulls: false\n";
     let config = "/var/lib/kubelet/kubelet.conf";
