@@ -133,7 +133,7 @@ impl Paced {
     /// Drains the node.
     ///
     /// # Errors
-    /// Pods do not leave. The node is not cordoned then.
+    /// Pods do not leave in time. Then the node has been uncordoned again.
     pub async fn drain(&mut self, pacing: &Pacing, root: &Path, host: &Host) -> Result<()> {
         let drained = drain::drain(host, &machine::kubeconfig(root), pacing.drain_timeout).await?;
         self.drained = Some(drained);

@@ -37,7 +37,7 @@ const PAUSE: Duration = Duration::from_secs(2);
 /// The timeout of questions about this machine's boot config and facts, and about its order.
 const ASKED_WITHIN: Duration = Duration::from_secs(60);
 
-/// The Node no longer has the order, so nobody waits for an outcome.
+/// The Node no longer has the order. The controller waits for no outcome of it.
 #[derive(Debug, Error)]
 #[error("the order was withdrawn")]
 pub struct Withdrawn;

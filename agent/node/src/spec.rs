@@ -70,7 +70,7 @@ pub async fn read_of(
     hashes: HashSource,
     before: &Before,
 ) -> Result<NodeSpec> {
-    let left_by = machine::left_by(&options.source.node_root, &facts);
+    let left_by = |facts: &Facts| machine::left_by(&options.source.node_root, facts);
     let mut spec = source::read(store, &options.source, boot, facts, hashes, before, left_by).await?;
     // Neither the store nor kops-controller tells the kOps version, but this machine may.
     if spec.inputs.kops_version.is_none() {

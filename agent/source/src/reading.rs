@@ -66,7 +66,8 @@ pub async fn boot_config(conf: &Path, options: &StoreOptions) -> Result<BootConf
     Ok(BootConfig::from_user_data(&bytes)?)
 }
 
-/// Reads everything that decides the node of this boot config.
+/// Reads everything that decides the node of this boot config. `left_by` says which machine left the files of a node here. It is
+/// only called for a machine that asks kops-controller.
 ///
 /// # Errors
 /// The store cannot be read, or its files are wrong.
@@ -77,10 +78,11 @@ pub async fn read(
     facts: Facts,
     hashes: HashSource,
     before: &Before,
-    left_by: LeftBy,
+    left_by: impl FnOnce(&Facts) -> LeftBy,
 ) -> Result<NodeSpec> {
     let has_store = options.config_base.is_some() || boot.store_base().is_some();
     if !has_store && options.config_from != ConfigFrom::ClusterSpec && boot.asks_server() {
+        let left_by = left_by(&facts);
         return served(store, options, boot, facts, left_by).await;
     }
     let base = options.config_base(&boot)?;

@@ -119,10 +119,9 @@ fn orphaned(asked: &Asked, actions: &Actions, members: &[Member]) -> Vec<String>
             .into_iter()
             .flatten()
             .any(|status| status.ordered.get(&member.node).is_some_and(|ordered| ordered.is_same(&order)));
-        let is_answered = member.outcome.as_ref().is_some_and(|outcome| outcome.is_of(&order));
         let is_written =
             actions.orders.contains_key(&member.node) || actions.withdrawn.contains(&member.node);
-        !is_known && !is_answered && !is_written && !has_ended(member, &order.boot_id)
+        !is_known && !member.has_answered(&order) && !is_written && !has_ended(member, &order.boot_id)
     };
     members.iter().filter(is_orphaned).map(|member| member.node.clone()).collect()
 }

@@ -52,6 +52,13 @@ pub struct Member {
     pub outcome: Option<Outcome>,
 }
 
+impl Member {
+    /// Whether the node has reported an outcome of this order.
+    pub(super) fn has_answered(&self, order: &Order) -> bool {
+        self.outcome.as_ref().is_some_and(|outcome| outcome.is_of(order))
+    }
+}
+
 /// The controller's next actions for a rollout.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
@@ -168,8 +175,7 @@ pub(super) fn decide_course(
         groups.values().flat_map(|group| group.members.iter().map(move |member| (group, member)))
     {
         let (Progress::Updating(order) | Progress::Failed(order, _)) = progress else { continue };
-        let is_open = matches!(progress, Progress::Updating(_))
-            && member.outcome.as_ref().is_none_or(|outcome| !outcome.is_of(order));
+        let is_open = matches!(progress, Progress::Updating(_)) && !member.has_answered(order);
         if is_open && course.takes_back(member, order) {
             decision.withdrawn.push(member.node.clone());
             // Until an order to reboot is gone, the status keeps it. The controller may end, or its request may fail.
@@ -193,7 +199,7 @@ pub(super) fn decide_course(
             if course.is_of_reboots {
                 let boot_id = before.failed_in.get(&member.node).unwrap_or(&member.boot_id);
                 status.failed_in.insert(member.node.clone(), boot_id.clone());
-                // The node must not reboot at a time when nobody expects it. If it has rebooted, it finishes.
+                // A failed node must not reboot hours later. A node that has rebooted already keeps its order, and finishes it.
                 if member.order == order.text() && !has_ended(member, &order.boot_id) {
                     decision.withdrawn.push(member.node.clone());
                 }
@@ -208,7 +214,8 @@ pub(super) fn decide_course(
     Decision { status, ..decision }
 }
 
-/// The orders without those that are taken back and that their Nodes no longer have, and the nodes of the latter.
+/// Leaves out the orders that are taken back and whose Nodes no longer have them. Returns the other orders, and the nodes of
+/// those that are left out.
 fn without_gone<'a>(
     course: &Course,
     members: &[Member],
@@ -217,15 +224,14 @@ fn without_gone<'a>(
     let is_gone = |member: &&Member| {
         course.is_of_reboots
             && ordered.get(&member.node).is_some_and(|order| {
-                let is_answered = member.outcome.as_ref().is_some_and(|outcome| outcome.is_of(order));
-                !is_answered && member.order != order.text() && course.takes_back(member, order)
+                !member.has_answered(order)
+                    && member.order != order.text()
+                    && course.takes_back(member, order)
             })
     };
     let gone: Vec<String> = members.iter().filter(is_gone).map(|member| member.node.clone()).collect();
     let mut ordered = Cow::Borrowed(ordered);
-    if !gone.is_empty() {
-        gone.iter().for_each(|node| drop(ordered.to_mut().remove(node)));
-    }
+    gone.iter().for_each(|node| drop(ordered.to_mut().remove(node)));
     (ordered, gone)
 }
 

@@ -330,7 +330,7 @@ pub fn decide_by_policy(
 }
 
 /// Decides which nodes the policy reboots now: those that require it. Same parameters as [`decide_by_policy`], but `first` names
-/// whatever comes first. The new status of the reboots is in the decision.
+/// the rollout or the change that has priority over these reboots. The new status of the reboots is in the decision.
 pub(super) fn decide_reboots_by_policy(
     before: &PolicyStatus,
     state: &PolicyState,
@@ -368,7 +368,7 @@ pub(super) fn decide_reboots_by_policy(
     if is_over && !decision.orders.is_empty() { decide(fresh) } else { decision }
 }
 
-/// Why no node begins by the policy; `None` if one may. `first` names whatever comes first.
+/// Why no node begins by the policy; `None` if one may. `first` names the rollout or the change that has priority.
 fn hold(first: Option<String>, state: &PolicyState) -> Option<String> {
     match (first, state.state) {
         (Some(first), _) => Some(format!("{first} comes first")),

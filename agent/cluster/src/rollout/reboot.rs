@@ -20,7 +20,7 @@ use crate::fleet::{SeenNode, reboot_required, reports_reboots};
 pub use last::{LAST_REBOOT, LastReboot};
 pub use standing::Standing;
 
-/// The nodes to reboot, each with the ID of the boot that shall end.
+/// The nodes to reboot, each with the ID of its present boot.
 pub type Boots = BTreeMap<String, String>;
 
 /// The most nodes of one command. The ConfigMap with their names and boots has at most 1 MiB.
@@ -103,8 +103,7 @@ pub(super) fn has_ended(member: &Member, boot_id: &str) -> bool {
     !member.boot_id.is_empty() && member.boot_id != boot_id
 }
 
-/// The status without the failed nodes that are Ready in another boot than the one in which they failed: somebody has rebooted
-/// them.
+/// The status without the nodes that failed and are Ready in a later boot: a person has rebooted them.
 fn without_recovered<'a>(before: &'a Status, members: &[Member]) -> Cow<'a, Status> {
     let mut before = Cow::Borrowed(before);
     for member in members {
@@ -142,8 +141,7 @@ pub(super) fn decide_reboots(
         None => return Decision { blockers_to_check: Some(blockers.clone()), ..Decision::default() },
     };
     let as_configured = |member: &Member| {
-        let is_open = order(member)
-            .is_some_and(|order| member.outcome.as_ref().is_none_or(|outcome| !outcome.is_of(order)));
+        let is_open = order(member).is_some_and(|order| !member.has_answered(order));
         let runs = if is_due(member) || is_open { NOT_DONE } else { DONE };
         let held = blocked.nodes.get(&member.node).filter(|_| member.held.is_empty());
         let held = one_line(held.unwrap_or(&member.held), LONGEST_PROBLEM);

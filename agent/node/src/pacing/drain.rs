@@ -33,7 +33,7 @@ pub(super) fn is_left_cordoned() -> bool {
     IS_CORDONED.load(Ordering::Relaxed)
 }
 
-/// Ends the unit beside this drain, so that the node stays cordoned.
+/// Ends [`UNIT`], which would uncordon the node once this process ends.
 pub(super) fn stay_cordoned(host: &Host) {
     if let Err(error) = host.end_apart(UNIT) {
         log::debug!("{UNIT} is not stopped: {error}");

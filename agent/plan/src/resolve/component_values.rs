@@ -99,7 +99,8 @@ pub(super) fn check(
     }
 }
 
-/// Whether the tag of an image is this version. Other builds may know other values, and nobody knows those of newer releases.
+/// Whether an image is the build of this Kubernetes version that the tables of this module describe. Values of other builds and of
+/// newer releases are unknown.
 fn is_of_release(image: &str, version: &KubernetesVersion) -> bool {
     let image = image.split('@').next().unwrap_or_default();
     let tag = image.rsplit('/').next().and_then(|name| name.split_once(':')).map(|(_, tag)| tag);
@@ -218,7 +219,7 @@ impl Component<'_> {
         }
     }
 
-    /// Checks one range of addresses, or two ranges of which one is IPv4 and the other IPv6.
+    /// Reads one range of addresses, or an IPv4 range and an IPv6 range with a comma between them. Reports any other text.
     fn ranges(&mut self, field: &str, text: &str) -> Vec<IpNet> {
         let read: Option<Vec<IpNet>> = text.split(',').map(|range| range.trim().parse().ok()).collect();
         let is_accepted = |ranges: &[IpNet]| match ranges {

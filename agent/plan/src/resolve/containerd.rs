@@ -190,7 +190,7 @@ fn check_directories(config: &ContainerdConfig, problems: &mut Problems) {
     }
 }
 
-/// Warns of negative timeouts of NRI. No plugin answers within such a time.
+/// Warns of negative timeouts of NRI (containerd's Node Resource Interface): with one, every call of a plugin fails.
 fn check_nri(nri: Option<&NRIConfig>, problems: &mut Problems) {
     let nri = nri.cloned().unwrap_or_default();
     for (field, timeout) in [

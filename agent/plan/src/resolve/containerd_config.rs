@@ -133,7 +133,7 @@ fn check_version(field: &str, version: i64, versions: Versions, problems: &mut P
     }
 }
 
-/// Adds all values of a table at `path`, each with its own path.
+/// Adds each value of a table to `values`, with its path in the file. `path` is the path of the table.
 fn add_values<'a>(path: &[&'a str], table: &'a Table, values: &mut Vec<(Vec<&'a str>, &'a Value)>) {
     for (key, value) in table {
         let path = [path, &[key.as_str()]].concat();

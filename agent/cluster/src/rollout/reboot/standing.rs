@@ -9,7 +9,7 @@ use kops_agent_spec::parse_timestamp;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
     InForce,
-    /// The Node has another order, or none. Nobody waits for an outcome.
+    /// The Node has another order, or none. The controller no longer waits for an outcome of this one.
     Withdrawn,
     /// The time until which the node may begin has passed. The text says so.
     Expired(String),

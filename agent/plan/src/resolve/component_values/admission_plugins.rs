@@ -4,7 +4,7 @@
 
 use kops_agent_spec::KubeAPIServerConfig;
 
-use super::{Component, Known};
+use super::{Component, Known, items};
 
 /// The plugins of each known release.
 const PLUGINS: [&str; 34] = [
@@ -61,7 +61,7 @@ pub(super) fn check(component: &mut Component<'_>, config: &KubeAPIServerConfig)
     for (field, names) in [("enableAdmissionPlugins", enabled), ("disableAdmissionPlugins", disabled)] {
         // An empty text is an empty list.
         let is_empty = names.iter().all(String::is_empty) && names.len() < 2;
-        let names = names.iter().filter(|_| !is_empty).flat_map(|names| names.split(','));
+        let names = items(names).filter(|_| !is_empty).map(|(_, name)| name);
         component.known(field, "admission plugin", names, &PLUGINS, &PLUGINS_OF_SOME);
     }
     for name in enabled.iter().filter(|name| disabled.contains(name)) {

@@ -56,7 +56,7 @@ fn check_clouds(component: &mut Component<'_>, config: &KubeControllerManagerCon
     };
     component.word("cloudProvider", &config.cloud_provider, clouds);
     let allocator = config.cidr_allocator_type.as_deref().unwrap_or_default();
-    // Older releases check the allocator only if they use it.
+    // Releases with cloud ranges check the allocator only if allocateNodeCIDRs is true.
     if !has_cloud_ranges || config.allocate_node_cidrs == Some(true) {
         component.word("cidrAllocatorType", allocator, allocators);
     }

@@ -1,4 +1,4 @@
-//! Checks that the machine has what is kept from pods. kubelet does not start otherwise.
+//! Checks that the machine has the memory and the processors that kubelet reserves. kubelet does not start with fewer.
 //!
 //! Source: `validateNodeAllocatable` and `GetNodeAllocatableReservation` in pkg/kubelet/cm/node_container_manager_linux.go.
 

@@ -48,7 +48,7 @@ fn the_policy_reboots_nodes_that_require_it_once_their_configurations_are_taken(
     let PolicyStatus { status, reboots, .. } = &cluster.policy;
     cluster.policy_state = cluster.policy_state.resumed(&status.rollout, &reboots.rollout);
     assert_eq!(step_by_policy(&mut cluster), ["a-01"]);
-    // Nobody reboots by the policy any more. The node has begun, and finishes.
+    // The policy becomes manual while the node reboots. The node finishes its order.
     reboot(&mut cluster, "a-01");
     cluster.policy = cluster.policy.with_policy("");
     assert!(cluster.policy.is_active());
