@@ -1,19 +1,10 @@
-//! The state of a cluster's nodes, as their Nodes report it: `status` shows all nodes, and `plan` the changes that wait for
-//! them.
+//! The state of a cluster's nodes, as their Nodes report it, and the machines that their groups want.
 //!
-//! `kops_agent_cluster::fleet` decides the content of a node's report, and the conclusions from all reports.
+//! `kops_agent_cluster::fleet` decides the content of a node's report, and the conclusions from all reports. `kops-agent fleet`
+//! shows them.
 
-mod args;
-mod nodes;
-mod planning;
-mod slots;
-mod status;
-pub(crate) mod table;
-mod wanted_machines;
-mod watching;
+pub mod nodes;
+pub mod slots;
+pub mod wanted_machines;
 
-pub use args::{FleetPlanArgs, FleetStatusArgs};
-pub(crate) use nodes::{all as all_nodes, groups_of_nodes};
-pub use planning::plan;
-pub use status::status;
 pub(crate) use wanted_machines::Publisher;

@@ -6,6 +6,7 @@ mod fleet;
 mod look;
 mod machine;
 mod nodeup;
+mod rollout;
 mod spec;
 pub mod spelling;
 
@@ -22,10 +23,11 @@ use kops_agent_process::exit;
 
 pub use change::ChangeArgs;
 pub use config::{CheckArgs, ConfigCommand, DeriveArgs, DumpArgs};
-pub use fleet::{FleetCommand, FleetFollowArgs, FleetTellArgs};
+pub use fleet::{FleetCommand, FleetFollowArgs, FleetPlanArgs, FleetStatusArgs, FleetTellArgs};
 pub use look::{DoctorArgs, SupportBundleArgs};
 pub use machine::{DOWNLOAD_TIMEOUT, RootArgs};
 pub use nodeup::NodeupArgs;
+pub use rollout::{DrainArg, RebootArgs, RolloutCommand, RolloutStartArgs, RolloutStatusArgs};
 pub use spec::{FollowArgs, STORE_TIMEOUT, SpecArgs, StoreArgs, default_conf};
 
 const EXAMPLES: &str = "\

@@ -13,3 +13,4 @@ pub mod node_watch;
 pub mod own_node;
 
 pub use client::{Chosen, Kubeconfig, KubeconfigArgs, client, client_asking_once, client_of};
+pub use kube::Client;

@@ -2,20 +2,20 @@
 
 use std::collections::BTreeSet;
 
+use kube::Client;
+use kube::api::ListParams;
+
 use kops_agent_cluster::fleet::{
     AGENT_VERSION, CONDITION, FIRST_CERTIFICATE, FOLLOWED_FROM, MACHINE, NEXT, REBOOT_REQUIRED,
     SeenCondition, SeenNode,
 };
 use kops_agent_cluster::labels::INSTANCE_GROUP;
-use kube::Client;
-use kube::api::ListParams;
-
 use kops_agent_kube::api_error::{ApiError, answer};
 use kops_agent_kube::list_pages;
 use kops_agent_kube::node_api::{Condition, NodeObject, Nodes, READY};
 
 /// Lists all Nodes of a cluster.
-pub(crate) async fn all(client: Client) -> Result<Vec<SeenNode>, ApiError> {
+pub async fn all(client: Client) -> Result<Vec<SeenNode>, ApiError> {
     let api = Nodes::new(client).api();
     let ask = |page: ListParams| {
         let api = api.clone();
@@ -25,13 +25,13 @@ pub(crate) async fn all(client: Client) -> Result<Vec<SeenNode>, ApiError> {
 }
 
 /// The instance groups of a cluster's Nodes.
-pub(crate) async fn groups_of_nodes(client: Client) -> Result<BTreeSet<String>, ApiError> {
+pub async fn groups_of_nodes(client: Client) -> Result<BTreeSet<String>, ApiError> {
     let nodes = all(client).await?;
     Ok(nodes.into_iter().map(|node| node.group).filter(|group| !group.is_empty()).collect())
 }
 
 /// Extracts the fields that fleet commands need.
-pub(super) fn seen(node: NodeObject) -> SeenNode {
+pub fn seen(node: NodeObject) -> SeenNode {
     let status = node.status.unwrap_or_default();
     let condition = |condition: &Condition| SeenCondition {
         status: condition.status.clone(),
@@ -62,7 +62,9 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use kops_agent_cluster::fleet::Known;
     use kops_agent_cluster::pacing::Versions;
+    use kops_agent_kube::node_watch::Watched;
     use kops_agent_kube::own_node::{known, versions};
+    use kube::runtime::watcher::Event;
     use serde_json::json;
 
     use super::*;
@@ -108,5 +110,29 @@ mod tests {
             serde_json::from_value(json!({"metadata": {"name": "new"}, "spec": {}, "status": {}})).unwrap();
         assert_eq!(known(&bare), None);
         assert_eq!(seen(bare), SeenNode { name: "new".into(), ..SeenNode::default() });
+    }
+
+    #[test]
+    fn a_list_counts_once_it_is_complete_and_a_report_that_changes_nothing_does_not() {
+        let node = |name: &str, version: &str| -> NodeObject {
+            serde_json::from_value(
+                json!({"metadata": {"name": name, "resourceVersion": version}, "spec": {}, "status": {}}),
+            )
+            .unwrap()
+        };
+        let mut watched = Watched::new(seen);
+        assert!(!watched.apply(Event::Init) && !watched.apply(Event::InitApply(node("a", "1"))));
+        assert!(!watched.is_complete && watched.nodes.is_empty());
+        assert!(watched.apply(Event::InitDone) && watched.is_complete);
+        assert!(!watched.apply(Event::Apply(node("a", "2"))), "nothing that is shown has changed");
+        assert!(watched.apply(Event::Apply(node("b", "3"))));
+        // After a lost watch comes a new list. A Node that is missing in the list is removed.
+        for event in [Event::Init, Event::InitApply(node("b", "3")), Event::InitDone] {
+            watched.apply(event);
+        }
+        assert_eq!(watched.nodes.keys().collect::<Vec<_>>(), ["b"]);
+        assert!(
+            watched.apply(Event::Delete(node("b", "4"))) && !watched.apply(Event::Delete(node("b", "4")))
+        );
     }
 }

@@ -1,16 +1,16 @@
 //! The slots in use, from their Leases.
 
 use k8s_openapi::api::coordination::v1::Lease;
-use kops_agent_cluster::pacing::{GROUP_LABEL, NAMESPACE};
 use kube::Client;
 use kube::api::{Api, ListParams};
 
+use kops_agent_cluster::pacing::{GROUP_LABEL, NAMESPACE};
 use kops_agent_kube::api_error::{ApiError, answer};
 use kops_agent_kube::lease::holder;
 use kops_agent_kube::list_pages;
 
 /// Lists the slots in use, one line each.
-pub(super) async fn held(client: Client) -> Result<Vec<String>, ApiError> {
+pub async fn held(client: Client) -> Result<Vec<String>, ApiError> {
     let leases: Api<Lease> = Api::namespaced(client, NAMESPACE);
     let ask = |page: ListParams| {
         let leases = leases.clone();

@@ -7,21 +7,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use kops_agent_cluster::fleet::{WANTED_MACHINES, WANTED_MACHINES_KEY, WantedMachine, WantedMachines};
-use kops_agent_cluster::pacing::NAMESPACE;
-use kops_agent_process::output::error_text;
-use kops_agent_spec::{InstanceGroup, timestamp};
-use kops_agent_store::Store;
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
 use time::OffsetDateTime;
 use tokio::time::{Instant, sleep};
 
-use crate::groups::files::{BEHIND_INSTANCE_GROUPS, INSTANCE_GROUPS, group_of};
+use kops_agent_cluster::fleet::{WANTED_MACHINES, WANTED_MACHINES_KEY, WantedMachine, WantedMachines};
+use kops_agent_cluster::pacing::NAMESPACE;
 use kops_agent_kube::api_error::{ApiError, answer};
 use kops_agent_kube::lease::Leadership;
 use kops_agent_kube::own_node::FIELD_MANAGER;
+use kops_agent_process::output::error_text;
+use kops_agent_spec::{InstanceGroup, timestamp};
+use kops_agent_store::Store;
+
+use crate::groups::files::{BEHIND_INSTANCE_GROUPS, INSTANCE_GROUPS, group_of};
 
 /// The pause between two lists of the specs.
 const PAUSE: Duration = Duration::from_secs(60);
@@ -117,7 +118,7 @@ impl Publisher {
 }
 
 /// The published machines, or why there are none.
-pub(super) async fn read(client: Client, now: OffsetDateTime) -> Result<WantedMachines, String> {
+pub async fn read(client: Client, now: OffsetDateTime) -> Result<WantedMachines, String> {
     let api: Api<ConfigMap> = Api::namespaced(client, NAMESPACE);
     let found: Result<Option<ConfigMap>, ApiError> = answer(api.get_opt(WANTED_MACHINES)).await;
     let found = found

@@ -1,50 +1,50 @@
 //! The ConfigMap of a rollout: the operator's part and the controller's part.
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use kops_agent_cluster::pacing::NAMESPACE;
-use kops_agent_cluster::rollout::{
-    CONFIG_MAP, POLICY_KEY, POLICY_STATE_KEY, POLICY_STATUS_KEY, PolicyState, PolicyStatus, ROLLOUT_KEY,
-    Rollout, STATUS_KEY, Status,
-};
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::core::ObjectMeta;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use kops_agent_cluster::pacing::NAMESPACE;
+use kops_agent_cluster::rollout::{
+    CONFIG_MAP, POLICY_KEY, POLICY_STATE_KEY, POLICY_STATUS_KEY, PolicyState, PolicyStatus, ROLLOUT_KEY,
+    Rollout, STATUS_KEY, Status,
+};
 use kops_agent_kube::api_error::{ApiError, answer};
 
 const FIELD_MANAGER: &str = "kops-agent";
 
 /// Access to the ConfigMap.
 #[derive(Clone)]
-pub(super) struct Stored {
+pub struct Stored {
     api: Api<ConfigMap>,
 }
 
 /// The ConfigMap as it was read.
-pub(super) struct Read {
+pub struct Read {
     /// The operator's rollout. `None` if someone removed the key; an error if its text is no rollout.
-    pub(super) rollout: Result<Option<Rollout>, String>,
+    pub rollout: Result<Option<Rollout>, String>,
     /// The controller's status of the rollout. The default if there is none yet, or if it cannot be read.
-    pub(super) status: Status,
+    pub status: Status,
     /// The text of the policy; empty if there is none.
-    pub(super) policy: String,
+    pub policy: String,
     /// The state of the policy, as operators have set it by `pause` and `resume`. The default if no operator has set
     /// it; an error if it cannot be read.
-    pub(super) policy_state: Result<PolicyState, String>,
+    pub policy_state: Result<PolicyState, String>,
     /// The controller's status of the policy. The default if there is none yet, or if it cannot be read.
-    pub(super) policy_status: PolicyStatus,
+    pub policy_status: PolicyStatus,
     version: Option<String>,
 }
 
 impl Stored {
-    pub(super) fn new(client: Client) -> Stored {
+    pub fn new(client: Client) -> Stored {
         Stored { api: Api::namespaced(client, NAMESPACE) }
     }
 
     /// Reads the ConfigMap; `None` if it does not exist.
-    pub(super) async fn read(&self) -> Result<Option<Read>, ApiError> {
+    pub async fn read(&self) -> Result<Option<Read>, ApiError> {
         let found = answer(self.api.get_opt(CONFIG_MAP)).await?;
         Ok(found.map(|found| Read::from_config_map(&found)))
     }
@@ -53,7 +53,7 @@ impl Stored {
     ///
     /// # Errors
     /// Someone else changed the ConfigMap meanwhile (409), or the API server rejects it.
-    pub(super) async fn start(&self, rollout: &Rollout, before: Option<&Read>) -> Result<(), ApiError> {
+    pub async fn start(&self, rollout: &Rollout, before: Option<&Read>) -> Result<(), ApiError> {
         let Some(before) = before else {
             let map = ConfigMap {
                 metadata: ObjectMeta { name: Some(CONFIG_MAP.to_owned()), ..ObjectMeta::default() },
@@ -71,7 +71,7 @@ impl Stored {
     ///
     /// # Errors
     /// Same errors as [`Stored::start`].
-    pub(super) async fn change(&self, rollout: &Rollout, before: &Read) -> Result<(), ApiError> {
+    pub async fn change(&self, rollout: &Rollout, before: &Read) -> Result<(), ApiError> {
         self.patch(json!({ROLLOUT_KEY: text(rollout)}), before).await
     }
 
@@ -79,7 +79,7 @@ impl Stored {
     ///
     /// # Errors
     /// Same errors as [`Stored::start`].
-    pub(super) async fn change_policy(&self, state: &PolicyState, before: &Read) -> Result<(), ApiError> {
+    pub async fn change_policy(&self, state: &PolicyState, before: &Read) -> Result<(), ApiError> {
         self.patch(json!({POLICY_STATE_KEY: text(state)}), before).await
     }
 
@@ -88,7 +88,7 @@ impl Stored {
     ///
     /// # Errors
     /// Same errors as [`Stored::start`].
-    pub(super) async fn tell(
+    pub async fn tell(
         &self,
         status: Option<&Status>,
         policy_status: &PolicyStatus,

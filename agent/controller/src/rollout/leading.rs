@@ -7,6 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt as _};
+use kube::Client;
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+use tokio::time::{Instant, sleep, sleep_until};
+
 use kops_agent_cluster::fleet::{CONDITION, REBOOT_REQUIRED, Told, reboot_required};
 use kops_agent_cluster::labels::{FIELD_MANAGER, INSTANCE_GROUP};
 use kops_agent_cluster::pacing::CONTROL_PLANE_LABEL;
@@ -14,22 +19,18 @@ use kops_agent_cluster::rollout::{
     Actions, Asked, LAST_REBOOT, LastReboot, Member, ORDER, OUTCOME, Order, Outcome, Phase, Rank, Seen,
     Status, decide_all,
 };
-use kops_agent_store::Store;
-use kube::Client;
-use serde_json::{Value, json};
-use time::OffsetDateTime;
-use tokio::time::{Instant, sleep, sleep_until};
-
-use super::config_map::{Read, Stored};
-use super::current::Current;
-use super::pods::Pods;
-use super::reboot::Blocking;
-use crate::metrics::RolloutMetrics;
 use kops_agent_kube::api_error::ApiError;
 use kops_agent_kube::events::Events;
 use kops_agent_kube::lease::Leadership;
 use kops_agent_kube::node_api::{NodeObject, Nodes, READY};
 use kops_agent_kube::node_watch::{LIST_TIMEOUT, NodeWatch, Watched};
+use kops_agent_store::Store;
+
+use super::blocking::Blocking;
+use super::config_map::{Read, Stored};
+use super::current::Current;
+use super::pods::Pods;
+use crate::metrics::RolloutMetrics;
 
 /// The pause between two reads of the ConfigMap while there is no rollout.
 const IDLE: Duration = Duration::from_secs(5);

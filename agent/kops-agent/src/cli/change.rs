@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use clap::Args;
+
 use kops_agent_cluster::pacing::message::MOST_SLOTS;
-use kops_agent_controller::rollout::DrainArg;
 use kops_agent_host::Host;
 use kops_agent_host::health::HealthTimings;
+use kops_agent_node::options::Pacing;
 use kops_agent_process::exit::WrongConfiguration;
 
-use kops_agent_node::options::Pacing;
+use super::DrainArg;
 
 /// The default of `--health-timeout`, in seconds: as long as kubelet gives the API server to start.
 const HEALTH_TIMEOUT: u64 = 300;

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use kops_agent_controller::fleet::{FleetPlanArgs, FleetStatusArgs};
-use kops_agent_controller::rollout::{RebootArgs, RolloutCommand};
 
-use super::default_conf;
+use kops_agent_kube::KubeconfigArgs;
+
+use super::{Output, RebootArgs, RolloutCommand, default_conf};
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum FleetCommand {
@@ -33,6 +33,35 @@ pub enum FleetCommand {
     /// Wait for orders of a rollout to this machine, and carry them out. The service kops-agent-follow.service runs this
     /// (`converge --rollouts`).
     Follow(FleetFollowArgs),
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct FleetPlanArgs {
+    /// Access to the API server, as a user with the right to list Nodes.
+    #[command(flatten)]
+    pub kubeconfig: KubeconfigArgs,
+    /// Show only this instance group; may be given more than once
+    #[arg(long = "instance-group", value_name = "NAME")]
+    pub instance_groups: Vec<String>,
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Output,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct FleetStatusArgs {
+    /// Access to the API server, as a user with the right to list Nodes.
+    #[command(flatten)]
+    pub kubeconfig: KubeconfigArgs,
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Output,
+    /// Print the table again after each change, at most once a second
+    ///
+    /// With -o json, prints one line for each node, then one line for each changed node. SIGINT or SIGTERM ends the
+    /// command with 0.
+    #[arg(short, long)]
+    pub watch: bool,
 }
 
 #[derive(Args, Clone, Debug)]

@@ -1,16 +1,23 @@
 //! `kops-agent fleet`: shows the status of a cluster's nodes and the changes that wait for them, and reports the status of
 //! this node.
 
+mod plan;
+mod reboot;
+mod rollout;
+mod status;
+mod table;
+mod watching;
+
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use kops_agent_controller::{fleet, rollout};
 
-use super::follow;
-use crate::cli::{FleetCommand, FleetTellArgs};
 use kops_agent_node::condition::{self, Compared};
 use kops_agent_node::exit;
 use kops_agent_node::{machine, pacing};
+
+use super::follow;
+use crate::cli::{FleetCommand, FleetTellArgs};
 
 /// The pause between two tries. It is short because the wait ends when `reset` removes the files that the next try
 /// needs.
@@ -18,10 +25,10 @@ const PAUSE: Duration = Duration::from_secs(2);
 
 pub(super) async fn run(command: &FleetCommand) -> Result<u8> {
     match command {
-        FleetCommand::Plan(args) => Box::pin(fleet::plan(args)).await,
-        FleetCommand::Status(args) => Box::pin(fleet::status(args)).await,
-        FleetCommand::Rollout { command } => Box::pin(rollout::commands::run(command)).await,
-        FleetCommand::Reboot(args) => Box::pin(rollout::reboot(args)).await,
+        FleetCommand::Plan(args) => Box::pin(plan::run(args)).await,
+        FleetCommand::Status(args) => Box::pin(status::run(args)).await,
+        FleetCommand::Rollout { command } => Box::pin(rollout::run(command)).await,
+        FleetCommand::Reboot(args) => Box::pin(reboot::run(args)).await,
         FleetCommand::Follow(args) => Box::pin(follow::run(args)).await,
         FleetCommand::Tell(args) if args.only_uncordon => {
             machine::must_exist(&args.root)?;

@@ -4,17 +4,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use anyhow::{Context, Result, bail};
+use time::OffsetDateTime;
+
 use kops_agent_cluster::fleet::{
     GroupPlan, Next, NextPlan, NodePlan, Outcome, State, groups, named, short_hash,
 };
-use kops_agent_process::output::{Output, one_line};
-use kops_agent_process::{exit, output};
+use kops_agent_controller::fleet::{nodes, wanted_machines};
+use kops_agent_process::exit;
+use kops_agent_process::output::{columns, one_line};
 use kops_agent_spec::terminal::cell;
-use time::OffsetDateTime;
 
-use super::args::FleetPlanArgs;
 use super::table::{SHOWN_OF_PROBLEM, shown};
-use super::{nodes, wanted_machines};
+use crate::cli::{FleetPlanArgs, Output};
+use crate::output;
 
 /// The most nodes of a group that the lines below the table name.
 const NAMED_NODES: usize = 5;
@@ -23,7 +25,7 @@ const NAMED_NODES: usize = 5;
 ///
 /// # Errors
 /// There is no kubeconfig, the API server does not list Nodes or does not answer, or a group has no Nodes.
-pub async fn plan(args: &FleetPlanArgs) -> Result<u8> {
+pub(super) async fn run(args: &FleetPlanArgs) -> Result<u8> {
     let chosen = args.kubeconfig.choose(None, |name| std::env::var_os(name))?;
     let client = kops_agent_kube::client_of(&chosen)?;
     let nodes = nodes::all(client.clone()).await.with_context(|| format!("listing Nodes by {chosen}"))?;
@@ -64,7 +66,7 @@ fn table(groups: &[GroupPlan], not_compared: Option<&str>) -> String {
     ];
     let lines: Vec<[String; 10]> =
         std::iter::once(header.map(str::to_owned)).chain(groups.iter().map(line)).collect();
-    let mut text = output::columns(&lines);
+    let mut text = columns(&lines);
     for group in groups {
         let machines = if not_compared.is_some() { Vec::new() } else { machines(&group.nodes) };
         for problem in problems(group).into_iter().chain(machines) {

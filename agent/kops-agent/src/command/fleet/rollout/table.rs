@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+use serde::Serialize;
+
 use kops_agent_cluster::fleet::short_hash;
 use kops_agent_cluster::labels::INSTANCE_GROUP;
 use kops_agent_cluster::rollout::{Phase, Policy, PolicyState, PolicyStatus, Rollout, State, Status};
-use kops_agent_process::output::{self, one_line};
-use serde::Serialize;
+use kops_agent_process::output::{columns, one_line};
 
-use crate::fleet::table::{SHOWN_OF_PROBLEM, shown};
+use crate::command::fleet::table::{SHOWN_OF_PROBLEM, shown};
 
 /// The rollout and the policy, as `status` shows them.
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -148,7 +149,7 @@ fn table_of_status(status: &Status) -> String {
         [name.clone(), shown(&short_hash(&group.hash)), nodes, done, updating, waiting, failed]
     });
     let lines: Vec<[String; 7]> = std::iter::once(header).chain(groups).collect();
-    let mut text = output::columns(&lines);
+    let mut text = columns(&lines);
     // Writing to a String cannot fail.
     for (name, group) in &status.groups {
         if !group.updating.is_empty() {

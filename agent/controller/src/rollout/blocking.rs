@@ -7,8 +7,6 @@ use std::time::Duration;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::Request;
 use k8s_openapi::api::core::v1::Pod;
-use kops_agent_cluster::rollout::{Blocked, Blockers};
-use kops_agent_process::output::one_line;
 use kube::Client;
 use kube::api::{Api, ListParams, Object};
 use kube::client::Body;
@@ -18,8 +16,10 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio::time::{Instant, timeout};
 
+use kops_agent_cluster::rollout::{Blocked, Blockers};
 use kops_agent_kube::api_error::{ApiError, answer};
 use kops_agent_kube::list_pages;
+use kops_agent_process::output::one_line;
 
 /// A pod with the few fields that are used here.
 type PodObject = Object<PodSpec, PodStatus>;
@@ -47,11 +47,11 @@ const QUOTED: usize = 150;
 
 /// The last answer, with the question and the time.
 #[derive(Default)]
-pub(in crate::rollout) struct Blocking(Option<(Blockers, Instant, Blocked)>);
+pub(super) struct Blocking(Option<(Blockers, Instant, Blocked)>);
 
 impl Blocking {
     /// What these blockers keep from a reboot.
-    pub(in crate::rollout) async fn asked(&mut self, client: &Client, blockers: &Blockers) -> Blocked {
+    pub(super) async fn asked(&mut self, client: &Client, blockers: &Blockers) -> Blocked {
         match &self.0 {
             Some((asked, at, blocked)) if asked == blockers && at.elapsed() < TTL => blocked.clone(),
             _ => {

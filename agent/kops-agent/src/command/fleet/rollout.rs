@@ -1,28 +1,32 @@
 //! `kops-agent fleet rollout`: the commands by which an operator starts, watches, pauses, resumes and aborts a rollout.
 
+mod table;
+
 use std::collections::BTreeSet;
 use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
+use time::OffsetDateTime;
+use tokio::time::{Instant, sleep};
+
 use kops_agent_cluster::pacing::NAMESPACE;
 use kops_agent_cluster::rollout::{
     Blockers, CONFIG_MAP, POLICY_KEY, Policy, PolicyState, PolicyStatus, Rollout, State,
 };
+use kops_agent_controller::fleet::nodes::groups_of_nodes;
+use kops_agent_controller::rollout::{Read, Stored};
+use kops_agent_kube::{Client, KubeconfigArgs};
 use kops_agent_net::random;
 use kops_agent_process::exit::{self, WrongUsage};
-use kops_agent_process::output::{self, Output, one_line};
+use kops_agent_process::output::one_line;
 use kops_agent_process::stop;
 use kops_agent_spec::timestamp;
-use kube::Client;
-use time::OffsetDateTime;
-use tokio::time::{Instant, sleep};
 
-use super::args::{RolloutCommand, RolloutStartArgs, RolloutStatusArgs};
-use super::config_map::{Read, Stored};
-use super::table::{Shown, ShownPolicy, table};
-use crate::fleet::{self, table::SHOWN_OF_PROBLEM};
-use kops_agent_kube::KubeconfigArgs;
+use super::table::SHOWN_OF_PROBLEM;
+use crate::cli::{Output, RolloutCommand, RolloutStartArgs, RolloutStatusArgs};
+use crate::output;
+use table::{Shown, ShownPolicy, table};
 
 /// How long `start` waits for a controller to begin the rollout. A controller reads the ConfigMap every five seconds.
 const TAKEN_UP_WITHIN: Duration = Duration::from_secs(20);
@@ -33,7 +37,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// There is no kubeconfig, the API server rejects the request, or the rollout is in a state that does not allow it.
-pub async fn run(command: &RolloutCommand) -> Result<u8> {
+pub(super) async fn run(command: &RolloutCommand) -> Result<u8> {
     match command {
         RolloutCommand::Start(args) => start(args).await,
         RolloutCommand::Status(args) => status(args).await,
@@ -46,7 +50,7 @@ pub async fn run(command: &RolloutCommand) -> Result<u8> {
 async fn start(args: &RolloutStartArgs) -> Result<u8> {
     let client = client(&args.kubeconfig)?;
     let groups: BTreeSet<String> = args.instance_groups.iter().cloned().collect();
-    let nodes = fleet::groups_of_nodes(client.clone()).await.context("listing Nodes")?;
+    let nodes = groups_of_nodes(client.clone()).await.context("listing Nodes")?;
     must_exist(&groups, &nodes)?;
     let rollout = Rollout {
         id: id()?,

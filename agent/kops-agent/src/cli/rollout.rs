@@ -1,10 +1,11 @@
-//! The command line of `kops-agent fleet rollout`.
+//! `kops-agent fleet rollout` and `kops-agent fleet reboot`.
 
 use clap::{Args, Subcommand, ValueEnum, value_parser};
-use kops_agent_cluster::rollout::{DrainMode, MaxUnavailable, Rollout, Window};
-use kops_agent_process::output::Output;
 
+use kops_agent_cluster::rollout::{DrainMode, MaxUnavailable, Rollout, Window};
 use kops_agent_kube::KubeconfigArgs;
+
+use super::Output;
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum RolloutCommand {
@@ -89,4 +90,61 @@ pub struct RolloutStatusArgs {
     /// Print the status again after each change, until the rollout is done or stops
     #[arg(short, long)]
     pub watch: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct RebootArgs {
+    /// Access to the API server, as a user with the right to list Nodes and to write the ConfigMap kops-agent/rollout.
+    #[command(flatten)]
+    pub kubeconfig: KubeconfigArgs,
+    /// All nodes of this instance group, whether they require a reboot or not; may be given more than once.
+    #[arg(long = "instance-group", value_name = "GROUP")]
+    pub instance_groups: Vec<String>,
+    /// Only nodes that report that they require a reboot (`fleet status`). Of all groups, unless --instance-group is given.
+    #[arg(long)]
+    pub all_required: bool,
+    /// Number or share of the nodes of each group that may be unavailable at a time, such as 2 or 10%. Control planes
+    /// always reboot one at a time.
+    #[arg(long, value_name = "N|P%", default_value_t)]
+    pub max_unavailable: MaxUnavailable,
+    /// Whether to drain a node before it reboots.
+    #[arg(long, value_enum, default_value_t)]
+    pub drain: RebootDrainArg,
+    /// Seconds after which a node that is not Ready again has failed.
+    #[arg(long, value_name = "SECONDS", default_value_t = Rollout::node_timeout(), value_parser = value_parser!(u32).range(1..))]
+    pub node_timeout: u32,
+    /// Seconds that a node is Ready in its new boot before its pods are compared with those before its order; 0 compares none.
+    #[arg(long, value_name = "SECONDS", default_value_t = Rollout::check_pods_after())]
+    pub check_pods_after: u32,
+    /// Time in which nodes may begin, as for `fleet rollout start`; may be given more than once. Default: always.
+    #[arg(long = "window", value_name = "DAYS HH:MM-HH:MM ZONE")]
+    pub windows: Vec<Window>,
+    /// Label selector of pods. A node with such a pod gets no order to reboot.
+    #[arg(long, value_name = "SELECTOR", default_value = "")]
+    pub blocked_by_pods: String,
+    /// Query of Prometheus. While it has a result, no node gets an order to reboot. Such as 'ALERTS{alertstate="firing",severity="critical"}'.
+    #[arg(long, value_name = "QUERY", default_value = "", requires = "prometheus")]
+    pub blocked_by_alerts: String,
+    /// The Service of Prometheus, such as monitoring/prometheus:9090.
+    #[arg(long, value_name = "NAMESPACE/NAME:PORT", default_value = "")]
+    pub prometheus: String,
+}
+
+/// Whether to drain a node before it reboots.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum RebootDrainArg {
+    /// Drain the node.
+    #[default]
+    Always,
+    /// Evict no pods.
+    Never,
+}
+
+impl From<RebootDrainArg> for DrainMode {
+    fn from(drain: RebootDrainArg) -> DrainMode {
+        match drain {
+            RebootDrainArg::Always => DrainMode::Always,
+            RebootDrainArg::Never => DrainMode::Never,
+        }
+    }
 }

@@ -1,27 +1,31 @@
 //! `kops-agent fleet status`: shows which configuration each node of a cluster runs, as the Nodes report it.
 
 use anyhow::{Context, Result};
-use kops_agent_cluster::fleet::{Row, rows};
-use kops_agent_process::output::{Output, one_line};
-use kops_agent_process::{exit, output};
 use time::OffsetDateTime;
 
-use super::args::FleetStatusArgs;
-use super::table::{SHOWN_OF_PROBLEM, table};
-use super::{nodes, slots, watching};
+use kops_agent_cluster::fleet::{Row, rows};
+use kops_agent_controller::fleet::{nodes, slots};
 use kops_agent_kube::api_error::ApiError;
+use kops_agent_kube::node_api::Nodes;
+use kops_agent_process::exit;
+use kops_agent_process::output::one_line;
+
+use super::table::{SHOWN_OF_PROBLEM, table};
+use super::watching;
+use crate::cli::{FleetStatusArgs, Output};
+use crate::output;
 
 /// Prints the state of each node. Returns exit code 4 if a node is not ready, not configured, superseded or silent,
 /// or if its certificate has expired or expires soon.
 ///
 /// # Errors
 /// There is no kubeconfig, or the API server does not list Nodes or does not answer.
-pub async fn status(args: &FleetStatusArgs) -> Result<u8> {
+pub(super) async fn run(args: &FleetStatusArgs) -> Result<u8> {
     let chosen = args.kubeconfig.choose(None, |name| std::env::var_os(name))?;
     let client = kops_agent_kube::client_of(&chosen)?;
     let listing = || format!("listing Nodes by {chosen}");
     if args.watch {
-        return watching::watch(client, args.output).await.with_context(listing);
+        return watching::watch(Nodes::new(client), args.output).await.with_context(listing);
     }
     let (nodes, slots) = tokio::join!(nodes::all(client.clone()), slots::held(client));
     let rows = rows(nodes.with_context(listing)?, OffsetDateTime::now_utc());

@@ -3,14 +3,14 @@
 use std::fmt::Write as _;
 
 use kops_agent_cluster::fleet::{Row, SeenCertificate, short_hash};
-use kops_agent_process::output::{self, one_line};
+use kops_agent_process::output::{columns, one_line};
 use kops_agent_spec::terminal::cell;
 
 /// The longest problem, in characters: a kubelet may write any amount into its own Node.
-pub(crate) const SHOWN_OF_PROBLEM: usize = 600;
+pub(super) const SHOWN_OF_PROBLEM: usize = 600;
 
 /// The text of a cell, which is `-` if there is nothing to show.
-pub(crate) fn shown(text: &str) -> String {
+pub(super) fn shown(text: &str) -> String {
     if text.is_empty() { "-".to_owned() } else { text.to_owned() }
 }
 
@@ -35,7 +35,7 @@ pub(super) fn table(rows: &[Row]) -> String {
     ];
     let lines: Vec<[String; 12]> =
         std::iter::once(header.map(str::to_owned)).chain(rows.iter().map(line)).collect();
-    let mut text = output::columns(&lines);
+    let mut text = columns(&lines);
     for row in rows.iter().filter(|row| !row.problem.is_empty()) {
         let (name, problem) = (cell(&row.name), one_line(&row.problem, SHOWN_OF_PROBLEM));
         // Writing to a String cannot fail.

@@ -5,18 +5,19 @@ use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
-use kops_agent_cluster::fleet::{Row, rows};
-use kops_agent_process::output::{self, Output};
-use kops_agent_process::{exit, stop};
-use kube::Client;
 use serde::Serialize;
 use time::OffsetDateTime;
 use tokio::time::{Instant, sleep_until};
 
-use super::nodes;
-use super::table::table;
+use kops_agent_cluster::fleet::{Row, rows};
+use kops_agent_controller::fleet::nodes;
 use kops_agent_kube::node_api::Nodes;
 use kops_agent_kube::node_watch::{LIST_TIMEOUT, NodeWatch, Watched};
+use kops_agent_process::output::{json_line, plain_lines, print_if_read};
+use kops_agent_process::{exit, stop};
+
+use super::table::table;
+use crate::cli::Output;
 
 /// The shortest time between two tables: a rolling update changes many Nodes at once.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -25,9 +26,9 @@ const PAUSE: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// The API server does not answer the first list of Nodes, or rejects it. Later failures are retried.
-pub(super) async fn watch(client: Client, output: Output) -> Result<u8> {
+pub(super) async fn watch(nodes: Nodes, output: Output) -> Result<u8> {
     let mut stopped = pin!(stop::asked()?);
-    let mut watch = NodeWatch::new(Nodes::new(client).api(), LIST_TIMEOUT);
+    let mut watch = NodeWatch::new(nodes.api(), LIST_TIMEOUT);
     let mut seen = Watched::new(nodes::seen);
     let mut printed = Printed::default();
     let (mut is_due, mut not_before) = (false, Instant::now());
@@ -43,7 +44,7 @@ pub(super) async fn watch(client: Client, output: Output) -> Result<u8> {
             () = sleep_until(not_before), if is_due => {
                 let nodes = seen.nodes.values().cloned().collect();
                 let text = printed.anew(rows(nodes, OffsetDateTime::now_utc()), output)?;
-                if !text.is_empty() && !output::print_if_read(text.as_bytes())? {
+                if !text.is_empty() && !print_if_read(text.as_bytes())? {
                     return Ok(exit::CONVERGED);
                 }
                 (is_due, not_before) = (false, Instant::now() + PAUSE);
@@ -69,7 +70,7 @@ impl Printed {
     /// Returns the text to print for these nodes; empty if nothing has changed.
     fn anew(&mut self, rows: Vec<Row>, output: Output) -> Result<String> {
         match output {
-            Output::Text => Ok(self.table_anew(output::plain_lines(&table(&rows)))),
+            Output::Text => Ok(self.table_anew(plain_lines(&table(&rows)))),
             Output::Json => self.lines_anew(rows),
         }
     }
@@ -88,11 +89,11 @@ impl Printed {
         let rows: BTreeMap<String, Row> = rows.into_iter().map(|row| (row.name.clone(), row)).collect();
         let mut text = String::new();
         for name in self.rows.keys().filter(|name| !rows.contains_key(*name)) {
-            text += &output::json_line(&Gone { name, gone: true })?;
+            text += &json_line(&Gone { name, gone: true })?;
         }
         for (name, row) in &rows {
             if self.rows.get(name) != Some(row) {
-                text += &output::json_line(row)?;
+                text += &json_line(row)?;
             }
         }
         self.rows = rows;
@@ -103,11 +104,9 @@ impl Printed {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use kube::runtime::watcher::Event;
     use serde_json::{Value, json};
 
     use super::*;
-    use kops_agent_kube::node_api::NodeObject;
 
     fn row(name: &str, reason: &str) -> Row {
         Row { name: name.into(), reason: reason.into(), ..Row::default() }
@@ -137,27 +136,5 @@ mod tests {
         let changed = anew(vec![row("b", "Superseded"), row("c", "Converged")]);
         assert_eq!(changed[0], json!({"schemaVersion": 1, "name": "a", "gone": true}));
         assert_eq!(named(&changed[1..]), ["b", "c"]);
-    }
-
-    #[test]
-    fn a_list_counts_once_it_is_complete_and_a_report_that_changes_nothing_does_not() {
-        let node = |name: &str, version: &str| -> NodeObject {
-            serde_json::from_value(
-                json!({"metadata": {"name": name, "resourceVersion": version}, "spec": {}, "status": {}}),
-            )
-            .unwrap()
-        };
-        let mut seen = Watched::new(nodes::seen);
-        assert!(!seen.apply(Event::Init) && !seen.apply(Event::InitApply(node("a", "1"))));
-        assert!(!seen.is_complete && seen.nodes.is_empty());
-        assert!(seen.apply(Event::InitDone) && seen.is_complete);
-        assert!(!seen.apply(Event::Apply(node("a", "2"))), "nothing that is shown has changed");
-        assert!(seen.apply(Event::Apply(node("b", "3"))));
-        // After a lost watch comes a new list. A Node that is missing in the list is removed.
-        for event in [Event::Init, Event::InitApply(node("b", "3")), Event::InitDone] {
-            seen.apply(event);
-        }
-        assert_eq!(seen.nodes.keys().collect::<Vec<_>>(), ["b"]);
-        assert!(seen.apply(Event::Delete(node("b", "4"))) && !seen.apply(Event::Delete(node("b", "4"))));
     }
 }

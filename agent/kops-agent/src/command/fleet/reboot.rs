@@ -1,0 +1,78 @@
+//! `kops-agent fleet reboot`: starts a rollout that reboots nodes. `fleet rollout` shows, pauses, resumes and aborts it.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context as _, Result};
+
+use kops_agent_cluster::fleet::named;
+use kops_agent_cluster::rollout::{Blockers, MOST_BOOTS, Rollout, State, boots_to_end};
+use kops_agent_controller::fleet::nodes;
+use kops_agent_controller::rollout::Stored;
+use kops_agent_process::exit::{self, WrongUsage};
+use kops_agent_process::output::one_line;
+
+use super::rollout::{begin, client, id, must_exist};
+use super::table::SHOWN_OF_PROBLEM;
+use crate::cli::RebootArgs;
+use crate::output;
+
+/// Starts the rollout.
+///
+/// # Errors
+/// No Node has a given group, a rollout is not over, or the API server rejects the request.
+pub(super) async fn run(args: &RebootArgs) -> Result<u8> {
+    if args.instance_groups.is_empty() && !args.all_required {
+        let problem = "give --instance-group GROUP, --all-required, or both, to choose the nodes that reboot";
+        return Err(WrongUsage(problem.to_owned()).into());
+    }
+    let blocked_by = Blockers {
+        pods: args.blocked_by_pods.clone(),
+        alerts: args.blocked_by_alerts.clone(),
+        prometheus: args.prometheus.clone(),
+    };
+    blocked_by.service().map_err(WrongUsage)?;
+    let client = client(&args.kubeconfig)?;
+    let nodes = nodes::all(client.clone()).await.context("listing Nodes")?;
+    let labelled = || nodes.iter().filter(|node| !node.group.is_empty());
+    let groups: BTreeSet<String> = labelled().map(|node| node.group.clone()).collect();
+    must_exist(&args.instance_groups.iter().cloned().collect(), &groups)?;
+    let (boots, left_out) = boots_to_end(&nodes, &args.instance_groups, args.all_required);
+    if !left_out.is_empty() {
+        output::print_text(&format!(
+            "left out, because their kops-agent reports nothing about reboots: {}\n",
+            one_line(&named(&left_out.iter().map(String::as_str).collect::<Vec<_>>()), SHOWN_OF_PROBLEM)
+        ))?;
+    }
+    if boots.is_empty() {
+        output::print_text("no such node reports that it requires a reboot, so nothing reboots\n")?;
+        return Ok(exit::CONVERGED);
+    }
+    if boots.len() > MOST_BOOTS {
+        let problem = format!(
+            "{} nodes would reboot, and one rollout reboots at most {MOST_BOOTS}; give fewer --instance-group",
+            boots.len()
+        );
+        return Err(WrongUsage(problem).into());
+    }
+    output::print_text(&format!("{} nodes reboot\n", boots.len()))?;
+    let rollout = Rollout {
+        id: id()?,
+        state: State::Running,
+        attempt: 1,
+        instance_groups: labelled()
+            .filter(|node| boots.contains_key(&node.name))
+            .map(|node| node.group.clone())
+            .collect(),
+        max_unavailable: args.max_unavailable,
+        canary: 0,
+        drain: args.drain.into(),
+        may_go_back: false,
+        reboot: Some(boots),
+        blocked_by,
+        health_timeout: Rollout::health_timeout(),
+        node_timeout: args.node_timeout,
+        check_pods_after: args.check_pods_after,
+        windows: args.windows.clone(),
+    };
+    begin(&Stored::new(client), &rollout).await
+}
