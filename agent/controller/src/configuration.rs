@@ -4,15 +4,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use clap::ValueEnum as _;
+
 use kops_agent_net::retry::Retries;
 use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_process::output;
 use kops_agent_spec::KopsControllerOptions;
 use kops_agent_store::Store;
 
-use super::args::{ControllerArgs, LabelsFrom};
-use super::changed_files::Watched;
+use crate::changed_files::Watched;
+use crate::options::{ControllerOptions, LabelsFrom};
 
 /// The environment variable that replaces a missing `--labels-from`.
 const LABELS_FROM: &str = "KOPS_AGENT_LABELS_FROM";
@@ -40,21 +40,23 @@ pub fn store(mirrors: &[String]) -> Result<Store> {
 ///
 /// # Errors
 /// The environment variable has an unknown value.
-pub fn labels_from(args: &ControllerArgs) -> Result<LabelsFrom, WrongConfiguration> {
+pub fn labels_from(given: Option<LabelsFrom>) -> Result<LabelsFrom, WrongConfiguration> {
     let said = std::env::var(LABELS_FROM).ok().filter(|said| !said.is_empty());
-    match (args.labels_from, said) {
+    match (given, said.as_deref()) {
         (Some(given), _) => Ok(given),
         (None, None) => Ok(LabelsFrom::default()),
-        (None, Some(said)) => LabelsFrom::from_str(&said, false).map_err(|_| {
-            WrongConfiguration(format!("{LABELS_FROM} is {said:?}: set it to store or tags, or unset it"))
-        }),
+        (None, Some("store")) => Ok(LabelsFrom::Store),
+        (None, Some("tags")) => Ok(LabelsFrom::Tags),
+        (None, Some(said)) => Err(WrongConfiguration(format!(
+            "{LABELS_FROM} is {said:?}: set it to store or tags, or unset it"
+        ))),
     }
 }
 
 /// Waits until a file that was read at the start has changed and is valid. A process that ended because of an invalid
 /// file would not start again, even after the file is fixed.
-pub async fn changed_for_good(files: &mut Watched, args: &ControllerArgs, every: Duration) -> PathBuf {
-    changed_to_usable(files, every, || can_be_used(args)).await
+pub async fn changed_for_good(files: &mut Watched, given: &ControllerOptions, every: Duration) -> PathBuf {
+    changed_to_usable(files, every, || can_be_used(given)).await
 }
 
 /// Waits until one of these files has changed and `can_be_used` accepts it.
@@ -80,10 +82,10 @@ pub async fn changed_to_usable(
 ///
 /// # Errors
 /// The first problem in the files.
-pub fn can_be_used(args: &ControllerArgs) -> Result<()> {
-    options(&args.conf)?;
+pub fn can_be_used(given: &ControllerOptions) -> Result<()> {
+    options(&given.conf)?;
     // Creating a client finds more errors. It sends no request.
-    args.kubeconfig.as_deref().map_or(Ok(()), |path| kops_agent_kube::client(Some(path)).map(drop))
+    given.kubeconfig.as_deref().map_or(Ok(()), |path| kops_agent_kube::client(Some(path)).map(drop))
 }
 
 #[cfg(test)]

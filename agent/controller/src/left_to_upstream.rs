@@ -10,21 +10,21 @@ use std::sync::Arc;
 use anyhow::Result;
 use tokio::net::TcpListener;
 
-use crate::args::ControllerArgs;
 use kops_agent_process::{exit, service_manager};
 
-use super::changed_files::{LOOKED_AT_EVERY, Watched};
-use super::configuration::changed_for_good;
-use super::health::{self, Health};
-use super::metrics::Metrics;
-use super::stopping;
+use crate::changed_files::{LOOKED_AT_EVERY, Watched};
+use crate::configuration::changed_for_good;
+use crate::health::{self, Health};
+use crate::metrics::Metrics;
+use crate::options::ControllerOptions;
+use crate::stopping;
 
 /// Stands by for the reason `why`, until the configuration changes or a signal comes.
 ///
 /// # Errors
 /// The probes cannot be served.
 pub async fn stand_by(
-    args: &ControllerArgs,
+    given: &ControllerOptions,
     files: &mut Watched,
     stopped: &mut (impl Future<Output = &'static str> + Unpin),
     why: &str,
@@ -34,10 +34,10 @@ pub async fn stand_by(
          bootstrap server"
     );
     let status = told(why);
-    let probes = async { probes(health::listen(&args.health_listen).await?, why.to_owned()).await };
+    let probes = async { probes(health::listen(&given.health_listen).await?, why.to_owned()).await };
     service_manager::serving(&status);
     tokio::select! {
-        why = stopping::reason(stopped, changed_for_good(files, args, LOOKED_AT_EVERY)) => log::info!("stopping, because {why}"),
+        why = stopping::reason(stopped, changed_for_good(files, given, LOOKED_AT_EVERY)) => log::info!("stopping, because {why}"),
         never = service_manager::go_on_serving(&status) => match never {},
         result = probes => match result? {},
     }
@@ -98,7 +98,7 @@ mod tests {
         assert_eq!(get("/healthz").await, (200, standing_by));
         let (_, metrics) = get("/metrics").await;
         assert!(metrics.contains("\nkops_agent_left_to_upstream 1\n"), "{metrics}");
-        let at_work = super::super::metrics::text(&Metrics::new().registry(true));
+        let at_work = crate::metrics::text(&Metrics::new().registry(true));
         assert!(at_work.contains("\nkops_agent_left_to_upstream 0\n"), "{at_work}");
         serving.abort();
     }

@@ -7,7 +7,6 @@
 #![allow(unreachable_pub)]
 
 pub mod addons;
-mod args;
 pub mod bootstrap;
 mod changed_files;
 mod configuration;
@@ -20,7 +19,7 @@ mod known;
 mod left_to_upstream;
 mod metrics;
 mod node_labels;
-mod once;
+mod options;
 mod pod_ranges;
 pub mod rollout;
 mod stopping;
@@ -28,7 +27,8 @@ pub mod takeover;
 #[cfg(test)]
 mod test_log;
 
-pub use args::{ControllerArgs, ControllerCommand, LabelsFrom, TakeoverArgs};
+pub use node_labels::Found;
+pub use options::{ControllerOptions, LabelsFrom};
 
 use std::future::pending;
 use std::pin::pin;
@@ -37,20 +37,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use kops_agent_cluster::takeover::{kops_writes_no_configurations, left_to_upstream};
-use kops_agent_spec::KopsControllerOptions;
 use kube::Client;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use kops_agent_cloud::ControlPlane;
 use kops_agent_cloud::hosts::Enrolled;
+use kops_agent_cluster::takeover::{kops_writes_no_configurations, left_to_upstream};
 use kops_agent_kube::events::Events;
 use kops_agent_kube::lease::{self, Election, Leadership, OF_CONTROLLERS};
 use kops_agent_kube::node_api::Nodes;
 use kops_agent_kube::node_watch::LIST_TIMEOUT;
 use kops_agent_process::exit::{self, WrongConfiguration};
 use kops_agent_process::{service_manager, stop};
+use kops_agent_spec::KopsControllerOptions;
 use kops_agent_store::Store;
 
 use bootstrap::Serving;
@@ -66,47 +66,24 @@ use node_labels::{Mode, NodeLabels};
 use pod_ranges::PodRanges;
 use rollout::Rollouts;
 
-/// Runs `kops-agent controller` until a signal comes or a file changes.
+/// Runs control-plane mode until a signal comes or a file changes.
 ///
 /// # Errors
 /// The configuration is wrong, or a necessary part fails for good.
-pub async fn run(args: &ControllerArgs) -> Result<u8> {
+pub async fn run(given: &ControllerOptions) -> Result<u8> {
     let mut stopped = pin!(stop::asked()?);
-    let mut files = Watched::new(std::iter::once(&args.conf).chain(&args.kubeconfig).cloned().collect());
-    let options = options(&args.conf)?;
+    let mut files = Watched::new(std::iter::once(&given.conf).chain(&given.kubeconfig).cloned().collect());
+    let options = options(&given.conf)?;
     if let Some(why) = left_to_upstream(&options) {
-        return match args.once {
-            true => {
-                Err(WrongConfiguration(format!("{why}: leave the labels to kOps' kops-controller")).into())
-            }
-            false => left_to_upstream::stand_by(args, &mut files, &mut stopped, &why).await,
-        };
+        return left_to_upstream::stand_by(given, &mut files, &mut stopped, &why).await;
     }
-    let labels_from = labels_from(args)?;
-    let client = kops_agent_kube::client(args.kubeconfig.as_deref())?;
-    let metrics = Metrics::new();
-    let store = Arc::new(store(&args.store_mirror)?);
-    // The bootstrap server looks up `Host`s by a client of its own, which shares no connection with the Lease.
-    let hosts = kops_agent_kube::client(args.kubeconfig.as_deref())?;
-    let hosts = Arc::new(Enrolled::new(Arc::new(ApiHosts::new(hosts))));
-    let cloud = tokio::select! {
-        cloud = cloud(&options, &metrics, &hosts) => cloud?,
-        // The cloud may need its whole deadline, so react to a signal meanwhile.
-        signal = &mut stopped => {
-            log::info!("stopping because of {signal}");
-            return Ok(if args.once { exit::FAILED } else { exit::CONVERGED });
-        }
+    let Some(parts) = Parts::connect(given, options, &mut stopped).await? else {
+        return Ok(exit::CONVERGED);
     };
-    let node_labels =
-        |mode| node_labels(args, labels_from, &options, &client, &metrics, &store, &cloud, mode);
-    if args.once {
-        let mode = if args.dry_run { Mode::Show } else { Mode::Apply(Leadership::uncontested()) };
-        return once::print(&node_labels(mode).run_once().await?);
-    }
+    let Parts { options, client, metrics, store, hosts, cloud, .. } = &parts;
 
     let election = Arc::new(Election::new(client.clone(), OF_CONTROLLERS, lease::identity()?));
-    let mode = Mode::Apply(election.leadership());
-    let node_labels = Arc::new(node_labels(mode));
+    let node_labels = Arc::new(parts.node_labels(given.store_interval, Mode::Apply(election.leadership())));
     let state = Arc::new(State {
         election: election.clone(),
         node_labels: node_labels.clone(),
@@ -125,18 +102,18 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
     let setup = bootstrap::Setup {
         options: options.clone(),
         cloud: cloud.clone(),
-        hosts,
-        kubeconfig: args.kubeconfig.clone(),
+        hosts: hosts.clone(),
+        kubeconfig: given.kubeconfig.clone(),
         store: store.clone(),
         metrics: metrics.clone(),
     };
     let mut serving = setup.start().await?;
-    let mut answering = pin!(health::listen_and_serve(&args.health_listen, state, registry));
+    let mut answering = pin!(health::listen_and_serve(&given.health_listen, state, registry));
     // Listen before this service reports that it serves. Then probes are answered, and machines are served if that is possible.
     health::begin(&mut answering).await?;
     service_manager::serving("contending for the Lease");
 
-    let changed = changed_for_good(&mut files, args, changed_files::LOOKED_AT_EVERY);
+    let changed = changed_for_good(&mut files, given, changed_files::LOOKED_AT_EVERY);
     tokio::select! {
         why = stopping::reason(&mut stopped, changed) => {
             log::info!("stopping, because {why}");
@@ -152,7 +129,81 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
         error = ended(&mut serving) => Err(error),
         result = &mut answering => match result? {},
         () = election.run() => Ok(exit::FAILED),
-        result = while_leading(election.leads(), &node_labels, &rollouts, &wanted_machines, &metrics) => result,
+        result = while_leading(election.leads(), &node_labels, &rollouts, &wanted_machines, metrics) => result,
+    }
+}
+
+/// Labels every Node once. With `is_dry_run`, changes nothing and returns the patches. `None` if a signal came first.
+///
+/// # Errors
+/// The configuration is wrong or leaves the labels to kOps' kops-controller, or a necessary part fails.
+pub async fn label_once(given: &ControllerOptions, is_dry_run: bool) -> Result<Option<Found>> {
+    let mut stopped = pin!(stop::asked()?);
+    let options = options(&given.conf)?;
+    if let Some(why) = left_to_upstream(&options) {
+        return Err(WrongConfiguration(format!("{why}: leave the labels to kOps' kops-controller")).into());
+    }
+    let Some(parts) = Parts::connect(given, options, &mut stopped).await? else { return Ok(None) };
+    let mode = if is_dry_run { Mode::Show } else { Mode::Apply(Leadership::uncontested()) };
+    parts.node_labels(given.store_interval, mode).run_once().await.map(Some)
+}
+
+/// The parts that each run needs.
+struct Parts {
+    options: KopsControllerOptions,
+    labels_from: LabelsFrom,
+    client: Client,
+    metrics: Metrics,
+    store: Arc<Store>,
+    hosts: Arc<Enrolled>,
+    cloud: Arc<dyn ControlPlane>,
+}
+
+impl Parts {
+    /// Connects to the API server and the cloud. `None` if a signal comes first.
+    async fn connect(
+        given: &ControllerOptions,
+        options: KopsControllerOptions,
+        stopped: &mut (impl Future<Output = &'static str> + Unpin),
+    ) -> Result<Option<Parts>> {
+        let labels_from = labels_from(given.labels_from)?;
+        let client = kops_agent_kube::client(given.kubeconfig.as_deref())?;
+        let metrics = Metrics::new();
+        let store = Arc::new(store(&given.store_mirrors)?);
+        // The bootstrap server looks up `Host`s by a client of its own, which shares no connection with the Lease.
+        let hosts = kops_agent_kube::client(given.kubeconfig.as_deref())?;
+        let hosts = Arc::new(Enrolled::new(Arc::new(ApiHosts::new(hosts))));
+        let cloud = tokio::select! {
+            cloud = cloud(&options, &metrics, &hosts) => cloud?,
+            // The cloud may need its whole deadline, so react to a signal meanwhile.
+            signal = stopped => {
+                log::info!("stopping because of {signal}");
+                return Ok(None);
+            }
+        };
+        Ok(Some(Parts { options, labels_from, client, metrics, store, hosts, cloud }))
+    }
+
+    /// Prepares the node controller, which reads the groups again at each `interval`.
+    fn node_labels(&self, interval: Duration, mode: Mode) -> NodeLabels {
+        let Parts { options, labels_from, client, metrics, store, cloud, .. } = self;
+        let known = Arc::<Mutex<KnownNodes>>::default();
+        NodeLabels {
+            nodes: Nodes::new(client.clone()),
+            known: known.clone(),
+            identifier: Identifier::new(cloud.clone(), known, metrics.cache_hits.clone()),
+            pod_ranges: PodRanges::new(options.enable_cloud_ipam.then(|| cloud.clone())),
+            groups: Groups::new(store.clone(), &options.config_base, interval)
+                .saved_too(kops_writes_no_configurations(options)),
+            events: Events::new(client.clone()),
+            metrics: metrics.clone(),
+            mode,
+            is_synced: AtomicBool::new(false),
+            list_timeout: LIST_TIMEOUT,
+            cloud_pauses: known::CLOUD_PAUSES,
+            // On clouds where upstream labels no Node, `Tags` has no labels to follow.
+            labels_from: if cloud.is_labelled_by_upstream() { *labels_from } else { LabelsFrom::Store },
+        }
     }
 }
 
@@ -212,37 +263,6 @@ impl Health for State {
             true => self.live(),
             false => Err("this process leads, but has not listed all Nodes yet".into()),
         }
-    }
-}
-
-#[allow(clippy::too_many_arguments)]
-fn node_labels(
-    args: &ControllerArgs,
-    labels_from: LabelsFrom,
-    options: &KopsControllerOptions,
-    client: &Client,
-    metrics: &Metrics,
-    store: &Arc<Store>,
-    cloud: &Arc<dyn ControlPlane>,
-    mode: Mode,
-) -> NodeLabels {
-    let interval = Duration::from_secs(args.store_interval);
-    let known = Arc::<Mutex<KnownNodes>>::default();
-    NodeLabels {
-        nodes: Nodes::new(client.clone()),
-        known: known.clone(),
-        identifier: Identifier::new(cloud.clone(), known, metrics.cache_hits.clone()),
-        pod_ranges: PodRanges::new(options.enable_cloud_ipam.then(|| cloud.clone())),
-        groups: Groups::new(store.clone(), &options.config_base, interval)
-            .saved_too(kops_writes_no_configurations(options)),
-        events: Events::new(client.clone()),
-        metrics: metrics.clone(),
-        mode,
-        is_synced: AtomicBool::new(false),
-        list_timeout: LIST_TIMEOUT,
-        cloud_pauses: known::CLOUD_PAUSES,
-        // On clouds where upstream labels no Node, `Tags` has no labels to follow.
-        labels_from: if cloud.is_labelled_by_upstream() { labels_from } else { LabelsFrom::Store },
     }
 }
 

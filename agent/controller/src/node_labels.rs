@@ -15,28 +15,28 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow};
 use futures_util::future::{BoxFuture, join};
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use kops_agent_cluster::identity::{Identity, Refusal};
-use kops_agent_cluster::labels::{self, LabelPatch, ObservedNode, Wanted};
-use kops_agent_cluster::pod_ranges::{NOT_AVAILABLE, NodePatch};
 use kube::api::ListParams;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::args::LabelsFrom;
-
-use super::groups::{Changed, Group, Groups};
-use super::identify::Identifier;
-use super::known::KnownNodes;
-use super::metrics::{Metrics, Reconciled};
-use super::pod_ranges::{Lacking, PodRanges};
 use kops_agent_cloud::NotIdentified;
+use kops_agent_cluster::identity::{Identity, Refusal};
+use kops_agent_cluster::labels::{self, LabelPatch, ObservedNode, Wanted};
+use kops_agent_cluster::pod_ranges::{NOT_AVAILABLE, NodePatch};
 use kops_agent_kube::events::Events;
 use kops_agent_kube::lease::Leadership;
 use kops_agent_kube::list_pages;
 use kops_agent_kube::node_api::{Nodes, observed};
 use kops_agent_kube::node_watch::{NodeWatch, no_answer};
 use kops_agent_net::retry::Pauses;
+
+use super::groups::{Changed, Group, Groups};
+use super::identify::Identifier;
+use super::known::KnownNodes;
+use super::metrics::{Metrics, Reconciled};
+use super::pod_ranges::{Lacking, PodRanges};
+use crate::options::LabelsFrom;
 use outcome::{LABELS_LEFT_OUT, Outcome, in_words, left_out};
 
 /// The number of patches in flight at the same time.

@@ -1,5 +1,5 @@
-//! `controller takeover --check`: checks whether kops-agent can take over from kOps' kops-controller, and whether that controller
-//! can be ended then. It changes nothing.
+//! Checks whether kops-agent can take over from kOps' kops-controller, and whether that controller can be ended then. It changes
+//! nothing.
 //!
 //! This module collects facts; `kops_agent_cluster::takeover` decides what they mean. If this command lacks a right, or the API server
 //! does not answer, a finding is unknown, never "not ready".
@@ -8,8 +8,7 @@ mod port;
 mod servers;
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
@@ -18,12 +17,6 @@ use k8s_openapi::api::authorization::v1::{
 };
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kops_agent_cluster::identity::host::NAMESPACE;
-use kops_agent_cluster::pacing;
-use kops_agent_cluster::takeover::{self as decide, INTERNAL_NAMES};
-use kops_agent_source::cluster_files;
-use kops_agent_spec::kops_release::WrittenBy;
-use kops_agent_spec::{Cluster, KopsControllerOptions};
 use kube::api::{Api, ListParams, PostParams};
 use kube::core::{ApiResource, Object};
 use kube::{Client, Error};
@@ -31,14 +24,18 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
-use super::configuration::{options, store};
-use super::hosts;
-use crate::args::TakeoverArgs;
+use kops_agent_cluster::identity::host::NAMESPACE;
+use kops_agent_cluster::pacing;
+use kops_agent_cluster::takeover::{self as decide, INTERNAL_NAMES};
 use kops_agent_kube::lease;
 use kops_agent_net::http;
-use kops_agent_process::output::Output;
 use kops_agent_process::output::error_text;
-use kops_agent_process::{exit, output};
+use kops_agent_source::cluster_files;
+use kops_agent_spec::kops_release::WrittenBy;
+use kops_agent_spec::{Cluster, KopsControllerOptions};
+
+use crate::configuration::{options, store};
+use crate::hosts;
 
 /// The timeout of one question.
 const TIMEOUT: Duration = Duration::from_secs(15);
@@ -70,9 +67,24 @@ const RIGHT_OF_HOSTS: Right = (hosts::GROUP, hosts::RESOURCE, "", NAMESPACE, &["
 const RIGHT_OF_SLOTS: Right =
     ("coordination.k8s.io", "leases", "", pacing::NAMESPACE, &["get", "list", "create", "update"]);
 
+/// Options of [`check`].
+#[derive(Clone, Debug)]
+pub struct TakeoverOptions {
+    /// kops-controller's configuration file.
+    pub conf: PathBuf,
+    /// The controller's kubeconfig.
+    pub kubeconfig: PathBuf,
+    /// An administrator's kubeconfig, because the controller has no right to list pods.
+    pub admin_kubeconfig: PathBuf,
+    /// Folders to read in place of URLs (`URL=DIR`).
+    pub store_mirrors: Vec<String>,
+    /// The address at which `kops-agent-controller.service` of this machine answers probes.
+    pub health: String,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-enum State {
+pub enum State {
     Ready,
     NotReady,
     Unknown,
@@ -80,10 +92,10 @@ enum State {
 
 /// The result of one question.
 #[derive(Debug, Serialize)]
-struct Finding {
-    what: &'static str,
-    state: State,
-    why: String,
+pub struct Finding {
+    pub what: &'static str,
+    pub state: State,
+    pub why: String,
 }
 
 type Answer = (State, String);
@@ -96,61 +108,35 @@ fn not_ready(why: impl Into<String>) -> Answer {
     (State::NotReady, why.into())
 }
 
-/// Runs all checks and prints the findings.
+/// Runs all checks.
 ///
 /// # Errors
-/// The configuration cannot be read, or the reader of the output is gone.
-pub async fn check(args: &TakeoverArgs) -> Result<u8> {
-    let options = options(&args.conf)?;
-    let controller = kops_agent_kube::client(Some(&args.kubeconfig));
+/// The configuration cannot be read.
+pub async fn check(given: &TakeoverOptions) -> Result<Vec<Finding>> {
+    let options = options(&given.conf)?;
+    let controller = kops_agent_kube::client(Some(&given.kubeconfig));
     let controller = controller.as_ref().map_err(error_text);
     let findings = [
-        ("kops", release(args, &options).await),
-        ("scope", scope(args, &options).await),
+        ("kops", release(given, &options).await),
+        ("scope", scope(given, &options).await),
         ("rights", rights(controller.clone(), &options).await),
         ("lease", holder(controller.clone()).await),
-        ("names", names(args, &options).await),
+        ("names", names(given, &options).await),
         ("port", port_of(&options)),
-        ("service", service(&args.health, TIMEOUT).await),
+        ("service", service(&given.health, TIMEOUT).await),
         ("servers", servers::servers(controller.clone(), &options).await),
     ]
     .map(|(what, answer)| {
         let (state, why) = answer.unwrap_or_else(|error| (State::Unknown, error_text(&error)));
         Finding { what, state, why }
     });
-    match args.output {
-        Output::Json => output::print_json(&findings)?,
-        Output::Text => output::print_text(&text(&findings)?)?,
-    };
-    Ok(code(&findings))
-}
-
-fn code(findings: &[Finding]) -> u8 {
-    let any = |state| findings.iter().any(|finding| finding.state == state);
-    match (any(State::NotReady), any(State::Unknown)) {
-        (true, _) => exit::DIFFERENT,
-        (false, true) => exit::FAILED,
-        (false, false) => exit::CONVERGED,
-    }
-}
-
-fn text(findings: &[Finding]) -> Result<String> {
-    let mut text = String::new();
-    for Finding { what, state, why } in findings {
-        let state = match state {
-            State::Ready => "ready",
-            State::NotReady => "NOT READY",
-            State::Unknown => "unknown",
-        };
-        writeln!(text, "{what:<8} {state:<10} {why}")?;
-    }
-    Ok(text)
+    Ok(findings.into())
 }
 
 /// Checks that the kOps release that wrote the store is supported: its rules decide how machines are served.
-async fn release(args: &TakeoverArgs, options: &KopsControllerOptions) -> Result<Answer> {
+async fn release(given: &TakeoverOptions, options: &KopsControllerOptions) -> Result<Answer> {
     let base = options.config_base.trim_end_matches('/');
-    let version = cluster_files::kops_version(&store(&args.store_mirror)?, base).await;
+    let version = cluster_files::kops_version(&store(&given.store_mirrors)?, base).await;
     let version = version.context("reading which kOps release wrote the state store")?;
     Ok(match WrittenBy::of_store(version.as_deref()) {
         Ok(written_by) if written_by.is_known() => ready(written_by.to_string()),
@@ -159,7 +145,7 @@ async fn release(args: &TakeoverArgs, options: &KopsControllerOptions) -> Result
     })
 }
 
-async fn scope(args: &TakeoverArgs, options: &KopsControllerOptions) -> Result<Answer> {
+async fn scope(given: &TakeoverOptions, options: &KopsControllerOptions) -> Result<Answer> {
     if let Some(why) = decide::left_to_upstream(options) {
         return Ok(not_ready(format!(
             "{why}: kOps' kops-controller has to stay, and kops-agent does none of its work"
@@ -167,7 +153,7 @@ async fn scope(args: &TakeoverArgs, options: &KopsControllerOptions) -> Result<A
     }
     if decide::kops_writes_no_configurations(options) {
         let base = options.config_base.trim_end_matches('/');
-        let store = store(&args.store_mirror)?;
+        let store = store(&given.store_mirrors)?;
         let written = store.versions(base, CONFIGURATIONS, BEHIND_CONFIGURATIONS).await;
         let written = written.context("looking for configurations of nodes in the state store")?;
         let cluster = store.versions(base, COMPLETED, COMPLETED).await;
@@ -267,17 +253,17 @@ async fn holder(client: Result<&Client, String>) -> Result<Answer> {
 }
 
 /// Whether machines can still find the bootstrap server once upstream's pods are gone.
-async fn names(args: &TakeoverArgs, options: &KopsControllerOptions) -> Result<Answer> {
+async fn names(given: &TakeoverOptions, options: &KopsControllerOptions) -> Result<Answer> {
     if options.server.is_none() {
         return Ok(ready("the configuration has no bootstrap server, so machines need no name for it"));
     }
-    if !is_found_by_dns(args, options).await? {
+    if !is_found_by_dns(given, options).await? {
         return Ok(ready(
             "the cluster has no DNS of its own: machines have the addresses in their user-data",
         ));
     }
     let name = decide::bootstrap_name(&options.cluster_name);
-    let client = administrator(&args.admin_kubeconfig)?;
+    let client = administrator(&given.admin_kubeconfig)?;
     let nodes: Api<Node> = Api::all(client.clone());
     let selected = ListParams::default().labels(CONTROL_PLANE);
     let nodes =
@@ -309,9 +295,9 @@ fn administrator(kubeconfig: &Path) -> Result<Client> {
     )
 }
 
-async fn is_found_by_dns(args: &TakeoverArgs, options: &KopsControllerOptions) -> Result<bool> {
+async fn is_found_by_dns(given: &TakeoverOptions, options: &KopsControllerOptions) -> Result<bool> {
     let url = format!("{}/{COMPLETED}", options.config_base.trim_end_matches('/'));
-    let text = store(&args.store_mirror)?
+    let text = store(&given.store_mirrors)?
         .read(&url)
         .await
         .context("reading whether machines find the bootstrap server by DNS")?;
@@ -434,15 +420,5 @@ mod tests {
         assert!(why.contains("is not ready: not yet!!!") && why.len() < LONGEST_ANSWER + 200, "{why}");
         let error = service(&answering(false).await, Duration::from_millis(300)).await.unwrap_err();
         assert!(format!("{error:#}").contains("does not answer within 300ms"), "{error:#}");
-    }
-
-    #[test]
-    fn what_is_not_ready_weighs_more_than_what_cannot_be_told() {
-        let finding = |state| Finding { what: "x", state, why: String::new() };
-        let code_of =
-            |states: &[State]| code(&states.iter().map(|state| finding(*state)).collect::<Vec<_>>());
-        assert_eq!(code_of(&[State::Ready, State::Ready]), exit::CONVERGED);
-        assert_eq!(code_of(&[State::Ready, State::Unknown]), exit::FAILED);
-        assert_eq!(code_of(&[State::Unknown, State::NotReady]), exit::DIFFERENT);
     }
 }

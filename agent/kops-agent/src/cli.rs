@@ -1,8 +1,11 @@
 //! The command line.
 
+mod addons;
 mod change;
 mod config;
+mod controller;
 mod fleet;
+mod kubeconfig;
 mod look;
 mod machine;
 mod nodeup;
@@ -12,18 +15,18 @@ pub mod spelling;
 
 use std::path::PathBuf;
 
-pub use kops_agent_controller::addons::AddonsCommand;
-pub use kops_agent_controller::{ControllerArgs, ControllerCommand};
-pub use kops_agent_process::output::Output;
 pub use kops_agent_process::version::VERSION;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use kops_agent_process::exit;
 
+pub use addons::{AddonsApplyArgs, AddonsArgs, AddonsCommand, AddonsDiffArgs, AddonsRemoveArgs};
 pub use change::ChangeArgs;
 pub use config::{CheckArgs, ConfigCommand, DeriveArgs, DumpArgs};
+pub use controller::{ControllerArgs, ControllerCommand, TakeoverArgs};
 pub use fleet::{FleetCommand, FleetFollowArgs, FleetPlanArgs, FleetStatusArgs, FleetTellArgs};
+pub use kubeconfig::KubeconfigArgs;
 pub use look::{DoctorArgs, SupportBundleArgs};
 pub use machine::{DOWNLOAD_TIMEOUT, RootArgs};
 pub use nodeup::NodeupArgs;
@@ -126,6 +129,16 @@ pub enum Command {
     /// Do what nodeup does with the same flags.
     #[command(hide = true)]
     Nodeup(NodeupArgs),
+}
+
+/// The output format of a result.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// For people
+    #[default]
+    Text,
+    /// For programs
+    Json,
 }
 
 /// When to use colour.

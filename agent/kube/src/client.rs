@@ -20,8 +20,6 @@ use hyper_rustls::{FixedServerNameResolver, HttpsConnectorBuilder};
 use hyper_timeout::TimeoutConnector;
 use hyper_util::client::legacy;
 use hyper_util::rt::TokioExecutor;
-use kops_agent_net::proxies::ProxyServer;
-use kops_agent_net::{http, tls};
 use kube::client::retry::RetryPolicy;
 use kube::client::{Body, ConfigExt as _};
 use kube::{Client, Config};
@@ -30,7 +28,10 @@ use rustls::pki_types::ServerName;
 use tower::ServiceBuilder;
 use tower::retry::RetryLayer;
 
-pub use chosen::{Chosen, KubeconfigArgs};
+use kops_agent_net::proxies::ProxyServer;
+use kops_agent_net::{http, tls};
+
+pub use chosen::Chosen;
 use exec::ExecToken;
 pub use kubeconfig::Kubeconfig;
 use kubeconfig::{Access, Credentials};

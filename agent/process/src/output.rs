@@ -3,7 +3,6 @@
 use std::io::{IsTerminal as _, Write as _};
 
 use anyhow::Result;
-use clap::ValueEnum;
 use serde::Serialize;
 
 use kops_agent_spec::causes;
@@ -12,15 +11,6 @@ use kops_agent_spec::terminal::{cell, plain_json};
 
 use crate::exit;
 use crate::program;
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Output {
-    /// For people
-    #[default]
-    Text,
-    /// For programs
-    Json,
-}
 
 /// Prints a text for people. A space replaces each terminal control character, because parts of the text may come from files,
 /// stores and servers.

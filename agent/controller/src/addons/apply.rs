@@ -1,60 +1,49 @@
-//! `kops-agent addons apply`: applies due add-ons and retries failed ones.
+//! Applies due add-ons once, and retries failed ones.
 
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use anyhow::Result;
-use kops_agent_cluster::addons::{Addon, Due};
-use kops_agent_net::retry::Pauses;
-use kops_agent_process::output::Output;
-use kops_agent_process::{exit, output};
 use tokio::time::sleep;
 
-use super::args::AddonsApplyArgs;
-use super::recreate;
+use kops_agent_cluster::addons::{Addon, Due};
+use kops_agent_net::retry::Pauses;
+
 use super::standing::{Scene, Standing};
 use super::updating::{self, Report, pause_of};
 
 /// The pauses between rounds.
 const PAUSES: Pauses = Pauses { first: Duration::from_secs(2), longest: Duration::from_secs(60) };
 
-/// Applies the due add-ons in the order of the channels. Later rounds retry only the add-ons that failed.
-pub async fn run(scene: &Scene, args: &AddonsApplyArgs) -> Result<u8> {
-    for left_out in scene.left_out() {
-        log::warn!("the add-on {} is skipped: {}", left_out.name, left_out.problem);
-    }
-    if !args.recreate.is_empty() {
-        let said = recreate::delete(scene, &args.recreate, args.yes).await?;
-        if !args.yes {
-            return output::print_text(&said);
-        }
-        log::info!("{}", said.trim_end());
-    }
-    let reapply = args.reapply || args.yes;
-    let mut done = Vec::new();
-    let mut failed;
+/// The results of applying add-ons.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    pub done: Vec<Report>,
+    /// The reports of the add-ons that failed in the last round.
+    pub failed: Vec<Report>,
+}
+
+/// Applies the due add-ons in the order of the channels, with `reapply` also those that are current. Up to `retries` later
+/// rounds retry only the add-ons that failed.
+///
+/// # Errors
+/// The API server does not answer, or rejects a request.
+pub async fn apply(scene: &Scene, reapply: bool, retries: u32) -> Result<Outcome> {
+    let mut outcome = Outcome::default();
     let mut next_pause = PAUSES.jittered();
     let mut round = 0;
     loop {
-        failed = apply_rest(scene, reapply, &mut done).await?;
-        if failed.is_empty() || round >= args.retries {
-            break;
+        outcome.failed = apply_rest(scene, reapply, &mut outcome.done).await?;
+        if outcome.failed.is_empty() || round >= retries {
+            return Ok(outcome);
         }
         round += 1;
-        for report in &failed {
+        for report in &outcome.failed {
             log::warn!("the add-on {} failed: {}", report.name, report.problems.join("; "));
         }
         let pause = next_pause();
-        log::info!("retrying failed add-ons in {pause:.0?} (retry {round} of {})", args.retries);
+        log::info!("retrying failed add-ons in {pause:.0?} (retry {round} of {retries})");
         sleep(pause).await;
     }
-    let is_failed = !failed.is_empty() || scene.left_out().next().is_some();
-    let reports: Vec<&Report> = done.iter().chain(&failed).collect();
-    match args.addons.output {
-        Output::Json => output::print_json(&reports)?,
-        Output::Text => output::print_text(&text(&reports))?,
-    };
-    Ok(if is_failed { exit::FAILED } else { exit::CONVERGED })
 }
 
 /// Applies the due add-ons that are not in `done`, and returns the reports of those that fail. An add-on in `done` is not
@@ -91,36 +80,6 @@ fn wanted(standing: &Standing, reapply: bool) -> Option<Due> {
         }),
         due => due.clone(),
     }
-}
-
-fn text(reports: &[&Report]) -> String {
-    if reports.is_empty() {
-        return "Nothing to do: the cluster has the add-ons of its channels.\n".to_owned();
-    }
-    let mut text = String::new();
-    for report in reports {
-        let state = if report.problems.is_empty() { "applied" } else { "FAILED" };
-        let mut parts = vec![format!("{} objects", report.objects)];
-        if report.made_authority {
-            parts.push("its authority made".to_owned());
-        }
-        if report.marked_nodes > 0 {
-            parts.push(format!("{} Nodes marked for replacement", report.marked_nodes));
-        }
-        let _ =
-            writeln!(text, "{} {state}: {}", output::one_line(&report.name, usize::MAX), parts.join(", "));
-        for (sign, lines) in [
-            ("took over", &report.taken_over),
-            ("pruned", &report.pruned),
-            ("left paused", &report.paused),
-            ("!", &report.problems),
-        ] {
-            for line in lines {
-                let _ = writeln!(text, "  {sign} {}", output::one_line(line, usize::MAX));
-            }
-        }
-    }
-    text
 }
 
 #[cfg(test)]
@@ -182,30 +141,5 @@ mod tests {
             assert_eq!((names(&done), names(&failed)), (vec!["a".into()], vec!["b".into()]), "{failed:?}");
         }
         assert_eq!(asked.load(Ordering::SeqCst), 1);
-    }
-
-    #[test]
-    fn a_report_says_what_was_done_and_what_was_not() {
-        let done = Report {
-            name: "a".into(),
-            objects: 2,
-            marked_nodes: 3,
-            made_authority: true,
-            ..Report::default()
-        };
-        let failed = Report {
-            name: "b".into(),
-            objects: 1,
-            taken_over: vec!["ConfigMap a/b: .data.c".into()],
-            pruned: vec!["Secret a/b".into()],
-            problems: vec!["no".into()],
-            ..Report::default()
-        };
-        assert_eq!(
-            text(&[&done, &failed]),
-            "a applied: 2 objects, its authority made, 3 Nodes marked for replacement\n\
-             b FAILED: 1 objects\n  took over ConfigMap a/b: .data.c\n  pruned Secret a/b\n  ! no\n"
-        );
-        assert!(text(&[]).starts_with("Nothing to do"));
     }
 }

@@ -4,49 +4,64 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use kops_agent_cluster::addons::{AddonSettings, bootstrap_channel};
 
-use super::args::ChannelArgs;
+use kops_agent_cluster::addons::{AddonSettings, bootstrap_channel};
+use kops_agent_kube::Chosen;
+
 use crate::configuration;
+
+/// The channels, and access to their stores and to the cluster.
+#[derive(Clone, Debug)]
+pub struct ChannelOptions {
+    /// URLs of channels. Empty: the channels of the settings file, or else of the cluster's folder in the state store.
+    pub channels: Vec<String>,
+    /// The settings file. `None`: the file that `converge --addons` writes, if it exists.
+    pub settings: Option<PathBuf>,
+    /// kops-controller's configuration file.
+    pub conf: PathBuf,
+    pub kubeconfig: Chosen,
+    /// Folders to read in place of URLs (`URL=DIR`).
+    pub store_mirrors: Vec<String>,
+}
 
 /// The settings file that `converge --addons` writes.
 const SETTINGS: &str = "/etc/kubernetes/kops-channels/settings.json";
 
-/// Returns the settings. The channels come from the arguments, else the settings file, else kops-controller's
+/// Returns the settings. The channels come from the options, else the settings file, else kops-controller's
 /// configuration.
 ///
 /// # Errors
 /// A file cannot be read or parsed, or nothing names a channel.
-pub fn settings(args: &ChannelArgs) -> Result<AddonSettings> {
-    let mut settings = match read_settings(args)? {
+pub fn settings(options: &ChannelOptions) -> Result<AddonSettings> {
+    let mut settings = match read_settings(options)? {
         Some(settings) => settings,
-        None if !args.channel.is_empty() => AddonSettings::default(),
+        None if !options.channels.is_empty() => AddonSettings::default(),
         None => {
-            let options = configuration::options(&args.conf)
+            let written = configuration::options(&options.conf)
                 .context("finding the cluster's channel, as no --channel is given")?;
-            let channels = vec![bootstrap_channel(&options.config_base)];
+            let channels = vec![bootstrap_channel(&written.config_base)];
             AddonSettings { channels, ..AddonSettings::default() }
         }
     };
-    if !args.channel.is_empty() {
-        settings.channels.clone_from(&args.channel);
+    if !options.channels.is_empty() {
+        settings.channels.clone_from(&options.channels);
     }
     Ok(settings)
 }
 
-/// The files that [`settings`] reads for these arguments.
-pub fn files(args: &ChannelArgs) -> Vec<PathBuf> {
-    let settings = args.settings.clone().unwrap_or_else(|| PathBuf::from(SETTINGS));
-    match (settings.exists(), args.channel.is_empty()) {
+/// The files that [`settings`] reads for these options.
+pub fn files(options: &ChannelOptions) -> Vec<PathBuf> {
+    let settings = options.settings.clone().unwrap_or_else(|| PathBuf::from(SETTINGS));
+    match (settings.exists(), options.channels.is_empty()) {
         (true, _) => vec![settings],
-        (false, true) => vec![args.conf.clone()],
+        (false, true) => vec![options.conf.clone()],
         (false, false) => Vec::new(),
     }
 }
 
-/// Reads the settings file. `None` if the file is missing and the arguments do not name one.
-fn read_settings(args: &ChannelArgs) -> Result<Option<AddonSettings>> {
-    let (path, is_given) = match &args.settings {
+/// Reads the settings file. `None` if the file is missing and the options do not name one.
+fn read_settings(options: &ChannelOptions) -> Result<Option<AddonSettings>> {
+    let (path, is_given) = match &options.settings {
         Some(path) => (path.as_path(), true),
         None => (Path::new(SETTINGS), false),
     };
@@ -62,25 +77,24 @@ fn read_settings(args: &ChannelArgs) -> Result<Option<AddonSettings>> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use kops_agent_kube::KubeconfigArgs;
 
     #[test]
     fn channels_that_are_given_win_over_the_settings_and_those_over_the_configuration() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         std::fs::write(path("config.yaml"), "{clusterName: c, cloud: aws, configBase: s3://b/c}").unwrap();
-        let mut args = ChannelArgs {
-            channel: Vec::new(),
+        let mut options = ChannelOptions {
+            channels: Vec::new(),
             settings: None,
             conf: path("config.yaml"),
-            kubeconfig: KubeconfigArgs::default(),
-            store_mirror: Vec::new(),
+            kubeconfig: Chosen::file(&path("kubeconfig")),
+            store_mirrors: Vec::new(),
         };
-        assert_eq!(settings(&args).unwrap().channels, ["s3://b/c/addons/bootstrap-channel.yaml"]);
-        assert_eq!(files(&args), [path("config.yaml")]);
+        assert_eq!(settings(&options).unwrap().channels, ["s3://b/c/addons/bootstrap-channel.yaml"]);
+        assert_eq!(files(&options), [path("config.yaml")]);
 
-        args.settings = Some(path("settings.json"));
-        let missing = settings(&args).unwrap_err();
+        options.settings = Some(path("settings.json"));
+        let missing = settings(&options).unwrap_err();
         assert!(
             format!("{missing:#}").contains("settings.json"),
             "what is named has to be there: {missing:#}"
@@ -88,10 +102,13 @@ mod tests {
         let written = AddonSettings { channels: vec!["s3://b/other".into()], ..AddonSettings::default() };
         let written = written.labelling("i-1", "a=b");
         std::fs::write(path("settings.json"), written.to_text()).unwrap();
-        assert_eq!((settings(&args).unwrap(), files(&args)), (written.clone(), vec![path("settings.json")]));
+        assert_eq!(
+            (settings(&options).unwrap(), files(&options)),
+            (written.clone(), vec![path("settings.json")])
+        );
 
-        args.channel = vec!["s3://b/given".into()];
+        options.channels = vec!["s3://b/given".into()];
         let channels = vec!["s3://b/given".into()];
-        assert_eq!(settings(&args).unwrap(), AddonSettings { channels, ..written });
+        assert_eq!(settings(&options).unwrap(), AddonSettings { channels, ..written });
     }
 }

@@ -1,14 +1,12 @@
-//! `kops-agent addons diff`: shows the changes that an apply would make, by a dry run on the API server.
-
-use std::fmt::Write as _;
+//! The changes that applying the add-ons would make, by a dry run on the API server.
 
 use anyhow::Result;
+use serde::Serialize;
+
 use kops_agent_cluster::addons::Addon;
 use kops_agent_cluster::addons::manifest::{Object, defines};
 use kops_agent_cluster::addons::object_diff::unified;
-use kops_agent_process::output::{Output, error_text};
-use kops_agent_process::{exit, output};
-use serde::Serialize;
+use kops_agent_process::output::error_text;
 
 use super::applying::scope_problem;
 use super::objects::{Apply, Objects};
@@ -18,51 +16,42 @@ use super::{authority, pruning, reading};
 /// The changes that an apply of one add-on would make.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Difference {
-    name: String,
+pub struct Difference {
+    pub name: String,
     /// Objects that would change or be created.
-    changed: Vec<Changed>,
+    pub changed: Vec<Changed>,
     /// Objects that would be deleted.
-    pruned: Vec<String>,
+    pub pruned: Vec<String>,
     /// Objects of the add-on's authority that would be created.
-    authority: Vec<String>,
+    pub authority: Vec<String>,
     /// Why parts of the difference are unknown.
-    problems: Vec<String>,
+    pub problems: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
-struct Changed {
-    object: String,
-    diff: String,
+pub struct Changed {
+    pub object: String,
+    pub diff: String,
 }
 
 impl Difference {
-    fn is_none(&self) -> bool {
+    pub fn is_none(&self) -> bool {
         self.changed.is_empty() && self.pruned.is_empty() && self.authority.is_empty()
     }
 }
 
-/// Prints the differences. Returns exit code 1 if a part is unknown, or 4 if `exit_code` is set and something differs.
-pub async fn run(scene: &Scene, how: Output, exit_code: bool) -> Result<u8> {
-    for left_out in scene.left_out() {
-        log::warn!("the add-on {} is skipped: {}", left_out.name, left_out.problem);
-    }
+/// Returns the changes that an apply of each add-on would make.
+///
+/// # Errors
+/// The API server does not answer, or rejects a request.
+pub async fn differences(scene: &Scene) -> Result<Vec<Difference>> {
+    scene.warn_of_left_out();
     let installed = scene.installed().await?;
     let mut differences = Vec::new();
     for standing in scene.standings(scene.addons(), &installed).await? {
         differences.push(difference(scene, &standing).await);
     }
-    match how {
-        Output::Json => output::print_json(&differences)?,
-        Output::Text => output::print_text(&text(&differences))?,
-    };
-    let is_told = differences.iter().all(|one| one.problems.is_empty());
-    let is_none = differences.iter().all(Difference::is_none);
-    Ok(match (is_told, is_none || !exit_code) {
-        (false, _) => exit::FAILED,
-        (true, true) => exit::CONVERGED,
-        (true, false) => exit::DIFFERENT,
-    })
+    Ok(differences)
 }
 
 async fn difference(scene: &Scene, standing: &Standing) -> Difference {
@@ -130,30 +119,4 @@ fn brings(manifest: &[Object], namespace: &str) -> bool {
     manifest.iter().any(|object| {
         object.kind.group.is_empty() && object.kind.kind == "Namespace" && object.name == namespace
     })
-}
-
-fn text(differences: &[Difference]) -> String {
-    let mut text = String::new();
-    for difference in differences.iter().filter(|one| !one.is_none() || !one.problems.is_empty()) {
-        let _ = writeln!(text, "add-on {}", output::one_line(&difference.name, usize::MAX));
-        for Changed { object, diff } in &difference.changed {
-            let _ = writeln!(text, "  ~ {}", output::one_line(object, usize::MAX));
-            for line in diff.lines() {
-                let _ = writeln!(text, "      {}", output::one_line(line, usize::MAX));
-            }
-        }
-        for object in &difference.authority {
-            let _ = writeln!(text, "  + {object}");
-        }
-        for object in &difference.pruned {
-            let _ = writeln!(text, "  - {}", output::one_line(object, usize::MAX));
-        }
-        for problem in &difference.problems {
-            let _ = writeln!(text, "  ! {}", output::one_line(problem, usize::MAX));
-        }
-    }
-    if text.is_empty() {
-        text.push_str("Nothing would change.\n");
-    }
-    text
 }

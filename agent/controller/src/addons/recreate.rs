@@ -1,16 +1,16 @@
-//! `kops-agent addons apply NAME --recreate KIND/NAME`: deletes and recreates objects whose immutable fields change.
+//! Deletes objects whose immutable fields change, so that an apply recreates them.
 //!
 //! Before a deletion, a dry run under another name checks that the API server accepts the new object.
 
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
 use kops_agent_cluster::addons::manifest::{Object, Turn};
 use kops_agent_cluster::addons::pause::{PAUSED, is_object_paused};
 use kops_agent_process::exit::WrongConfiguration;
-use serde_json::{Value, json};
-use tokio::time::{Instant, sleep};
 
 use super::objects::Objects;
 use super::reading;
@@ -25,6 +25,23 @@ const LOOKED_AT_EVERY: Duration = Duration::from_millis(200);
 const DRY_RUN: &str = "-dry-run";
 /// The most characters of the name before the suffix. A name that is also a label value has at most 63.
 const LONGEST_NAME: usize = 63 - DRY_RUN.len();
+
+/// An object that is deleted, to be recreated.
+#[derive(Debug)]
+pub struct Recreation {
+    /// The object, as messages name it.
+    pub object: String,
+    pub state: RecreationState,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecreationState {
+    /// The cluster does not have the object.
+    Missing,
+    /// The object exists, and stays.
+    Shown,
+    Deleted,
+}
 
 /// The `--recreate` argument that selects this object.
 pub fn selector(object: &Object) -> String {
@@ -46,13 +63,13 @@ fn means(selector: &str, object: &Object) -> bool {
 }
 
 /// Finds the selected objects in the manifest of the scene's one add-on, and checks by a dry run that the API server
-/// would create each of them. With `is_meant`, deletes the objects; the caller applies the add-on afterwards. Returns a
-/// text for the user that names the deleted objects, or the objects that would be deleted.
+/// would create each of them. With `is_meant`, deletes the objects; the caller applies the add-on afterwards. Returns
+/// the selected objects, with what happened to them.
 ///
 /// # Errors
 /// A selector does not match exactly one object, the API server rejects the new object, or a deleted object does not go away in
 /// time.
-pub async fn delete(scene: &Scene, selectors: &[String], is_meant: bool) -> Result<String> {
+pub async fn delete(scene: &Scene, selectors: &[String], is_meant: bool) -> Result<Vec<Recreation>> {
     let addon = scene.addons().next().context("the add-on has no usable entry in its channel")?;
     if scene.installed().await?.paused.contains(&addon.record()) {
         return Err(WrongConfiguration(format!("the add-on is paused: {}", pause_of(addon))).into());
@@ -63,28 +80,26 @@ pub async fn delete(scene: &Scene, selectors: &[String], is_meant: bool) -> Resu
         let object = the_one(selector, &manifest)?;
         chosen.push((object, check(&scene.objects, object).await.with_context(|| object.to_string())?));
     }
-    let mut text = String::new();
+    let mut recreations = Vec::new();
     for (object, found) in chosen {
+        let mut note = |state| recreations.push(Recreation { object: object.to_string(), state });
         let Some((resource, live)) = found else {
-            let _ = writeln!(text, "{object}: does not exist");
+            note(RecreationState::Missing);
             continue;
         };
         if is_object_paused(&live) {
             return Err(WrongConfiguration(format!("{object} is paused by its annotation {PAUSED}")).into());
         }
         if !is_meant {
-            let _ = writeln!(text, "{object}: would be deleted with its dependents, and recreated");
+            note(RecreationState::Shown);
             continue;
         }
         remove(&scene.objects, &resource, object, &live).await.with_context(|| object.to_string())?;
         let message = format!("the add-on {}: deleted {object} to recreate it", addon.name);
         scene.objects.tell("AddonObjectDeleted", &message).await;
-        let _ = writeln!(text, "{object}: deleted, to be recreated");
+        note(RecreationState::Deleted);
     }
-    if !is_meant {
-        text.push_str("Nothing was changed. To do it, add --yes.\n");
-    }
-    Ok(text)
+    Ok(recreations)
 }
 
 fn the_one<'a>(selector: &str, manifest: &'a [Object]) -> Result<&'a Object, WrongConfiguration> {

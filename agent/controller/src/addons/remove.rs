@@ -1,20 +1,17 @@
-//! `kops-agent addons remove`: deletes the objects of an add-on that no channel has any more.
+//! Deletes the objects of an add-on that no channel has any more.
 //!
 //! kOps gives each object of its add-ons a label, which finds them (upstream: `addLabels` in
 //! `upup/pkg/fi/cloudup/bootstrapchannelbuilder/bootstrapchannelbuilder.go`).
 
-use std::fmt::Write as _;
-
 use anyhow::Result;
+use serde::Serialize;
+
 use kops_agent_cluster::addons::manifest::{DEFINITIONS, named};
 use kops_agent_cluster::addons::pause::{PAUSED, annotation_of_addon};
 use kops_agent_cluster::addons::prune::{Listed, is_admission};
 use kops_agent_cluster::addons::serving;
-use kops_agent_process::exit::{self, WrongConfiguration};
-use kops_agent_process::output::{self, Output};
-use serde::Serialize;
+use kops_agent_process::exit::WrongConfiguration;
 
-use super::args::{AddonsArgs, AddonsRemoveArgs};
 use super::installed::Installed;
 use super::resources::Resource;
 use super::standing::Scene;
@@ -26,35 +23,32 @@ const LABEL: &str = "addon.kops.k8s.io/name";
 /// The result of removing an add-on.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Removal {
-    name: String,
+pub struct Removal {
+    pub name: String,
     /// Whether the objects were deleted, or only shown.
-    is_done: bool,
-    deleted: Vec<String>,
+    pub is_done: bool,
+    pub deleted: Vec<String>,
     /// Objects that stay, and why.
-    kept: Vec<String>,
-    problems: Vec<String>,
+    pub kept: Vec<String>,
+    pub problems: Vec<String>,
 }
 
-/// Shows what removing an add-on would delete, or deletes it.
+/// Deletes the objects of an add-on if `is_meant` is true, or else returns what it would delete. The scene has all add-ons.
 ///
 /// # Errors
 /// A channel has the add-on, the cluster does not, or the API server does not answer.
-pub async fn run(args: &AddonsRemoveArgs) -> Result<u8> {
-    let scene =
-        Scene::open(&AddonsArgs { name: None, channels: args.channels.clone(), output: args.output }).await?;
+pub async fn remove(scene: &Scene, name: &str, is_meant: bool) -> Result<Removal> {
     let installed = scene.installed().await?;
-    let name = &args.name;
     let namespaces: Vec<&String> = installed
         .versions
         .keys()
         .filter(|(_, addon)| addon == name)
         .map(|(namespace, _)| namespace)
         .collect();
-    check(&scene, &installed, name)?;
+    check(scene, &installed, name)?;
 
-    let mut removal = Removal { name: name.clone(), is_done: args.yes, ..Removal::default() };
-    let found = objects_of(&scene, name, &mut removal).await;
+    let mut removal = Removal { name: name.to_owned(), is_done: is_meant, ..Removal::default() };
+    let found = objects_of(scene, name, &mut removal).await;
     if found.is_empty() && namespaces.is_empty() && removal.kept.is_empty() && removal.problems.is_empty() {
         return Err(WrongConfiguration(format!(
             "the cluster has no add-on {name:?}: no namespace records its version, and no object has the label {LABEL}={name}"
@@ -63,7 +57,7 @@ pub async fn run(args: &AddonsRemoveArgs) -> Result<u8> {
     }
     for (resource, object) in found {
         let shown = named(&resource.api.group, &resource.api.kind, &object.namespace, &object.name);
-        if !args.yes {
+        if !is_meant {
             removal.deleted.push(shown);
             continue;
         }
@@ -77,7 +71,7 @@ pub async fn run(args: &AddonsRemoveArgs) -> Result<u8> {
         }
     }
     // While an object remains, the record names the add-on that it belongs to.
-    if args.yes && removal.problems.is_empty() {
+    if is_meant && removal.problems.is_empty() {
         for namespace in namespaces {
             if let Err(error) = installed::forget(scene.objects.client(), namespace, name).await {
                 removal
@@ -86,11 +80,7 @@ pub async fn run(args: &AddonsRemoveArgs) -> Result<u8> {
             }
         }
     }
-    match args.output {
-        Output::Json => output::print_json(&removal)?,
-        Output::Text => output::print_text(&text(&removal))?,
-    };
-    Ok(if removal.problems.is_empty() { exit::CONVERGED } else { exit::FAILED })
+    Ok(removal)
 }
 
 /// Rejects an add-on that a channel still has and that is not paused: it would be applied again.
@@ -146,17 +136,4 @@ async fn objects_of(scene: &Scene, name: &str, removal: &mut Removal) -> Vec<(Re
         (!is_admission(group), !serving::is_workload(group, kind))
     });
     found
-}
-
-fn text(removal: &Removal) -> String {
-    let mut text = String::new();
-    for (sign, lines) in [("-", &removal.deleted), ("kept", &removal.kept), ("!", &removal.problems)] {
-        for line in lines {
-            let _ = writeln!(text, "{sign} {}", output::one_line(line, usize::MAX));
-        }
-    }
-    if !removal.is_done {
-        text.push_str("Nothing was changed. To delete these objects, add --yes.\n");
-    }
-    text
 }

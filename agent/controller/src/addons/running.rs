@@ -1,4 +1,4 @@
-//! `kops-agent addons run`: a service that replaces kOps' channels pod.
+//! The service that replaces kOps' channels pod.
 //!
 //! [`run`] sets up, in order: settings, API server, leader election, probes. The leader runs one [`round`] per interval. [`backoff`]
 //! delays failed add-ons. [`telling`] and [`metrics`] report the results. Each process labels its own machine's [`node`].
@@ -17,22 +17,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use kops_agent_cluster::addons::AddonSettings;
-use kops_agent_process::{exit, service_manager, stop};
 use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use super::args::AddonsRunArgs;
-use super::channels;
+use kops_agent_cluster::addons::AddonSettings;
+use kops_agent_kube::lease::{self, Contest, Election};
+use kops_agent_process::{exit, service_manager, stop};
+
+use super::channels::{self, ChannelOptions};
 use super::objects::Objects;
 use crate::changed_files::{LOOKED_AT_EVERY, Watched};
 use crate::configuration::{self, changed_to_usable};
 use crate::health::{self, Health};
 use crate::stopping;
 use backoff::next_look;
-use kops_agent_kube::Chosen;
-use kops_agent_kube::lease::{self, Contest, Election};
 use metrics::AddonMetrics;
 use node::ThisNode;
 use round::Rounds;
@@ -42,18 +41,32 @@ use telling::{Readiness, Telling};
 /// time.
 const CONTEST: Contest = Contest { lease: "kops-agent-addons", doing: "this process applies add-ons" };
 
+/// Options of the service.
+#[derive(Clone, Debug)]
+pub struct ServiceOptions {
+    pub channels: ChannelOptions,
+    /// The interval between checks of the channels, the installed add-ons and the Node's labels.
+    pub interval: Duration,
+    /// The Node that gets the labels of a control plane. `None`: the Node in the settings file, or else no Node.
+    pub node_name: Option<String>,
+    /// More labels for the Node `node_name`, such as `a,b=c`.
+    pub node_labels: String,
+    /// The address at which the service answers probes.
+    pub health_listen: String,
+}
+
 /// Applies due add-ons until a signal comes or a file changes.
 ///
 /// # Errors
 /// The settings or the kubeconfig cannot be used, or the process cannot listen for probes.
-pub async fn run(args: &AddonsRunArgs) -> Result<u8> {
+pub async fn run(options: &ServiceOptions) -> Result<u8> {
     let mut stopped = pin!(stop::asked()?);
-    let chosen = args.channels.chosen()?;
-    let mut files = Watched::new(files(args, &chosen));
-    let settings = settings(args)?;
-    let client = kops_agent_kube::client_of(&chosen)?;
-    let store = configuration::store(&args.channels.store_mirror)?.reading_in_clear();
-    let interval = Duration::from_secs(args.interval);
+    let ServiceOptions { channels, interval, health_listen, .. } = options;
+    let mut files = Watched::new(files(channels));
+    let settings = settings(options)?;
+    let client = kops_agent_kube::client_of(&channels.kubeconfig)?;
+    let store = configuration::store(&channels.store_mirrors)?.reading_in_clear();
+    let interval = *interval;
     log::info!("checking the add-ons of {} every {interval:?}", settings.channels.join(" and "));
 
     let metrics = AddonMetrics::default();
@@ -70,7 +83,7 @@ pub async fn run(args: &AddonsRunArgs) -> Result<u8> {
         interval,
     };
     let state = Arc::new(State { election: election.clone(), readiness: readiness.clone() });
-    let mut answering = pin!(health::listen_and_serve(&args.health_listen, state, registry));
+    let mut answering = pin!(health::listen_and_serve(health_listen, state, registry));
     // The probes answer from the start, unless another program, such as kOps' pod, has the port.
     health::begin(&mut answering).await?;
     service_manager::serving("contending for the Lease");
@@ -81,7 +94,7 @@ pub async fn run(args: &AddonsRunArgs) -> Result<u8> {
             None => pending().await,
         }
     };
-    let changed = changed_to_usable(&mut files, LOOKED_AT_EVERY, || can_be_used(args, &chosen));
+    let changed = changed_to_usable(&mut files, LOOKED_AT_EVERY, || can_be_used(options));
     tokio::select! {
         why = stopping::reason(&mut stopped, changed) => {
             log::info!("stopping, because {why}");
@@ -95,27 +108,27 @@ pub async fn run(args: &AddonsRunArgs) -> Result<u8> {
     }
 }
 
-/// Reads the settings from the arguments and the files that they name.
+/// Reads the settings from the options and the files that they name.
 ///
 /// # Errors
 /// A file cannot be read or parsed.
-fn settings(args: &AddonsRunArgs) -> Result<AddonSettings> {
-    let settings = channels::settings(&args.channels)?;
-    Ok(match &args.node_name {
-        Some(node) => settings.labelling(node, &args.node_labels),
+fn settings(options: &ServiceOptions) -> Result<AddonSettings> {
+    let settings = channels::settings(&options.channels)?;
+    Ok(match &options.node_name {
+        Some(node) => settings.labelling(node, &options.node_labels),
         None => settings,
     })
 }
 
 /// The files that this process reads at its start. A change of one ends the process.
-fn files(args: &AddonsRunArgs, chosen: &Chosen) -> Vec<PathBuf> {
-    channels::files(&args.channels).into_iter().chain(chosen.files.iter().cloned()).collect()
+fn files(options: &ChannelOptions) -> Vec<PathBuf> {
+    channels::files(options).into_iter().chain(options.kubeconfig.files.iter().cloned()).collect()
 }
 
-fn can_be_used(args: &AddonsRunArgs, chosen: &Chosen) -> Result<()> {
-    settings(args)?;
+fn can_be_used(options: &ServiceOptions) -> Result<()> {
+    settings(options)?;
     // Creating a client finds more errors in the kubeconfig. It sends no request.
-    kops_agent_kube::client_of(chosen).map(drop)
+    kops_agent_kube::client_of(&options.channels.kubeconfig).map(drop)
 }
 
 /// The loop that applies add-ons.

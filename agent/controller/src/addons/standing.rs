@@ -1,11 +1,12 @@
 //! The states of add-ons: their channel entries, their installed versions, and the due work.
 
 use anyhow::{Context, Result};
+
 use kops_agent_cluster::addons::{Addon, ChannelVersion, Due, LeftOut, Menu, due, leave_to_last_channel};
 use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_store::Store;
 
-use super::args::AddonsArgs;
+use super::channels::ChannelOptions;
 use super::installed::{self, Installed};
 use super::objects::Objects;
 use super::{authority, channels, reading};
@@ -33,15 +34,14 @@ pub struct Standing {
 }
 
 impl Scene {
-    /// Reads the channels for the API server's version.
+    /// Reads the channels for the API server's version. With `name`, the scene has only this add-on.
     ///
     /// # Errors
-    /// A channel cannot be read or is wrong, the API server does not answer, or no channel has the add-on that the user
-    /// named.
-    pub async fn open(args: &AddonsArgs) -> Result<Scene> {
-        let client = kops_agent_kube::client_of(&args.channels.chosen()?)?;
-        let store = configuration::store(&args.channels.store_mirror)?.reading_in_clear();
-        let channels = channels::settings(&args.channels)?.channels;
+    /// A channel cannot be read or is wrong, the API server does not answer, or no channel has the add-on `name`.
+    pub async fn open(options: &ChannelOptions, name: Option<&str>) -> Result<Scene> {
+        let client = kops_agent_kube::client_of(&options.kubeconfig)?;
+        let store = configuration::store(&options.store_mirrors)?.reading_in_clear();
+        let channels = channels::settings(options)?.channels;
         let version = reading::server_version(&client).await?;
         let release = reading::release(&store, &channels).await?;
         let mut menus = Vec::new();
@@ -55,10 +55,17 @@ impl Scene {
                 addon.name
             );
         }
-        if let Some(name) = &args.name {
+        if let Some(name) = name {
             menus = only(menus, name, &channels)?;
         }
-        Ok(Scene { store, objects: Objects::new(client), menus, is_of_one: args.name.is_some() })
+        Ok(Scene { store, objects: Objects::new(client), menus, is_of_one: name.is_some() })
+    }
+
+    /// Logs the skipped entries.
+    pub fn warn_of_left_out(&self) {
+        for left_out in self.left_out() {
+            log::warn!("the add-on {} is skipped: {}", left_out.name, left_out.problem);
+        }
     }
 
     /// The skipped entries, each with the reason.

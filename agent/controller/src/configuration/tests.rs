@@ -4,9 +4,10 @@
 
 use std::fs;
 
+use serde_json::Value;
+
 use kops_agent_cluster::takeover::serves_machines;
 use kops_agent_tests::kops_releases::RELEASES;
-use serde_json::Value;
 
 use super::*;
 
@@ -44,20 +45,17 @@ async fn a_configuration_that_cannot_be_used_ends_no_running_controller() {
     let good = "{clusterName: c, cloud: aws}";
     fs::write(&conf, good).unwrap();
     fs::write(&kubeconfig, kubeconfig_of("{token: t}")).unwrap();
-    let args = ControllerArgs {
-        command: None,
+    let given = ControllerOptions {
         conf: conf.clone(),
         kubeconfig: Some(kubeconfig.clone()),
-        store_mirror: vec![],
-        store_interval: 60,
-        health_listen: String::new(),
+        store_mirrors: Vec::new(),
+        store_interval: Duration::from_secs(60),
         labels_from: None,
-        once: false,
-        dry_run: false,
+        health_listen: String::new(),
     };
     let mut files = Watched::new(vec![conf.clone(), kubeconfig.clone()]);
     let every = Duration::from_millis(1);
-    assert!(can_be_used(&args).is_ok());
+    assert!(can_be_used(&given).is_ok());
     let exec = kubeconfig_of("{exec: {command: aws}}");
     let half_a_pair = kubeconfig_of("{client-certificate-data: LS0t}");
     for (file, bad) in [
@@ -70,10 +68,10 @@ async fn a_configuration_that_cannot_be_used_ends_no_running_controller() {
         let before = fs::read(file).unwrap();
         fs::write(file, bad).unwrap();
         assert_eq!(files.changed(every).await, *file);
-        assert!(can_be_used(&args).is_err(), "{bad}");
+        assert!(can_be_used(&given).is_err(), "{bad}");
         // The controller keeps running, and notices when the file is fixed.
         fs::write(file, format!("{bad} ")).unwrap();
-        let ended = changed_for_good(&mut files, &args, every);
+        let ended = changed_for_good(&mut files, &given, every);
         tokio::pin!(ended);
         let mended = async {
             // Wait until the files have been checked at least once more.

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use kops_agent_process::output::Output;
 
+use super::Output;
 use super::spec::{ConfigFromArg, OnHashMismatchArg, SpecArgs, StoreArgs, default_conf};
 
 #[derive(Debug, Subcommand)]

@@ -4,9 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use kops_agent_kube::KubeconfigArgs;
-
-use super::{Output, RebootArgs, RolloutCommand, default_conf};
+use super::{KubeconfigArgs, Output, RebootArgs, RolloutCommand, default_conf};
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum FleetCommand {

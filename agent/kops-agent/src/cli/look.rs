@@ -5,12 +5,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use kops_agent_plan::following::Follow;
-use kops_agent_process::output::Output;
 
-use super::spec::{ConfigFromArg, default_conf};
 use kops_agent_node::options::NodeOptions;
+use kops_agent_plan::following::Follow;
 use kops_agent_source::{OnHashMismatch, SourceOptions, StoreOptions};
+
+use super::Output;
+use super::spec::{ConfigFromArg, default_conf};
 
 /// The default of `--store-timeout`, in seconds. It is short because operators run these commands at a terminal.
 const STORE_TIMEOUT: u64 = 10;

@@ -3,9 +3,8 @@
 use clap::{Args, Subcommand, ValueEnum, value_parser};
 
 use kops_agent_cluster::rollout::{DrainMode, MaxUnavailable, Rollout, Window};
-use kops_agent_kube::KubeconfigArgs;
 
-use super::Output;
+use super::{KubeconfigArgs, Output};
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum RolloutCommand {

@@ -8,22 +8,24 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+
 use kops_agent_host::system::programs;
 use kops_agent_host::{Downloads, Host, Scope};
 use kops_agent_net::LocationClient;
-use kops_agent_plan::diff::diff;
-use kops_agent_plan::resource::{Content, DesiredState, File, Mode, SecretPiece};
-use kops_agent_process::output::{Output, error_text};
-use kops_agent_process::program;
-use kops_agent_spec::kops_release::VARIABLE as KOPS_VERSION;
-
-use super::run::RETRIES;
-use crate::output;
-use crate::progress::Watch;
 use kops_agent_node::environment::{OF_NODEUP as ENVIRONMENT, line, variables};
 use kops_agent_node::kops_version;
 use kops_agent_node::materials::Materials;
 use kops_agent_node::{machine, own_services, upkeep};
+use kops_agent_plan::diff::diff;
+use kops_agent_plan::resource::{Content, DesiredState, File, Mode, SecretPiece};
+use kops_agent_process::output::error_text;
+use kops_agent_process::program;
+use kops_agent_spec::kops_release::VARIABLE as KOPS_VERSION;
+
+use super::run::RETRIES;
+use crate::cli::Output;
+use crate::output;
+use crate::progress::Watch;
 
 /// The unit that runs this program at boot. nodeup uses the same name.
 pub(super) const UNIT: &str = "kops-configuration.service";

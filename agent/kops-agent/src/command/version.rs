@@ -1,9 +1,10 @@
 //! `kops-agent version`.
 
 use anyhow::Result;
-use kops_agent_process::output::Output;
+
 use kops_agent_process::version::{VERSION, of_this_program};
 
+use crate::cli::Output;
 use crate::output;
 
 pub(super) fn run(output: Output) -> Result<u8> {

@@ -6,21 +6,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use clap::Args;
 use kops_agent_process::exit::WrongConfiguration;
-
-/// The kubeconfig, and the context in it.
-#[derive(Args, Clone, Debug, Default)]
-pub struct KubeconfigArgs {
-    /// Kubeconfig for the API server. Default: the files in KUBECONFIG, merged as in kubectl, or else ~/.kube/config.
-    ///
-    /// If KUBECONFIG is not set, `addons` commands use /var/lib/kubectl/kubeconfig if it exists.
-    #[arg(long, value_name = "FILE")]
-    pub kubeconfig: Option<PathBuf>,
-    /// Context in the kubeconfig. Default: its current-context.
-    #[arg(long, value_name = "NAME")]
-    pub context: Option<String>,
-}
 
 /// The files of a kubeconfig, and the chosen context.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,32 +24,22 @@ impl Chosen {
     pub fn file(path: &Path) -> Chosen {
         Chosen { files: vec![path.to_owned()], skips_missing: false, context: None }
     }
-}
 
-impl fmt::Display for Chosen {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let files: Vec<String> = self.files.iter().map(|file| file.display().to_string()).collect();
-        let kind = if files.len() == 1 { "kubeconfig" } else { "kubeconfigs" };
-        write!(f, "the {kind} {}", files.join(", "))?;
-        self.context.iter().try_for_each(|context| write!(f, " (context {context:?})"))
-    }
-}
-
-impl KubeconfigArgs {
-    /// Chooses the file of the arguments, else the files of `KUBECONFIG`, else the machine's own file if it exists, else
-    /// `~/.kube/config`.
+    /// Chooses the given file, else the files of `KUBECONFIG`, else the machine's own file if it exists, else
+    /// `~/.kube/config`. `variable` reads the environment.
     ///
     /// # Errors
     /// `HOME` is not set.
-    pub fn choose(
-        &self,
+    pub fn find(
+        given: Option<&Path>,
+        context: Option<&str>,
         of_machine: Option<&Path>,
         variable: impl Fn(&str) -> Option<OsString>,
     ) -> Result<Chosen, WrongConfiguration> {
-        let context = self.context.clone();
+        let context = context.map(str::to_owned);
         let one = |path: PathBuf| Chosen { context: context.clone(), ..Chosen::file(&path) };
-        if let Some(path) = &self.kubeconfig {
-            return Ok(one(path.clone()));
+        if let Some(path) = given {
+            return Ok(one(path.to_owned()));
         }
         let named = variable("KUBECONFIG").unwrap_or_default();
         let files: Vec<PathBuf> =
@@ -84,38 +60,48 @@ impl KubeconfigArgs {
     }
 }
 
+impl fmt::Display for Chosen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let files: Vec<String> = self.files.iter().map(|file| file.display().to_string()).collect();
+        let kind = if files.len() == 1 { "kubeconfig" } else { "kubeconfigs" };
+        write!(f, "the {kind} {}", files.join(", "))?;
+        self.context.iter().try_for_each(|context| write!(f, " (context {context:?})"))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn found(args: &[&str], kubeconfig: Option<&str>, home: Option<&str>) -> Result<Chosen, String> {
-        #[derive(clap::Parser)]
-        struct Call {
-            #[command(flatten)]
-            kubeconfig: KubeconfigArgs,
-        }
-        let call = <Call as clap::Parser>::parse_from([&["x"], args].concat());
+    fn found(
+        given: Option<&str>,
+        context: Option<&str>,
+        kubeconfig: Option<&str>,
+        home: Option<&str>,
+    ) -> Result<Chosen, String> {
         let variable = |name: &str| match name {
             "KUBECONFIG" => kubeconfig.map(OsString::from),
             _ => home.map(OsString::from),
         };
-        call.kubeconfig.choose(Some(Path::new("/dev/null")), variable).map_err(|error| error.to_string())
+        let found = Chosen::find(given.map(Path::new), context, Some(Path::new("/dev/null")), variable);
+        found.map_err(|error| error.to_string())
     }
 
     #[test]
     fn it_is_where_kubectl_finds_it() {
         let home = Some("/home/u");
         let one = |path: &str| Chosen::file(Path::new(path));
-        assert_eq!(found(&["--kubeconfig", "a"], Some("b"), home).unwrap(), one("a"));
-        assert_eq!(found(&[], Some(":b:"), home).unwrap(), one("b"));
-        let several = found(&["--context", "c"], Some("a:b"), home).unwrap();
+        assert_eq!(found(Some("a"), None, Some("b"), home).unwrap(), one("a"));
+        assert_eq!(found(None, None, Some(":b:"), home).unwrap(), one("b"));
+        let several = found(None, Some("c"), Some("a:b"), home).unwrap();
         assert_eq!(several.files, [Path::new("a"), Path::new("b")]);
         assert_eq!(several.to_string(), "the kubeconfigs a, b (context \"c\")");
-        assert_eq!(found(&[], None, home).unwrap(), one("/dev/null"), "it is this machine's");
-        let none = KubeconfigArgs::default();
+        assert_eq!(found(None, None, None, home).unwrap(), one("/dev/null"), "it is this machine's");
         let of_home = |name: &str| (name == "HOME").then(|| OsString::from("/home/u"));
-        assert_eq!(none.choose(None, of_home).unwrap(), one("/home/u/.kube/config"));
-        assert!(none.choose(None, |_| None).unwrap_err().to_string().contains("give --kubeconfig"));
+        assert_eq!(Chosen::find(None, None, None, of_home).unwrap(), one("/home/u/.kube/config"));
+        assert!(
+            Chosen::find(None, None, None, |_| None).unwrap_err().to_string().contains("give --kubeconfig")
+        );
     }
 }

@@ -2,9 +2,14 @@
 
 use std::net::TcpListener;
 
+use prometheus_client::registry::Registry;
+
+use kops_agent_cloud::hetzner::HetznerControlPlane;
+use kops_agent_cloud::hosts::testing::KnownHosts;
+use kops_agent_kube::events::Events;
+use kops_agent_kube::node_watch::LIST_TIMEOUT;
 use kops_agent_tests::ports::free_port;
 use kops_agent_tests::sts::Mood;
-use prometheus_client::registry::Registry;
 
 use super::*;
 use crate::State;
@@ -13,10 +18,6 @@ use crate::health::{self, Health};
 use crate::identify::Identifier;
 use crate::node_labels::{Mode, NodeLabels};
 use crate::pod_ranges::PodRanges;
-use kops_agent_cloud::hetzner::HetznerControlPlane;
-use kops_agent_cloud::hosts::testing::KnownHosts;
-use kops_agent_kube::events::Events;
-use kops_agent_kube::node_watch::LIST_TIMEOUT;
 
 /// A controller that labels no Nodes and has no API server.
 fn node_labels(setup: &Setup) -> NodeLabels {
@@ -34,7 +35,7 @@ fn node_labels(setup: &Setup) -> NodeLabels {
         is_synced: AtomicBool::new(false),
         list_timeout: LIST_TIMEOUT,
         cloud_pauses: crate::known::CLOUD_PAUSES,
-        labels_from: crate::args::LabelsFrom::Store,
+        labels_from: crate::options::LabelsFrom::Store,
     }
 }
 

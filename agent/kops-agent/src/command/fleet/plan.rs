@@ -26,7 +26,7 @@ const NAMED_NODES: usize = 5;
 /// # Errors
 /// There is no kubeconfig, the API server does not list Nodes or does not answer, or a group has no Nodes.
 pub(super) async fn run(args: &FleetPlanArgs) -> Result<u8> {
-    let chosen = args.kubeconfig.choose(None, |name| std::env::var_os(name))?;
+    let chosen = args.kubeconfig.choose(None)?;
     let client = kops_agent_kube::client_of(&chosen)?;
     let nodes = nodes::all(client.clone()).await.with_context(|| format!("listing Nodes by {chosen}"))?;
     let now = OffsetDateTime::now_utc();

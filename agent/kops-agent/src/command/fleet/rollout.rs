@@ -16,7 +16,7 @@ use kops_agent_cluster::rollout::{
 };
 use kops_agent_controller::fleet::nodes::groups_of_nodes;
 use kops_agent_controller::rollout::{Read, Stored};
-use kops_agent_kube::{Client, KubeconfigArgs};
+use kops_agent_kube::Client;
 use kops_agent_net::random;
 use kops_agent_process::exit::{self, WrongUsage};
 use kops_agent_process::output::one_line;
@@ -24,7 +24,7 @@ use kops_agent_process::stop;
 use kops_agent_spec::timestamp;
 
 use super::table::SHOWN_OF_PROBLEM;
-use crate::cli::{Output, RolloutCommand, RolloutStartArgs, RolloutStatusArgs};
+use crate::cli::{KubeconfigArgs, Output, RolloutCommand, RolloutStartArgs, RolloutStatusArgs};
 use crate::output;
 use table::{Shown, ShownPolicy, table};
 
@@ -232,7 +232,7 @@ fn rollout_of(read: &Read) -> Result<Option<Rollout>> {
 }
 
 pub(super) fn client(kubeconfig: &KubeconfigArgs) -> Result<Client> {
-    kops_agent_kube::client_of(&kubeconfig.choose(None, |name| std::env::var_os(name))?)
+    kops_agent_kube::client_of(&kubeconfig.choose(None)?)
 }
 
 /// A new ID: the time, for people, and random digits, because two operators may start at once.

@@ -21,7 +21,7 @@ use crate::output;
 /// # Errors
 /// There is no kubeconfig, or the API server does not list Nodes or does not answer.
 pub(super) async fn run(args: &FleetStatusArgs) -> Result<u8> {
-    let chosen = args.kubeconfig.choose(None, |name| std::env::var_os(name))?;
+    let chosen = args.kubeconfig.choose(None)?;
     let client = kops_agent_kube::client_of(&chosen)?;
     let listing = || format!("listing Nodes by {chosen}");
     if args.watch {

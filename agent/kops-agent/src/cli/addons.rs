@@ -1,17 +1,18 @@
-//! The command line of `kops-agent addons`.
+//! `kops-agent addons`.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use kops_agent_process::exit::WrongConfiguration;
-use kops_agent_process::output::Output;
 
-use kops_agent_kube::{Chosen, KubeconfigArgs};
+use kops_agent_controller::addons::{ChannelOptions, ServiceOptions};
+use kops_agent_process::exit::WrongConfiguration;
+
+use super::{KubeconfigArgs, Output};
 
 /// The administrator's kubeconfig of a control-plane machine.
 const OF_MACHINE: &str = "/var/lib/kubectl/kubeconfig";
 
-/// The subcommands of `addons`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum AddonsCommand {
     /// Show the state of each add-on in the channels and in the cluster
@@ -60,12 +61,18 @@ pub struct ChannelArgs {
 }
 
 impl ChannelArgs {
-    /// Chooses the kubeconfig: the arguments, `KUBECONFIG`, the control plane's own, or `~/.kube/config`.
+    /// The options that find the channels, their stores and the cluster.
     ///
     /// # Errors
     /// `--kubeconfig`, `KUBECONFIG` and `HOME` are not set, and this machine has no kubeconfig of its own.
-    pub fn chosen(&self) -> Result<Chosen, WrongConfiguration> {
-        self.kubeconfig.choose(Some(Path::new(OF_MACHINE)), |name| std::env::var_os(name))
+    pub fn options(&self) -> Result<ChannelOptions, WrongConfiguration> {
+        Ok(ChannelOptions {
+            channels: self.channel.clone(),
+            settings: self.settings.clone(),
+            conf: self.conf.clone(),
+            kubeconfig: self.kubeconfig.choose(Some(Path::new(OF_MACHINE)))?,
+            store_mirrors: self.store_mirror.clone(),
+        })
     }
 }
 
@@ -81,7 +88,6 @@ pub struct AddonsArgs {
     pub output: Output,
 }
 
-/// Arguments of `addons diff`.
 #[derive(Args, Clone, Debug)]
 pub struct AddonsDiffArgs {
     #[command(flatten)]
@@ -91,7 +97,6 @@ pub struct AddonsDiffArgs {
     pub exit_code: bool,
 }
 
-/// Arguments of `addons apply`.
 #[derive(Args, Clone, Debug)]
 pub struct AddonsApplyArgs {
     #[command(flatten)]
@@ -114,7 +119,6 @@ pub struct AddonsApplyArgs {
     pub retries: u32,
 }
 
-/// Arguments of `addons remove`.
 #[derive(Args, Clone, Debug)]
 pub struct AddonsRemoveArgs {
     /// Name of the add-on
@@ -129,7 +133,6 @@ pub struct AddonsRemoveArgs {
     pub output: Output,
 }
 
-/// Arguments of `addons run`.
 #[derive(Args, Clone, Debug)]
 pub struct AddonsRunArgs {
     #[command(flatten)]
@@ -149,4 +152,20 @@ pub struct AddonsRunArgs {
     /// kops-agent applies add-ons and retries to listen.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:3986")]
     pub health_listen: String,
+}
+
+impl AddonsRunArgs {
+    /// The options of the service.
+    ///
+    /// # Errors
+    /// Same errors as [`ChannelArgs::options`].
+    pub fn options(&self) -> Result<ServiceOptions, WrongConfiguration> {
+        Ok(ServiceOptions {
+            channels: self.channels.options()?,
+            interval: Duration::from_secs(self.interval),
+            node_name: self.node_name.clone(),
+            node_labels: self.node_labels.clone(),
+            health_listen: self.health_listen.clone(),
+        })
+    }
 }

@@ -1,18 +1,20 @@
-//! The output and the exit code of `--once`.
+//! The output and the exit code of `kops-agent controller --once`.
 
 use std::collections::BTreeSet;
 
 use anyhow::Result;
-use kops_agent_cluster::pod_ranges::NodePatch;
 
-use super::node_labels::Found;
-use kops_agent_process::{exit, output};
+use kops_agent_cluster::pod_ranges::NodePatch;
+use kops_agent_controller::Found;
+use kops_agent_process::exit;
+
+use crate::output;
 
 /// Prints the patches that were not applied, and logs a summary and the problems.
 ///
 /// # Errors
 /// The reader of the output is gone.
-pub fn print(found: &Found) -> Result<u8> {
+pub(super) fn print(found: &Found) -> Result<u8> {
     for (node, problem) in &found.problems {
         log::warn!("the Node {node}: {problem}");
     }

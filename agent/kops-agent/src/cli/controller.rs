@@ -1,16 +1,20 @@
-//! The command line of control-plane mode.
+//! `kops-agent controller`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use kops_agent_process::output::Output;
+
+use kops_agent_controller::takeover::TakeoverOptions;
+use kops_agent_controller::{ControllerOptions, LabelsFrom};
+
+use super::Output;
 
 /// The source of a node's labels.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum LabelsFrom {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LabelsFromArg {
     /// The instance group's labels in the state store, as `kops update cluster --yes` wrote them. Running nodes follow
     /// each change. Where no cloud knows the machines, labels that `kops edit ig` saved count too.
-    #[default]
     Store,
     /// The labels that the cloud stores for the instance (tags, template or metadata), as kops-controller uses them. Use
     /// `tags` while kops-controller still runs. A rejected Node keeps its role labels. Where no cloud
@@ -18,14 +22,21 @@ pub enum LabelsFrom {
     Tags,
 }
 
-/// The subcommands of `controller`.
+impl From<LabelsFromArg> for LabelsFrom {
+    fn from(from: LabelsFromArg) -> LabelsFrom {
+        match from {
+            LabelsFromArg::Store => LabelsFrom::Store,
+            LabelsFromArg::Tags => LabelsFrom::Tags,
+        }
+    }
+}
+
 #[derive(Clone, Debug, Subcommand)]
 pub enum ControllerCommand {
     /// Check whether kops-agent can take over from kOps' kops-controller
     Takeover(TakeoverArgs),
 }
 
-/// Arguments of `controller takeover`.
 #[derive(Args, Clone, Debug)]
 pub struct TakeoverArgs {
     /// Run all checks of the takeover, and change nothing
@@ -55,7 +66,18 @@ pub struct TakeoverArgs {
     pub output: Output,
 }
 
-/// Arguments of `controller`.
+impl TakeoverArgs {
+    pub fn options(&self) -> TakeoverOptions {
+        TakeoverOptions {
+            conf: self.conf.clone(),
+            kubeconfig: self.kubeconfig.clone(),
+            admin_kubeconfig: self.admin_kubeconfig.clone(),
+            store_mirrors: self.store_mirror.clone(),
+            health: self.health.clone(),
+        }
+    }
+}
+
 #[derive(Args, Clone, Debug)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct ControllerArgs {
@@ -78,7 +100,7 @@ pub struct ControllerArgs {
     ///
     /// Set KOPS_AGENT_LABELS_FROM for kops-agent-controller.service in /etc/sysconfig/kops-agent-controller.
     #[arg(long, value_name = "SOURCE", value_enum)]
-    pub labels_from: Option<LabelsFrom>,
+    pub labels_from: Option<LabelsFromArg>,
     /// Listen address for /healthz, /readyz and /metrics
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:3985")]
     pub health_listen: String,
@@ -91,4 +113,17 @@ pub struct ControllerArgs {
     /// With --once: print the changes as a diff per Node, and change nothing
     #[arg(long, requires = "once")]
     pub dry_run: bool,
+}
+
+impl ControllerArgs {
+    pub fn options(&self) -> ControllerOptions {
+        ControllerOptions {
+            conf: self.conf.clone(),
+            kubeconfig: self.kubeconfig.clone(),
+            store_mirrors: self.store_mirror.clone(),
+            store_interval: Duration::from_secs(self.store_interval),
+            labels_from: self.labels_from.map(LabelsFrom::from),
+            health_listen: self.health_listen.clone(),
+        }
+    }
 }
