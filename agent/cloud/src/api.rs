@@ -1,8 +1,8 @@
 //! HTTP requests to cloud APIs: one request, one response of bounded length, one error type.
 //!
-//! APIs report errors in different formats. Each cloud describes its format as an [`Api`]. Callers see the same classes of
-//! errors for every API: temporary, not found, forbidden. A machine counts as absent only if the API reports that it does not
-//! exist. A missing permission, a throttled request, a missing response or an unreadable one proves nothing about that.
+//! APIs report errors in different formats. Each cloud describes its format as an [`Api`]. Callers see the same classes of errors for every
+//! API: temporary, not found, forbidden. A machine counts as absent only if the API reports that it does not exist. A missing permission, a
+//! throttled request, a missing response or an unreadable response does not prove that a machine is absent.
 
 mod client;
 
@@ -23,8 +23,8 @@ use crate::calls::Outcome;
 
 pub(crate) use client::{AccessTokens, ApiClient};
 
-/// The longest `Retry-After` that is honoured. A longer one is cut to this value: limits are often lifted sooner, and a
-/// rejected retry costs little.
+/// The longest `Retry-After` that is honoured. A longer value is cut to this value, because limits are often lifted sooner, and a rejected
+/// retry costs little.
 pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// The maximum number of characters of an error code in a message.
 const LONGEST_CODE: usize = 64;
@@ -62,8 +62,8 @@ pub(crate) enum Meaning {
 }
 
 impl Meaning {
-    /// Classifies an error by its status alone, for APIs that only list machines. A 404 for the list does not mean that a
-    /// machine is absent, so it is `Refused`.
+    /// Classifies an error by its status alone, for APIs that only list machines. A 404 for the list does not mean that a machine is
+    /// absent, so a 404 is `Refused`.
     pub(crate) fn by_status(status: u16, _code: &str) -> Meaning {
         match status {
             401 | 403 => Meaning::Forbidden,
@@ -119,7 +119,7 @@ impl ErrorAnswer {
 /// Why a request to a cloud's API failed.
 #[derive(Clone, Debug, Error)]
 pub enum ApiError {
-    /// There is no response, or it breaks off. The API may have carried out the request.
+    /// There is no response, or the response breaks off. The API may have carried out the request.
     #[error("cannot ask {endpoint} for {action}: {cause}; check the network, DNS and proxy")]
     Unreachable { action: &'static str, endpoint: String, cause: String },
     /// The rate limit is exceeded. The same request will succeed later.
@@ -154,7 +154,7 @@ pub enum ApiError {
          kops-controller has"
     )]
     NoToken { variable: &'static str },
-    /// A setting that locates the API or the cluster (project, zone, region) or that logs in is missing or wrong.
+    /// A setting is missing or wrong: the location of the API or of the cluster (project, zone, region), or the login.
     #[error("{variable} {problem}")]
     NoPlace {
         variable: &'static str,
@@ -221,8 +221,8 @@ impl ApiError {
         }))
     }
 
-    /// Whether the same request may succeed later. Before you repeat a request that is not idempotent, check whether the first
-    /// one was carried out.
+    /// Whether the same request may succeed later. Before you repeat a request that is not idempotent, check whether the first request was
+    /// carried out.
     pub fn may_pass(&self) -> bool {
         match self {
             ApiError::Unreachable { .. } | ApiError::Throttled(_) => true,
@@ -311,7 +311,7 @@ impl ApiError {
 /// Parses the base URL of an API. `variable` is the environment variable that may set it.
 ///
 /// # Errors
-/// If it is not an HTTP or HTTPS URL, has no host, or has a query.
+/// If `endpoint` is not an HTTP or HTTPS URL, has no host, or has a query.
 pub(crate) fn base_url(endpoint: &str, variable: &'static str, usual: &'static str) -> Result<Url, ApiError> {
     let is_base =
         |url: &Url| matches!(url.scheme(), "http" | "https") && url.query().is_none() && url.has_host();
@@ -334,7 +334,7 @@ pub(crate) fn outcome<T>(asked: &Result<T, ApiError>) -> Outcome {
 /// Sends a request once, and returns the body of a response with status 200 or 201.
 ///
 /// # Errors
-/// If there is no response, it is longer than the question permits, or it has another status.
+/// If there is no response, or the response is longer than the question permits or has another status.
 pub(crate) async fn ask(
     client: &Client,
     request: Request,

@@ -33,7 +33,7 @@ pub enum AuthenticationError {
         fact: &'static str,
         value: String,
     },
-    /// Azure identifies a machine by its resource id, and the facts have no valid one.
+    /// Azure identifies a machine by its resource id, and the facts have no valid resource id.
     #[error("the facts of this machine have no valid resource id (cloud.azure.resourceID is {value:?})")]
     NoResourceId { value: String },
     /// A machine outside any cloud signs with its own key, and this machine has no usable key.
@@ -98,7 +98,7 @@ pub trait Authenticator: Send + Sync {
     /// The value of `Authorization` for a request with this body. Each value is valid for one request.
     async fn token(&self, body: &[u8]) -> Result<HeaderValue, AuthenticationError>;
 
-    /// Called after a round in which a server rejected the token and no server accepted one. If kOps releases accept different
+    /// Called after a round of requests in which a server rejected the token and no server accepted it. If kOps releases accept different
     /// token formats, the next token has another format.
     fn refused(&self) {}
 }

@@ -38,7 +38,7 @@ pub struct CloudCalls {
     failing: Arc<Mutex<BTreeMap<&'static str, Failing>>>,
 }
 
-/// When a service's calls began to fail, and when the last one failed. No call has succeeded between the two.
+/// When a service's calls began to fail, and when the last call failed. No call has succeeded between the two.
 #[derive(Clone, Copy, Debug)]
 struct Failing {
     first: Instant,
@@ -54,7 +54,7 @@ impl CloudCalls {
         }
     }
 
-    /// Notes that a service has answered. If the service rejects a machine's own token, that counts as an answer too.
+    /// Notes that a service has answered. The rejection of a machine's own token counts as an answer, too.
     pub fn note_answer(&self, service: &'static str) {
         self.failing.lock().remove(service);
     }
@@ -96,7 +96,7 @@ impl CloudCalls {
         self.counted.get_or_create(&Call { service, action, outcome }).get()
     }
 
-    /// Records a failure of a service, `REPORTED_AFTER` ago. After one more failure, `answer` reports the service.
+    /// Records that a call to a service failed `REPORTED_AFTER` ago. If one more call fails, `answer` reports the service.
     #[cfg(any(test, feature = "testing"))]
     pub fn fail_minutes_ago(&self, service: &'static str) {
         let now = Instant::now();

@@ -31,7 +31,7 @@ pub(crate) const WITHOUT_WAITING: Retries = Retries {
 pub struct WantedFacts {
     /// The network interfaces and GPUs of the machine type.
     pub instance_type: bool,
-    /// The machine's address, where only the metadata service knows it.
+    /// The machine's address, on clouds where only the metadata service has it.
     pub address: bool,
 }
 
@@ -66,7 +66,7 @@ pub trait Cloud: Send + Sync {
         Err(CloudError::Unsupported { provider: self.provider(), action: "read metadata:// URLs" })
     }
 
-    /// The type and the image of this machine by its metadata service. By default nothing is known about them.
+    /// The type and the image of this machine by its metadata service. By default, both are unknown.
     ///
     /// # Errors
     /// If the service cannot be reached, or belongs to another cloud.
@@ -78,7 +78,7 @@ pub trait Cloud: Send + Sync {
     /// Adds these facts, on which this node's configuration depends. Facts from an earlier run are reused.
     ///
     /// # Errors
-    /// If the cloud does not provide one of them.
+    /// If the cloud does not provide one of these facts.
     async fn complete(
         &self,
         facts: &mut Facts,
@@ -95,7 +95,7 @@ pub trait Cloud: Send + Sync {
         let _ = (facts, remembered);
     }
 
-    /// Assigns a range of IPv6 addresses for pods to this machine, unless it has one already. Returns the range.
+    /// Assigns a range of IPv6 addresses for pods to this machine, unless the machine has a range already. Returns the range.
     async fn assign_ipv6_prefix(&self) -> Result<String, CloudError> {
         Err(CloudError::Unsupported {
             provider: self.provider(),
@@ -103,12 +103,12 @@ pub trait Cloud: Send + Sync {
         })
     }
 
-    /// The id of this machine, by which its group may hold it until it is ready.
+    /// The id of this machine in its cloud. The lifecycle action of the machine's group names this id.
     async fn instance_id(&self) -> Result<String, CloudError> {
         Err(CloudError::Unsupported { provider: self.provider(), action: "complete lifecycle hooks" })
     }
 
-    /// Reports to the group of a machine that the machine is ready, so that the group no longer holds it. `uptime` is the time
+    /// Reports to the group of a machine that the machine is ready, so that the group no longer holds the machine. `uptime` is the time
     /// since its start.
     ///
     /// # Errors

@@ -135,19 +135,20 @@ pub trait ControlPlane: Send + Sync {
     /// The verifier for machines that bootstrap; `None` if the server's configuration does not name this cloud.
     ///
     /// # Errors
-    /// If a client for it cannot be created.
+    /// If a client for this cloud cannot be created.
     async fn verifier(
         &self,
         server: &KopsControllerServerOptions,
     ) -> Result<Option<Box<dyn Verifier>>, ControlPlaneError>;
 
-    /// Whether Nodes name their instance (`spec.providerID`). Before a Node names it, no request is made for the Node.
+    /// Whether Nodes name their instance (`spec.providerID`). If they do, no request is made for a Node that does not name its instance
+    /// yet.
     fn names_instances(&self) -> bool {
         true
     }
 
-    /// Whether upstream's kops-controller labels Nodes of this cloud. Only then can this controller decide labels like
-    /// upstream's, while both run.
+    /// Whether upstream's kops-controller labels Nodes of this cloud. Only on such a cloud can this controller decide the same labels as
+    /// upstream's controller while both controllers run.
     fn is_labelled_by_upstream(&self) -> bool {
         true
     }

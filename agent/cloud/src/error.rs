@@ -7,7 +7,7 @@ use kops_agent_spec::CloudProvider;
 use kops_agent_spec::failure::{Failing, Kind};
 use thiserror::Error;
 
-/// Why a cloud did not provide a fact to its machine, or did not do something for it.
+/// Why a machine's request to its cloud failed. The request was for a fact or for an action.
 #[derive(Debug, Error)]
 pub enum CloudError {
     /// kops-agent supports this action only on other clouds. The cloud itself may offer it.

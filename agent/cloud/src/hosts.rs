@@ -58,8 +58,8 @@ impl Enrolled {
         Ok(self.list(CLAIMED_FOR).await?.get(name).cloned())
     }
 
-    /// The `Host` of the Node with this name. The Node existed at `since`: a list that was requested later decides that there
-    /// is no `Host`. So all Nodes share these lists.
+    /// The `Host` of the Node with this name. The Node existed at `since`: only a list that was requested later can show that there is no
+    /// `Host`. Each list serves all Nodes.
     pub async fn of_node(&self, name: &str, since: Instant) -> Result<Option<Host>, Arc<HostsUnavailable>> {
         if let Some(host) = self.list(LISTED_FOR).await?.get(name) {
             return Ok(Some(host.clone()));

@@ -1,12 +1,12 @@
 //! The machines of one cluster, as its cloud's API lists them page by page. This module is for clouds that take a token of the
 //! project, or a login that gets such tokens.
 //!
-//! Such a cloud permits some thousand requests an hour for a whole project, and the id that a machine sends is not secret. So
-//! one list of the cluster's machines answers all questions of some seconds. Machines that the list lacks are requested one by
-//! one, with a rate limit: made-up ids do not exhaust the permitted requests.
+//! Such a cloud permits some thousand requests an hour for a whole project, and the id that a machine sends is not secret. So one list of
+//! the cluster's machines answers all questions of some seconds. Machines that the list lacks are requested one by one, with a rate limit,
+//! so that made-up ids do not exhaust the permitted requests.
 //!
-//! [`Listed`] describes how such clouds differ: in the contents of their lists, and in the names there. They share the proof
-//! of a machine, its verification and the identification of Nodes.
+//! [`Listed`] describes how such clouds differ: in the contents of their lists, and in the names in these lists. All of these clouds share
+//! the proof of a machine, the verification of the proof, and the identification of Nodes.
 
 mod access;
 mod authenticate;
@@ -76,7 +76,7 @@ pub struct Bootstrap {
     pub(crate) fact: &'static str,
     /// The reason of a refusal while the API does not respond.
     pub(crate) unavailable: &'static str,
-    /// For a machine without an address to call back: the reason of its refusal, and the predicate of the message's sentence.
+    /// For a machine without an address to call back: the reason of the refusal, and the words of the message after the machine's name.
     pub(crate) no_address: (&'static str, &'static str),
     /// The number of leading bits of an IPv6 address that identify one machine.
     pub(crate) machine_prefix: MachinePrefix,
@@ -119,7 +119,7 @@ pub trait Listed: CloudMachine + fmt::Debug + Send + Sync + Sized + 'static {
     fn selection(scope: &Scope) -> Selection;
     /// The machines of a page, and the number of the next page.
     fn of_page(page: Self::Page, at: PageAt) -> (Vec<Self>, Option<u32>);
-    /// The machine in a response; `None` if the cloud would not give such an id, or the machine is outside the scope.
+    /// The machine in a response; `None` if the id does not have the form of the cloud's ids, or the machine is outside the scope.
     fn of_one(one: Self::One, scope: &Scope) -> Option<Self>;
     fn addresses(&self) -> Vec<IpAddr>;
 
@@ -127,8 +127,8 @@ pub trait Listed: CloudMachine + fmt::Debug + Send + Sync + Sized + 'static {
     const PROVEN_BY: ProvenBy = ProvenBy::CallBack;
     /// How a page of the list is requested.
     const PAGED_BY: PagedBy = PagedBy::Number;
-    /// A login from the environment, for clouds whose environment has no endpoint and token. It finds the API and gets tokens.
-    /// By default there is no login. Requests are counted in `calls`.
+    /// A login from the environment, for clouds whose environment has no endpoint and token. The login finds the API and gets tokens. By
+    /// default there is no login. Requests are counted in `calls`.
     ///
     /// # Errors
     /// If the environment has no login, or a client cannot be created.

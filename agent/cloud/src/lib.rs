@@ -1,9 +1,9 @@
 //! The clouds: facts about this machine, and requests to their APIs about other machines.
 //!
-//! A cloud is a folder. `facts` asks the metadata service. `authenticate` makes the proof of a machine. An API client requests
-//! other machines. `verify` judges proofs, and `identify` judges Nodes. If one list has all machines by their ids, a cloud only
-//! describes this list ([`inventory::Listed`]), and [`inventory`] has the rest. `CLOUD.rs` combines these parts to a [`Cloud`],
-//! and [`for_provider`] selects it. Other code distinguishes providers only in `agent/spec` and `agent/plan`, where kOps' formats and
+//! A cloud is a folder. `facts` asks the metadata service. `authenticate` makes the proof of a machine. An API client requests other
+//! machines. `verify` judges proofs, and `identify` judges Nodes. If one list has all machines by their ids, a cloud only describes this
+//! list ([`inventory::Listed`]), and [`inventory`] has the rest. `CLOUD.rs` combines these parts to a [`Cloud`], and [`for_provider`]
+//! selects the cloud of a provider. Other code distinguishes providers only in `agent/spec` and `agent/plan`, where kOps' formats and
 //! decisions differ by cloud. All API requests use [`api`].
 
 pub mod api;

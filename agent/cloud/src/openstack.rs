@@ -107,8 +107,8 @@ async fn server_id(
     facts::server_id(root, &service).await.map_err(|(drive, service)| unknown(drive, service))
 }
 
-/// Adds the address of the server to the facts. A server with a config drive may have no metadata service. Like upstream's
-/// nodes, it works without the address. An address from an earlier run is kept.
+/// Adds the address of the server to the facts. A server with a config drive may have no metadata service. The server becomes a node
+/// without the address, too, as with upstream's nodeup. An address from an earlier run is kept.
 async fn learn_address(facts: &mut Facts, endpoint: &str, remembered: &RememberedFacts) {
     let asked = async {
         let service = MetadataService::new(endpoint, WITHOUT_WAITING)?;

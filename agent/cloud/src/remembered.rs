@@ -18,8 +18,8 @@ pub struct RememberedFacts {
     /// `local-ipv4` of OpenStack's metadata service.
     #[serde(rename = "openstackLocalIPv4")]
     openstack_local_ipv4: Option<String>,
-    /// The lifecycle action that held the node at the last decision. It is stored for runs that cannot read the cluster's
-    /// configuration.
+    /// The lifecycle action that held the node when a run last decided the node's configuration. It is stored for runs that cannot read the
+    /// cluster's configuration.
     lifecycle_action: Option<LifecycleAction>,
     /// The id of the boot in which the machine became this node.
     ready_in: Option<String>,
@@ -45,12 +45,12 @@ impl RememberedFacts {
         self
     }
 
-    /// The lifecycle action that held the node at the last decision.
+    /// The lifecycle action that held the node when a run last decided the node's configuration.
     pub fn lifecycle_action(&self) -> Option<&LifecycleAction> {
         self.lifecycle_action.as_ref()
     }
 
-    /// Records that the machine became the node of the last decision in this boot.
+    /// Records that the machine became a node in this boot, with the configuration that a run last decided.
     pub fn ready_in(self, boot_id: String) -> RememberedFacts {
         RememberedFacts { ready_in: Some(boot_id), ..self }
     }
@@ -72,8 +72,8 @@ impl RememberedFacts {
         self.instance_types.get(&aws.instance_type).copied()
     }
 
-    /// The address that OpenStack reported for this machine, if the machine still has it. Another machine may have been created
-    /// from its image.
+    /// The address that OpenStack reported for this machine, if the machine still has this address. Another machine may have been created
+    /// from an image of this machine.
     pub fn openstack_address(&self, facts: &Facts) -> Option<&str> {
         let address = self.openstack_local_ipv4.as_deref()?;
         let mut own = facts.interfaces.iter().flat_map(|interface| &interface.addresses);

@@ -32,8 +32,8 @@ impl<T, E> Default for Singleflight<T, E> {
 }
 
 impl<T: Send + Sync + 'static, E: Send + Sync + 'static> Singleflight<T, E> {
-    /// The last answer if it was requested at most `longest` ago, else a new answer from `ask`. If `longest` is zero, the
-    /// request begins after this call. All callers that wait get a failure, but it is not cached.
+    /// The last answer if it was requested at most `longest` ago, else a new answer from `ask`. If `longest` is zero, the request begins
+    /// after this call. A failure goes to all callers that wait, but is not cached.
     ///
     /// A request that has begun runs to its end, even if no caller waits any more. Otherwise, callers with less time than the
     /// request takes would never get an answer. Only the caller that asks holds the future of the request: thousands of waiting

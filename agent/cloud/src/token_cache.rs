@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Mutex;
 
-/// How long before its expiry a token is no longer used: a download may begin a while after the request for its size.
+/// A token is no longer used if it expires within this time: a download may begin a while after the request for the file's size.
 const SPARE: Duration = Duration::from_secs(120);
-/// The maximum lifetime of a token: a day. A longer one in a response would overflow the clock.
+/// The maximum lifetime of a token: a day. A longer lifetime in a response would overflow the clock.
 const LONGEST_LIFE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The cached token of one service.
@@ -32,7 +32,7 @@ impl<T> Default for TokenCache<T> {
 }
 
 impl<T: Clone> TokenCache<T> {
-    /// The cached token if it stays valid for a while, else a new one from `ask`. Concurrent callers share one request.
+    /// The cached token if it stays valid for a while, else a new token from `ask`. Concurrent callers share one request.
     pub(crate) async fn get<E>(&self, ask: impl Future<Output = Result<Issued<T>, E>>) -> Result<T, E> {
         let mut cached = self.0.lock().await;
         if let Some(issued) = cached.as_ref().filter(|issued| issued.good_until > Instant::now()) {
@@ -42,7 +42,7 @@ impl<T: Clone> TokenCache<T> {
         Ok(cached.insert(issued).token.clone())
     }
 
-    /// Drops the cached token if `is_refused` says that it was rejected. Another caller may have cached a new token meanwhile.
+    /// Drops the cached token if `is_refused` says that the token was rejected. Another caller may have cached a new token meanwhile.
     pub(crate) async fn forget(&self, is_refused: impl FnOnce(&T) -> bool) {
         let mut cached = self.0.lock().await;
         if cached.as_ref().is_some_and(|issued| is_refused(&issued.token)) {

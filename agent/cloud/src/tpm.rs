@@ -1,7 +1,7 @@
 //! A client for a TPM 2.0 that signs: it creates a key from a template in the TPM's memory, signs, and removes the key.
 //!
-//! The TPM runs one command after the other, and answers each. TPM 2.0 Library Specification, part 3
-//! ("Commands"), defines them; tpm2-protocol encodes them and decodes the answers. If the TPM postpones a command, it is retried until a
+//! The TPM runs one command after the other, and answers each command. The TPM 2.0 Library Specification, part 3 ("Commands"), defines the
+//! commands. The crate tpm2-protocol encodes commands and decodes answers. If the TPM postpones a command, the command is retried until a
 //! deadline. After the deadline, only the key is removed.
 
 mod devices;
@@ -33,7 +33,7 @@ use tpm2_protocol::{TpmUnmarshal as _, TpmWriter};
 pub use devices::{KernelTpm, OpenTpm, TpmDevice};
 pub use problem::{ResponseCode, TpmFailure, TpmProblem};
 
-/// How many bytes one read of the TPM's memory gets. The TPM of a PC must support at least 512.
+/// How many bytes one read of the TPM's memory gets. The TPM of a PC must support at least 512 bytes.
 const BLOCK: u16 = 512;
 /// The size of the header of an answer: its tag, size and code.
 const HEADER: usize = 10;
@@ -54,15 +54,15 @@ pub struct Tpm {
 }
 
 impl Tpm {
-    /// Opens a TPM. Its commands have to end within `timeout`.
+    /// Opens a TPM. All commands have to end within `timeout` from now.
     pub fn open(opener: &dyn OpenTpm, timeout: Duration) -> Result<Tpm, TpmProblem> {
         let deadline = Instant::now() + timeout;
         Ok(Tpm { device: opener.open()?, timeout, deadline })
     }
 
-    /// Signs data with RSASSA-PKCS1-v1_5 and SHA-256. The key is in the endorsement hierarchy, and the template at this index
-    /// of the TPM's memory defines it. The TPM hashes the data itself: a restricted key, such as an attestation key, does not
-    /// sign a digest from outside.
+    /// Signs data with RSASSA-PKCS1-v1_5 and SHA-256. The key is in the endorsement hierarchy, and the template at this index of the TPM's
+    /// memory defines the key. The TPM hashes the data itself: a restricted key, such as an attestation key, does not sign a digest from
+    /// outside.
     ///
     /// # Errors
     /// If there is no such template, the TPM rejects a command, or its answer cannot be decoded.
@@ -142,7 +142,7 @@ impl Tpm {
             outside_info: Default::default(),
             creation_pcr: Default::default(),
         };
-        // Even if the rest of the answer is wrong, the key exists and must be removed. So only its handle is decoded.
+        // Even if the rest of the answer is wrong, the key exists and must be removed. So only the key's handle is decoded.
         let answer = self.run(&command, &[no_password()], self.deadline)?;
         match TpmHandle::unmarshal(&answer[HEADER..]) {
             Ok((handle, _)) => Ok(Key(handle)),

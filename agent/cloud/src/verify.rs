@@ -1,8 +1,8 @@
 //! Verifies machines that ask to become nodes. Each cloud has its own way.
 //!
-//! A token is checked in two steps. [`Verifier::examine`] checks it without a request, so a flood of bad tokens costs little.
-//! If it finds no problem, it returns a [`Verification`], which asks the cloud when it is polled. The number of concurrent
-//! verifications is limited.
+//! A token is checked in two steps. [`Verifier::examine`] checks it without a request, so a flood of bad tokens costs little. If `examine`
+//! finds no problem, it returns a [`Verification`], which asks the cloud when it is polled. The number of concurrent verifications is
+//! limited.
 
 pub mod admission;
 pub mod claims;
@@ -23,14 +23,14 @@ use time::format_description::well_known::Rfc3339;
 
 pub use origin::{LoadBalancing, MachinePrefix, Origin, OwnAddresses, Peers};
 
-/// The longest lifetime of a token of any cloud. The bootstrap server remembers the tokens that it accepted for longer.
+/// The longest lifetime of a token of any cloud. The bootstrap server remembers each accepted token for a longer time than this.
 pub const LONGEST_TOKEN_LIFE: Duration = Duration::from_secs(24 * 60);
 
 #[derive(Clone, Copy)]
 pub struct Presented<'a> {
     /// The header `Authorization`.
     pub token: &'a str,
-    /// The whole body, which the token must have been made for.
+    /// The whole body. The token must have been made for this body.
     pub body: &'a [u8],
     pub origin: Origin,
     /// The current time, in seconds since 1970.
@@ -57,7 +57,7 @@ pub struct VerifiedNode {
     pub launched: Option<i64>,
 }
 
-/// The endpoint for the call-back to a machine with this address. It always has the port of the call-back protocol.
+/// The endpoint for the call-back to a machine with this address. The port is always the port of the call-back protocol.
 pub fn challenge_endpoint(address: &str) -> String {
     match address.contains(':') {
         true => format!("[{address}]:{PORT}"),
@@ -85,7 +85,7 @@ pub struct Refusal {
 /// How the server answers a request that it rejects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The machine is not the one that the request claims, or may not make the request.
+    /// The machine is not the machine that the request names, or may not make the request.
     NotVerified,
     /// The machine did not prove in the call-back that it made the request.
     NotProven,
@@ -105,7 +105,7 @@ pub enum Answer {
 }
 
 impl Refusal {
-    /// The refusal of a machine that is not the one that the request claims.
+    /// The refusal of a machine that is not the machine that the request names.
     pub fn not_verified(reason: &'static str, problem: impl fmt::Display) -> Refusal {
         Refusal { answer: Answer::NotVerified, reason, message: problem.to_string() }
     }
@@ -156,8 +156,8 @@ pub struct Examined<'a> {
 }
 
 impl<'a> Examined<'a> {
-    /// A token that only has the id of a machine. The source address must prove the id. Nobody gains from reusing such a token,
-    /// so each one has its own fingerprint.
+    /// A token that only has the id of a machine. The source address must prove the id. Nobody gains from reusing such a token, so each
+    /// token gets its own fingerprint.
     pub(crate) fn of_address(verification: Verification<'a>) -> Examined<'a> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -201,7 +201,7 @@ pub trait Verifier: Send + Sync {
 /// Checks a token with the verifier for its prefix.
 ///
 /// # Errors
-/// If there is no verifier for it, or the token is bad.
+/// If no verifier has the token's prefix, or the token is bad.
 pub fn examine<'a>(
     verifiers: &'a [Box<dyn Verifier>],
     presented: &Presented<'_>,

@@ -12,7 +12,7 @@ use super::{ApiError, Question, ask, outcome};
 use crate::calls::CloudCalls;
 use crate::rate_limiter::RateLimiter;
 
-/// The pause after a throttled request if the API does not specify one.
+/// The pause after a throttled request if the API does not specify a pause.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Access tokens of an API. They expire.
@@ -36,8 +36,8 @@ pub(crate) struct ApiClient<T> {
 }
 
 impl<T: AccessTokens> ApiClient<T> {
-    /// Creates a client that authenticates with `tokens` and counts its requests in `calls` under `service`. It follows no
-    /// redirect: the tokens are for this API only.
+    /// Creates a client that authenticates with `tokens` and counts its requests in `calls` under `service`. The client follows no
+    /// redirect, because the tokens are for this API only.
     ///
     /// # Errors
     /// If the HTTP client cannot be created.
@@ -142,7 +142,7 @@ mod tests {
         let begun = Instant::now();
         client.ask::<Value>(question, |client| client.get(&server.url)).await.unwrap();
         assert_eq!(asked.load(Ordering::SeqCst), 2);
-        // Less than the requested second, because the clocks differ slightly.
+        // The measured pause may be slightly shorter than the requested second, because the clocks differ.
         assert!(begun.elapsed() > Duration::from_millis(900), "{:?}", begun.elapsed());
     }
 }

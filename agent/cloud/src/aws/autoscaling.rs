@@ -46,11 +46,10 @@ fn advice(action: &str, status: u16, code: &str) -> String {
     }
 }
 
-/// How long after the start of an instance a hook may still begin to hold it. The group notices a running instance within
-/// seconds.
+/// How long after an instance's start a hook may still take hold of the instance. The group notices a running instance within seconds.
 const UNTIL_HELD: Duration = Duration::from_secs(5 * 60);
 
-/// The retries of one run. A run at boot starts again after them.
+/// The retries of one run. If a run at boot fails after these retries, systemd starts it again.
 pub(crate) const RETRIES: Retries = Retries {
     deadline: Duration::from_secs(30),
     attempt: Duration::from_secs(10),
@@ -132,8 +131,8 @@ impl Autoscaling {
         }
     }
 
-    /// Whether an instance that no hook holds is on its way into service or into the warm pool. If the request fails, the
-    /// answer is yes: kOps gives nodes no permission for this request.
+    /// Whether an instance that no hook holds is on its way into service or into the warm pool. If the request fails, the result is `true`,
+    /// because kOps gives nodes no permission for this request.
     async fn may_become_held(&self, action: &LifecycleAction, within: Duration) -> bool {
         let parameters = [("InstanceIds.member.1", action.instance_id.as_str())];
         match self.0.query(STATE, &parameters, within).await {
@@ -145,8 +144,8 @@ impl Autoscaling {
         }
     }
 
-    /// Whether the group has the hook. If the role may not make this request, the answer is yes: the role may still be
-    /// permitted to complete the action.
+    /// Whether the group has the hook. If the role may not make this request, the result is `true`, because the role may still be permitted
+    /// to complete the action.
     async fn has_hook(&self, action: &LifecycleAction, within: Duration) -> Result<bool, ApiError> {
         let parameters = [
             ("AutoScalingGroupName", action.group.as_str()),

@@ -43,8 +43,8 @@ impl Endpoint {
     }
 }
 
-/// The suffix of the environment variable with a service's endpoint: the service id. Auto Scaling's differs from the name in
-/// its host.
+/// The suffix of the environment variable with a service's endpoint: the service id. The service id of Auto Scaling differs from the name
+/// in the host of Auto Scaling.
 fn variable_suffix(service: &str) -> String {
     match service {
         "autoscaling" => "AUTO_SCALING".into(),

@@ -20,7 +20,7 @@ const TOKEN_PATH: &str = "/latest/api/token";
 /// The lifetime of a token, in seconds: six hours, EC2's maximum.
 const TOKEN_SECONDS: &str = "21600";
 
-/// The requested items, below `/latest/meta-data/`. Some instances lack some of them.
+/// The requested items, below `/latest/meta-data/`. An instance may lack some of these items.
 const ITEMS: [&str; 10] = [
     "instance-id",
     "instance-type",
@@ -152,7 +152,7 @@ impl Imds {
         }
     }
 
-    /// The token that all requests share. If the service refused the cached token, requests a new one.
+    /// The token that all requests share. If the service refused the cached token, requests a new token.
     async fn token(&self, refused: Option<&HeaderValue>) -> Result<HeaderValue, MetadataError> {
         let mut known = self.token.lock().await;
         if let Some(token) = known.as_ref().filter(|token| Some(*token) != refused) {
@@ -183,9 +183,8 @@ fn headers_with(token: HeaderValue) -> HeaderMap {
     HeaderMap::from_iter([(HeaderName::from_static("x-aws-ec2-metadata-token"), token)])
 }
 
-/// Changes the error if the service receives the token request, but its response does not arrive. In this case there is a
-/// router between this process and the service, such as a container's. EC2 sends tokens with a hop limit, which is 1 by
-/// default.
+/// Replaces the error of a token request that the service received, but whose response did not arrive. In this case there is a router
+/// between this process and the service, such as a container's. EC2 sends tokens with a hop limit, which is 1 by default.
 fn suspect_hop_limit(error: MetadataError) -> MetadataError {
     match error {
         MetadataError::Silent { url, attempts, waited } => MetadataError::HopLimit { url, attempts, waited },

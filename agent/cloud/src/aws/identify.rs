@@ -19,8 +19,8 @@ use crate::control_plane::{ControlPlane, ControlPlaneError, NoPodRanges, NotIden
 use crate::metadata::MetadataError;
 use crate::verify::{MachinePrefix, Verifier};
 
-/// The IPv6 prefix that EC2 delegates to an instance. All machines of a subnet share one /64. EC2 drops packets from addresses
-/// that it did not assign to the instance (EC2 User Guide, "Prefix delegation for Amazon EC2 network interfaces").
+/// The IPv6 prefix that EC2 delegates to an instance. All machines of a subnet share one /64. EC2 drops packets from addresses that EC2 did
+/// not assign to the instance (EC2 User Guide, "Prefix delegation for Amazon EC2 network interfaces").
 pub const MACHINE_PREFIX: MachinePrefix = MachinePrefix::of_bits(80);
 
 /// Access to the instances of a cluster on AWS.

@@ -1,4 +1,4 @@
-//! Facts about an instance type from EC2's API, for nodes whose configuration depends on them. They say how many pods get an
+//! Facts about an instance type from EC2's API, for nodes whose configuration depends on these facts. The facts say how many pods get an
 //! address, and whether a GPU needs a driver.
 //!
 //! The metadata service does not have these facts. Source: `GetMachineTypeInfo` in upup/pkg/fi/nodeup/awsup/machine_types.go;

@@ -26,12 +26,12 @@ const WINDOW: Duration = Duration::from_millis(50);
 const LARGEST_BATCH: usize = 1000;
 /// The maximum number of concurrent calls.
 const CALLS_AT_ONCE: usize = 4;
-/// The maximum number of waiting questions. Further ones are rejected immediately, to limit memory use.
+/// The maximum number of waiting questions. Further questions are rejected immediately, to limit memory use.
 const LONGEST_QUEUE: usize = 16 * 1024;
 /// The maximum number of attempts for one question while EC2 throttles.
 const TRIES: u32 = 4;
-/// EC2's limit for Describe calls that name their instances: a burst of 100, then 20 a second per account (EC2's developer
-/// guide, "Request throttling"). Half of that is left to the rest of the account.
+/// EC2's limit for Describe calls that name their instances: a burst of 100, then 20 a second per account (EC2's developer guide, "Request
+/// throttling"). This client leaves half of this limit to other programs of the account.
 const BURST: f64 = 50.0;
 const PER_SECOND: f64 = 10.0;
 /// The timeout of one call. It is short, because a hanging call delays all other questions.
@@ -54,12 +54,12 @@ pub struct Instances {
 }
 
 impl Instances {
-    /// Sends calls to EC2 until the last clone is dropped.
+    /// Starts a task that sends the calls to EC2 until the last clone is dropped.
     pub fn new(ec2: Ec2, calls: CloudCalls) -> Instances {
         Instances::with(TIMEOUT, WINDOW, ec2, calls)
     }
 
-    /// Like `of`, with another window, for faster tests.
+    /// Like [`Instances::new`], with another window, for faster tests. The calls have their own counters.
     #[cfg(any(test, feature = "testing"))]
     pub fn within(window: Duration, ec2: Ec2) -> Instances {
         Instances::with(TIMEOUT, window, ec2, CloudCalls::default())

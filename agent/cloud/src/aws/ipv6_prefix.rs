@@ -38,7 +38,7 @@ impl Failing for PrefixError {
     }
 }
 
-/// Assigns a prefix to the primary interface of this instance, unless it has one already. Returns the prefix.
+/// Assigns a prefix to the primary interface of this instance, unless the interface has a prefix already. Returns the prefix.
 pub(crate) async fn assign(
     endpoint: &str,
     ec2: Option<Ec2>,
@@ -58,7 +58,7 @@ pub(crate) async fn assign(
     };
     let given = retries.run("asking EC2 for an IPv6 prefix", attempt, worth_trying_for).await;
     let given = given.map_err(|gave_up| gave_up.error)?;
-    // Waits until the metadata service shows the prefix: the next run looks for it there.
+    // Waits until the metadata service shows the prefix, because the next run reads the prefix from this service.
     let is_told = || async {
         match present(&imds, &mac).await {
             Ok(Some(_)) => Ok(()),
@@ -72,7 +72,7 @@ pub(crate) async fn assign(
     Ok(given)
 }
 
-/// Requests a prefix once. First checks whether an earlier request succeeded although its response was lost: EC2 would assign a
+/// Requests a prefix once. First checks whether an earlier request succeeded although its response was lost, because EC2 would assign a
 /// second prefix.
 async fn ask(imds: &Imds, mac: &str, ec2: &Ec2, interface: &str) -> Result<String, PrefixError> {
     if let Some(prefix) = present(imds, mac).await? {

@@ -1,5 +1,5 @@
-//! STS, which names the role that signed a request. It receives the requests that machines have signed, and one from this
-//! process.
+//! A client for STS, which names the role that signed a request. The client sends the requests that machines have signed, and one request
+//! that this process signs.
 //!
 //! Source: the STS API Reference, `GetCallerIdentity`.
 
@@ -24,7 +24,8 @@ use kops_agent_net::tls;
 const ACTION: &str = "GetCallerIdentity";
 /// The timeout of one request with its response. A machine waits 15 seconds for its whole bootstrap request.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// STS, and how it reports errors. Its explanations repeat the signed request with the session token, so they are dropped.
+/// STS, and how it reports errors. The explanations of STS repeat the signed request with the session token, so the explanations are
+/// dropped.
 pub(crate) static API: Api = Api {
     name: "STS",
     limited: "account",
@@ -93,7 +94,7 @@ impl Sts {
         &self.host
     }
 
-    /// The role of this process. STS is asked until the first success.
+    /// The role of this process. Asks STS until a request succeeds, and caches the answer.
     pub async fn own(&self) -> Result<&Caller, ApiError> {
         self.own
             .get_or_try_init(|| async {

@@ -17,7 +17,7 @@ pub struct AwsVerifier {
     /// The IAM roles that nodes have.
     pub nodes_roles: Vec<String>,
     pub sts: Sts,
-    /// Shared with the node controller, so that both share calls.
+    /// The same value as the node controller's, so that the verifier and the node controller share calls.
     pub instances: Instances,
 }
 
@@ -48,7 +48,7 @@ impl AwsVerifier {
         })?;
         let caller = self.sts.caller(&token.call).await.map_err(|error| match error.is_refusal() {
             true => {
-                let problem = format!("STS does not know the signer: {error}");
+                let problem = format!("STS rejects the request that the machine signed: {error}");
                 Refusal::not_verified("RefusedBySts", problem)
             }
             false => Refusal::unavailable("StsUnavailable", error),

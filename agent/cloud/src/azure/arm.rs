@@ -34,9 +34,9 @@ const COMPUTE_VERSION: &str = "2024-07-01";
 const NETWORK_VERSION: &str = "2018-10-01";
 /// The maximum size of a page, in bytes. A machine takes about 8 KiB.
 const LONGEST_PAGE: usize = 16 * 1024 * 1024;
-/// More pages than a scale set can have: it has at most a thousand machines.
+/// More pages than any scale set has: a scale set has at most a thousand machines.
 const MOST_PAGES: usize = 50;
-/// Azure's read limit for an identity in a subscription: a burst of 250, then 25 a second. This client uses a fifth of it.
+/// Azure's read limit for an identity in a subscription: a burst of 250, then 25 a second. This client uses a fifth of this limit.
 const BURST: f64 = 50.0;
 const PER_SECOND: f64 = 5.0;
 const RETRIES: Retries = Retries {
@@ -73,7 +73,7 @@ fn no_token(error: MetadataError) -> ApiError {
     ApiError::NoCredentials {
         api: API.name,
         cause: format!("this machine's managed identity has no token: {error}"),
-        // The token request has already been retried.
+        // Not retried: the token request has already been retried.
         may_pass: false,
     }
 }
@@ -165,8 +165,8 @@ impl Arm {
         Ok(sets.into_iter().map(|set| set.name).filter(|name| !name.is_empty()).collect())
     }
 
-    /// The machines of a scale set, by their numbers. If `scale_set` is `None`: the machines outside scale sets, by their
-    /// names. Azure's list of these has no power state.
+    /// The machines of a scale set, by their numbers. If `scale_set` is `None`: the machines outside scale sets, by their names. Azure's
+    /// list of machines outside scale sets has no power state.
     ///
     /// # Errors
     /// If the scale set does not exist, or the request fails.
@@ -223,7 +223,7 @@ impl Arm {
                 self.client.ask(question, |client| client.get(url.clone())).await?;
             items.extend(value);
             let Some(next) = next_link.filter(|link| !link.is_empty()) else { return Ok(items) };
-            // The next request sends the token to this URL, so it must be the same server.
+            // The next request sends the token to this URL, so the URL must be on the same server.
             let next = Url::parse(&next).ok().filter(|next| next.origin() == self.endpoint.origin());
             url = next.ok_or_else(|| garbage("its next page is on another server"))?;
         }

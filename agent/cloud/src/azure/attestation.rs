@@ -1,9 +1,9 @@
 //! Verifies that Microsoft issued the certificate that signed a machine's document. The certificate must chain to an authority
 //! that this host trusts, as any program trusts Azure's own servers.
 //!
-//! Azure's documents lack the intermediate certificates, which Microsoft publishes. Each certificate contains the URL of its
-//! issuer's certificate. An unverified peer may have written this URL. So issuers are fetched only from one folder of one
-//! server, and only in turn ([`crate::verify::claims`]). They are cached once they have led to a trusted authority.
+//! Azure's documents lack the intermediate certificates, which Microsoft publishes. Each certificate contains the URL of its issuer's
+//! certificate. An unverified peer may have written this URL. So issuers' certificates are fetched only from one folder of one server, and
+//! only when the request has its turn ([`crate::verify::claims`]). Issuers that have led to a trusted authority stay cached.
 //!
 //! Source: upstream's `upup/pkg/fi/cloudup/azure/attest.go`; Azure, "Azure Instance Metadata Service", "Validating that the VM is
 //! running in Azure".
@@ -37,14 +37,14 @@ const ISSUERS: &str = "https://www.microsoft.com/pkiops/certs/";
 const LARGEST: usize = 16 * 1024;
 /// The maximum number of URLs that are tried for one issuer.
 const MOST_PLACES: usize = 3;
-/// The timeout for one certificate. The response to a machine has less than four times as long.
+/// The timeout of the download of one certificate. A machine waits 15 seconds for its whole bootstrap request.
 const TIMEOUT: Duration = Duration::from_secs(4);
 /// How long issuers are cached. A new issuer has a new name, so the cache has no entry for it.
 const REMEMBERED_FOR: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// The maximum number of concurrent checks of signers. Each check verifies at most a dozen signatures, which takes some
 /// milliseconds.
 const CHECKED_AT_ONCE: usize = 2;
-/// The maximum number of cached issuers, including made-up ones. Microsoft has a few dozen.
+/// The maximum number of cached issuers, including made-up ones. Microsoft has a few dozen issuers.
 const MOST_REMEMBERED: usize = 64;
 /// The access method with which a certificate locates its issuer's certificate (RFC 5280, section 4.2.2.1).
 const CA_ISSUERS: &str = "1.3.6.1.5.5.7.48.2";
@@ -80,7 +80,7 @@ enum NoIssuer {
     /// The download fails, so it is not known whether the certificate exists.
     #[error("{place}: {cause}")]
     Unavailable { place: Url, cause: String },
-    /// The URLs do not have the certificate of this issuer.
+    /// None of the URLs has the certificate of this issuer.
     #[error("the URL in its certificate does not lead to its issuer's certificate")]
     None,
 }
@@ -100,7 +100,7 @@ impl Attestation {
     /// If the folder is not a valid URL, or the HTTP client cannot be created.
     pub fn new(roots: Arc<RootCertStore>, folder: &str) -> Result<Attestation, ApiError> {
         let bad = || ApiError::NoRequest { endpoint: folder.to_owned(), cause: "it is not a URL".into() };
-        // The client follows no redirect by itself: a redirect may lead anywhere.
+        // The client itself follows no redirect, because a redirect may lead anywhere.
         let client = http::client_with(tls::client_config().map_err(HttpError::from)?)?;
         let folder = Url::parse(folder).map_err(|_| bad())?;
         let checks = Arc::new(Semaphore::new(CHECKED_AT_ONCE));
@@ -114,7 +114,7 @@ impl Attestation {
         })
     }
 
-    /// Verifies that the signer signed its document, and that Microsoft issued its certificate. The caller has already checked
+    /// Verifies that the signer signed its document, and that Microsoft issued the signer's certificate. The caller has already checked
     /// that the certificate names the metadata service.
     ///
     /// # Errors
@@ -161,8 +161,8 @@ impl Attestation {
         Ok(())
     }
 
-    /// Whether a signer chains to a trusted authority, by the certificates in its document and these issuers. The inner error
-    /// says why not. A blocking thread verifies the signatures, for at most [`CHECKED_AT_ONCE`] signers at a time.
+    /// Whether a signer chains to a trusted authority, by the certificates in its document and by these issuers. The inner error says why
+    /// not. A blocking thread verifies the signatures, for at most [`CHECKED_AT_ONCE`] signers at a time.
     ///
     /// # Errors
     /// If the signer has not signed its document, or the check cannot run.
@@ -176,7 +176,7 @@ impl Attestation {
         let turn = self.checks.clone().acquire_owned().await.map_err(|error| unavailable(&error))?;
         let (signer, roots) = (signer.clone(), self.roots.clone());
         let checking = spawn_blocking(move || {
-            // A closed connection does not end the check. So the check keeps its turn until it has ended.
+            // If the connection closes, the check goes on. So the check keeps its turn until the check has ended.
             let _turn = turn;
             if !signer.has_signed() {
                 return Err(refused("the key of its certificate has not signed it"));
@@ -188,7 +188,7 @@ impl Attestation {
         checking.await.map_err(|error| unavailable(&error))?
     }
 
-    /// The cached certificates of an issuer, or the request for them.
+    /// The cache entry of an issuer: the cached certificates, or the running request for the certificates.
     fn remembered(&self, issuer: &Issuer) -> Arc<Singleflight<Vec<CertificateDer<'static>>, NoIssuer>> {
         let mut issuers = self.issuers.lock();
         if issuers.len() >= MOST_REMEMBERED && !issuers.contains_key(issuer) {
@@ -301,7 +301,7 @@ fn key_of_issuer<'a>(certificate: &'a X509Certificate<'_>) -> Option<&'a [u8]> {
     })
 }
 
-/// The URLs of an issuer's certificate, as far as they are in the folder. Only the path of each URL is used.
+/// The URLs of an issuer's certificate. URLs outside the folder are left out. Only the path of each URL is used.
 fn places_of_issuer(certificate: &X509Certificate<'_>, folder: &Url) -> Vec<Url> {
     let mut places = Vec::new();
     for extension in certificate.extensions() {

@@ -22,16 +22,16 @@ use crate::metadata::{MetadataError, MetadataService};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
-    /// With a document, for kops-controller of kOps 1.37, and for kops-agent's server with any kOps release.
+    /// The token has a signed document, for kops-controller of kOps 1.37, and for kops-agent's server with any kOps release.
     Signed,
-    /// For kops-controller of kOps 1.35 and 1.36.
+    /// The token has no document, for kops-controller of kOps 1.35 and 1.36.
     Unsigned,
-    /// For kops-controller of kOps 1.34.
+    /// The token has no document, for kops-controller of kOps 1.34.
     UnsignedOf134,
 }
 
-/// The order in which the forms are tried. The form for kOps 1.37 comes every second time, because its server also answers 403 as
-/// long as Azure does not list the machine.
+/// The order in which the forms are tried. The form for kOps 1.37 comes every second time, because kops-controller of kOps 1.37 also
+/// answers 403 as long as Azure does not list the machine.
 const FORMS: [Form; 4] = [Form::Signed, Form::Unsigned, Form::Signed, Form::UnsignedOf134];
 
 /// Makes tokens with documents that the metadata service signs.

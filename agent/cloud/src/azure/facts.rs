@@ -31,13 +31,14 @@ pub(super) struct Place {
     pub(super) resource_group: String,
 }
 
-/// The endpoint of the metadata service. `AZURE_POD_IDENTITY_AUTHORITY_HOST`, which Azure's own clients also read, replaces it.
+/// The endpoint of the metadata service. `AZURE_POD_IDENTITY_AUTHORITY_HOST`, which Azure's own clients also read, replaces the default
+/// endpoint.
 pub(super) fn endpoint_of_environment() -> String {
     let moved = std::env::var("AZURE_POD_IDENTITY_AUTHORITY_HOST").ok().filter(|url| !url.is_empty());
     moved.unwrap_or_else(|| ENDPOINT.to_owned())
 }
 
-/// The service rejects requests without this header. A request that reaches the service by mistake does not have it.
+/// The header that the service requires. A request that reaches the service by mistake does not have this header.
 pub(super) fn headers() -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert("metadata", HeaderValue::from_static("true"));

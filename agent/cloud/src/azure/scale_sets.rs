@@ -1,9 +1,9 @@
 //! The machines in the resource group of a cluster, in scale sets or standalone, for the node controller and the bootstrap
 //! server.
 //!
-//! The requests are lists: one of the resource group's scale sets, and for each scale set one of its machines and one of their
-//! addresses. One more list has all machines outside scale sets. Upstream requests each machine and each of its network
-//! interfaces, which costs two requests a node. A made-up scale set costs no request, and nothing is cached for it.
+//! The requests are for lists: the scale sets of the resource group, the machines of each scale set, the addresses of these machines, and
+//! the machines outside scale sets. Upstream requests each machine and each of its network interfaces, which costs two requests a node. A
+//! made-up name of a scale set costs no request of its own, and nothing is cached for this name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -20,12 +20,13 @@ use crate::api::ApiError;
 use crate::singleflight::Singleflight;
 use crate::verify::OwnAddresses;
 
-/// The maximum age of the list of scale sets. The first applies if the list has the wanted scale set, the second if it does not.
+/// The maximum ages of the list of scale sets: the first value if the list has the wanted scale set, the second value if the list does not
+/// have it.
 const SETS_FOR: [Duration; 2] = [Duration::from_secs(10 * 60), Duration::from_secs(30)];
 /// The maximum age of a list of machines. A list that does not show the machine as running must also be newer than the Node.
 const LISTED_FOR: Duration = Duration::from_secs(10);
-/// The maximum age of a list of machines for a bootstrap request, per hundred machines in it. A machine is listed before it
-/// starts. A machine that asks too early retries.
+/// The maximum age of a list of machines for a bootstrap request, per hundred machines in the list. A machine is listed before it starts. A
+/// machine that asks too early retries.
 const CLAIMED_FOR: Duration = Duration::from_secs(5);
 /// The approximate number of machines on a page of a list.
 const PAGE: usize = 100;
@@ -74,8 +75,8 @@ impl ScaleSets {
         &self.0.cluster
     }
 
-    /// The machine of a Node; `None` if no list has it. The Node existed at `since`. A list that was requested after `since`,
-    /// and is at most some seconds old, decides that the machine is absent. So all Nodes share these lists.
+    /// The machine of a Node; `None` if no list has it. The Node existed at `since`: only a list that was requested later, and is at most
+    /// some seconds old, can show that the machine is absent. Each list serves all Nodes.
     pub async fn find(
         &self,
         machine: &MachinePath,
@@ -105,7 +106,7 @@ impl ScaleSets {
         Ok(Some((found, addresses.get(&machine.name).cloned().unwrap_or_default())))
     }
 
-    /// Whether another cached machine of the cluster has a Node's name. It makes no request.
+    /// Whether another cached machine of the cluster has a Node's name. Makes no request.
     pub async fn has_namesake(&self, node: &str, machine: &MachinePath) -> bool {
         let sets: Vec<Arc<ScaleSet>> = self.0.sets.lock().values().cloned().collect();
         let is_namesake = |other: &AzureMachine| {

@@ -18,7 +18,7 @@ use kops_agent_net::retry::Retries;
 pub const STORAGE: &str = "https://storage.azure.com/";
 pub const MANAGEMENT: &str = "https://management.azure.com/";
 
-/// The client id of the identity to use if a machine has several identities. Azure's own clients read it too (upstream:
+/// The client id of the identity to use if a machine has several identities. Azure's own clients read this variable, too (upstream:
 /// `azidentity.NewDefaultAzureCredential`).
 pub(super) const IDENTITY_VARIABLE: &str = "AZURE_CLIENT_ID";
 /// The maximum time for retries. On a machine outside Azure no retry helps, and in Azure the metadata service starts before the
@@ -42,7 +42,7 @@ impl std::fmt::Debug for Tokens {
 }
 
 impl Tokens {
-    /// Gets tokens for a service from the metadata service that the environment names, or from the default one.
+    /// Gets tokens for a service from the metadata service that the environment names, or from the default service.
     ///
     /// # Errors
     /// If the HTTP client cannot be created.
@@ -51,8 +51,8 @@ impl Tokens {
         Tokens::at(endpoint_of_environment(), service, identity.as_deref(), retries)
     }
 
-    /// Gets tokens from the metadata service at an endpoint. `identity` is the client id of the identity; `None` means the
-    /// machine's only one.
+    /// Gets tokens from the metadata service at an endpoint. `identity` is the client id of the identity; `None` means the only identity of
+    /// the machine.
     ///
     /// # Errors
     /// If the HTTP client cannot be created.

@@ -1,7 +1,7 @@
-//! Verifies Azure machines. Their metadata service has signed a document for the request. Azure Resource Manager lists the
-//! machine that the document names. The machine at its address answers the call-back.
+//! Verifies Azure machines. Their metadata service has signed a document for the request. Azure Resource Manager lists the machine that the
+//! document names. The machine at the listed address answers the call-back.
 //!
-//! Machines of kOps 1.36 and older have no document. If the configuration permits it, the call-back alone verifies them.
+//! Machines of kOps 1.36 and older have no document. If the configuration permits it, the call-back alone verifies these machines.
 
 use std::net::IpAddr;
 
@@ -68,8 +68,8 @@ impl AzureVerifier {
     }
 }
 
-/// The machine id for a token's VM id. An id that is not a UUID gives a meaningless result. Verification later rejects
-/// such a token, because every VM id is a UUID.
+/// The machine id for a token's VM id. An id that is not a UUID gives a meaningless result. The verification later rejects such a token,
+/// because every VM id is a UUID.
 fn machine_id(vm_id: &str) -> MachineId {
     let digits: String = vm_id.chars().filter(char::is_ascii_hexdigit).take(32).collect();
     MachineId::Uuid(u128::from_str_radix(&digits, 16).unwrap_or_default())

@@ -1,9 +1,9 @@
 //! Limits the connections to the call-back port. If there are too many, it selects the connection to close.
 //!
-//! No address is blocked: pods of this machine and kops-controller may share an address, and an address proves nothing before
-//! TLS does. A connection is unverified until it shows kops-controller's certificate. If all places are taken, the address with
-//! the most unverified connections loses its oldest one. So a new connection always gets a place, and a flood from one address
-//! closes its own connections first.
+//! No address is blocked: pods of this machine and kops-controller may share an address, and only TLS proves who connects. A connection is
+//! unverified until it shows kops-controller's certificate. If all places are taken, the address with the most unverified connections loses
+//! its oldest unverified connection. So a new connection always gets a place, and a flood from one address closes its own connections
+//! first.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -56,8 +56,8 @@ impl Open {
 }
 
 impl State {
-    /// The oldest connection of the address with the most connections. Of several such addresses, the one with the oldest
-    /// connection counts.
+    /// The oldest unverified connection of the address with the most unverified connections. Among several such addresses, the address with
+    /// the oldest connection is selected.
     fn oldest_to_close(&self) -> Option<u64> {
         let mut of_addresses: BTreeMap<IpAddr, (usize, u64)> = BTreeMap::new();
         for (number, (address, _)) in &self.unverified {
@@ -69,7 +69,7 @@ impl State {
 }
 
 impl Place {
-    /// Marks the connection as kops-controller's. From now on, it does not end for another connection.
+    /// Marks the connection as kops-controller's. From now on, no other connection takes its place.
     pub(crate) fn mark_as_kops_controllers(&self) {
         let mut state = self.open.state.lock();
         if let Some((_, sender)) = state.unverified.remove(&self.number) {

@@ -1,9 +1,9 @@
 //! The machine's side of the call-back: listens while the machine waits for kops-controller, and proves only to kops-controller
 //! that it made the request.
 //!
-//! The server answers only the latest challenge, and only once. Its port is open to all peers that can reach the machine, such
-//! as its own pods. kops-controller waits only seconds for its answer. So a new connection always gets in. If there are too
-//! many, a connection that has not shown kops-controller's certificate ends ([`Open`]). Each connection has a deadline.
+//! The server answers only the latest challenge, and only once. Its port is open to all peers that can reach the machine, such as its own
+//! pods. kops-controller waits only seconds for an answer. So a new connection always gets in. If there are too many connections, the
+//! server closes a connection that has not shown kops-controller's certificate ([`Open`]). Each connection has a deadline.
 
 use std::convert::Infallible;
 use std::io::ErrorKind;
@@ -39,11 +39,11 @@ use super::open::{Open, Place};
 use kops_agent_net::random::{self, NoRandomness};
 use kops_agent_net::tls;
 
-/// The maximum number of connections. If all places are taken, the address with the most unverified connections loses its oldest
+/// The maximum number of connections. If all places are taken, the address with the most unverified connections loses its oldest unverified
 /// connection. To keep kops-controller out, an attacker needs this many newer connections within the time of one handshake.
 pub(crate) const CONNECTIONS: usize = 256;
-/// The timeout of a handshake, which takes some round trips. kops-agent's controller waits 4 seconds for its whole call.
-/// Upstream's waits as long as the machine waits for it: 15 seconds (`pkg/kopscontrollerclient/client.go`).
+/// The timeout of a handshake, which takes some round trips. kops-agent's controller waits 4 seconds for its whole call. Upstream's
+/// kops-controller waits as long as the machine waits for its response: 15 seconds (`pkg/kopscontrollerclient/client.go`).
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(4);
 const CALL_WITHIN: Duration = Duration::from_secs(15);
 /// How long a caller with another name than kops-controller's may take to read why it is rejected.
@@ -92,16 +92,16 @@ impl Failing for CallbackServerError {
     }
 }
 
-/// The form of the proof in answers to challenges. It depends on the kOps release of kops-controller, which is not known in advance.
+/// The form of the proof in answers to challenges. The form depends on the kOps release of kops-controller, which is not known in advance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Form {
     #[default]
     OfSecret,
-    /// [`CONSTANT`]. Only kops-controller gets it, and it reveals nothing.
+    /// [`CONSTANT`]. Only kops-controller gets this constant, which reveals nothing.
     Constant,
 }
 
-/// Listens for call-backs. Dropping it stops the server, but not immediately.
+/// Listens for call-backs. Dropping this value stops the server, but not immediately.
 #[derive(Debug)]
 pub struct CallbackServer {
     certificate: String,
@@ -114,7 +114,7 @@ pub struct CallbackServer {
 struct State {
     pending: Option<PendingChallenge>,
     form: Form,
-    /// Whether the server has answered a challenge in this form.
+    /// Whether the server has answered a challenge in the current form.
     is_answered: bool,
 }
 
@@ -126,7 +126,7 @@ struct PendingChallenge {
 }
 
 impl CallbackServer {
-    /// Listens for the kops-controller of a cluster. One of these authorities (PEM) has signed its certificate.
+    /// Listens for the kops-controller of a cluster. One of these authorities (PEM) has signed the certificate of kops-controller.
     pub async fn start(
         cluster: &str,
         authorities: &str,
@@ -175,8 +175,8 @@ impl CallbackServer {
         })
     }
 
-    /// Notes that kops-controller rejected the proofs of a round. If the round had a proof, the next proofs have the other form: the
-    /// kops-controller of kOps 1.34.0 and 1.34.1 accepts only [`CONSTANT`].
+    /// Notes that kops-controller rejected the proofs of a round of requests. If the server gave a proof in this round, the next proofs
+    /// have the other form, because kops-controller of kOps 1.34.0 and 1.34.1 accepts only [`CONSTANT`].
     pub fn refused(&self) {
         let mut state = self.state.lock();
         if std::mem::take(&mut state.is_answered) {
@@ -222,8 +222,8 @@ async fn serve(
             continue;
         };
         let Some((place, ended)) = open.enter(remote.ip()) else { continue };
-        // With TCP_NODELAY, the second part of an answer does not wait for the acknowledgement of the first. A failure here is
-        // harmless.
+        // With TCP_NODELAY, the second part of an answer does not wait for the acknowledgement of the first part. A failure to set
+        // TCP_NODELAY is harmless.
         let _ = socket.set_nodelay(true);
         let (acceptor, caller, state) = (acceptor.clone(), caller.clone(), state.clone());
         tokio::spawn(async move {

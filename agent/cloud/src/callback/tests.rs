@@ -39,7 +39,7 @@ async fn machine(authority: &Authority) -> CallbackServer {
     CallbackServer::start(CLUSTER, &authority.pem, address).await.unwrap()
 }
 
-/// A machine whose connections do not time out: a connection ends only if another one takes its place.
+/// A machine whose connections do not time out: a connection ends only if another connection takes its place.
 async fn slow_machine(authority: &Authority) -> CallbackServer {
     let deadlines = Deadlines { handshake: AMPLE, call: AMPLE, refused: AMPLE };
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
@@ -80,7 +80,7 @@ async fn the_form_of_the_proof_changes_after_a_rejected_proof() {
     machine.refused();
     machine.refused();
     assert_eq!(proof().await, Proof::OfSecret);
-    // The constant never replaces the request's certificate, which the caller pins.
+    // Even with the constant, the machine must have the certificate in the request, which the caller pins.
     machine.refused();
     let mut lie = machine.challenge().unwrap();
     lie.ca.0 = kops_agent_pki::self_signed(&server_name(CLUSTER), time::OffsetDateTime::now_utc())
@@ -146,7 +146,7 @@ async fn connect_from(from: [u8; 4], challenge: &ChallengeRequest) -> TcpStream 
     socket.connect(address(challenge)).await.unwrap()
 }
 
-/// Such connections come, for example, from a pod network that shows the machine each pod's own address.
+/// Connections from many addresses come, for example, from a pod network that shows the machine each pod's own address.
 #[tokio::test]
 async fn silent_connections_from_many_addresses_do_not_block_kops_controller() {
     allow_many_files();
@@ -160,7 +160,7 @@ async fn silent_connections_from_many_addresses_do_not_block_kops_controller() {
         silent.push(connect_from([127, 7, high + 1, low], &challenge).await);
     }
     assert_eq!(call(&challenge, &identity).await.unwrap(), Proof::OfSecret);
-    // The oldest connection has ended for a newer one.
+    // A newer connection has taken the place of the oldest connection.
     let ended = silent[0].read(&mut [0; 1]).await;
     assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
 }
@@ -186,7 +186,7 @@ async fn garbage_from_kops_controllers_address_does_not_block_it() {
     assert_eq!(call(&challenge, &identity).await.unwrap(), Proof::OfSecret);
 }
 
-/// Such connections come, for example, from pods on the machine, which can reach the port like kops-controller.
+/// Silent connections come, for example, from pods on the machine, which can reach the port like kops-controller.
 #[tokio::test]
 async fn silent_connections_do_not_block_kops_controller() {
     let authority = new_authority();

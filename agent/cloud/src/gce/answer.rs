@@ -1,6 +1,6 @@
 //! Reads the JSON responses of Compute Engine.
 //!
-//! Source: the Compute Engine API v1: `instanceGroupManagers`, `instanceTemplates`, `instances`. It writes 64-bit numbers as
+//! Source: the Compute Engine API v1: `instanceGroupManagers`, `instanceTemplates`, `instances`. Compute Engine writes 64-bit numbers as
 //! strings.
 
 use std::collections::BTreeMap;
@@ -175,8 +175,8 @@ struct MetadataItem {
     value: String,
 }
 
-/// The maximum size of a metadata value, in bytes; longer values are dropped. User data has hundreds of kilobytes, and nothing
-/// here needs it.
+/// The maximum size of a metadata value, in bytes; longer values are dropped. User data has hundreds of kilobytes, and this client does not
+/// need user data.
 const LONGEST_VALUE: usize = 1024;
 
 fn metadata(items: Items<MetadataItem>) -> BTreeMap<String, String> {

@@ -113,7 +113,7 @@ mod tests {
         }
     }
 
-    /// A TPM that accepts commands, and answers only after its owner is dropped.
+    /// A TPM that accepts commands, and answers only after the test drops the sender of its channel.
     #[derive(Debug)]
     struct Silent(Lock<Option<mpsc::Receiver<()>>>);
 

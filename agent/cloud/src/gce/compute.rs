@@ -32,7 +32,7 @@ const LONGEST_ANSWER: usize = 16 * 1024 * 1024;
 const PAGE: &str = "500";
 /// The maximum number of pages of a list. No zone has so many.
 const MOST_PAGES: usize = 1000;
-/// Google permits a project 1500 requests of a kind per minute and region. This client uses less than half of it.
+/// Google permits a project 1500 requests of a kind per minute and region. This client uses less than half of this limit.
 const BURST: f64 = 50.0;
 const PER_SECOND: f64 = 10.0;
 const RETRIES: Retries = Retries {
@@ -72,7 +72,7 @@ fn advice(action: &str, status: u16, reason: &str) -> String {
     }
 }
 
-/// The permission that an action needs. For most actions, it has the action's name.
+/// The permission that an action needs. For most actions, the permission has the action's name.
 fn permission(action: &str) -> &str {
     match action {
         "instanceGroupManagers.listManagedInstances" => "instanceGroupManagers.get",
@@ -84,7 +84,7 @@ fn no_token(error: impl std::fmt::Display) -> ApiError {
     ApiError::NoCredentials {
         api: API.name,
         cause: format!("this instance's service account has no token: {error}"),
-        // The token request has already been retried.
+        // Not retried: the token request has already been retried.
         may_pass: false,
     }
 }
@@ -151,8 +151,8 @@ impl Compute {
         compute
     }
 
-    /// The names of a region's zones. It lists all zones like Google's own cloud controller, which has the same permissions,
-    /// and selects the region's.
+    /// The names of a region's zones. Lists all zones, as Google's own cloud controller does with the same permissions, and selects the
+    /// zones of the region.
     pub async fn zones(&self, region: &str) -> Result<BTreeSet<String>, ApiError> {
         let fields = ("fields", answer::ZONES);
         let zones = self.pages::<answer::Zones>("zones.list", Method::GET, "zones".into(), fields).await?;
@@ -208,8 +208,8 @@ impl Compute {
         }
     }
 
-    /// The public key, in PEM, for the signatures of an instance's TPM; `None` if it has none. Then the instance is not
-    /// shielded, or is deleted.
+    /// The public key, in PEM, for the signatures of an instance's TPM; `None` if there is no key, because the instance is not shielded or
+    /// is deleted.
     pub async fn signing_key(&self, instance: &InstancePath) -> Result<Option<String>, ApiError> {
         let InstancePath { zone, name } = instance;
         let path = format!("zones/{zone}/instances/{name}/getShieldedInstanceIdentity");

@@ -9,7 +9,7 @@ use kops_agent_net::retry::Retries;
 
 const PROJECT: &str = "project/project-id";
 
-/// The endpoint of the metadata server. `GCE_METADATA_HOST`, which Google's own clients also read, replaces it.
+/// The endpoint of the metadata server. `GCE_METADATA_HOST`, which Google's own clients also read, replaces the default endpoint.
 pub(super) fn endpoint_of_environment() -> String {
     let host = std::env::var("GCE_METADATA_HOST").ok().filter(|host| !host.is_empty());
     format!("http://{}", host.as_deref().unwrap_or("169.254.169.254"))

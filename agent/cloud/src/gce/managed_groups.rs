@@ -1,8 +1,8 @@
 //! Finds the managed instance group of the cluster that lists an instance, for the node controller and the bootstrap server.
 //!
-//! The requests are lists: one of a zone's groups, and one of each group's instances for all questions about them. Each
-//! template is requested once. Upstream begins with the instance and follows its `created-by` metadata. That costs four
-//! requests a node, and the instance can write this metadata itself.
+//! The requests are for lists: the groups of each zone, and the instances of each group. One list answers all questions about the instances
+//! of a group. Each template is requested once. Upstream begins with the instance, and finds its group by its `created-by` metadata. That
+//! costs four requests a node, and an instance can write this metadata itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,8 +20,8 @@ use crate::singleflight::Singleflight;
 
 /// The maximum age of the list of the region's zones.
 const ZONES_FOR: Duration = Duration::from_secs(10 * 60);
-/// The maximum age of the list of a zone's groups. The first applies if a group has the instance, the second if no group has it.
-/// So made-up instances do not cost a request each.
+/// The maximum ages of the list of a zone's groups: the first value if a group has the instance, the second value if no group has it. With
+/// the second value, made-up instances do not cost a request each.
 const GROUPS_FOR: [Duration; 2] = [Duration::from_secs(10 * 60), Duration::from_secs(30)];
 /// The maximum age of a group's list. A list that does not show the instance as running must also be newer than the Node.
 const LISTED_FOR: Duration = Duration::from_secs(10);
@@ -30,14 +30,14 @@ const LISTED_FOR: Duration = Duration::from_secs(10);
 const CLAIMED_FOR: Duration = Duration::from_secs(5);
 /// The number of instances on a page of a group's list.
 const PAGE: usize = 500;
-/// The maximum age of the list of a group that usually gives its instances other names than the wanted one.
+/// The maximum age of a group's list if the wanted instance's name does not have the usual form of the names in this group.
 const UNLIKELY_FOR: Duration = Duration::from_secs(60);
-/// The maximum age of a template. A template never changes, but another template may replace it under its name.
+/// The maximum age of a template. A template never changes, but another template of the same name may replace it.
 const TEMPLATE_FOR: Duration = Duration::from_secs(60 * 60);
-/// The maximum age of an instance's key. The key stays the same as long as the instance has this number. So tokens that another
-/// key signed do not cost a request each.
+/// The maximum age of an instance's key. An instance with this number always has this key, so tokens that another key signed do not cost a
+/// request each.
 const KEY_FOR: Duration = Duration::from_secs(60 * 60);
-/// The maximum age of the answer that an instance has no key, which may change.
+/// How long the answer that an instance has no key is cached. The instance may get a key later.
 const NO_KEY_FOR: Duration = Duration::from_secs(30);
 /// The maximum number of cached entries: of templates, of keys and of instances.
 const MOST_REMEMBERED: usize = 8192;
@@ -76,7 +76,7 @@ struct Inner {
 /// Where a question about an instance comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asker {
-    /// A Node of the API server. A Node names its instance only once, and did so at `since` at the latest.
+    /// A Node of the API server. A Node names its instance only once, at `since` or earlier.
     Node { since: Instant },
     /// An unverified request, which may name a made-up instance.
     Stranger,
@@ -122,9 +122,9 @@ impl ManagedGroups {
         &self.0.compute
     }
 
-    /// The instance of a Node as a group of the cluster lists it, with its template; `None` if no group of the cluster lists
-    /// it. The Node existed at `since`. A list that was requested after `since`, and is at most some seconds old, decides that
-    /// the instance is absent. So all Nodes share these lists.
+    /// The instance of a Node as a group of the cluster lists it, with its template; `None` if no group of the cluster lists it. The Node
+    /// existed at `since`. Only a list that was requested later, and is at most some seconds old, can show that the instance is absent.
+    /// Each list serves all Nodes.
     pub async fn find(
         &self,
         instance: &InstancePath,
@@ -133,19 +133,19 @@ impl ManagedGroups {
         asked(self.find_for(instance, Asker::Node { since }).await)
     }
 
-    /// Like `find`, for an unverified request: a list of some seconds ago decides that the instance is absent. So a thousand
+    /// Like `find`, for an unverified request: a list of some seconds ago is enough to show that the instance is absent. So a thousand
     /// names cost as many requests as one.
     pub async fn find_claimed(&self, instance: &InstancePath) -> Result<Option<Managed>, Arc<ApiError>> {
         asked(self.find_for(instance, Asker::Stranger).await)
     }
 
-    /// The result of [`ManagedGroups::find_claimed`] without a request to Google; `None` if it would make a request.
+    /// The result of [`ManagedGroups::find_claimed`] without a request to Google; `None` if a request is necessary.
     pub async fn recall(&self, instance: &InstancePath) -> Option<Option<Managed>> {
         self.find_for(instance, Asker::StrangerFromCache).await.ok()
     }
 
     async fn find_for(&self, instance: &InstancePath, asker: Asker) -> Result<Option<Managed>, Unanswered> {
-        // A made-up zone costs no request, and nothing is cached for it.
+        // A made-up zone costs no request, and nothing is cached for the zone.
         let (compute, region) = (self.0.compute.clone(), self.cluster().region.clone());
         let zones = move || async move { compute.zones(&region).await };
         let zones = asker.get(&self.0.region, ZONES_FOR, zones).await?;
@@ -189,7 +189,7 @@ impl ManagedGroups {
         asked.get(NO_KEY_FOR, move || async move { compute.signing_key(&path).await }).await
     }
 
-    /// The result of `signing_key` without a request to Google; `None` if it would make a request.
+    /// The result of `signing_key` without a request to Google; `None` if a request is necessary.
     pub async fn recall_signing_key(&self, instance: &ManagedInstance) -> Option<Arc<Option<String>>> {
         let asked = remembered(&self.0.signing_keys, instance.id);
         match asked.cached(KEY_FOR).await {
@@ -198,7 +198,7 @@ impl ManagedGroups {
         }
     }
 
-    /// An instance, as Google describes it, that a group lists or listed a moment ago; `None` if it does not exist. Another
+    /// Google's description of an instance that a group lists or listed a moment ago; `None` if the instance does not exist. Another
     /// instance of the same name may have replaced the listed instance.
     pub async fn managed(
         &self,
@@ -209,8 +209,8 @@ impl ManagedGroups {
         asked.get(LISTED_FOR, move || async move { compute.instance(&path).await }).await
     }
 
-    /// The external IPv6 ranges of an instance that a group lists; `None` if its zone does not list it. An instance has its
-    /// ranges before it starts. So a list of some seconds ago decides, however many instances have no ranges.
+    /// The external IPv6 ranges of an instance that a group lists; `None` if the zone's list does not have the instance. An instance has
+    /// its ranges before it starts, so a list of some seconds ago is new enough. Instances without ranges cause no further requests.
     pub async fn ranges(&self, instance: &ManagedInstance) -> Result<Option<GceRanges>, Arc<ApiError>> {
         let zone = self.0.zones.lock().entry(instance.path.zone.clone()).or_default().clone();
         let (compute, name) = (self.0.compute.clone(), instance.path.zone.clone());
@@ -298,7 +298,7 @@ impl ManagedGroups {
         Ok(asker.get(&listing, longest, ask()).await?.get(&instance.name).cloned())
     }
 
-    /// The template at a URL; `None` if the URL is not one of the project, or the template is deleted.
+    /// The template at a URL; `None` if the URL is not the URL of a template, or the template is deleted.
     async fn template(&self, url: &str, asker: Asker) -> Result<Option<Arc<InstanceTemplate>>, Unanswered> {
         let Some(path) = gce::template_path(url) else { return Ok(None) };
         let asked = remembered(&self.0.templates, path.to_owned());
@@ -315,7 +315,7 @@ impl ManagedGroups {
 }
 
 impl Asker {
-    /// The answer to a question. If the cached answer is too old and the asker may ask Google, `ask` gets a new one.
+    /// The answer to a question. If the cached answer is too old and the asker may ask Google, `ask` gets a new answer.
     async fn get<T: Send + Sync + 'static, A: Future<Output = Result<T, ApiError>> + Send + 'static>(
         self,
         asked: &Singleflight<T, ApiError>,
@@ -345,7 +345,7 @@ fn claimed_for(instances: usize) -> Duration {
     CLAIMED_FOR.saturating_mul(u32::try_from(instances / PAGE + 1).unwrap_or(u32::MAX))
 }
 
-/// The cache entry for a key. It is created if it is missing.
+/// The cache entry for a key. Creates the entry if it is missing.
 fn remembered<K: Ord, T>(all: &Remembered<K, T>, key: K) -> Asked<T> {
     let mut all = all.lock();
     if all.len() >= MOST_REMEMBERED && !all.contains_key(&key) {

@@ -40,7 +40,7 @@ const LARGEST_FILE: u64 = 64 * 1024;
 const LONGEST_ANSWER: usize = 64 * 1024;
 /// The maximum number of characters of Google's explanation in a message.
 const LONGEST_REASON: usize = 300;
-/// The requested lifetime of a token, in seconds. Google permits no longer one.
+/// The requested lifetime of a token, in seconds. Google permits no longer lifetime.
 const LIFE: i64 = 3600;
 const GRANT: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
 const KIND: &str = "service_account";
@@ -193,7 +193,7 @@ impl ServiceAccountKey {
         &self.email
     }
 
-    /// A JWT about the account, signed with its key. It is valid from `now`, in seconds since 1970 (RFC 7523).
+    /// A JWT about the account, signed with the account's key. It is valid from `now`, in seconds since 1970 (RFC 7523).
     fn assertion(&self, scope: &str, now: i64) -> Option<String> {
         let part = |document: serde_json::Value| URL_SAFE_NO_PAD.encode(document.to_string());
         let claims = json!({
@@ -206,8 +206,8 @@ impl ServiceAccountKey {
     }
 }
 
-/// Whether only the server can read a request to this URL: with HTTPS, or with HTTP on loopback. A URL with a login does not
-/// count.
+/// Whether only the server can read a request to this URL: with HTTPS, or with HTTP on loopback. The result is `false` for a URL with a
+/// login.
 fn is_private_to_the_server(url: &Url) -> bool {
     let is_loopback =
         || url.host_str().is_some_and(|host| matches!(host, "127.0.0.1" | "[::1]" | "localhost"));
@@ -273,7 +273,7 @@ impl KeyTokens {
         let no_client =
             |problem: String| KeyError::NoClient { server: server.clone(), email: email.clone(), problem };
         tls::require_ca_bundle_for([server.as_str()]).map_err(|error| no_client(error.to_string()))?;
-        // The client follows no redirect: for an hour, the assertion that it sends is as good as the key.
+        // The client follows no redirect, because the assertion that it sends is as good as the key for an hour.
         let client = tls::client_config().map_err(HttpError::from).and_then(http::client_with);
         let client = client.map_err(|error| no_client(error.to_string()))?;
         Ok(KeyTokens { key, scope, client, retries })

@@ -50,7 +50,7 @@ impl std::fmt::Debug for Tokens {
 }
 
 impl Tokens {
-    /// Gets tokens from the metadata server that the environment names, or from the default one.
+    /// Gets tokens from the metadata server that the environment names, or from the default server.
     ///
     /// # Errors
     /// If the HTTP client cannot be created.

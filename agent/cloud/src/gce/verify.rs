@@ -1,9 +1,9 @@
 //! Verifies GCE machines: their TPM signs the token, Compute Engine provides the TPM's key, and a managed group of the cluster
 //! lists the machine.
 //!
-//! A request can name any machine. Only Google's key of this machine shows whether the token is its own. So the cache decides
-//! first: lists of some seconds ago, and keys of earlier requests. If the cache does not suffice, the request asks Google in
-//! its turn ([`crate::verify::claims`]), and never twice for the same data.
+//! A request can name any machine. Only Google's key for this machine shows whether the machine made the token. So the cache is used first:
+//! lists of some seconds ago, and keys of earlier requests. If the cache does not suffice, Google is asked when the request has its turn
+//! ([`crate::verify::claims`]), and never twice for the same data.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,8 +20,8 @@ use crate::verify::{
     Examined, Origin, Presented, Proof, Refusal, VerifiedNode, Verifier, challenge_endpoint, seconds_of,
 };
 
-/// The maximum difference of a machine's clock, in seconds. A token lives for twice that, and the server must remember it as
-/// long ([`crate::verify::LONGEST_TOKEN_LIFE`]).
+/// The maximum difference between a machine's clock and the server's clock, in seconds. A token is valid for twice this time, and the
+/// server must remember the token for as long ([`crate::verify::LONGEST_TOKEN_LIFE`]).
 const MOST_SKEW: i64 = 720;
 /// How often a waiting request checks whether the cache has its answer.
 const LOOKED_AGAIN_AFTER: Duration = Duration::from_millis(250);
@@ -29,7 +29,7 @@ const LOOKED_AGAIN_AFTER: Duration = Duration::from_millis(250);
 pub struct GceVerifier {
     groups: ManagedGroups,
     claims: Claims,
-    /// The permitted difference of a machine's clock, in seconds.
+    /// The permitted difference between a machine's clock and the server's clock, in seconds.
     max_skew: i64,
 }
 
@@ -99,7 +99,7 @@ impl GceVerifier {
         if let Some(known) = self.groups.recall(&token.instance).await {
             return Ok(known);
         }
-        // One answer serves all waiting requests.
+        // While this request waits for its turn, the answer to another request may get into the cache, and answer this request, too.
         let known = async {
             loop {
                 sleep(LOOKED_AGAIN_AFTER).await;

@@ -1,8 +1,7 @@
 //! Verifies machines by their own key, which an operator has enrolled with their name and group.
 //!
-//! A request can name any machine. Only the key in the `Host` shows whether the token is this machine's. One list of the
-//! enrolled machines serves all requests of some seconds. So lies cause no more requests to the API server than one machine
-//! would.
+//! A request can name any machine. Only the key in the `Host` shows whether this machine made the token. One list of the enrolled machines
+//! serves all requests of some seconds. So lies cause no more requests to the API server than one machine would.
 
 use std::sync::Arc;
 
@@ -13,15 +12,15 @@ use kops_agent_cluster::identity::host;
 use super::Enrolled;
 use crate::verify::{Examined, Presented, Proof, Refusal, VerifiedNode, Verifier};
 
-/// The maximum difference of a machine's clock, in seconds. A token lives for twice that, and the server must remember it as
-/// long ([`crate::verify::LONGEST_TOKEN_LIFE`]).
+/// The maximum difference between a machine's clock and the server's clock, in seconds. A token is valid for twice this time, and the
+/// server must remember the token for as long ([`crate::verify::LONGEST_TOKEN_LIFE`]).
 const MOST_SKEW: i64 = 720;
 
 /// Verifies enrolled machines.
 #[derive(Debug)]
 pub struct HostVerifier {
     hosts: Arc<Enrolled>,
-    /// The permitted difference of a machine's clock, in seconds.
+    /// The permitted difference between a machine's clock and the server's clock, in seconds.
     max_skew: i64,
 }
 

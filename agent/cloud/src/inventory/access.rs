@@ -38,7 +38,7 @@ pub trait Login: fmt::Debug + Send + Sync {
     /// If the login server cannot be reached, rejects the login, or does not know the API.
     async fn session(&self) -> Result<Session, ApiError>;
 
-    /// Drops the cached token if it is the rejected one.
+    /// Drops the cached token if it is the rejected token.
     async fn forget(&self, refused: &HeaderValue);
 }
 
@@ -62,7 +62,7 @@ pub(super) struct Access {
     pub(super) service: &'static str,
     /// The endpoint of the API, as messages show it.
     shown: String,
-    /// The headers of each request: the token, and the filter if the API has it in a header.
+    /// The headers of each request: the token, and the filter if the API takes the filter in a header.
     pub(super) headers: HeaderMap,
     token: HeaderValue,
 }
@@ -90,7 +90,7 @@ impl AccessSource {
         }
     }
 
-    /// Drops a rejected token. Returns whether a new one can be requested.
+    /// Drops a rejected token. Returns whether a new token can be requested.
     pub(super) async fn forget(&self, refused: &Access) -> bool {
         match self {
             AccessSource::Fixed(_) => false,

@@ -1,4 +1,4 @@
-//! The proof of a machine that its cloud lists by id: it sends its id, and answers the call-back at its address. The bootstrap
+//! The proof of a machine that its cloud lists by id: the machine sends its id, and answers the call-back at its address. The bootstrap
 //! client handles the call-back.
 
 use reqwest::header::HeaderValue;
@@ -15,7 +15,7 @@ impl IdAuthenticator {
     /// Creates the authenticator for the machine with this id, as its metadata service writes the id.
     ///
     /// # Errors
-    /// If the cloud's machines have no such ids.
+    /// If `id` does not have the form of the cloud's machine ids.
     pub(crate) fn new<M: Listed>(id: &str) -> Result<IdAuthenticator, AuthenticationError> {
         let Bootstrap { token, fact, .. } = M::BOOTSTRAP;
         let no_id = || AuthenticationError::NoId { machine: token.machine, fact, value: id.to_owned() };

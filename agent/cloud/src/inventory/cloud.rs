@@ -1,4 +1,4 @@
-//! The `Cloud` of clouds that list machines.
+//! The implementation of `Cloud` for clouds that list machines.
 
 use std::marker::PhantomData;
 use std::sync::Arc;

@@ -39,7 +39,7 @@ impl<M: Listed> ControlPlane for ListedControlPlane<M> {
     async fn identify(
         &self,
         node: &ObservedNode,
-        // Not needed: the list has this Node's machine since it bootstrapped, or is requested again within seconds.
+        // Not needed: the list has a Node's machine since the machine bootstrapped, or the list is requested again within seconds.
         _since: Instant,
     ) -> Result<Identity, NotIdentified> {
         let id = M::PROVIDER_IDS.id(&node.provider_id)?;

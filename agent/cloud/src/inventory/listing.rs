@@ -24,14 +24,15 @@ use crate::verify::OwnAddresses;
 /// The maximum age of the list, multiplied by its number of pages. With this age, lists use a fifth of the requests that a
 /// cloud permits in an hour. The newest machines are requested at most once in this time.
 pub(super) const PAGE_TTL: Duration = Duration::from_secs(5);
-/// If the next list fails or is slow, the previous list may exceed its maximum age by this time, for the machines in it.
+/// How much older than its maximum age the previous list may be if the next list fails or is slow. The previous list then serves only
+/// questions about its own machines.
 pub(super) const STALE: Duration = Duration::from_secs(60);
 /// How long a question waits for a new list if an older list has the machine.
 const SOON: Duration = Duration::from_secs(3);
 /// The maximum age of a response by which a machine gets certificates.
 const FRESH_FOR: Duration = Duration::from_secs(10);
-/// The rate limit of requests for ids that no list has: a burst, and then a number of requests per second. Strangers can make
-/// up ids. Even if three replicas use it fully, a tenth of the requests that a cloud permits in an hour remains for others.
+/// The rate limit of requests for ids that no list has: a burst, and then a number of requests per second. Strangers can make up ids. Even
+/// if three replicas use this limit fully, a tenth of the requests that a cloud permits in an hour remains for others.
 const BESIDES_BURST: f64 = 30.0;
 const BESIDES_PER_SECOND: f64 = 0.1;
 /// The maximum number of ids that no list has and that wait for a request. Unverified requests can name any number of ids.
@@ -57,13 +58,13 @@ pub(super) struct Last<M> {
     newest_pages: u32,
     /// The whole list, and when it was requested.
     pub(super) good: Option<(Instant, Arc<Listing<M>>)>,
-    /// Until when the API is not asked again, and the error that is the reason.
+    /// The end of the pause in which the API is not asked, and the error that caused the pause.
     pub(super) failed: Option<(Instant, ApiError)>,
     /// The ids that no list has and that are still to be requested.
     missed: BTreeSet<MachineId>,
-    /// The rate limit of requests besides the whole list.
+    /// The rate limit of all requests except the requests for the whole list.
     besides: TokenBucket,
-    /// The machines that were requested one by one, as they were then, and when.
+    /// The answers about machines that were requested one by one, and the time of each answer.
     fresh: BTreeMap<MachineId, (Instant, Option<Arc<M>>)>,
     /// The addresses of all machines when they were last listed.
     addresses: BTreeSet<IpAddr>,
@@ -188,7 +189,7 @@ impl<M: Listed> Inventory<M> {
         Ok((claimed.cloned(), namesake.cloned()))
     }
 
-    /// Whether the list has another machine with the name of this machine's Node. It makes no request.
+    /// Whether the list has another machine with the name of this machine's Node. Makes no request.
     pub(super) fn has_namesake(&self, machine: &M) -> bool {
         let last = self.last();
         last.names.get(&machine.node_name()).is_some_and(|ids| ids.iter().any(|id| *id != machine.id()))
@@ -260,9 +261,9 @@ impl<M: Listed> Inventory<M> {
         Ok(listing)
     }
 
-    /// Adds newer machines to `known`. First, this reads the newest machines, if the API can list them first. Then it requests
-    /// some of the missed ids. A machine with a missed id can also be old: if pages have numbers, a machine moves to the page
-    /// before when another machine is removed.
+    /// Adds newer machines to `known`. First reads the newest machines, if the API can list the newest machines first. Then requests some
+    /// of the missed ids. A machine with a missed id can also be old: if pages have numbers, a machine moves to the previous page when
+    /// another machine is removed.
     pub(super) async fn refresh(&self, known: &Listing<M>) -> Result<Listing<M>, ApiError> {
         let mut listing = known.clone();
         let may_ask = !M::API.newest_first.is_empty() && self.last().besides.try_take(Instant::now());
@@ -288,8 +289,8 @@ impl<M: Listed> Inventory<M> {
         last.missed.pop_first()
     }
 
-    /// Sends a request unless the API has just failed, and remembers a failure. So callers that come meanwhile do not repeat
-    /// the request.
+    /// Sends a request unless the API has just failed, and remembers a failure. So no caller repeats the request during the pause after a
+    /// failure.
     async fn unless_failed<T>(
         &self,
         asking: impl Future<Output = Result<T, ApiError>>,

@@ -28,10 +28,10 @@ const MOST_PAGES: u32 = 200;
 /// rate. The other half limits the retries.
 const BURST: f64 = 200.0;
 const PER_SECOND: f64 = 1.0;
-/// The pause after a throttled request if the API does not specify one.
+/// The pause after a throttled request if the API does not specify a pause.
 const PAUSE: Duration = Duration::from_secs(2);
-/// A machine that bootstraps waits for these requests, and gives up after fifteen seconds. A started attempt continues, because
-/// Nova may take longer for a page of a thousand servers.
+/// A bootstrapping machine waits at most 15 seconds for these requests, so every attempt starts within 5 seconds. An attempt may take 30
+/// seconds, because Nova may take that long for a page of a thousand servers.
 const RETRIES: Retries = Retries {
     deadline: Duration::from_secs(5),
     attempt: Duration::from_secs(30),
@@ -73,8 +73,8 @@ impl Questions {
         })
     }
 
-    /// All machines of the cluster, and the number of pages read. With `known`, the last page read is the first that has a
-    /// known machine.
+    /// All machines of the cluster, and the number of pages read. If `known` is given, reading stops after the first page with a known
+    /// machine.
     pub(super) async fn pages<M: Listed>(
         &self,
         known: Option<&Listing<M>>,

@@ -9,9 +9,9 @@ const TOTAL: &str = "x-total-count";
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scope {
     pub cluster: String,
-    /// The zone of its machines; empty if the API lists all zones together.
+    /// The zone of the cluster's machines; empty if the API lists all zones together.
     pub zone: String,
-    /// The project of its machines; empty if a token is for one project only.
+    /// The project of the cluster's machines; empty if a token is for one project only.
     pub project: String,
 }
 
@@ -26,7 +26,7 @@ impl From<&str> for Scope {
 pub struct Selection {
     /// The path of the list, below the endpoint.
     pub path: String,
-    /// The path below which each machine is, if it is not the path of the list.
+    /// The path below which each machine is, by its id, if this is not the path of the list.
     pub machines: Option<&'static str>,
     pub parameters: Vec<(&'static str, String)>,
     /// A header of the request; its name is in lower case.

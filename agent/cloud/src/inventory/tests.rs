@@ -132,7 +132,7 @@ impl Known for KnownScaleway {
 
 impl Known for KnownOpenstack {
     type Machine = OpenstackServer;
-    /// The check of the source address fails first.
+    /// A server without addresses fails the check of the request's source address.
     const NO_ADDRESS: &str = "OtherAddress";
 
     fn provider_id(number: u64) -> String {
@@ -310,7 +310,7 @@ async fn a_machine_removed_after_the_list_is_rejected<K: Known>() {
         ProvenBy::CallBack => assert!(!elsewhere.unwrap().addresses.contains(&[10, 0, 9, 9].into())),
         ProvenBy::Address => assert_eq!(elsewhere.unwrap_err().reason, "OtherAddress"),
     }
-    // Another machine may have the address now, and would answer the call-back there.
+    // Another machine may have the address now, and would then answer the call-back.
     api.remove(1);
     assert!(machines.get(id::<K>(1)).await.unwrap().is_some(), "by the list");
     let refusal = confirmed(&machines, &K::id(1), [10, 0, 0, 1]).await.unwrap_err();
@@ -321,7 +321,7 @@ async fn a_machine_removed_after_the_list_is_rejected<K: Known>() {
     api.put(3, K::of_cluster("other.example.com", "nodes-3", &[[10, 0, 0, 3]]));
     let refusal = confirmed(&machines, &K::id(3), [10, 0, 0, 3]).await.unwrap_err();
     assert_eq!(refusal.reason, "InstanceNotFound");
-    // A request that fails proves nothing.
+    // A failed request to the cloud does not prove that the machine is absent.
     api.put(3, own::<K>(3));
     api.set_mood(Mood::Down);
     let refusal = confirmed(&machines, &K::id(3), [10, 0, 0, 3]).await.unwrap_err();
@@ -418,7 +418,7 @@ async fn waiting_for_the_list_takes_little_memory() {
     assert!(waiting <= 2048, "{waiting} bytes");
 }
 
-/// The networks of these clusters may use the same addresses, and Nodes are named after addresses.
+/// Clusters with the same tag may use the same addresses in their networks, and Nodes are named after addresses.
 #[tokio::test]
 async fn a_droplet_of_a_cluster_with_the_same_tag_makes_no_node_an_impostor() {
     let api = StandIn::<KnownDroplet>::start().unwrap();

@@ -111,8 +111,8 @@ impl Listed for LinodeInstance {
         facts.linode.as_ref().map(|facts| facts.id.as_str())
     }
 
-    /// Selects by a part of a tag, like upstream (`ListOptionsForTags` in `upup/pkg/fi/cloudup/linode/cloud.go`). So the list
-    /// includes clusters whose names begin with this one's name. Their whole tags distinguish them.
+    /// Selects by a part of a tag, like upstream (`ListOptionsForTags` in `upup/pkg/fi/cloudup/linode/cloud.go`). So the list includes the
+    /// instances of clusters whose names begin with this cluster's name. The whole tags of the instances distinguish the clusters.
     fn selection(scope: &Scope) -> Selection {
         let filter = json!({"tags": {"+contains": cluster_tag(&scope.cluster)}});
         Selection {

@@ -1,4 +1,4 @@
-//! The proof of an enrolled machine: its key signs its name and its request.
+//! The proof of an enrolled machine: the machine's key signs the machine's name and request.
 
 use std::fs;
 use std::path::Path;

@@ -37,7 +37,7 @@ impl ControlPlane for HostControlPlane {
         Ok(host::pod_ranges(&host.ok_or_else(refused)?)?)
     }
 
-    /// Machines outside clouds have single addresses of one network. No cloud assigns them ranges.
+    /// Machines outside clouds have single addresses of one network. No cloud assigns ranges to these machines.
     fn machine_prefix(&self) -> MachinePrefix {
         MachinePrefix::of_bits(128)
     }

@@ -1,5 +1,4 @@
-//! The config drive: a small disk with a server's metadata. A cloud provides it instead of a metadata service, or in addition
-//! to one.
+//! The config drive: a small disk with a server's metadata. A cloud provides a config drive instead of a metadata service, or in addition.
 //!
 //! Source: Nova, "Config drives" (label, file systems, files); upstream's `getFromConfigDrive` in
 //! `upup/pkg/fi/cloudup/openstack/openstackmetadata/metadata.go`. If udev has made no link, upstream asks `blkid`, but this

@@ -50,7 +50,7 @@ pub(super) async fn server_id(
     asked.await.map_err(|error| (of_drive, error))
 }
 
-/// Reads the id from `meta_data.json`. The file has secrets, such as the administrator's password, so errors do not repeat it.
+/// Reads the id from `meta_data.json`. The file has secrets, such as the administrator's password, so errors do not repeat its content.
 fn parse(meta_data: &str) -> Result<String, String> {
     #[derive(Deserialize)]
     struct MetaData {

@@ -131,7 +131,7 @@ impl Keystone {
         self.cache.get(ask).await
     }
 
-    /// Drops the cached token if it is the rejected one.
+    /// Drops the cached token if it is the rejected token.
     pub async fn forget(&self, refused: &HeaderValue) {
         self.cache.forget(|session| session.token == *refused).await;
     }
@@ -177,7 +177,7 @@ impl Keystone {
         let found = all.iter().find(there);
         match (found, region) {
             (Some(_), None) if regions.len() > 1 => {
-                Err(unknown(format!("is not set, and OpenStack has several: {}", in_words(&regions))))
+                Err(unknown(format!("is not set, and OpenStack has several regions: {}", in_words(&regions))))
             }
             (Some(found), _) => Ok(found.url.clone()),
             (None, _) if all.is_empty() => Err(ApiError::NoPlace {

@@ -1,5 +1,5 @@
-//! The servers of one cluster, as Nova lists them. All servers of the project are read page by page, and those whose metadata
-//! names the cluster are kept. Only administrators may select servers by metadata in Nova.
+//! The servers of one cluster, as Nova lists them. All servers of the project are read page by page, and the servers whose metadata names
+//! the cluster are kept. Only administrators may select servers by metadata in Nova.
 //!
 //! Source: Compute API v2.1, "List Servers Detailed", "Paginated collections", "Faults".
 
@@ -53,8 +53,8 @@ struct Listing {
     /// Keyed by the name of the network.
     #[serde(default, deserialize_with = "null_is_empty")]
     addresses: BTreeMap<String, Vec<Address>>,
-    /// `OS-SRV-USG:launched_at` does not replace this time. Nova also sets it after a resize, when the server already runs again
-    /// (nova: `_finish_resize` in `nova/compute/manager.py`), so pods of the server's own Node could run before it.
+    /// Nova's `OS-SRV-USG:launched_at` is not suitable. Nova sets that time also after a resize, when the server already runs again (nova:
+    /// `_finish_resize` in `nova/compute/manager.py`). So pods of the server's own Node could run before that time.
     #[serde(default, deserialize_with = "null_is_empty")]
     created: String,
 }
@@ -158,7 +158,7 @@ impl Listed for OpenstackServer {
     }
 }
 
-/// A server in the list; `None` if Nova would not give such an id.
+/// A server in the list; `None` if the id does not have the form of Nova's ids.
 fn server(listing: Listing) -> Option<OpenstackServer> {
     let of_network = |(network, addresses): (String, Vec<Address>)| {
         addresses.into_iter().filter_map(move |Address { addr, kind }| {

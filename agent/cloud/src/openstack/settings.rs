@@ -86,7 +86,7 @@ impl Settings {
         Ok(Settings {
             tokens_url: tokens_url(&auth_url),
             request: request(&get)?,
-            // kOps quotes the value, and some readers of its file keep the quotes.
+            // kOps quotes the value in its file, and some programs that read the file keep the quotes.
             region: get(REGION).map(|region| unquoted(region.trim()).to_owned()),
             // Older clients use the names of older Keystones (`publicURL`).
             interface: interface.trim().trim_end_matches("URL").to_owned(),
@@ -139,7 +139,7 @@ fn request(get: &dyn Fn(&str) -> Option<String>) -> Result<Value, ApiError> {
     let domain = |of: &str| {
         let by_id = first(&[&format!("OS_{of}_DOMAIN_ID"), "OS_DOMAIN_ID"]);
         let by_name = first(&[&format!("OS_{of}_DOMAIN_NAME"), "OS_DOMAIN_NAME"]);
-        // A domain name for this object alone takes precedence over a general domain id.
+        // A domain name for only the user or only the project takes precedence over a general domain id.
         let own_name =
             get(&format!("OS_{of}_DOMAIN_NAME")).filter(|_| get(&format!("OS_{of}_DOMAIN_ID")).is_none());
         match (own_name, by_id, by_name) {

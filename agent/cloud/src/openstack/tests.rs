@@ -35,7 +35,7 @@ fn servers(login: &[(&'static str, String)], calls: CloudCalls) -> Arc<Openstack
     Arc::new(OpenstackServers::with_login(login, CLUSTER, calls).unwrap())
 }
 
-/// Whether the inventory has the only server.
+/// Whether the inventory has the stand-in's only server.
 async fn is_there(servers: &Arc<OpenstackServers>) -> Result<bool, Arc<ApiError>> {
     Ok(servers.get(IdForm::Uuid.parse(&uuid(1)).unwrap()).await?.is_some())
 }
@@ -103,7 +103,7 @@ async fn a_missing_endpoint_in_the_catalog_is_reported() {
     for (servers, expected) in [
         (
             with("OS_REGION_NAME", ""),
-            "OS_REGION_NAME is not set, and OpenStack has several: RegionOne, RegionTwo",
+            "OS_REGION_NAME is not set, and OpenStack has several regions: RegionOne, RegionTwo",
         ),
         (
             with("OS_REGION_NAME", "Region"),
@@ -165,7 +165,7 @@ async fn a_token_is_cached_until_shortly_before_it_expires_by_keystones_clock() 
     for (issued_at, expires_at, asked) in [
         ("2001-01-01T00:00:00.000000Z", "2001-01-01T01:00:00.000000Z", 1),
         ("2001-01-01T00:00:00Z", "9999-01-01T01:00:00Z", 1),
-        // The token is valid for two minutes, or has expired.
+        // The next token is valid for only two minutes. The last token has expired.
         ("2001-01-01T00:00:00Z", "2001-01-01T00:02:00Z", 3),
         ("2001-01-01T00:00:00Z", "2000-01-01T00:00:00Z", 3),
     ] {

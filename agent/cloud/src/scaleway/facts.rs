@@ -38,8 +38,8 @@ pub(super) async fn observe(service: &MetadataService) -> Result<ScalewayFacts, 
     parse(&server).map_err(|error| service.unusable(SERVER, error.to_string()))
 }
 
-/// Reads the facts. The zone is the current location of the server, as in upstream. A server that has not run yet has no
-/// location, so its field `zone` counts.
+/// Reads the facts. The zone is the current location of the server, as in upstream. A server that has not run yet has no location, so the
+/// field `zone` is used.
 fn parse(server: &str) -> Result<ScalewayFacts, serde_json::Error> {
     let Server { id, location, zone } = serde_json::from_str(server)?;
     let located = location.map(|location| location.zone_id).filter(|zone| !zone.is_empty());

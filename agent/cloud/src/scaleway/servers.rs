@@ -160,7 +160,7 @@ impl Listed for ScalewayServer {
     }
 }
 
-/// The location of a cluster from the environment. If the environment has no zone, the metadata service has it.
+/// The location of a cluster from the environment. If the environment has no zone, the zone comes from the metadata service.
 async fn scope_of(
     cluster: &str,
     project: Option<String>,
@@ -190,7 +190,7 @@ async fn zone_of_metadata(endpoint: &str) -> Result<String, MetadataError> {
     Ok(facts::observe(&service).await?.zone)
 }
 
-/// A server in the list; `None` if Scaleway would not give such an id.
+/// A server in the list; `None` if the id does not have the form of Scaleway's ids.
 fn server(listing: Listing) -> Option<ScalewayServer> {
     Some(ScalewayServer {
         id: IdForm::Uuid.parse(&listing.id)?,

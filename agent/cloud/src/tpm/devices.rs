@@ -9,8 +9,8 @@ use nix::errno::Errno;
 
 use super::TpmProblem;
 
-/// The device files to try, in this order. First the TPM behind the kernel's resource manager: several programs can use it,
-/// and it removes the keys of a program that ends (Linux 4.12). Then the bare TPM, which only one program can open.
+/// The device files to try, in this order. First the TPM behind the kernel's resource manager: several programs can use it, and the
+/// resource manager removes the keys of a program that ends (Linux 4.12). Then the bare TPM, which only one program can open.
 const DEVICES: [&str; 2] = ["/dev/tpmrm0", "/dev/tpm0"];
 
 /// A TPM device: a write sends a command, and a read gets the answer.

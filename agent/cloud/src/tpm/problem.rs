@@ -95,8 +95,8 @@ fn advice_on_gce(problem: &TpmProblem) -> &'static str {
     }
 }
 
-/// The response code of an answer (TPM 2.0 Library Specification, part 2, "TPM_RC"). Its `Display` is its name, with advice if
-/// there is some.
+/// The response code of an answer (TPM 2.0 Library Specification, part 2, "TPM_RC"). `Display` shows the name of the code, with advice if
+/// there is any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponseCode(u32);
 

@@ -1,4 +1,4 @@
-//! Limits how many machines are verified at a time, and decides which is next.
+//! Limits how many machines are verified at a time, and decides which machine is next.
 //!
 //! Each origin has its own queue, and the origins take turns: a flood from a few addresses delays only itself. If all requests
 //! come from a load balancer, the origin is the claimed machine, and has less room. A request that has waited too long is
@@ -32,15 +32,16 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// A machine waits 15 seconds for its answer, and must be able to retry.
+    /// A machine waits 15 seconds for its answer. A request waits at most 6 seconds for its turn, and its verification has a timeout of 8
+    /// seconds, so the answer comes in time.
     fn default() -> Limits {
         Limits {
             at_once: 64,
             at_once_of_one: 16,
             waiting_of_one: 64,
-            // Strangers may claim to be a machine, and only the call-back distinguishes their requests from its own. A machine
-            // that did not ask says so immediately, so many requests a second get a turn. A silent machine holds at most this
-            // many of the places that all machines behind a load balancer share.
+            // Strangers may claim to be a machine, and only the call-back distinguishes their requests from the machine's own requests. A
+            // machine that did not make the request denies it immediately, so many requests a second get a turn. A silent machine holds at
+            // most this many of the places that all machines behind a load balancer share.
             at_once_of_claim: 4,
             waiting_of_claim: 64,
             waiting: 4096,
@@ -197,7 +198,7 @@ impl State {
             if let Some((_, turn)) = first {
                 self.waiting -= 1;
                 self.start(origin);
-                // If the receiver is gone, its place is about to be dropped, and the next request gets it.
+                // If the receiver is gone, its place is about to be dropped, and the next request gets the place.
                 let _ = turn.send(());
             }
             match self.queues.get(&origin).is_none_or(BTreeMap::is_empty) {
@@ -330,7 +331,7 @@ mod tests {
         }
     }
 
-    /// What may happen. The number in `Looks` and `Goes` selects one of the requests, modulo their count.
+    /// The events of a test. The number in `Looks` and `Goes` selects one of the requests, modulo their count.
     #[derive(Clone, Debug)]
     enum Event {
         Comes(u8),

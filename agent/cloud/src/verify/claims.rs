@@ -23,7 +23,7 @@ const LIMITS: Limits = Limits {
     at_once_of_claim: 3,
     waiting_of_claim: 8,
     waiting: 4096,
-    // The timeout is longer than a lie keeps its place, and shorter than a whole verification may take.
+    // Longer than `KEPT_FOR`, for which a lie keeps its place, and shorter than the timeout of a whole verification (8 seconds).
     timeout: Duration::from_secs(5),
 };
 /// How long a lie keeps its place.
@@ -34,7 +34,7 @@ pub struct Claims {
     kept_for: Duration,
 }
 
-/// A place. If it is dropped, it stays taken for a while.
+/// A place. After this value is dropped, the place stays taken for a while.
 pub struct Claim {
     place: Option<Admitted>,
     kept_for: Duration,
@@ -51,7 +51,7 @@ impl Claims {
         Claims { places: Admission::new(limits, Gauge::default()), kept_for }
     }
 
-    /// Takes a place, unless `claim` has one already.
+    /// Takes a place, unless `claim` has a place already.
     ///
     /// # Errors
     /// If too many requests wait, or no place is free in time.

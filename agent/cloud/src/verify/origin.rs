@@ -46,14 +46,14 @@ pub enum Peers {
 pub enum LoadBalancing {
     /// Machines connect directly.
     None,
-    /// Machines may connect through a load balancer, whose addresses are not known. The machines' own addresses are known once
-    /// they have been listed: from these, machines and their pods connect directly.
+    /// Machines may connect through a load balancer, whose addresses are not known. The addresses of a machine are known once the machine
+    /// has been listed. Machines and their pods connect directly from these addresses.
     Of(Arc<dyn OwnAddresses>),
 }
 
 /// The addresses of a cluster's machines.
 pub trait OwnAddresses: Send + Sync {
-    /// Whether a machine had this address when the machines were last listed. It makes no request.
+    /// Whether a machine had this address when the machines were last listed. Makes no request.
     fn has_address(&self, address: IpAddr) -> bool;
 }
 
@@ -69,7 +69,7 @@ impl LoadBalancing {
     }
 }
 
-/// An IPv4 address, or the part of an IPv6 address that identifies a machine. It may include the claimed machine, if claims
+/// An IPv4 address, or the part of an IPv6 address that identifies a machine. An origin may include the claimed machine, if claims
 /// distinguish requests from one address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Origin {

@@ -46,7 +46,7 @@ pub(crate) fn ec2(endpoint: &str, secret: &str) -> Ec2 {
     Ec2::new(endpoint, REGION, Some(provider)).unwrap()
 }
 
-/// A stand-in for EC2 that knows one secret. It gives one response to all requests that are signed with it.
+/// A stand-in for EC2 that knows one secret. It gives the same response to every request that is signed with this secret.
 async fn stand_in(status: u16, answer: String) -> TestServer {
     TestServer::start(move |request| {
         let answer = answer.clone();
@@ -61,7 +61,8 @@ async fn stand_in(status: u16, answer: String) -> TestServer {
     .await
 }
 
-/// The form of a request with a valid signature. To verify it, this function signs the request again and compares.
+/// Returns the form of a request with a valid signature. To verify the signature, this function signs the request again and compares both
+/// signatures.
 async fn verify(request: hyper::Request<Incoming>) -> Result<String, &'static str> {
     let header = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok());
     let (Some(authorization), Some(date), Some(host), Some(content_type)) =

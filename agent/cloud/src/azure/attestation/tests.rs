@@ -245,7 +245,7 @@ async fn an_unreachable_service_is_not_a_permanent_rejection() {
     microsoft.attestation(&service).verify(signer(&service, false), origin(3)).await.unwrap();
     *microsoft.mood.lock() = Mood::Good;
 
-    // The URL has garbage, nothing, or the certificate of another issuer.
+    // The URL serves garbage, nothing, or the certificate of another issuer.
     let other = microsoft.signer("other.crt");
     for (file, der) in
         [("garbage.crt", b"garbage".to_vec()), ("empty.crt", Vec::new()), ("root.crt", other.root.clone())]

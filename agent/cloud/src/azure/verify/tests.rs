@@ -122,7 +122,7 @@ async fn a_machine_with_a_signed_document_is_verified() {
     let presented =
         Presented { token: &token, body: BODY, origin: Origin::from_address([10, 0, 0, 1].into()), now: NOW };
     let examined = world.verifier.examine(&presented).unwrap().ok().unwrap();
-    // The machine is also called back. Its token is accepted once, and expires before the server forgets it.
+    // The machine is also called back. The machine's token is accepted once, and expires before the server forgets the token.
     assert!(matches!(examined.proof, Proof::CallBack { claimed } if claimed != MachineId::Uuid(0)));
     assert_eq!(examined.signed_at, Some(NOW));
     assert!(LONGEST_TOKEN_LIFE.as_secs() > 300 + 2 * 120);
@@ -180,7 +180,7 @@ async fn other_machines_are_rejected() {
     }
     let vm_id = own();
     let document = Document::new(&vm_id, BODY, NOW);
-    // Documents with a signature of another key, under the same and under another name.
+    // Another key has signed the documents. The certificate of that key has Azure's name, and then another name.
     let liar = MetadataService::generate().unwrap();
     assert_eq!(world.reason(&liar.token(NODES, 0, &document).unwrap()).await, "WrongSignature");
     let other_name = MetadataService::named("metadata.azure.com.evil.example", "", (1975, 4096)).unwrap();

@@ -174,7 +174,7 @@ async fn made_up_machines_cost_few_calls_and_block_no_machine() {
     let most = 4 + 2 * lists_within(begun.elapsed());
     assert!(cluster.gce.calls().len() <= most, "{:?}", cluster.gce.calls());
 
-    // Google has just created this instance. No list has the instance yet, so it retries like all machines.
+    // Google has just created this instance. No list has the instance yet, so the machine retries like all machines.
     let instance = cluster.gce.create_instance(&cluster.group, "nodes-new");
     cluster.gce.put_instance("nodes-new", Instance { signing_key: cluster.tpm.public_pem(), ..instance });
     let (new, before) = (token("nodes-new", &cluster.tpm), cluster.gce.calls().len());
@@ -186,7 +186,7 @@ async fn made_up_machines_cost_few_calls_and_block_no_machine() {
         }
         over.store(true, std::sync::atomic::Ordering::Relaxed);
     };
-    // The flood continues meanwhile.
+    // The flood continues while the new machine retries.
     let flood = async {
         for lie in lies.iter().cycle() {
             if over.load(std::sync::atomic::Ordering::Relaxed) {
@@ -197,7 +197,8 @@ async fn made_up_machines_cost_few_calls_and_block_no_machine() {
         }
     };
     tokio::join!(honest, flood);
-    // One list of the group every few seconds, the groups once more, and the key and the instance of the new machine.
+    // The permitted requests: one list of the group every few seconds, the groups once more, and the key and the instance of the new
+    // machine.
     let calls = cluster.gce.calls();
     assert!(calls.len() - before <= 4 + 2 * lists_within(begun.elapsed()), "{:?}", &calls[before..]);
 }

@@ -23,14 +23,14 @@ pub(super) async fn a_machine_newer_than_a_long_list_is_found_in_time<K: Known>(
     let newest = usize::from(!newest_first.is_empty());
     let made_up = 30 - newest - if newest_first.is_empty() { 2 } else { 0 };
     assert_eq!(found, 2);
-    // A slow test run makes one more request every ten seconds, and requests the whole list again once it is stale.
+    // A slow test run makes one more request every ten seconds, and requests the whole list again once the list is stale.
     let (least, earned) = (3 + newest + 2 * (1 - newest) + made_up, begun.elapsed().as_secs() / 10);
     let stale = if earned > 0 { 3 } else { 0 };
     let most = least + usize::try_from(earned).unwrap() + stale;
     assert!((least..=most).contains(&api.calls()), "{} of {least} to {most}", api.calls());
     let calls = api.calls();
     assert!(machines.has_address([10, 0, 1, 7].into()) && machines.has_address([10, 0, 0, 2].into()));
-    // The new machines are known like all others: a Node of one is identified, and a Node with another machine's name is an
+    // The new machines are known like all others: the Node of a new machine is identified, and a Node with another machine's name is an
     // impostor.
     let name = machines.get(id::<K>(last + 1)).await.unwrap().unwrap().node_name();
     assert_eq!(identified::<K>(machines.clone(), &name, last + 1).await.unwrap(), "nodes");
@@ -164,7 +164,7 @@ pub(super) async fn retry_after_is_honoured_up_to_a_maximum<K: Known>() {
         let until = machines.last().failed.as_ref().unwrap().0;
         assert!(until >= before + made && until <= Instant::now() + made, "{asked:?}");
         api.set_mood(Mood::Good);
-        // No request is made while the pause lasts, and one is made after its end.
+        // No request is made during the pause, and a request is made after the pause.
         machines.last().failed.as_mut().unwrap().0 = Instant::now() + hour;
         machines.list().await.unwrap_err();
         assert_eq!(api.calls(), 1, "{asked:?}");
