@@ -88,7 +88,7 @@ pub enum Refusal {
     #[error("{instance} is in no instance group: {missing}")]
     NoInstanceGroup {
         instance: String,
-        /// What the instance lacks that would name its instance group.
+        /// Why the instance's group is unknown, such as a missing tag.
         missing: String,
     },
     /// The instance's group is not in the state store.

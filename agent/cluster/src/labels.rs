@@ -43,8 +43,8 @@ pub const OF_ANY_CONTROL_PLANE: [&str; 3] = [
 const DECIDED_HERE: [&str; 3] =
     ["node-role.kubernetes.io/", "kops.k8s.io/", "node-restriction.kubernetes.io/"];
 
-/// The field manager name, which upstream's kops-controller and kops-agent's controller share. The API server records it as the owner of
-/// each label.
+/// The field manager name, which upstream's kops-controller and kops-agent's controller share. The API server records this name as the
+/// owner of each label that they set.
 pub const FIELD_MANAGER: &str = "kops-controller";
 
 /// The observed state of a Node that matters for its labels.
@@ -68,8 +68,8 @@ pub struct ObservedNode {
 pub enum Wanted {
     /// The labels of the group. The list is complete.
     OfGroup(BTreeMap<String, String>),
-    /// The labels that the cloud recorded, used while the state store cannot be read. They are as old as the instance, and some clouds
-    /// record few labels. So a label that the controller wrote earlier, from the group, stays unchanged.
+    /// The labels that the cloud recorded, used while the state store cannot be read. These labels are as old as the instance, and some
+    /// clouds record few labels. So a label that the controller wrote earlier, from the group, stays unchanged.
     Noted(BTreeMap<String, String>),
     /// Some of the labels, used if the group cannot be read and the cloud recorded no labels. All other labels of the Node stay.
     Partial(BTreeMap<String, String>),
@@ -109,10 +109,10 @@ impl LabelPatch {
     }
 }
 
-/// The labels that a node must have: those of its group, or those that its cloud recorded if the state store cannot be read.
+/// The labels that a node must have: the labels of its group. If the state store cannot be read, the labels that its cloud recorded.
 ///
-/// A label that the cloud recorded is wanted even if the group no longer has it. Upstream's kops-controller sets it again whenever it
-/// leads, until the instance is replaced.
+/// A label that the cloud recorded is wanted even if the group no longer has it, because upstream's kops-controller sets the label again
+/// whenever it leads, until the instance is replaced.
 pub fn wanted(identity: &Identity, of_group: Option<&BTreeMap<String, String>>) -> Wanted {
     let mut labels = noted(identity);
     match of_group {
@@ -162,8 +162,8 @@ pub fn have_same_roles(labels: &BTreeMap<String, String>, others: &BTreeMap<Stri
     ROLE_LABELS.iter().all(|role| labels.contains_key(*role) == others.contains_key(*role))
 }
 
-/// The patch that removes the role labels and kops-controller's scheduling label. It is for a Node that is definitely not the machine that
-/// it claims to be. Returns `None` if the Node has none of these labels.
+/// The patch that removes the role labels and kops-controller's scheduling label. The patch is for a Node that is definitely not the
+/// machine that it claims to be. Returns `None` if the Node has none of these labels.
 pub fn without_roles(observed: &ObservedNode) -> Option<LabelPatch> {
     let is_role = |key: &str| ROLE_LABELS.contains(&key) || key == PKI_LABEL;
     let before: BTreeMap<String, String> = observed

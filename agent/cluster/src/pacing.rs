@@ -34,7 +34,7 @@ pub const CONTROL_PLANE_LABEL: &str = "node-role.kubernetes.io/control-plane";
 /// The labels that kops-controller gives to Nodes other than control planes. A kubelet cannot set them itself.
 const ROLE_LABELS: [&str; 2] = ["node-role.kubernetes.io/node", "node-role.kubernetes.io/api-server"];
 /// The single group of all Nodes that have a role label but no instance group label. kOps sets the instance group label only if the group's
-/// own `nodeLabels` have it; `kops create` writes it there.
+/// own `nodeLabels` have it; `kops create` writes the label into the group's `nodeLabels`.
 pub const WITHOUT_GROUP: &str = "without-group";
 /// The prefix of the Leases' names.
 const PREFIX: &str = "kops-agent-disruption.";

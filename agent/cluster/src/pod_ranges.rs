@@ -23,7 +23,7 @@ pub enum PodRangeProblem {
         /// The remedy, for the message.
         to_do: &'static str,
     },
-    /// The machine has several ranges, and nothing says which one is for pods.
+    /// The machine has several ranges, and nothing says which range is for pods.
     #[error("the pods of {machine} get no addresses: the machine has more than one {wanted} ({}); {to_do}", .ranges.join(", "))]
     Several {
         machine: String,

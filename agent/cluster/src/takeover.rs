@@ -13,7 +13,8 @@ use kops_agent_spec::{CloudProvider, Cluster, KopsControllerOptions};
 /// (upstream: `setupCloudIPAM` in `cmd/kops-controller/main.go`).
 const GIVES_POD_RANGES: [CloudProvider; 3] = [CloudProvider::Aws, CloudProvider::Gce, CloudProvider::Metal];
 
-/// The annotation whose value lists DNS names. dns-controller publishes them (upstream: `dns-controller/pkg/watchers/annotations.go`).
+/// The annotation whose value lists DNS names. dns-controller publishes these names (upstream:
+/// `dns-controller/pkg/watchers/annotations.go`).
 pub const INTERNAL_NAMES: &str = "dns.alpha.kubernetes.io/internal";
 
 /// The DNS name by which machines find kops-controller (upstream: `kops-controller.internal.{{ ClusterName }}` in
@@ -22,7 +23,7 @@ pub fn bootstrap_name(cluster: &str) -> String {
     format!("kops-controller.internal.{cluster}")
 }
 
-/// The reason why upstream's kops-controller keeps all its work. `None` if kops-agent can take it over.
+/// The reason why upstream's kops-controller keeps all its work. `None` if kops-agent can take over the work.
 pub fn left_to_upstream(options: &KopsControllerOptions) -> Option<String> {
     let enabled = |enabled: Option<bool>| enabled == Some(true);
     if options.enable_cloud_ipam && !GIVES_POD_RANGES.contains(&options.cloud) {
@@ -42,8 +43,9 @@ pub fn left_to_upstream(options: &KopsControllerOptions) -> Option<String> {
     Some(why.to_owned())
 }
 
-/// Whether kOps writes no node configurations into the store of this cluster. Upstream's kops-controller makes them itself (upstream:
-/// `getNodeConfig` in `cmd/kops-controller/pkg/server/node_config.go`). kops-agent derives those that the store does not have.
+/// Whether kOps writes no node configurations into the store of this cluster. In such a cluster, upstream's kops-controller makes the
+/// configurations itself (upstream: `getNodeConfig` in `cmd/kops-controller/pkg/server/node_config.go`). kops-agent derives the
+/// configurations that the store does not have.
 pub fn kops_writes_no_configurations(options: &KopsControllerOptions) -> bool {
     options.server.is_some() && options.cloud == CloudProvider::Metal
 }

@@ -27,8 +27,8 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// Reads a channel by the rules of a kOps release. A document of another kind than `Addons` is a manifest. It becomes the channel's
-    /// only add-on, if the release supports that. An empty text gives an empty channel.
+    /// Reads a channel by the rules of a kOps release. A document of another kind than `Addons` is a manifest. A manifest becomes the
+    /// channel's only add-on, if the release supports manifests. An empty text gives an empty channel.
     ///
     /// # Errors
     /// If the text is not YAML, a field has the wrong type, or an entry has no name. The error names the field.

@@ -14,17 +14,17 @@ use super::FIELD_MANAGER;
 /// The managers whose fields become kops-agent's, whether by `Apply` or by `Update`.
 const TAKEN_OVER: [&str; 2] = ["kubectl-edit", "kubectl-client-side-apply"];
 /// The API server gives this manager all fields of an object that is older than managed fields. If kubectl recorded the applied object,
-/// that record decides instead.
+/// this record decides instead.
 const BEFORE_MANAGERS: &str = "before-first-apply";
 /// The annotation in which old `kubectl apply` records the applied object.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// The key in `fieldsV1` that marks a field with subfields as owned itself.
+/// The key in `fieldsV1` that says that a field with subfields is itself owned.
 const ITSELF: &str = ".";
 
 /// The change that makes kops-agent the owner of fields of an object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Migration {
-    /// A merge patch. The API server applies it only to this version of the object.
+    /// A merge patch. The API server applies the patch only if the object has not changed since it was read.
     pub patch: Value,
     /// The previous owners of the fields, for a message.
     pub taken_over: Vec<String>,

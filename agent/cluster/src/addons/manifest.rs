@@ -157,7 +157,7 @@ fn object(value: Value, field: &str, url: &str) -> Result<Object, SpecError> {
 }
 
 /// Splits a text into its documents and drops empty ones. kOps splits only at lines that are exactly `---` (upstream:
-/// `SplitContentToSections` in `util/pkg/text`). YAML allows spaces and a comment after `---`, and this function does too.
+/// `SplitContentToSections` in `util/pkg/text`). YAML allows spaces and a comment after `---`, so this function allows both, too.
 pub(super) fn documents(text: &str) -> Vec<String> {
     let mut documents = vec![String::new()];
     for line in text.lines() {

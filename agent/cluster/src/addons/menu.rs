@@ -83,8 +83,8 @@ impl Channel {
 }
 
 /// Keeps each add-on only in the last channel that has it, and returns the removed entries. Upstream applies channels one after another and
-/// reads the recorded versions before each channel. So after each of its rounds the last channel's version is in place. Applying the other
-/// entries in between would change the cluster back and forth every minute.
+/// reads the recorded versions before each channel. So the version of the last channel is in place after each round of upstream's channels
+/// pod. Applying the other entries in between would change the cluster back and forth every minute.
 pub fn leave_to_last_channel(menus: &mut [Menu]) -> Vec<Addon> {
     let (mut later, mut others) = (BTreeSet::new(), Vec::new());
     for menu in menus.iter_mut().rev() {

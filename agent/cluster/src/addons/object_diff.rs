@@ -13,7 +13,8 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// The fields of a Secret whose values are hidden.
 const SECRET: [&str; 2] = ["data", "stringData"];
 
-/// The unified diff between an object before and after a change. `None` if nothing changes. A missing object is `None`.
+/// The unified diff between an object before and after a change. `None` if nothing changes. `before` is `None` for a new object, and
+/// `after` is `None` for a deleted object.
 pub fn unified(name: &str, before: Option<&Value>, after: Option<&Value>) -> Option<String> {
     let (before, after) = (before.map(of_user), after.map(of_user));
     if before == after {

@@ -1,5 +1,5 @@
-//! Decides which objects to delete: a rule of the add-on selects them, and the manifest does not contain them. They are deleted only when
-//! their replacement serves.
+//! Decides which objects to delete: a rule of the add-on selects them, and the manifest does not contain them. These objects are deleted
+//! only when their replacements serve.
 
 use serde_json::Value;
 
@@ -7,7 +7,8 @@ use super::manifest::Object;
 use super::serving;
 use super::spec::PruneKind;
 
-/// The API group of admission webhooks and policies. Pods do not use them, and a stale one may reject objects of the manifest.
+/// The API group of admission webhooks and policies. Pods do not use these objects, and a stale webhook or policy may reject objects of the
+/// manifest.
 const ADMISSION: &str = "admissionregistration.k8s.io";
 
 /// An object that the API server lists for a rule: it matches the rule's kind, namespaces and selectors.
@@ -17,12 +18,12 @@ pub struct Listed {
     pub namespace: String,
     pub name: String,
     pub is_paused: bool,
-    /// Whether another object is its controller. The controller deletes the object.
+    /// Whether another object is the controller of this object. That controller then deletes this object.
     pub is_owned: bool,
 }
 
 /// Checks a rule. A rule without namespaces and selectors would delete every object of its kind in the cluster. Upstream accepts such a
-/// rule, but kOps never writes one.
+/// rule, but kOps never writes such a rule.
 ///
 /// # Errors
 /// The reason why the rule is invalid.
@@ -55,7 +56,7 @@ pub fn doomed(rule: &PruneKind, manifest: &[Object], listed: Vec<Listed>) -> Vec
     listed.into_iter().filter(|listed| !is_kept(listed)).collect()
 }
 
-/// Whether an API group is that of admission webhooks and policies.
+/// Whether an API group is the group of admission webhooks and policies.
 pub fn is_admission(group: &str) -> bool {
     group == ADMISSION
 }
@@ -79,8 +80,8 @@ impl Tried<'_> {
 }
 
 /// The objects of the manifest that prevent the deletion of objects of this kind because they do not serve yet, each with the reason.
-/// Objects of the same kind prevent it. Workloads also prevent it, except for admission objects, because their pods may use objects of
-/// the kind.
+/// Objects of the same kind prevent the deletion. Workloads prevent it too, because their pods may use objects of the kind. Only admission
+/// objects are deleted without regard to workloads.
 pub fn holders<'a>(group: &str, kind: &str, tried: &'a [Tried<'a>]) -> Vec<(&'a Tried<'a>, String)> {
     let holds = |one: &&Tried<'_>| {
         let of = &one.object.kind;

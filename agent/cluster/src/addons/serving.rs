@@ -115,7 +115,7 @@ fn replica_set(live: &Value) -> Option<String> {
 }
 
 /// Whether pods of a workload that does not serve wait for a host port of another workload. The waiting workload serves only after the
-/// other one is deleted.
+/// other workload is deleted.
 pub fn waits_for_port_of(waiting: &Value, other: &Value) -> bool {
     let has_pods = ["/status/replicas", "/status/currentNumberScheduled"]
         .iter()

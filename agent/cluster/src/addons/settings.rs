@@ -1,5 +1,5 @@
-//! The settings of the service that replaces kOps' channels pod on a control-plane machine, or protokube up to kOps 1.35. They are the
-//! channels and the labels of this machine's Node. The channels pod has both in its arguments.
+//! The settings of the service that replaces kOps' channels pod on a control-plane machine, or protokube up to kOps 1.35. The settings are
+//! the channels, and the labels of this machine's Node. The channels pod has both in its arguments.
 //!
 //! Source: `buildPod` in upstream's `pkg/model/components/channels/model.go`, the flags in `channels/pkg/cmd/apply_channel.go`,
 //! `BuildMandatoryControlPlaneLabels` in `pkg/nodelabels/builder.go`; `syncOnce` in `protokube/pkg/protokube/kube_boot.go` at v1.35.2.
@@ -21,7 +21,7 @@ const WITH_VALUE: [&str; 6] = ["interval", "kubeconfig", "node-labels", "node-na
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AddonSettings {
-    /// URLs of the channels, in order: kOps' own, and those of `spec.addons`.
+    /// URLs of the channels, in order: kOps' own channel, then the channels of `spec.addons`.
     pub channels: Vec<String>,
     /// The Node of this machine. Empty if the service labels no Node.
     pub node_name: String,
@@ -71,7 +71,7 @@ impl AddonSettings {
             let (label, value) = pair.split_once('=').unwrap_or((pair, ""));
             (label.to_owned(), value.to_owned())
         });
-        // Mandatory labels override the others, as in upstream.
+        // Mandatory labels override other labels, as in upstream.
         AddonSettings {
             node_name: node_name.to_owned(),
             node_labels: given.chain(mandatory).collect(),

@@ -40,7 +40,7 @@ pub struct AddonSpec {
     pub id: String,
     /// The nodes that need replacement after an update. Empty for no nodes.
     pub needs_rolling_update: String,
-    /// Whether the add-on needs its own authority, and a cert-manager issuer that signs with it.
+    /// Whether the add-on needs its own authority, and a cert-manager issuer that signs with this authority.
     #[serde(rename = "needsPKI")]
     pub needs_pki: bool,
     /// The version of the software. No decision uses it.
@@ -89,8 +89,8 @@ impl NeedsRollingUpdate {
         }
     }
 
-    /// The label selector of the nodes. `None` for all nodes. The control plane's selector is exactly upstream's. kOps has not set that
-    /// label since Kubernetes 1.24, so no node matches unless somebody else set the label (upstream: `patchNeedsUpdateLabel` in
+    /// The label selector of the nodes. `None` for all nodes. The control plane's selector is exactly upstream's: a label that kOps has not
+    /// set since Kubernetes 1.24. So no node matches unless somebody else set the label (upstream: `patchNeedsUpdateLabel` in
     /// `channels/pkg/channels/addon.go`).
     pub fn selector(self) -> Option<&'static str> {
         match self {

@@ -34,7 +34,7 @@ pub struct VersionRange {
 struct Comparison {
     operator: Operator,
     core: [u64; 3],
-    /// Whether the compared version is a pre-release. It is lower than every server version with the same numbers.
+    /// Whether the compared version is a pre-release. A pre-release is lower than every server version with the same numbers.
     is_pre_release: bool,
 }
 

@@ -1,4 +1,4 @@
-//! A machine's token on AWS: a request for the machine's own identity. The machine signs it, and kops-controller sends it.
+//! A machine's token on AWS: a request for the machine's own identity. The machine signs this request, and kops-controller sends it to STS.
 //!
 //! The machine signs `GetCallerIdentity` with its instance's role. The signed part includes the hash of the request to kops-controller. A
 //! server that receives the signed request learns from STS who signed it. Nodes send the first form ([`PREFIX_V1`]). kops-controller

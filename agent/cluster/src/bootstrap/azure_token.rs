@@ -44,8 +44,8 @@ const NONCE_LENGTH: usize = 32;
 const MAX_AGE: i64 = 300;
 /// The maximum clock difference to a machine, in seconds.
 const MAX_SKEW: i64 = 120;
-/// The name in the signing certificate in Azure's public cloud. A region's certificate has a subdomain of it. Names of other Azure clouds
-/// (`metadata.azure.us`, `metadata.azure.cn`) are rejected, as in upstream.
+/// The name in the signing certificate in Azure's public cloud. A region's certificate has a subdomain of this name. Names of other Azure
+/// clouds (`metadata.azure.us`, `metadata.azure.cn`) are rejected, as in upstream.
 const SIGNER_NAME: &str = "metadata.azure.com";
 /// The metadata service's format of times, after the two-digit year is completed to four digits.
 const TIME: &[BorrowedFormatItem<'_>] = format_description!(
@@ -85,7 +85,7 @@ pub struct Expected<'a> {
     pub now: i64,
 }
 
-/// A token that passed all checks except those of the signer and the signature.
+/// A token that passed all checks except the checks of the signer and of the signature.
 #[derive(Clone, PartialEq, Eq)]
 pub struct AzureToken {
     /// The machine that the token names.

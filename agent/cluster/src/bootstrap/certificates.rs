@@ -26,7 +26,7 @@ pub const PUBLIC_KEY_LABEL: &str = "RSA PUBLIC KEY";
 const KUBERNETES_CA: &str = "kubernetes-ca";
 const CILIUM_ETCD_CA: &str = "etcd-clients-ca-cilium";
 
-/// The maximum extra lifetime of a node's certificates, in hours. It spreads the expiry of certificates over a month.
+/// The maximum extra lifetime of a node's certificates, in hours. The extra lifetime spreads the expiry of certificates over a month.
 const HOURS_OF_A_MONTH: u32 = 30 * 24;
 /// The first byte of an uncompressed point (SEC 1, section 2.3.3).
 const UNCOMPRESSED: u8 = 4;

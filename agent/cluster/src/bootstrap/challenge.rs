@@ -1,5 +1,5 @@
-//! The call-back proves a machine's identity in clouds where its token contains only its id. kops-controller calls the address that the
-//! cloud reports for the machine, and requests a proof that the machine made the original request.
+//! The call-back proves a machine's identity in clouds where the machine's token contains only its id. kops-controller calls the address
+//! that the cloud reports for the machine, and requests a proof that the machine made the original request.
 //!
 //! The call-back is one gRPC call. This module has the wire format and the proof. Source: upstream's `pkg/bootstrap/challenge.go` and
 //! `proto/kops/bootstrap/v1/bootstrap.proto`; Protocol Buffers' "Encoding"; gRPC's "PROTOCOL-HTTP2", "Length-Prefixed-Message".
@@ -36,7 +36,8 @@ pub fn answer(secret: &[u8], random: &[u8]) -> [u8; 32] {
 }
 
 /// The proof of kOps 1.34.0, 1.34.1 and older, whose nodeup and kops-controller hash neither the secret nor the random bytes (upstream:
-/// `buildChallengeResponse` in `pkg/bootstrap/challenge_server.go`, fixed by commit c6cba33427). It is the SHA-256 of an empty text.
+/// `buildChallengeResponse` in `pkg/bootstrap/challenge_server.go`, fixed by commit c6cba33427). This proof is the SHA-256 of an empty
+/// text.
 pub const CONSTANT: [u8; 32] = [
     0xe3, 0xb0, 0xc4, 0x42, 0x98, 0xfc, 0x1c, 0x14, 0x9a, 0xfb, 0xf4, 0xc8, 0x99, 0x6f, 0xb9, 0x24, 0x27,
     0xae, 0x41, 0xe4, 0x64, 0x9b, 0x93, 0x4c, 0xa4, 0x95, 0x99, 0x1b, 0x78, 0x52, 0xb8, 0x55,

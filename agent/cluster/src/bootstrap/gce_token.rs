@@ -1,4 +1,4 @@
-//! A machine's token on GCE: its claimed identity, signed by its TPM. Google keeps a key for each instance.
+//! A machine's token on GCE: the identity that the machine claims, signed by the machine's TPM. Google keeps a key for each instance.
 //!
 //! A machine makes a [`Claim`], lets its TPM sign it, and puts both into a [`token`]. On the server this module rejects everything that it
 //! can reject without asking Google. [`GceToken::verify`] checks the signature with the instance's key from Google.
@@ -30,7 +30,7 @@ pub struct Expected<'a> {
     pub now: i64,
 }
 
-/// A token that passed all checks except that of the signature.
+/// A token that passed all checks except the check of the signature.
 #[derive(Clone, PartialEq, Eq)]
 pub struct GceToken {
     /// The instance that the token names, in the cluster's project and region.

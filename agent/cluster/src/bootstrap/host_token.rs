@@ -1,5 +1,5 @@
-//! The token of an enrolled host: its name, signed with its key. The cluster has the public key in the `Host` object. Machines without a
-//! cloud use this token. If the configuration has `server.pki`, machines of a cloud's cluster may use it too.
+//! The token of an enrolled host: the host's name, signed with the host's key. The cluster has the public key in the `Host` object.
+//! Machines without a cloud use this token. If the configuration has `server.pki`, machines of a cloud's cluster may use it too.
 //!
 //! Source: upstream's `pkg/bootstrap/pkibootstrap`, and `pkiverifier` below it.
 
@@ -18,7 +18,7 @@ pub const KEY_FILE: &str = "/etc/kubernetes/kops/pki/machine/private.pem";
 /// The signer's name in messages.
 const SIGNER: &str = "the key that its Host was enrolled with";
 
-/// A token that passed all checks except that of the signature.
+/// A token that passed all checks except the check of the signature.
 #[derive(Clone, PartialEq, Eq)]
 pub struct HostToken {
     /// The name of the `Host` in the token.
@@ -38,7 +38,7 @@ impl std::fmt::Debug for HostToken {
 #[serde(default, rename_all = "camelCase")]
 struct Data {
     instance: String,
-    /// The machine's public key, in PEM. It proves nothing. Upstream's server ignores it too.
+    /// The machine's public key, in PEM. This field proves nothing. Upstream's server ignores it too.
     #[serde(rename = "keyID")]
     key_id: String,
     request_hash: Bytes,
@@ -78,7 +78,7 @@ impl HostToken {
     }
 
     /// Identifies the claim: a token for another request or another second has another fingerprint. The signature is not suitable, because
-    /// anyone can turn a valid signature into another valid one without the key (ECDSA's `s` may be negated).
+    /// anyone can turn a valid signature into another valid signature without the key (ECDSA's `s` may be negated).
     pub fn fingerprint(&self) -> Vec<u8> {
         Sha256::digest(&self.signed.data).to_vec()
     }

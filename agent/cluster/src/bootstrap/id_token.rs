@@ -1,5 +1,5 @@
 //! The token of a machine in a cloud that lists machines by id. It contains only the id, which is not secret. The proof is the call-back
-//! ([`super::challenge`]) or the machine's address. An [`IdToken`] has the differences between clouds.
+//! ([`super::challenge`]) or the machine's address. An [`IdToken`] describes the differences between clouds.
 
 use thiserror::Error;
 

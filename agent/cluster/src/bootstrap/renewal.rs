@@ -1,5 +1,5 @@
 //! Renewal: a working Node presents its kubelet's certificate, and gets the same response as for a bootstrap request. kOps' kops-controller
-//! does not support this. It answers a renewal request with 404, and a bootstrap request of a Ready Node with 409.
+//! does not support renewal: it answers a renewal request with 404, and a bootstrap request of a Ready Node with 409.
 //!
 //! The protocol is kops-agent's own: see `docs/certificate-renewal.md`. This module decides whether a certificate and a Node belong to the
 //! machine that the cloud has verified.
@@ -112,13 +112,14 @@ impl Holder {
 /// Checks that the machine's Node exists and names this machine. `provider_id` is the Node's `spec.providerID`, or `None` if there is no
 /// Node. `instance` is the cloud's name for the machine.
 ///
-/// A Node that was deleted and registered again from the same machine has another uid. It is still the same machine, so the uid is ignored.
+/// A Node that was deleted and registered again from the same machine has another uid. The machine is still the same, so the uid is
+/// ignored.
 ///
 /// # Errors
 /// If the Node is missing or names another machine.
 pub fn is_of_instance(node: &str, provider_id: Option<&str>, instance: &str) -> Result<(), RenewalRefusal> {
     let provider_id = provider_id.ok_or_else(|| RenewalRefusal::NoNode(node.to_owned()))?;
-    // The Node of an enrolled host has no providerID. Its name identifies the host.
+    // The Node of an enrolled host has no providerID. The Node's name identifies the host.
     let is_host = provider_id.is_empty() && instance == host::instance(node);
     // Azure ignores case, and its services spell resource ids differently.
     let is_of_azure = provider_id.starts_with("azure://") && provider_id.eq_ignore_ascii_case(instance);

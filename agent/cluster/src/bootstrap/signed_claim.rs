@@ -22,7 +22,7 @@ use x509_parser::verify::verify_signature;
 use super::message::Bytes;
 use crate::identity::Refusal;
 
-/// The only purpose of a token.
+/// The audience of every token. A token with another audience is rejected.
 pub const AUDIENCE: &str = "kops.k8s.io/node-bootstrap";
 /// The default maximum clock difference to a machine, in seconds (upstream: `NewVerifier` in `pkg/bootstrap/pkibootstrap/pkiverifier`;
 /// upstream writes the same value for GCE).
@@ -87,7 +87,7 @@ pub(super) struct Signed {
     pub(super) signature: Vec<u8>,
 }
 
-/// The parts that every claim has, besides the machine's name.
+/// The parts that every claim has, in addition to the machine's name.
 pub(super) struct Stamp<'a> {
     pub(super) audience: &'a str,
     /// The time of the claim, in seconds since 1970.

@@ -12,7 +12,6 @@ pub(crate) const SCHEMA_VERSION: u32 = 1;
 
 /// The value of an annotation. The type has `#[serde(deny_unknown_fields)]`, so that readers reject other forms.
 pub(crate) trait Annotation: Serialize + DeserializeOwned {
-    /// The annotation.
     const NAME: &'static str;
     /// Maximum length of the value, in bytes.
     const LONGEST: usize;

@@ -1,7 +1,7 @@
 //! The certificate of a node that expires first, and its expiry time. The node writes them into an annotation of its own Node,
 //! for programs.
 //!
-//! The value is `TIME NAME`. It has nothing else about the certificate, because many users can read Nodes.
+//! The value is `TIME NAME`. The value has nothing else about the certificate, because many users can read Nodes.
 
 use serde::Serialize;
 use time::OffsetDateTime;
@@ -10,8 +10,8 @@ use kops_agent_spec::{parse_timestamp, timestamp};
 
 pub const FIRST_CERTIFICATE: &str = "kops-agent/first-certificate-to-expire";
 
-/// A node with a certificate that expires in fewer days is not healthy. Certificates are renewed when a third of their lifetime
-/// is left, which is months. So the renewal has failed for a long time.
+/// A node with a certificate that expires within this number of days is not healthy. Certificates are renewed when a third of their
+/// lifetime is left, which is months. So the renewal has failed for a long time.
 pub const FEW_DAYS: i64 = 7;
 const SECONDS_A_DAY: i64 = 24 * 60 * 60;
 /// Maximum length of a name, in bytes. A kubelet can write any value into its own Node.
@@ -37,7 +37,7 @@ pub struct SeenCertificate {
 }
 
 impl FirstCertificate {
-    /// The certificate in the file at `path`. `expires` is in seconds since 1970; `None` if no date has that time.
+    /// The certificate in the file at `path`. `expires` is in seconds since 1970. `None` if this time is outside the range of dates.
     pub fn from_expiry(path: &str, expires: i64) -> Option<FirstCertificate> {
         let expires = OffsetDateTime::from_unix_timestamp(expires).ok()?;
         Some(FirstCertificate { name: short_name(path), expires })

@@ -12,11 +12,11 @@ use kops_agent_spec::redaction::Redactor;
 
 /// The annotation with the agent's version.
 pub const AGENT_VERSION: &str = "kops-agent/version";
-/// The annotation with the configuration that the user-data pins, on a node that follows its group to another one.
+/// The annotation with the configuration that the user-data pins, on a node that follows its group to another configuration.
 pub const FOLLOWED_FROM: &str = "kops-agent/followed-from";
 pub const CONDITION: &str = "KopsConfigured";
 
-/// The state of a machine as a node, as the machine itself knows it.
+/// The state of a node, as the node itself knows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeReport {
     /// The configuration to which the machine last converged; `None` before the first convergence.
@@ -28,7 +28,8 @@ pub struct NodeReport {
     /// The certificate that expires first; `None` if the node has no certificate.
     pub first_certificate: Option<FirstCertificate>,
     pub agent_version: String,
-    /// The change to the next configuration of the group. `None` if there is no newer configuration, or if no run has looked for one.
+    /// The change to the next configuration of the group. `None` if there is no newer configuration, or if no run has looked for a newer
+    /// configuration.
     pub next: Option<Next>,
     /// `NodeupConfigHash` that the user-data pins, if the node follows its group to another configuration.
     pub followed_from: Option<String>,
@@ -72,7 +73,8 @@ pub struct Statement {
     /// The certificate that expires first; `None` if the node has no certificate.
     pub first_certificate: Option<FirstCertificate>,
     pub agent_version: String,
-    /// The change to the next configuration of the group. `None` if there is no newer configuration, or if no run has looked for one.
+    /// The change to the next configuration of the group. `None` if there is no newer configuration, or if no run has looked for a newer
+    /// configuration.
     pub next: Option<Next>,
     /// `NodeupConfigHash` that the user-data pins, if the node follows its group to another configuration.
     pub followed_from: Option<String>,
@@ -99,7 +101,7 @@ impl NodeReport {
                 ("RunFailed", format!("the run of {at} failed: {problem}"))
             }
             Some(Trouble::RolledBack { at, tried, problem }) => {
-                ("RolledBack", format!("{tried} was rolled back at {at}: {problem}"))
+                ("RolledBack", format!("the configuration {tried} was rolled back at {at}: {problem}"))
             }
             Some(Trouble::Differs) => (
                 "Differs",
@@ -131,7 +133,7 @@ impl NodeReport {
 
 impl Statement {
     /// A strategic merge patch of a Node's status that changes only this condition and the agent's annotations. The API server keeps the
-    /// conditions of other types. It accepts annotations in a patch of the status, as kubelet sends them (upstream:
+    /// conditions of other types. The API server also accepts annotations in a patch of the status, as kubelet sends them (upstream:
     /// `pkg/util/node/node.go`, `preparePatchBytesforNodeStatus`). `versions` are the component versions that the Node reports now. `now`
     /// is in RFC 3339.
     pub fn patch(&self, known: Option<&Known>, versions: &Versions, now: &str) -> Value {
@@ -191,7 +193,11 @@ mod tests {
             Trouble::RolledBack { at: at(), tried: "x=".into(), problem: "kubelet is dead".into() };
         for (trouble, reason, told) in [
             (failed, "RunFailed", "the run of 2026-03-03T00:00:00Z failed: the store denies s3://b/c"),
-            (rolled_back, "RolledBack", "x= was rolled back at 2026-03-03T00:00:00Z: kubelet is dead"),
+            (
+                rolled_back,
+                "RolledBack",
+                "the configuration x= was rolled back at 2026-03-03T00:00:00Z: kubelet is dead",
+            ),
             (Trouble::Differs, "Differs", "`kops-agent verify`"),
         ] {
             let statement = NodeReport { trouble: Some(trouble), ..runs() }.statement();

@@ -1,6 +1,6 @@
 //! The changes that wait for the nodes of each instance group, as the nodes report them.
 //!
-//! A node reports only about itself: its own report decides whether it is current, and no other node's report changes that.
+//! A node reports only about itself: the report of a node decides whether this node is current, and reports of other nodes do not matter.
 //! The change of a group is the change of one node. If reports of a group disagree, the group has a note about it.
 
 use std::collections::BTreeMap;
@@ -78,7 +78,7 @@ pub fn groups(
     for node in nodes {
         let plan = node_plan(node, now);
         let machine = match wanted {
-            // A report that counts no longer proves nothing about the machine.
+            // The machine of a node with an unknown state is not compared, because the node's report may be stale or missing.
             _ if plan.state == State::Unknown => not_compared(&plan.why),
             Ok(wanted) => wanted.compare(&node.group, &node.machine),
             Err(why) => not_compared(why),
@@ -130,7 +130,7 @@ fn node_plan(node: &SeenNode, now: OffsetDateTime) -> NodePlan {
 fn next(node: &SeenNode, runs: &str, now: OffsetDateTime) -> Result<Next, String> {
     if node.next.is_empty() {
         return Err(
-            "it has published no plan: its next hourly verify does, unless its kops-agent is too old"
+            "it has published no plan; its next hourly verify publishes one, unless its kops-agent is too old"
                 .to_owned(),
         );
     }
@@ -154,7 +154,11 @@ fn group_plan(group: &str, mut nodes: Vec<NodePlan>, now: OffsetDateTime) -> Gro
         let others = planned().filter(|(_, other)| !other.is_same_change(next));
         let others: Vec<&str> = others.map(|(node, _)| node.name.as_str()).collect();
         if !others.is_empty() {
-            disagreements.push(format!("another change than on {} waits for {}", from.name, named(&others)));
+            disagreements.push(format!(
+                "the change of {} differs from the change of {}",
+                named(&others),
+                from.name
+            ));
         }
     }
     GroupPlan {
@@ -169,8 +173,8 @@ fn group_plan(group: &str, mut nodes: Vec<NodePlan>, now: OffsetDateTime) -> Gro
     }
 }
 
-/// The note about nodes that know different configurations as the newest of their group. Each node reads the store by
-/// itself, at most an hour before its report.
+/// The note that the nodes of a group disagree about the newest configuration of the group. Each node reads the store itself, at most an
+/// hour before its report.
 fn configurations(nodes: &[NodePlan]) -> Option<String> {
     let mut by_hash: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for node in nodes.iter().filter(|node| node.state != State::Unknown) {

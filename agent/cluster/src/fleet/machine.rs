@@ -20,7 +20,7 @@ use super::rows::CLOCK_SKEW;
 pub const MACHINE: &str = "kops-agent/machine";
 /// The ConfigMap with the [`WantedMachines`], in the namespace of pacing.
 pub const WANTED_MACHINES: &str = "instance-groups";
-/// The key of that ConfigMap.
+/// The key with the wanted machines in the ConfigMap [`WANTED_MACHINES`].
 pub const WANTED_MACHINES_KEY: &str = "machines";
 /// Maximum length of a machine type or an image, in bytes.
 const LONGEST_NAME: usize = 256;
@@ -38,10 +38,10 @@ pub struct ObservedMachine {
     /// The image by the cloud's metadata service: the ID of an EC2 image, or `PROJECT/NAME` of an image of GCE.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// The size of the disk under `/`, in GiB. EC2 and GCE both count a volume's `size` so.
+    /// The size of the disk under `/`, in GiB. EC2 and GCE give a volume's `size` in GiB, too.
     #[serde(default, rename = "rootVolumeGiB", skip_serializing_if = "Option::is_none")]
     pub root_volume_gib: Option<u32>,
-    /// The digest of the parts of its user-data beside kOps' boot script; empty without such parts.
+    /// The digest of the parts of the machine's user-data other than kOps' boot script; empty if there are no such parts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub additional_user_data: Option<String>,
 }
@@ -68,31 +68,31 @@ pub struct WantedMachine {
     pub machine_types: Vec<String>,
     #[serde(rename = "rootVolumeSize", skip_serializing_if = "Option::is_none")]
     pub root_volume_size: Option<u32>,
-    /// The digest of the parts that the spec adds to the user-data; empty without such parts.
+    /// The digest of the parts that the spec adds to the user-data; empty if there are no such parts.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub additional_user_data: String,
-    /// The fields of the spec that only a new machine takes, and that no node observes.
+    /// The fields of the spec that only affect new machines, and that no node observes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub not_observed: Vec<String>,
 }
 
-/// The machine of a node beside the spec of its group.
+/// The comparison of a node's machine with the spec of the node's group.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineComparison {
-    /// The differences that only a new machine ends. Empty does not mean that there are none: see `not_compared`.
+    /// The differences that only a new machine removes. If this list is empty, parts in `not_compared` may still differ.
     pub needs_new_machine: Vec<String>,
     /// The parts of the machine that were not compared, each with the reason.
     pub not_compared: Vec<String>,
 }
 
 impl ObservedMachine {
-    /// The machine by its cloud's metadata service.
+    /// A machine with this type and image, which the cloud's metadata service reports.
     pub fn new(machine_type: Option<String>, image: Option<String>) -> ObservedMachine {
         ObservedMachine { schema_version: SCHEMA_VERSION, machine_type, image, ..ObservedMachine::default() }
     }
 
-    /// Adds the parts that the machine's own files tell.
+    /// Adds the parts that the agent reads on the machine itself.
     pub fn with_local_parts(
         self,
         root_volume_gib: Option<u32>,
@@ -150,7 +150,7 @@ impl WantedMachine {
         }
     }
 
-    /// Compares the machine of a node with this one.
+    /// Compares the machine of a node with this wanted machine.
     fn compare(&self, machine: &ObservedMachine) -> MachineComparison {
         let mut comparison = MachineComparison::default();
         comparison.add("image", self.image(machine));
@@ -169,7 +169,7 @@ impl WantedMachine {
             image if is_same_form(observed, image) => {
                 Ok((observed != image).then(|| beside(observed, image)))
             }
-            image => Err(format!("{observed} beside {image}, which names an image in another way")),
+            image => Err(format!("{observed}, spec has {image}, which names an image in another form")),
         }
     }
 
@@ -183,7 +183,7 @@ impl WantedMachine {
     }
 
     fn root_volume(&self, machine: &ObservedMachine) -> Compared {
-        // kOps chooses the size then, and each release may choose another one.
+        // Without a size in the spec, kOps chooses the size, and each release may choose another size.
         let Some(wanted) = self.root_volume_size else { return Err("the spec has no size".to_owned()) };
         let observed = machine.root_volume_gib.ok_or(NOT_OBSERVED)?;
         Ok((observed != wanted).then(|| beside(&format!("{observed} GiB"), &format!("{wanted} GiB"))))
@@ -209,8 +209,8 @@ fn beside(observed: &str, wanted: &str) -> String {
     format!("{observed}, spec has {wanted}")
 }
 
-/// Whether both texts name an image in the same way, so that other texts are other images: two IDs of EC2, or two
-/// `PROJECT/NAME` of GCE. A name, an alias or a family needs a question to the cloud.
+/// Whether both texts name an image in the same form, so that different texts mean different images: two IDs of EC2 images, or two
+/// `PROJECT/NAME` of GCE images. Only the cloud knows which image a name, an alias or a family means.
 fn is_same_form(observed: &str, wanted: &str) -> bool {
     let is_of_project = |image: &str| {
         let mut parts = image.split('/');
@@ -223,7 +223,7 @@ fn is_same_form(observed: &str, wanted: &str) -> bool {
     }
 }
 
-/// The set fields that only a new machine takes, and that no node observes. Fields that most groups set are left out: the
+/// The fields that the spec sets, that only affect new machines, and that no node observes. Fields that most groups set are left out: the
 /// documentation names them.
 fn not_observed(spec: &InstanceGroupSpec) -> Vec<String> {
     let InstanceRootVolumeSpec {
@@ -267,7 +267,7 @@ impl WantedMachines {
     /// Parses the value of the ConfigMap's key.
     ///
     /// # Errors
-    /// The text has another form, or the controller has not read the specs for hours; the text says which.
+    /// The text has another form, or the controller has not read the specs for hours; the error says which.
     pub fn read(text: &str, now: OffsetDateTime) -> Result<WantedMachines, String> {
         let wanted: WantedMachines = serde_json::from_str(text)
             .ok()
@@ -279,7 +279,8 @@ impl WantedMachines {
         }
     }
 
-    /// Compares the machine of a node with the spec of its group. `annotation` is the Node's, empty if it has none.
+    /// Compares the machine of a node with the spec of its group. `annotation` is the value of the Node's annotation [`MACHINE`]; empty if
+    /// the Node has no such annotation.
     pub(super) fn compare(&self, group: &str, annotation: &str) -> MachineComparison {
         let Some(wanted) = self.groups.get(group) else {
             return not_compared("the controller has read no spec of this instance group");

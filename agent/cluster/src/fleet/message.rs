@@ -10,7 +10,7 @@ const RUNS: &str = "configuration ";
 const SINCE: &str = " since ";
 const SUPERSEDED: &str = "superseded by ";
 const NONE_YET: &str = "no configuration yet";
-/// Maximum length of the problem, in characters. Every client that lists Nodes gets it.
+/// Maximum length of the problem, in characters. Every client that lists Nodes gets this text.
 const LONGEST_PROBLEM: usize = 500;
 /// Maximum length of a hash, in bytes. A real hash has 44, but a kubelet can write any value into its own Node.
 const LONGEST_HASH: usize = 100;
@@ -23,7 +23,7 @@ const SHOWN_OF_HASH: usize = 12;
 pub struct Configuration {
     /// The configuration's `NodeupConfigHash`.
     pub hash: String,
-    /// That time, in RFC 3339; empty if unknown.
+    /// The time since which a node runs the configuration or is superseded by it, in RFC 3339; empty if unknown.
     pub since: String,
 }
 

@@ -16,7 +16,7 @@ use kops_agent_spec::redaction::Redactor;
 
 /// The annotation with the summary of the node's plan.
 pub const NEXT: &str = "kops-agent/next";
-/// Maximum number of names of units and static pods. The summary counts the others.
+/// Maximum number of names of units and static pods. The summary only counts further names.
 const MOST_RESTARTS: usize = 16;
 /// Maximum length of the name of a unit or static pod, in bytes.
 const LONGEST_NAME: usize = 100;
@@ -25,7 +25,7 @@ const LONGEST_VERSION: usize = 50;
 /// Maximum length of the problem, in characters.
 const LONGEST_PROBLEM: usize = 500;
 
-/// The change from a node's present configuration to the next one of its group.
+/// The change from a node's present configuration to the next configuration of its group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Next {
@@ -76,8 +76,8 @@ impl Next {
         Next::new(at, runs, hash, Outcome::Planned(plan))
     }
 
-    /// The summary of a node that cannot make the plan. The caller has already hidden known secrets in `problem`; credentials
-    /// in URLs are hidden here.
+    /// The summary of a node that cannot make the plan. The caller has already hidden known secrets in `problem`; this function hides
+    /// credentials in URLs.
     pub fn not_planned(at: &str, runs: &str, hash: &str, problem: &str) -> Next {
         let problem = one_line(&Redactor::default().text(problem), LONGEST_PROBLEM);
         Next::new(at, runs, hash, Outcome::Problem(problem))
@@ -146,7 +146,7 @@ impl Outcome {
 }
 
 impl NextPlan {
-    /// Adds the names of these restarts, as many as fit, and the number of the others.
+    /// Adds the names of these restarts, as many as fit, and the number of the restarts whose names do not fit.
     #[must_use]
     pub fn with_restarts(mut self, restarts: Vec<String>) -> NextPlan {
         let all = restarts.len();

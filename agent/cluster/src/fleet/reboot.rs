@@ -58,20 +58,20 @@ pub(crate) fn is_boot_id(text: &str) -> bool {
     is_name(text, LONGEST_BOOT_ID)
 }
 
-/// The ID of a boot that a kubelet reports; empty, which means unknown, if the kubelet reports none or another text. A kubelet
+/// The boot ID that a kubelet reports. Empty, which means unknown, if the kubelet reports no ID, or a text that is not a boot ID. A kubelet
 /// can write any text into the status of its own Node.
 pub fn known_boot_id(reported: String) -> String {
     if is_boot_id(&reported) { reported } else { String::new() }
 }
 
-/// Why a node requires a reboot; empty if it requires none. `None` if it has not said so in its present boot, whose ID its
-/// kubelet reports. A kubelet can write any value into its own Node.
+/// Why a node requires a reboot; empty if it requires none. `None` if the node has not reported this since its last boot, whose ID is
+/// `boot_id`. A kubelet can write any value into its own Node.
 pub fn reboot_required(annotation: &str, boot_id: &str) -> Option<Vec<String>> {
     let report = RebootReport::parsed(annotation).ok()?;
     (report.boot_id == boot_id).then_some(report.reasons)
 }
 
-/// Whether a node has ever reported whether it requires a reboot. Earlier versions of kops-agent do not.
+/// Whether a node reports whether it requires a reboot. Earlier versions of kops-agent do not report this.
 pub fn reports_reboots(annotation: &str) -> bool {
     RebootReport::parsed(annotation).is_ok()
 }

@@ -1,8 +1,8 @@
-//! A summary of the Nodes of a cluster: which configuration each node runs, and whether its group has a newer one.
+//! A summary of the Nodes of a cluster: which configuration each node runs, and whether its group has a newer configuration.
 //!
-//! The newest configuration of a group follows from times alone, without the state store: new machines get the newest
-//! configuration, and running machines keep theirs. So the newest one has the latest time at which a node converged to it, or
-//! found itself superseded by it. A kubelet can write any time into its own Node, so times in the future do not count.
+//! The newest configuration of a group follows from times alone, without the state store: new machines get the newest configuration, and
+//! running machines keep their configurations. So the newest configuration is the configuration with the latest time at which a node
+//! converged to it, or found itself superseded by it. A kubelet can write any time into its own Node, so times in the future do not count.
 
 use std::collections::BTreeMap;
 
@@ -41,7 +41,7 @@ pub struct SeenNode {
     pub followed_from: String,
     /// The Node's annotation with the observed machine; empty if the Node has no such annotation.
     pub machine: String,
-    /// The ID of the machine's boot, as its kubelet reports it.
+    /// The boot ID that the node's kubelet reports.
     pub boot_id: String,
     /// The Node's annotation with the report about a reboot; empty if the Node has no such annotation.
     pub reboot: String,
@@ -68,28 +68,28 @@ pub struct Row {
     /// The status of the Node's condition `KopsConfigured`; empty if the Node has no such condition.
     pub configured: String,
     pub reason: String,
-    /// The configuration that the node runs; `None` if the node has not reported one.
+    /// The configuration that the node runs; `None` if the node has not reported a configuration.
     pub runs: Option<Configuration>,
-    /// The hash of the group's newer configuration; `None` if the node runs the newest one.
+    /// The hash of the group's newer configuration; `None` if the node runs the newest configuration.
     pub superseded_by: Option<String>,
     /// The node's problem; empty if there is none.
     pub problem: String,
     /// When the node last reported, in RFC 3339; empty if it has never reported.
     pub told_at: String,
-    /// The certificate that expires first; `None` if the node has not reported one.
+    /// The certificate that expires first; `None` if the node has not reported a certificate.
     pub first_certificate: Option<SeenCertificate>,
     pub kubelet_version: String,
-    /// The version of the agent on the node; empty if the node has not reported one.
+    /// The version of the agent on the node; empty if the node has not reported a version.
     pub agent_version: String,
     /// The hash that the node's user-data pins, if the node follows its group to another configuration.
     pub followed_from: Option<String>,
-    /// Why it requires a reboot; empty if it requires none. `None` if it has not said so since its boot.
+    /// Why the node requires a reboot; empty if it requires none. `None` if the node has not reported this since its last boot.
     pub reboot_required: Option<Vec<String>>,
 }
 
 impl Row {
-    /// Whether the node is ready and configured, and runs the newest configuration of its group. A reported certificate that has
-    /// expired or expires soon also makes it unhealthy.
+    /// Whether the node is ready and configured, and runs the newest configuration of its group. A reported certificate that has expired or
+    /// expires soon also makes the node unhealthy.
     pub fn is_healthy(&self) -> bool {
         let ends_soon = self.first_certificate.as_ref().is_some_and(SeenCertificate::ends_soon);
         self.ready == TRUE && self.configured == TRUE && self.superseded_by.is_none() && !ends_soon

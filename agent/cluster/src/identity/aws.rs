@@ -54,7 +54,7 @@ pub struct Ec2NetworkInterface {
     pub ipv6_prefixes: Vec<String>,
 }
 
-/// The known facts of a cluster on AWS before the first request to its API.
+/// The facts of a cluster on AWS that are known without a request to AWS' API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AwsCluster {
     pub name: String,
@@ -93,8 +93,9 @@ pub fn node_name(instance: &Ec2Instance, cluster: &AwsCluster) -> String {
     }
 }
 
-/// Whether only this instance can have the name. The name is its id, the DNS name that EC2 reports, or a host name that EC2 derives from
-/// the id or the address. The domain may be any domain from the DHCP options (EC2 User Guide, "EC2 instance hostnames and domains").
+/// Whether only this instance can have the name. Such a name is the instance's id, the DNS name that EC2 reports, or a host name that EC2
+/// derives from the id or the address. The domain may be any domain from the DHCP options (EC2 User Guide, "EC2 instance hostnames and
+/// domains").
 fn is_own_name(node: &str, instance: &Ec2Instance) -> bool {
     if node.is_empty() || node == instance.private_dns_name {
         return !node.is_empty();
@@ -120,11 +121,11 @@ fn ip_based_host(instance: &Ec2Instance) -> String {
     format!("ip-{}", instance.private_ip_address.replace('.', "-"))
 }
 
-/// Identifies the machine of the Node with this name, if the instance in its providerID is the Node's own.
+/// Identifies `instance`, which the Node's providerID names, as the machine of the Node with the name `node`.
 ///
-/// Nodes keep their names until they are replaced. After a change of `useIPBasedNodeNames`, names of both schemes exist for a time, so
-/// both are accepted. Names that older kOps releases or the cloud controller took from EC2 are accepted too. Only this instance can have
-/// any of these names.
+/// Nodes keep their names until they are replaced. After a change of `useIPBasedNodeNames`, names of both schemes exist for a time, so both
+/// are accepted. Names that older kOps releases or the cloud controller took from EC2 are accepted too. Only this instance can have any of
+/// these names.
 ///
 /// # Errors
 /// The reason why the Node is rejected.
@@ -188,9 +189,9 @@ pub fn address(instance: &Ec2Instance) -> Option<&str> {
     addresses.find(|address| !address.is_empty()).map(String::as_str)
 }
 
-/// The pod address range of an instance: the only IPv6 prefix that EC2 has delegated to its primary network interface. The instance's own
-/// run requests the prefix. Upstream looks at all interfaces, and assigns no range if there is a second interface
-/// (`cmd/kops-controller/controllers/awsipam.go`). With one interface both decide the same.
+/// The pod address range of an instance: the only IPv6 prefix that EC2 has delegated to its primary network interface. kops-agent on the
+/// instance requests the prefix. Upstream looks at all interfaces, and assigns no range if there is a second interface
+/// (`cmd/kops-controller/controllers/awsipam.go`). With one interface, upstream and this function return the same range.
 ///
 /// # Errors
 /// If the primary interface has no prefix, or several.
@@ -205,7 +206,7 @@ pub fn pod_ranges(instance: &Ec2Instance) -> Result<Vec<String>, PodRangeProblem
     source.only(&prefixes)
 }
 
-/// The labels that tags record. The tags are those of an instance, or the tags that kOps gives to instances (`cloudLabels`).
+/// The labels that tags record. `tags` are the tags of an instance, or the tags that kOps gives to instances (`cloudLabels`).
 pub fn noted_labels(tags: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let label = |(tag, value): (&String, &String)| {
         Some((tag.strip_prefix(LABEL_TAG_PREFIX)?.to_owned(), value.clone()))

@@ -4,7 +4,7 @@
 //! Sources: upstream's `pkg/nodeidentity/azure/identify.go` and `client.go`, `upup/pkg/fi/cloudup/azure/verifier.go` (names),
 //! `CloudTagsForInstanceGroup` in `pkg/model/azuremodel/context.go`, `AutoscalingGroupName` in `pkg/model/names.go`. Unlike upstream, this
 //! module requires that the machine runs, as far as Azure's list reports that, and that its tag names this cluster. kOps makes only
-//! machines of scale sets. Other machines, such as Karpenter's, are identified since kOps 1.35.
+//! machines of scale sets. kOps identifies other machines, such as Karpenter's, since kOps 1.35.
 
 #[cfg(test)]
 mod tests;
@@ -31,7 +31,7 @@ const FORM: &str = "azure:///subscriptions/ID/resourceGroups/GROUP/providers/Mic
 /// The maximum length of a scale set's or machine's name (Azure, "Naming rules and restrictions for Azure resources").
 const LONGEST_NAME: usize = 64;
 
-/// The known facts of a cluster on Azure before the first request to its API.
+/// The facts of a cluster on Azure that are known without a request to Azure's API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AzureCluster {
     pub name: String,
@@ -250,11 +250,11 @@ impl AzureMachine {
         })
     }
 
-    /// Identifies the machine of the Node with this name, if this machine is the Node's own. `has_namesake` says whether another machine of
-    /// the cluster has the Node's name.
+    /// Identifies this machine as the machine of the Node with the name `node`. `has_namesake` says whether another machine of the cluster
+    /// has the Node's name.
     ///
-    /// Programs on a machine may choose another hostname. So a different name alone does not prove that the Node is an impostor. If another
-    /// machine of the cluster has the Node's name, the Node is an impostor.
+    /// Programs on a machine may choose another hostname. So a Node with another name is not necessarily an impostor. If another machine of
+    /// the cluster has the Node's name, the Node is an impostor. The Node is rejected in both cases, for different reasons.
     ///
     /// # Errors
     /// The reason why the Node is rejected.

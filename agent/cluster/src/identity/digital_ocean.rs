@@ -1,8 +1,9 @@
-//! Identifies the machine of a DigitalOcean droplet by kOps' tags. Changing tags requires a token of the account.
+//! Identifies the machine of a Node on DigitalOcean: the droplet with its number, and kOps' tags of the droplet. Changing tags requires a
+//! token of the account.
 //!
-//! Sources: upstream's `upup/pkg/fi/cloudup/do/cloud.go` and `utils.go` (names of tags), `verifier.go` there (names and addresses), and
-//! `pkg/nodeidentity/do/identify.go` (states, roles). Unlike upstream, this module requires that the droplet belongs to this cluster and to
-//! exactly one group.
+//! Sources: upstream's `upup/pkg/fi/cloudup/do/cloud.go` and `utils.go` (names of tags), `verifier.go` in the same folder (names and
+//! addresses), and `pkg/nodeidentity/do/identify.go` (states, roles). Unlike upstream, this module requires that the droplet belongs to
+//! this cluster and to exactly one group.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -17,7 +18,7 @@ const CLUSTER_TAG: &str = "KubernetesCluster:";
 const CONTROL_PLANE_TAG: &str = "KubernetesCluster-Master:";
 /// The key of the tag with the name of the instance group.
 const INSTANCE_GROUP_TAG: &str = "kops-instancegroup:";
-/// The key of the tag with the role of the instance group. kOps sets it since 1.36.
+/// The key of the tag with the role of the instance group. kOps sets this tag since 1.36.
 const INSTANCE_ROLE_TAG: &str = "kops-instance-role:";
 /// The form of DigitalOcean's providerIDs.
 pub const PROVIDER_IDS: ProviderIds = ProviderIds {
@@ -72,7 +73,7 @@ impl CloudMachine for Droplet {
         format!("{}{}", PROVIDER_IDS.prefix, self.id)
     }
 
-    /// The droplet's first private address, which its kubelet gets as its name. Without private addresses, the droplet's own name.
+    /// The droplet's first private address, which is the name of the droplet's Node. Without private addresses, the droplet's own name.
     fn node_name(&self) -> String {
         self.private_ips.first().map_or_else(|| self.name.clone(), ToString::to_string)
     }
@@ -86,7 +87,7 @@ impl CloudMachine for Droplet {
         self.private_ips.iter().map(ToString::to_string).collect()
     }
 
-    /// The label of the droplet's role. Older droplets have no role tag, so the control-plane tag decides.
+    /// The label of the droplet's role. Older droplets have no role tag, so the label follows from the control-plane tag.
     fn noted_labels(&self) -> BTreeMap<String, String> {
         let untagged = if tags::values(&self.tags, CONTROL_PLANE_TAG).next().is_some() {
             "ControlPlane"

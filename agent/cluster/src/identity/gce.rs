@@ -25,7 +25,7 @@ pub const CLUSTER_METADATA: &str = "cluster-name";
 const AT_WORK: &str = "RUNNING";
 const FORM: &str = "gce://my-project/europe-west1-b/nodes-x1y2";
 
-/// The known facts of a cluster on GCE before the first request to its API.
+/// The facts of a cluster on GCE that are known without a request to GCE's API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GceCluster {
     pub name: String,
@@ -35,7 +35,7 @@ pub struct GceCluster {
     pub region: String,
 }
 
-/// The place of an instance in the cluster's project.
+/// The zone and the name of an instance in the cluster's project.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct InstancePath {
     pub zone: String,
@@ -135,7 +135,7 @@ pub fn instance_path(provider_id: &str, cluster: &GceCluster) -> Result<Instance
 /// Checks that an instance would be in the cluster's project and region.
 ///
 /// # Errors
-/// If the project or the region is another one.
+/// If the project or the region is not the cluster's.
 pub fn check_place(project: &str, zone: &str, name: &str, cluster: &GceCluster) -> Result<(), Refusal> {
     let elsewhere = |owner: String| Refusal::OtherCluster {
         instance: quoted(&format!("gce://{project}/{zone}/{name}")),
@@ -172,8 +172,8 @@ pub fn is_project(id: &str) -> bool {
     is_resource_name(name) && domain.split('.').all(is_resource_name)
 }
 
-/// Sorts groups for the search for an instance: groups that probably made it come first. An instance is in at most one group, so the search
-/// can stop at the first group that lists it.
+/// Sorts groups for the search for an instance: groups that probably made the instance come first. An instance is in at most one group, so
+/// the search can stop at the first group that lists it.
 pub fn in_order_of_likelihood<'a>(
     groups: &'a [ManagedGroup],
     instance: &str,
@@ -214,7 +214,7 @@ pub fn is_at_work(instance: &ManagedInstance) -> bool {
     instance.status == AT_WORK
 }
 
-/// The names and addresses in the serving certificate of an instance's kubelet: those of the first network interface that has an address
+/// The names and addresses in the serving certificate of an instance's kubelet: the addresses of the first network interface that has any
 /// (upstream: `GetInstanceCertificateAlternateNames`).
 pub fn certificate_names(instance: &GceInstance) -> Vec<String> {
     let of_interface = |interface: &GceNetworkInterface| {
@@ -229,8 +229,8 @@ pub fn is_of_cluster(template: &InstanceTemplate, cluster: &GceCluster) -> bool 
     template.metadata.get(CLUSTER_METADATA) == Some(&cluster.name)
 }
 
-/// Identifies the machine of the Node with this name, if the instance is the Node's own. `instance` comes from the instance's group, and
-/// `template` is the template from which the group made it.
+/// Identifies `instance` as the machine of the Node with the name `node`. `instance` comes from the instance's group, and `template` is the
+/// template from which the group made the instance.
 ///
 /// # Errors
 /// The reason why the Node is rejected.
@@ -279,7 +279,7 @@ pub fn unlisted(instance: &GceInstance, cluster: &GceCluster) -> Refusal {
     Refusal::NoInstanceGroup { instance: name, missing }
 }
 
-/// The reason for rejecting an instance: `says`, the cluster name in its template's metadata, is another cluster's or missing.
+/// The reason for rejecting an instance: `says`, the cluster name in the template's metadata, is the name of another cluster, or missing.
 fn other_cluster(instance: String, says: Option<&String>, cluster: &GceCluster) -> Refusal {
     let cluster = cluster.name.clone();
     match says {

@@ -1,8 +1,8 @@
 //! Identifies the machine of a Node on Hetzner Cloud: the server with its number, and kOps' labels of the server. Changing labels requires
 //! a token of the project.
 //!
-//! Sources: upstream's `upup/pkg/fi/cloudup/hetzner/cloud.go` (names of labels) and `verifier.go` there. Unlike upstream, this module
-//! requires that the server runs and belongs to this cluster.
+//! Sources: upstream's `upup/pkg/fi/cloudup/hetzner/cloud.go` (names of labels) and `verifier.go` in the same folder. Unlike upstream, this
+//! module requires that the server runs and belongs to this cluster.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -64,7 +64,7 @@ impl CloudMachine for HetznerServer {
         self.private_ips.first().copied()
     }
 
-    /// The public address, then the private ones.
+    /// The public address, then the private addresses.
     fn certificate_names(&self) -> Vec<String> {
         let public = self.public_ipv4.map(|address| address.to_string());
         public.into_iter().chain(self.private_ips.iter().map(ToString::to_string)).collect()

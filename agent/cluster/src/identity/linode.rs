@@ -1,6 +1,7 @@
-//! Identifies the machine of a Linode instance by kOps' tags. Changing tags requires a token of the account.
+//! Identifies the machine of a Node on Linode: the instance with its number, and kOps' tags of the instance. Changing tags requires a token
+//! of the account.
 //!
-//! Sources: upstream's `upup/pkg/fi/cloudup/linode/cloud.go` (names of tags), `verifier.go` there (names and addresses), and
+//! Sources: upstream's `upup/pkg/fi/cloudup/linode/cloud.go` (names of tags), `verifier.go` in the same folder (names and addresses), and
 //! `pkg/nodeidentity/linode/identify.go` (states, labels). Unlike upstream, this module requires that the instance belongs to this cluster
 //! and to exactly one group.
 
@@ -79,13 +80,13 @@ impl CloudMachine for LinodeInstance {
         named.is_some_and(|(region, id)| id == self.id() && (region.is_empty() || region == self.region))
     }
 
-    /// The instance's label, which its kubelet gets as its name.
+    /// The instance's label, which is the name of the instance's Node.
     fn node_name(&self) -> String {
         self.label.clone()
     }
 
     /// The first private address, by upstream's definition of private. The challenge request never uses the public network. A loopback
-    /// address counts as private: only a test's stand-in for Linode lists one.
+    /// address counts as private: only a test's stand-in for Linode lists a loopback address.
     fn called_back_at(&self) -> Option<IpAddr> {
         let is_private = |address: &&Ipv4Addr| address.is_private() || address.is_loopback();
         self.ipv4.iter().find(is_private).copied().map(IpAddr::V4)

@@ -14,7 +14,7 @@ pub trait CloudMachine {
     /// The `spec.providerID` of the machine's Node.
     fn provider_id(&self) -> String;
 
-    /// Whether a providerID names this machine. By default only the exact text of [`CloudMachine::provider_id`] does.
+    /// Whether a providerID names this machine. By default, only the exact text of [`CloudMachine::provider_id`] names the machine.
     fn is_named_by(&self, provider_id: &str) -> bool {
         provider_id == self.provider_id()
     }
@@ -75,12 +75,12 @@ impl ProviderIds {
     }
 }
 
-/// Identifies the machine of the Node with this name, if `machine` is the Node's own. `namesake` is the cluster's machine whose Node should
-/// have this name, if there is one.
+/// Identifies `machine` as the machine of the Node with the name `node`. `namesake` is the cluster's machine whose Node should have this
+/// name, if there is one.
 ///
-/// An operator may rename a machine or change its address. So a different name alone does not prove that the Node is an impostor. If
-/// another machine of the cluster has the Node's name, the Node is an impostor. Names are unique, and a kubelet's certificate has the name
-/// of the machine that requested it. A Node's addresses prove nothing, because its kubelet writes them.
+/// An operator may rename a machine or change its address. So a Node with another name is not necessarily an impostor. If another machine
+/// of the cluster has the Node's name, the Node is an impostor. Names are unique, and a kubelet's certificate has the name of the machine
+/// that requested it. A Node's addresses prove nothing, because its kubelet writes them.
 ///
 /// # Errors
 /// The reason why the Node is rejected.

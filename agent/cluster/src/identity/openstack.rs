@@ -1,7 +1,8 @@
-//! Identifies the machine of an OpenStack server by kOps' metadata. Changing the metadata requires a login to the project.
+//! Identifies the machine of a Node on OpenStack: the server with its UUID, and kOps' metadata of the server. Changing the metadata
+//! requires a login to the project.
 //!
 //! Sources: upstream's `pkg/model/openstackmodel/servergroup.go` (`buildInstances`: metadata, names),
-//! `upup/pkg/fi/cloudup/openstack/cloud.go` (keys of metadata), `verifier.go` there (names and addresses), and
+//! `upup/pkg/fi/cloudup/openstack/cloud.go` (keys of metadata), `verifier.go` in the same folder (names and addresses), and
 //! `pkg/nodeidentity/openstack/identify.go` (labels). Unlike upstream, this module requires that the server runs and belongs to this
 //! cluster.
 
@@ -31,8 +32,8 @@ pub const PROVIDER_IDS: ProviderIds = ProviderIds {
     form: "openstack:///5c89f7b6-01a0-4eaa-ac03-85cd43d82eeb",
     id: |id| IdForm::Uuid.parse(id.strip_prefix('/').unwrap_or(id)),
 };
-/// The states in which a server's own system runs or will run soon (Compute API guide, "Server concepts"). `RESCUE` is not one of them: a
-/// server in rescue mode does not run the system on its own disk.
+/// The states in which a server's own system runs or will run soon (Compute API guide, "Server concepts"). `RESCUE` is not one of these
+/// states: a server in rescue mode does not run the system on its own disk.
 const AT_WORK: [&str; 6] = ["ACTIVE", "REBOOT", "HARD_REBOOT", "PASSWORD", "MIGRATING", "VERIFY_RESIZE"];
 
 /// A server as Nova's API reports it.
@@ -82,14 +83,14 @@ impl CloudMachine for OpenstackServer {
         PROVIDER_IDS.id(provider_id).is_ok_and(|id| id == self.id)
     }
 
-    /// The server's own name, which the metadata service gives it as its hostname. Nova allows duplicate names. kOps appends six random
-    /// characters (upstream: `generateInstanceName` in `upup/pkg/fi/cloudup/openstacktasks/instance.go`).
+    /// The server's own name, which the metadata service gives the server as its hostname. Nova allows duplicate names. kOps appends six
+    /// random characters (upstream: `generateInstanceName` in `upup/pkg/fi/cloudup/openstacktasks/instance.go`).
     fn node_name(&self) -> String {
         self.name.clone()
     }
 
     /// One of the server's own addresses. The cluster's network comes before other networks, and IPv4 before IPv6. kops-controller sends no
-    /// request there: the source address of the server's own request is the proof.
+    /// request to this address: the source address of the server's own request is the proof.
     fn called_back_at(&self) -> Option<IpAddr> {
         let cluster = self.meta(NETWORK);
         let own = self.addresses.iter().filter(|address| !address.is_floating);

@@ -3,7 +3,7 @@
 use super::machine::ProviderIds;
 use super::{linode, openstack};
 
-/// The clouds with several forms of providerIDs. The machine id alone is unique there.
+/// The clouds with several forms of providerIDs. In these clouds, the machine id alone is unique.
 const WRITTEN_IN_SEVERAL_WAYS: [ProviderIds; 2] = [linode::PROVIDER_IDS, openstack::PROVIDER_IDS];
 
 /// Whether two providerIDs name the same machine, even in different valid forms.

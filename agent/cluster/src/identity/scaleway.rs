@@ -1,8 +1,9 @@
-//! Identifies the machine of a Scaleway server by kOps' tags. Changing tags requires a key of the project.
+//! Identifies the machine of a Node on Scaleway: the server with its UUID, and kOps' tags of the server. Changing tags requires a key of
+//! the project.
 //!
-//! Sources: upstream's `upup/pkg/fi/cloudup/scaleway/cloud.go` and `utils.go` (names of tags), `verifier.go` there (names and addresses),
-//! and `pkg/nodeidentity/scaleway/identify.go` (states, roles). Unlike upstream, this module requires that the server belongs to this
-//! cluster and to exactly one group.
+//! Sources: upstream's `upup/pkg/fi/cloudup/scaleway/cloud.go` and `utils.go` (names of tags), `verifier.go` in the same folder (names and
+//! addresses), and `pkg/nodeidentity/scaleway/identify.go` (states, roles). Unlike upstream, this module requires that the server belongs
+//! to this cluster and to exactly one group.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -15,7 +16,7 @@ use crate::machine_id::{IdForm, MachineId};
 const CLUSTER_TAG: &str = "noprefix=kops.k8s.io/cluster=";
 /// The key of the tag with the name of the instance group.
 const INSTANCE_GROUP_TAG: &str = "noprefix=kops.k8s.io/instance-group=";
-/// The key of the tag with the role of the instance group. kOps sets it only on control planes.
+/// The key of the tag with the role of the instance group. kOps sets this tag only on control planes.
 const ROLE_TAG: &str = "noprefix=kops.k8s.io/role=";
 /// The product in a providerID, before the zone. Scaleway has other products with servers.
 const PRODUCT: &str = "instance";
@@ -39,7 +40,7 @@ pub struct ScalewayServer {
     /// `running`, `stopped`, …
     pub state: String,
     pub tags: Vec<String>,
-    /// The server's private address. Only servers of an older type have one.
+    /// The server's private address. Only servers of an older type have a private address.
     pub private_ip: Option<Ipv4Addr>,
     /// The server's public addresses, in Scaleway's order.
     pub public_ips: Vec<IpAddr>,

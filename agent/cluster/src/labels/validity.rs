@@ -1,4 +1,4 @@
-//! Checks labels by the API server's rules. Otherwise one invalid label would block a Node's other labels.
+//! Checks labels by the API server's rules. Without these checks, one invalid label would block a Node's other labels.
 //!
 //! Source: `ValidateLabels` in `k8s.io/apimachinery/pkg/apis/meta/v1/validation`, `IsQualifiedName` and `IsValidLabelValue` in its
 //! `pkg/util/validation`.

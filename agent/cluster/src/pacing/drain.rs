@@ -46,7 +46,7 @@ impl Cordon {
         self.is_of_a_run.then(|| self.patch(&Value::Null, &Value::Null))
     }
 
-    /// The API server only accepts the patch if the Node is unchanged since it was read.
+    /// A merge patch that the API server accepts only if the Node has not changed since it was read.
     fn patch(&self, annotation: &Value, unschedulable: &Value) -> Value {
         json!({
             "metadata": {"resourceVersion": self.resource_version, "annotations": {CORDONED: annotation}},

@@ -72,7 +72,7 @@ pub struct SlotHolder {
     pub node: String,
     /// The name of the slot's Lease.
     pub lease: String,
-    /// Start of the hold, in RFC 3339.
+    /// When the node acquired the slot, in RFC 3339.
     pub since: String,
 }
 

@@ -1,20 +1,20 @@
 //! Decides which node has a slot, from the current Leases of its group.
 //!
-//! A slot is a Lease with a number. A slot is free if it names no holder, or if it was not renewed within its duration. So a
-//! killed holder keeps a slot for at most [`LEASE_SECONDS`]. A node has at most one slot. After holding slots for
-//! [`LONGEST_HELD`], it must leave them to other nodes for a time. The time until a slot is released or expires counts as held,
-//! because no other node gets the slot before. So a node cannot hold slots for longer than [`LONGEST_HELD`] by not renewing them.
+//! A slot is a Lease with a number. A slot is free if it names no holder, or if it was not renewed within its duration. So a killed holder
+//! keeps a slot for at most [`LEASE_SECONDS`]. A node has at most one slot. After holding slots for [`LONGEST_HELD`], it must leave the
+//! slots to other nodes for a time. The time until a slot is released or expires counts as held, because no other node gets the slot
+//! before. So a node cannot hold slots for longer than [`LONGEST_HELD`] by not renewing them.
 
 use super::message::SlotAction;
 
 /// Seconds from a renewal until the slot expires. An API server restarts in less time.
 pub const LEASE_SECONDS: i64 = 300;
-/// Seconds between two renewals of a slot: nine of them may fail before it expires.
+/// Seconds between two renewals of a slot: nine renewals may fail before the slot expires.
 pub const RENEW_EVERY: u64 = 30;
 /// For how many seconds in a row a node may hold slots. A run with `--health-timeout` and a rollback takes minutes, and systemd
 /// stops a run of the timer after an hour.
 pub const LONGEST_HELD: i64 = 60 * 60;
-/// For how many seconds a node gets no slot after `LONGEST_HELD`. A slot that was last renewed longer ago does not count as held.
+/// For how many seconds a node gets no slot after `LONGEST_HELD`. A slot that was last renewed longer ago than this does not count as held.
 pub const REST_SECONDS: i64 = 60 * 60;
 
 /// A slot, as its Lease describes it. Times are seconds since 1970.
@@ -29,7 +29,7 @@ pub struct Slot {
     pub acquired: i64,
     /// When the slot was last renewed or released.
     pub renewed: i64,
-    /// For how many seconds the last holder had held slots when it acquired this one.
+    /// For how many seconds the last holder had held slots when it acquired this slot.
     pub held_before: i64,
     /// Whether the slot was not renewed within its duration.
     pub has_expired: bool,
@@ -57,7 +57,7 @@ pub enum Decision {
     Hold {
         number: u32,
         acquired: i64,
-        /// For how many seconds the node had held slots when it acquired this one.
+        /// For how many seconds the node had held slots when it acquired this slot.
         held_before: i64,
     },
     /// Other nodes hold all slots of the budget.
@@ -126,7 +126,7 @@ mod tests {
     fn the_slot_of_a_killed_run_counts_until_it_expires() {
         let left = Slot { renewed: NOW - 58 * 60, ..held(0, "a", NOW - 59 * 60) };
         let again = Decision::Hold { number: 0, acquired: NOW, held_before: 60 + LEASE_SECONDS };
-        // A renewal gets the same decision, however long the API server was unreachable.
+        // A request and a renewal get the same decision, however long the API server was unreachable.
         for action in [Acquire, Renew] {
             assert_eq!(decide(from_ref(&left), "a", action, 1, NOW), again);
         }

@@ -137,7 +137,7 @@ fn up_to_kops_1_35_a_manifest_in_place_of_a_channel_is_an_empty_channel() {
         for text in ["", "kind: Addons", "kind: Addons\nspec: {addons: [{name: a, manifest: a.yaml}]}"] {
             assert!(!read(text).is_unheeded_manifest, "{text}");
         }
-        // A document without a kind is a channel in older releases, and a manifest in newer ones.
+        // A document without a kind is a channel in older releases, and a manifest in newer releases.
         let names: Vec<bool> = read(WITHOUT_KIND).entries().map(|(name, _)| name == "a").collect();
         assert_eq!(names, [of_manifest == 0], "{version}");
     }

@@ -111,7 +111,7 @@ fn path_set(fields: &Value) -> BTreeSet<String> {
 
 proptest! {
     /// Every name with an entry for the Kubernetes version is on the menu once, with an entry for that version. No later entry of the same
-    /// name has another id or hash than the chosen one.
+    /// name has another id or hash than the chosen entry.
     #[test]
     fn the_menu_has_each_name_once(entries in entries(), minor in 29..37u64) {
         let channel = channel_with(&entries);
@@ -160,8 +160,8 @@ proptest! {
         }
     }
 
-    /// No version replaces itself. Versions with different ids or hashes replace each other. Otherwise only a later generation replaces the
-    /// other one.
+    /// No version replaces itself. Versions with different ids or hashes replace each other. Otherwise only the version with the later
+    /// generation replaces the other version.
     #[test]
     fn versions_replace_each_other_by_the_rules(one in version(), other in version()) {
         prop_assert!(!one.replaces(&one));

@@ -50,8 +50,8 @@ impl Caller {
     ///
     /// EC2 uses the instance id as the session name of an instance's role. If a role's trust policy allows a user to assume the role in
     /// another way, the user chooses the session name, which is also in the user id. Such a user can impersonate any instance with that
-    /// role, because STS's response does not show the difference. The check of the session name in the user id does not prevent this. It
-    /// only rejects responses in which the ARN and the user id differ.
+    /// role, because STS's response does not show the difference. The check of the session name in the user id does not prevent this. The
+    /// check only rejects responses in which the ARN and the user id differ.
     ///
     /// # Errors
     /// Why the signer is not a node.

@@ -46,7 +46,7 @@ impl std::fmt::Debug for AwsToken {
 /// A request to STS that a machine has signed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct StsCall {
-    /// The query after `/?`, exactly as signed. `None` to POST [`STS_BODY`].
+    /// The query after `/?`, exactly as signed. If it is `None`, the request is a POST of [`STS_BODY`].
     pub query: Option<String>,
     /// The headers, with lower-case names. `host` and `content-length` are missing, because the HTTP client sets them.
     pub headers: Vec<(&'static str, String)>,

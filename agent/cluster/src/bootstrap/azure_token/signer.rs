@@ -50,7 +50,7 @@ pub struct Signer {
     hash: Hash,
     /// The bytes that the signature covers.
     signed: Vec<u8>,
-    /// Whether the signed bytes are the content, or contain its hash.
+    /// Whether the signed bytes are the content itself. Otherwise, they contain the content's hash.
     is_of_content: bool,
     signature: Vec<u8>,
 }
@@ -140,8 +140,8 @@ fn digest_of(
 }
 
 impl Signer {
-    /// Whether the key of the certificate signed the document (RSASSA-PKCS1-v1_5). This does not prove whose certificate it is. The check
-    /// takes about 0.1 ms, and 0.5 ms with the largest key.
+    /// Whether the key of the certificate signed the document (RSASSA-PKCS1-v1_5). This does not prove who issued the certificate. The
+    /// check takes about 0.1 ms, and 0.5 ms with the largest key.
     pub fn has_signed(&self) -> bool {
         let Ok((_, certificate)) = X509Certificate::from_der(&self.certificate) else { return false };
         let algorithm = AlgorithmIdentifier::new(self.hash.with_rsa(), None::<Any<'_>>);
@@ -152,8 +152,8 @@ impl Signer {
 }
 
 impl Hash {
-    /// The hash for an object identifier. Azure's metadata service has put the identifier of the signature algorithm into this field, so
-    /// both identifiers are accepted.
+    /// The hash for an object identifier. Azure's metadata service has put the identifier of the signature algorithm into the field of the
+    /// hash algorithm, so both identifiers are accepted.
     fn from_algorithm(algorithm: &ObjectIdentifier) -> Option<Hash> {
         [
             ("2.16.840.1.101.3.4.2.1", "1.2.840.113549.1.1.11", Hash::Sha256),

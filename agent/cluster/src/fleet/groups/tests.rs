@@ -77,13 +77,13 @@ fn nodes_of_a_group_that_disagree_are_told() {
         plan.disagreements,
         [
             "the nodes know 2 configurations as the newest of the group: a= (i-3 and 1 other node), b= (i-1 and 1 other node)",
-            "another change than on i-1 waits for i-2",
+            "the change of i-2 differs from the change of i-1",
         ]
     );
     let problem = superseded("i-2", Next::not_planned(EARLIER, "a=", "b=", "no network"));
     let nodes = [superseded("i-1", planned(EARLIER, "kubelet.service")), problem];
     let plan = plans(&nodes).remove(0);
-    assert_eq!(plan.disagreements, ["another change than on i-1 waits for i-2"]);
+    assert_eq!(plan.disagreements, ["the change of i-2 differs from the change of i-1"]);
     assert!(
         matches!(&plan.nodes[1].next.as_ref().unwrap().outcome, Outcome::Problem(why) if why == "no network")
     );

@@ -135,7 +135,7 @@ proptest! {
         let _ = ObservedMachine::read(&value);
     }
 
-    /// A difference is only told between two values that the node and the spec both have.
+    /// A difference is reported only for values that both the node and the spec have.
     #[test]
     fn nothing_is_told_that_was_not_observed(
         machine_type in proptest::option::of("[a-z]{1,3}"), image in proptest::option::of("ami-[0-9]{1,2}"),
