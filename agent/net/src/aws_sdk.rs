@@ -49,8 +49,8 @@ pub fn http_client() -> Result<SharedHttpClient, SetupError> {
     Ok(SharedHttpClient::new(client))
 }
 
-/// The endpoint that the environment sets for a service (`S3`): the name of the variable, and the URL. This is the SDK's own rule.
-/// Callers need it for requests without the SDK, and where the endpoint must be known before a request.
+/// The endpoint that the environment sets for a service (`S3`): the name of the variable, and the URL. The SDK applies the same rule to its
+/// own requests. Callers need the endpoint for requests without the SDK, and to know the endpoint before a request.
 pub fn endpoint_of_environment(
     service: &str,
     variable: impl Fn(&str) -> Option<String>,

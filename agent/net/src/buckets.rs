@@ -12,7 +12,7 @@ use crate::redirects;
 
 /// The stores whose files can be downloaded with this machine's own credentials.
 pub trait Buckets: Send + Sync {
-    /// Whether this is the URL of a file in such a store. Only the URL is inspected.
+    /// Whether this URL is in one of these stores. Only the URL is inspected: no request is sent.
     fn locates(&self, url: &str) -> bool;
 
     /// How to request the object at a URL. The location stays usable for at least two minutes.
@@ -66,8 +66,8 @@ impl fmt::Debug for Location {
 pub const NOT_FOLLOWED: &str =
     "a request with this machine's credentials follows no redirect; use the URL to which it leads";
 
-/// Sends requests for locations. A request with extra headers follows no redirect. On a redirect to another host, reqwest
-/// strips `Authorization`, but no header that it does not know, such as `X-Auth-Token`.
+/// Sends requests for locations. A request with extra headers follows no redirect. On a redirect to another host, reqwest strips
+/// `Authorization`, but no header that reqwest does not know, such as `X-Auth-Token`.
 #[derive(Clone, Debug)]
 pub struct LocationClient {
     following: Client,
@@ -83,7 +83,7 @@ impl LocationClient {
         LocationClient::built_by(client_with_policy)
     }
 
-    /// Builds the two clients with `build`. Its argument is the redirect policy of the client.
+    /// Builds the two clients with `build`. The argument of `build` is the redirect policy of the client.
     ///
     /// # Errors
     /// The error of `build`.

@@ -10,8 +10,8 @@ use crate::dns::NameError;
 /// The longest text of one error, in characters. A server may send a text of any length.
 const LONGEST: usize = 2000;
 
-/// An error and its causes in one line, without repetition. If a cause is a `NameError`, its text is the
-/// whole line, because it is complete.
+/// An error and its causes in one line, without repetition. If a cause is a `NameError`, the line has only the text of the `NameError`,
+/// which is complete.
 pub fn in_one_line(error: &dyn Error) -> String {
     one_line(&all_of(error), LONGEST)
 }

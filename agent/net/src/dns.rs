@@ -27,7 +27,7 @@ impl SystemResolver {
     /// The addresses of a name. They come from a query, or from a cache of a few seconds.
     ///
     /// # Errors
-    /// If the name has no address, or no name server can tell.
+    /// If the name has no address, or no name server says whether the name has an address.
     pub async fn lookup(name: &str) -> Result<Vec<IpAddr>, NameError> {
         static ANSWERS: Answers = Answers::new();
         ANSWERS.get(name, || SystemResolver::look_up_now(name)).await
@@ -46,9 +46,9 @@ impl SystemResolver {
     }
 }
 
-/// The addresses of a name in `/etc/hosts`, if it has any. They are the whole answer, even if they are of one IP family only.
-/// getaddrinfo and Go do the same (`hosts: files dns` in nsswitch.conf(5)). The resolver itself would ask a name server for
-/// the missing family, and fail if that server does not answer.
+/// The addresses of a name in `/etc/hosts`, if it has any. If the name is in this file, no name server is asked, even if the addresses are
+/// of one IP family only. getaddrinfo and Go follow the same rule (`hosts: files dns` in nsswitch.conf(5)). The resolver of hickory would
+/// ask a name server for the missing family, and fail if that server does not answer.
 fn listed(hosts: &Hosts, name: &str) -> Option<Vec<IpAddr>> {
     let name = DnsName::from_utf8(name.to_lowercase()).ok()?;
     let found = [RecordType::AAAA, RecordType::A]

@@ -112,8 +112,8 @@ pub(crate) fn client_of_library(connect_timeout: Option<Duration>) -> Result<Cli
     Ok(builder.redirect(Policy::none()).build()?)
 }
 
-/// A client for a server of the cluster itself, such as kops-controller. It connects to `address` with HTTP/1.1, and uses no proxy and
-/// no redirects. Each request has to end within `timeout`, and its TLS handshake within `connect_timeout`.
+/// A client for a server of the cluster itself, such as kops-controller. It connects to `address` with HTTP/1.1, uses no proxy, and follows
+/// no redirect. Each request has to end within `timeout`, and its TLS handshake within `connect_timeout`.
 ///
 /// # Errors
 /// If the client cannot be set up.
@@ -165,7 +165,7 @@ pub fn is_proxied(url: &str) -> bool {
 /// A header's value that logs of a request do not show, and that HTTP/2 does not index.
 ///
 /// # Errors
-/// If it has characters that no header may have.
+/// If `value` has characters that no header may have.
 pub fn secret(value: &str) -> Result<HeaderValue, InvalidHeaderValue> {
     let mut value = HeaderValue::from_str(value)?;
     value.set_sensitive(true);

@@ -31,7 +31,7 @@ impl Failing for ProxyError {
     }
 }
 
-/// A proxy, for clients other than reqwest. The type has no `Debug`, because the login is a password.
+/// A proxy, for clients other than reqwest. The type has no `Debug`, because `authorization` holds a password.
 #[derive(Clone)]
 pub struct ProxyServer {
     /// The proxy's URL, without the login.
@@ -126,9 +126,9 @@ fn proxy(name: &'static str, value: &str) -> Result<Url, ProxyError> {
     }
 }
 
-/// Whether a host is this machine (by Go's rule) or a cloud's metadata service. A metadata service is link-local, or has Amazon's
-/// IPv6 address (docs.aws.amazon.com, "Use the Instance Metadata Service"). It answers each machine about itself, so a request must
-/// not come from a proxy.
+/// Whether a host is this machine (by Go's rule) or a cloud's metadata service. A metadata service is link-local, or has Amazon's IPv6
+/// address (docs.aws.amazon.com, "Use the Instance Metadata Service"). A metadata service describes the machine that sends the request, so
+/// the request must not come from a proxy.
 fn is_nearby(host: &str) -> bool {
     match address(host) {
         None => host == "localhost",
@@ -165,7 +165,7 @@ enum Exception {
 }
 
 impl Exceptions {
-    /// Skips entries that are not hosts, as Go does.
+    /// Reads the value of `no_proxy`. Entries that are not hosts are skipped, as in Go.
     fn parse(list: &str) -> Exceptions {
         let entries = list.split(',').map(|entry| entry.trim().to_lowercase());
         Exceptions(entries.filter_map(|entry| Exception::parse(&entry)).collect())
@@ -248,7 +248,7 @@ mod tests {
         proxies.proxy_for(&url.parse().unwrap()).is_none()
     }
 
-    /// The expected results are those of Go's `httpproxy`.
+    /// Go's `httpproxy` gives the expected results.
     #[test]
     fn exceptions_are_read_as_go_reads_them() {
         for (exceptions, direct, proxied) in [

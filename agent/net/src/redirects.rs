@@ -6,8 +6,8 @@ use reqwest::redirect::{Attempt, Policy};
 /// The most redirects of a request. curl's default is 50, and browsers stop at 20.
 const MOST: usize = 10;
 
-/// The redirects that the agent's HTTP clients follow: at most 10, without a loop, and never from https to http.
-/// Plain http would show the request to every hop on the way, and let any of them answer.
+/// The redirects that the agent's HTTP clients follow: at most 10, without a loop, and never from https to http. Plain http would show the
+/// request to every hop on the way, and let any hop answer.
 pub fn redirects() -> Policy {
     Policy::custom(|attempt: Attempt<'_>| {
         let to = attempt.url();
@@ -16,9 +16,9 @@ pub fn redirects() -> Policy {
         let refusal = if from.is_some_and(|from| from.scheme() == "https") && to.scheme() != "https" {
             format!("it redirects from https to {}, which is not followed; correct the mirror", shown(to))
         } else if attempt.previous().contains(to) {
-            format!("it redirects in a circle, by {}", shown(to))
+            format!("it redirects in a circle, through {}", shown(to))
         } else if attempt.previous().len() > MOST {
-            format!("it redirects more than {MOST} times, at last to {}", shown(to))
+            format!("it redirects more than {MOST} times; the next redirect leads to {}", shown(to))
         } else {
             return attempt.follow();
         };

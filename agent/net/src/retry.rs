@@ -10,13 +10,13 @@ use backon::{BackoffBuilder, ExponentialBuilder};
 pub struct Retries {
     /// Every attempt starts within this time after the start of the first attempt.
     pub deadline: Duration,
-    /// The timeout of one attempt. The last attempt has the full timeout, too: if the deadline cut it short,
-    /// its error would tell nothing.
+    /// The timeout of one attempt. The last attempt has the full timeout, too, because the error of an attempt that the deadline cuts short
+    /// would not show the cause.
     pub attempt: Duration,
     pub pauses: Pauses,
 }
 
-/// The pauses between attempts. Each is twice as long as the pause before it, up to the longest.
+/// The pauses between attempts. Each pause is twice as long as the pause before, up to `longest`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pauses {
     pub first: Duration,
@@ -24,7 +24,7 @@ pub struct Pauses {
 }
 
 impl Pauses {
-    /// The pause after a failure, if `failures` other failures came before it.
+    /// The pause after a failure. `failures` is the number of failures before this failure.
     pub fn after(self, failures: u32) -> Duration {
         self.first.saturating_mul(2u32.saturating_pow(failures.min(16))).min(self.longest)
     }
@@ -126,7 +126,7 @@ impl Retries {
     }
 }
 
-/// Whether another attempt may start at this time after the start of the first attempt.
+/// Whether another attempt may start `begin` after the start of the first attempt.
 fn leaves_time(begin: Duration, deadline: Duration) -> bool {
     begin < deadline
 }

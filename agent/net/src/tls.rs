@@ -83,7 +83,7 @@ pub struct CaBundle {
 }
 
 impl CaBundle {
-    /// The bundle of this host, or the one that `SSL_CERT_FILE` and `SSL_CERT_DIR` name. It is read once, and cached until
+    /// The bundle of this host, or the bundle that `SSL_CERT_FILE` and `SSL_CERT_DIR` name. The bundle is read once, and cached until
     /// [`CaBundle::forget`].
     ///
     /// # Errors
@@ -110,7 +110,7 @@ impl CaBundle {
         Ok(CaBundle { roots: Arc::new(roots) })
     }
 
-    /// The authorities, to verify certificates that are not a server's.
+    /// The authorities of the bundle, for callers that verify certificates themselves.
     pub fn roots(&self) -> Arc<RootCertStore> {
         self.roots.clone()
     }

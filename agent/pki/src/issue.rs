@@ -14,10 +14,10 @@ use crate::authority::Authority;
 use crate::error::CertificateError;
 use crate::pem::PemPair;
 
-/// How long a certificate lives (upup/pkg/fi/nodeup/nodetasks/issue_cert.go).
+/// The default lifetime of a certificate (upstream: upup/pkg/fi/nodeup/nodetasks/issue_cert.go).
 const LIFETIME: Duration = Duration::days(455);
-/// The maximum time from `notBefore` to the issue. It lets machines with slow clocks accept the certificate
-/// (pkg/pki/csr.go).
+/// `notBefore` is this long before the time of issue, but never before the authority's `notBefore`. So machines with slow clocks accept the
+/// certificate (upstream: pkg/pki/csr.go).
 pub const BACKDATED: Duration = Duration::hours(48);
 
 /// The object identifier of `organizationName`, for the second organization of a subject.
@@ -45,7 +45,7 @@ pub(crate) fn issue(
     Ok(PemPair { certificate, private_key: key.serialize_pem() })
 }
 
-/// Signs a certificate for this key. Returns it in PEM.
+/// Signs a certificate for the public key `key`. Returns the certificate in PEM.
 pub(crate) fn sign(
     wanted: &Certificate,
     key: &impl PublicKeyData,

@@ -10,7 +10,7 @@ use crate::pem::PemPair;
 const CERTIFICATE: &str = "client-certificate-data: ";
 const KEY: &str = "client-key-data: ";
 
-/// A kubeconfig for this API server and user, with certificate, key and authority inside.
+/// A kubeconfig for this API server and user, with the certificate, the key and the authority embedded.
 pub fn write(server: &str, user: &str, ca: &str, certificate: &str, private_key: &str) -> String {
     // Every JSON string is also a YAML string, so JSON quoting is safe here.
     let quoted = |text: &str| serde_json::Value::from(text).to_string();

@@ -7,7 +7,7 @@ use rcgen::{KeyPair, PKCS_RSA_SHA256, RsaKeySize};
 use crate::error::CertificateError;
 use crate::pem::PemPair;
 
-/// A private key of this node. kops-controller signs its certificate. The key does not leave the machine.
+/// A private key of this node. kops-controller signs a certificate for this key. The key does not leave the machine.
 pub struct NodeKey(KeyPair);
 
 impl fmt::Debug for NodeKey {

@@ -31,7 +31,7 @@ impl PemPair {
         self.read(|certificate| is_key_of(certificate, &self.private_key)).unwrap_or_default()
     }
 
-    /// When the certificate begins and ends; `None` if it cannot be read.
+    /// The start and the end of the certificate's validity; `None` if the certificate cannot be read.
     pub fn validity(&self) -> Option<[OffsetDateTime; 2]> {
         self.read(|certificate| {
             let validity = certificate.validity();
@@ -71,7 +71,7 @@ pub fn split(pem: &str) -> impl Iterator<Item = String> {
     pem.split_inclusive(END).filter(|one| first_der(one).is_some()).map(|one| format!("{}\n", one.trim()))
 }
 
-/// Appends the certificates of `others` to `first`, except those that equal `first`.
+/// Appends the certificates of `others` to `first`, except certificates that equal `first`.
 pub fn with_others(first: &str, others: &str) -> String {
     let known = first_der(first);
     let mut all = first.to_owned();

@@ -11,7 +11,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use crate::error::CertificateError;
 use crate::pem::PemPair;
 
-/// How long before now a certificate's validity begins, and how long after now it ends.
+/// The validity of a certificate: it begins `backdated` before the time of issue, and ends `lifetime` after that time.
 struct Life {
     backdated: Duration,
     lifetime: Duration,

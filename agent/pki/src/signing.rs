@@ -10,9 +10,9 @@ use crate::issue::{invalid, issue, lifetime, sign};
 use crate::pem::PemPair;
 
 impl Authority {
-    /// Signs a certificate with exactly the content of `wanted`, for a public key (`SubjectPublicKeyInfo` in DER).
-    /// Returns it in PEM. `random` becomes the serial number. The certificate is valid for the default lifetime plus
-    /// `extra_hours`, but no longer than the authority.
+    /// Signs a certificate with exactly the content of `wanted`, for a public key (`SubjectPublicKeyInfo` in DER). Returns the certificate
+    /// in PEM. `random` becomes the serial number. The certificate is valid for the default lifetime plus `extra_hours`, but no longer than
+    /// the authority.
     ///
     /// # Errors
     /// If the type of the key is not supported, `wanted` cannot be written into a certificate, or the authority has

@@ -1,5 +1,5 @@
-//! Services for every long run of the agent, on a node and on a control plane. These are stop signals, the status for
-//! systemd, the output of results and errors, and exit codes.
+//! Services for every long run of the agent, on a node and on a control plane. The services are stop signals, the status for systemd, the
+//! output of results and errors, and exit codes.
 
 pub mod exit;
 pub mod output;

@@ -22,7 +22,7 @@ use crate::program::with_path_in_commands;
 pub const TIMEOUT: Duration = Duration::from_secs(15 * 60);
 /// The interval of reports that a run is alive, unless systemd's watchdog needs a shorter interval.
 const BEAT: Duration = Duration::from_secs(20);
-/// How many of these reports may get lost before systemd considers a run dead.
+/// Each report extends systemd's timeout by this many intervals, so a single lost report does not end a run.
 const BEATS: u32 = 3;
 /// The longest status, in characters. A longer text is of no use in a line of `systemctl status`.
 const LONGEST_STATUS: usize = 300;
@@ -150,7 +150,7 @@ struct Run {
     status: String,
     /// Whether systemd does not know the status yet.
     untold: bool,
-    /// Until when the run counts as alive without another report.
+    /// If no report comes before this time, the run does not count as alive any more.
     alive_until: Instant,
     is_given_up: bool,
     has_ended: bool,
@@ -169,7 +169,7 @@ impl Run {
         self.is_given_up = false;
     }
 
-    /// The messages of one beat: that the run is alive, or no message if its time is over.
+    /// The messages of one interval: that the run is alive, or no message if `alive_until` has passed.
     fn beat(&mut self, now: Instant, beat: Duration) -> Vec<NotifyState<'static>> {
         if now <= self.alive_until {
             let extension = u32::try_from((beat * BEATS).as_micros()).unwrap_or(u32::MAX);
@@ -204,7 +204,7 @@ mod tests {
         let beats = |run: &mut Run, at| !run.beat(start + at, BEAT).is_empty();
         assert!(beats(&mut run, TIMEOUT));
         assert!(!beats(&mut run, TIMEOUT + seconds(1)));
-        // A run that continues after its time counts as alive again.
+        // A run that reports a step after its timeout counts as alive again.
         run.does("downloading".into(), start + TIMEOUT + seconds(2), TIMEOUT);
         assert!(beats(&mut run, TIMEOUT * 2));
         run.does("waiting".into(), start, seconds(30));

@@ -1,4 +1,4 @@
-//! Stop signals: a run ends at the next point where nothing is half done, and reports that.
+//! Stop signals. A run that gets a stop signal ends at the next point where nothing is half done, and reports that it was stopped.
 //!
 //! A run can be dropped between two stages and during downloads (see `Host::apply`). systemd sends SIGTERM, a
 //! person SIGINT.

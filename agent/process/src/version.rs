@@ -5,7 +5,7 @@ use serde::Serialize;
 pub const NUMBER: &str = env!("CARGO_PKG_VERSION");
 /// The commit that this program was built from.
 pub const COMMIT: &str = env!("KOPS_AGENT_COMMIT");
-/// Number and commit, as `--version` prints them. `packaging/release` searches the program for this text.
+/// Version number and commit, as `--version` prints them. `packaging/release` searches the program for this text.
 pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("KOPS_AGENT_COMMIT"), ")");
 
 /// The version, for JSON output.

@@ -246,7 +246,7 @@ async fn redirects_are_followed_but_not_in_circles() {
     scene.mirror.put("/b", b"");
     scene.mirror.break_path("/a", Fault::RedirectsTo("/b".into()));
     scene.mirror.break_path("/b", Fault::RedirectsTo("/a".into()));
-    let mirror = scene.refuses(&["it redirects in a circle, by http://127.0.0.1"]).await;
+    let mirror = scene.refuses(&["it redirects in a circle, through http://127.0.0.1"]).await;
     assert_eq!(mirror.gets("/b").len(), 1, "a circular redirect is requested once");
 }
 

@@ -131,7 +131,7 @@ fn a_server_of_s3_that_shows_many_certificates_is_refused() {
     let mut agent = node.agent("converge");
     agent.env("S3_ENDPOINT", server.url()).env("SSL_CERT_FILE", &bundle).args(["--store-timeout", "1"]);
     Ended::from_command(&mut agent)
-        .with(1, &["6 certificates came beside the server's own, and 5 are accepted"]);
+        .with(1, &["6 certificates came in addition to the server's own, and at most 5 are accepted"]);
     assert_eq!(server.requests(), [""; 0]);
 }
 

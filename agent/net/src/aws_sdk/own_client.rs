@@ -22,10 +22,10 @@ use crate::http::{HttpError, client_of_library};
 /// The most bytes that are read of a successful response. This is twice the largest file of a store, and more than a list of a
 /// thousand names of 1 kB needs. The SDK holds the whole response in memory.
 const LONGEST_ANSWER: usize = 16 * 1024 * 1024;
-/// The most bytes that are read of any other response.
+/// The most bytes that are read of a response that is not successful.
 const LONGEST_ERROR: usize = 1024 * 1024;
 
-/// One client per connect timeout: the metadata service has a shorter timeout than distant servers.
+/// Keeps one client per connect timeout: the metadata service has a shorter timeout than distant servers.
 #[derive(Debug)]
 pub(super) struct OwnClient {
     clients: Mutex<BTreeMap<Option<Duration>, Client>>,

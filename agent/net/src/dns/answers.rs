@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::error::NameError;
 
-/// How long addresses are cached. Names of cloud services may change their addresses at this rate.
+/// How long addresses are cached. The names of cloud services may get other addresses every few seconds.
 const USED_FOR: Duration = Duration::from_secs(5);
 /// The most names in the cache. A run needs fewer names. A controller that runs for months may need more.
 const MOST_NAMES: usize = 64;
@@ -50,7 +50,7 @@ impl Answers {
     fn entry(&self, name: &str) -> Last {
         let mut answers = self.0.lock();
         if answers.len() >= MOST_NAMES && !answers.contains_key(name) {
-            // A query in flight keeps its own entry.
+            // Clearing the cache does not affect a query in flight, which holds its entry itself.
             answers.clear();
         }
         Arc::clone(answers.entry(name.to_owned()).or_default())

@@ -17,8 +17,8 @@ use webpki::{EndEntityCert, ExtendedKeyUsageValidator, KeyPurposeIdIter};
 
 use super::provider;
 
-/// The most certificates that a server may show beside its own. Public servers show one to three. Five certificates with one name take
-/// webpki 325 steps, which is a few milliseconds.
+/// The most certificates that a server may show in addition to its own. Public servers show one to three such certificates. Five
+/// certificates with one name take webpki 325 steps, which is a few milliseconds.
 const MOST_OF_SERVER: usize = 5;
 /// The most certificates between a document's signer and an authority.
 pub const MOST_OF_DOCUMENT: usize = 2;
@@ -44,9 +44,12 @@ impl fmt::Display for TooMany {
         match accepted {
             0 => write!(
                 formatter,
-                "{others} came beside the client's own, and none is accepted: show the client's certificate alone"
+                "{others} came in addition to the client's own, and none is accepted: show only the client's certificate"
             ),
-            most => write!(formatter, "{others} came beside the server's own, and {most} are accepted"),
+            most => write!(
+                formatter,
+                "{others} came in addition to the server's own, and at most {most} are accepted"
+            ),
         }
     }
 }
@@ -78,14 +81,14 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// Each client must show a certificate of one of these authorities.
+    /// Returns a verifier that refuses clients without a certificate that one of these authorities has signed.
     pub fn verifier(authorities: RootCertStore) -> Arc<dyn ClientCertVerifier> {
         let authorities = Arc::new(authorities);
         Arc::new(Clients { authorities: Box::new(move || Some(authorities.clone())), is_mandatory: true })
     }
 
-    /// A client may show a certificate. `authorities` is called for each client, because the authorities may be replaced while the
-    /// server runs.
+    /// Returns a verifier that accepts clients without a certificate, and refuses clients whose certificate no current authority has
+    /// signed. `authorities` is called for each client, because the authorities may be replaced while the server runs.
     pub fn of_current(
         authorities: impl Fn() -> Option<Arc<RootCertStore>> + Send + Sync + 'static,
     ) -> Arc<dyn ClientCertVerifier> {
@@ -265,7 +268,8 @@ mod tests {
         assert_eq!(judge(MOST_OF_SERVER), Ok(()));
         let refused = judge(MOST_OF_SERVER + 1).unwrap_err();
         assert!(
-            refused.contains("6 certificates came beside the server's own, and 5 are accepted"),
+            refused
+                .contains("6 certificates came in addition to the server's own, and at most 5 are accepted"),
             "{refused}"
         );
     }

@@ -19,12 +19,12 @@ type Authorities = dyn Fn() -> Result<Arc<RootCertStore>, Error> + Send + Sync;
 
 pub(super) enum Rule {
     Nothing(String),
-    /// Trusts only this certificate, no matter who signed it. It comes from a trusted source.
+    /// Trusts only this certificate, no matter who signed it. The certificate comes from a trusted source.
     Only(CertificateDer<'static>),
     /// Trusts certificates that chain to these authorities. The function is called for each server, and not earlier. A
     /// host's bundle is about a hundred files, and a run with nothing to do may use no TLS at all.
     VouchedForBy(Box<Authorities>),
-    /// Trusts any server. An operator has requested that explicitly.
+    /// Trusts any server, because an operator has requested that explicitly.
     Anyone,
 }
 
