@@ -5,7 +5,7 @@ use serde_with::apply;
 
 use super::omit::is_zero;
 
-/// How the Kubernetes API is reached.
+/// Access to the Kubernetes API.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -16,7 +16,7 @@ pub struct APISpec {
     pub load_balancer: Option<LoadBalancerAccessSpec>,
     /// The API's DNS name outside of the cluster.
     pub public_name: String,
-    /// More names and addresses in the certificate of the API.
+    /// Additional names and addresses in the API's certificate.
     #[serde(rename = "additionalSANs")]
     pub additional_sans: Vec<String>,
     pub access: Vec<String>,
@@ -31,9 +31,9 @@ pub struct DNSAccessSpec {}
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct LoadBalancerAccessSpec {
-    /// `Classic` or `Network` (AWS).
+    /// The class of the load balancer: `Classic` or `Network` (AWS).
     pub class: String,
-    /// `Public` or `Internal`.
+    /// The type of the load balancer: `Public` or `Internal`.
     pub r#type: String,
     /// Security group that replaces the group that kOps creates.
     pub security_group_override: Option<String>,
@@ -64,7 +64,7 @@ pub struct LoadBalancerSubnetSpec {
     pub allocation_id: Option<String>,
 }
 
-/// Where a load balancer logs its requests.
+/// The bucket in which a load balancer logs its requests.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

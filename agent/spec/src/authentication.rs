@@ -9,7 +9,7 @@ use super::duration::Duration;
 use super::omit::is_zero;
 use super::scalars::Quantity;
 
-/// Authentication of users who have neither a client certificate nor a service account token.
+/// How the API server authenticates users who have neither a client certificate nor a service account token.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -68,10 +68,10 @@ pub struct OIDCAuthenticationSpec {
     /// `--oidc-issuer-url`: URL of the provider.
     #[serde(rename = "issuerURL")]
     pub issuer_url: Option<String>,
-    /// `--oidc-client-id`: the client that tokens must be issued for.
+    /// `--oidc-client-id`: id of the client for which tokens must be issued.
     #[serde(rename = "clientID")]
     pub client_id: Option<String>,
-    /// `--oidc-required-claim` (repeated): values that claims must have.
+    /// `--oidc-required-claim` (repeated): claims that a token must have, with their values.
     pub required_claims: BTreeMap<String, String>,
 }
 
@@ -79,17 +79,17 @@ pub struct OIDCAuthenticationSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AuthorizationSpec {
-    /// If set, every client may do everything.
+    /// If set, every client may make every request.
     pub always_allow: Option<AlwaysAllowAuthorizationSpec>,
-    /// If set, roles decide what a client may do.
+    /// If set, a client's roles decide which requests it may make.
     pub rbac: Option<RBACAuthorizationSpec>,
 }
 
-/// Authorization by roles; it has no settings.
+/// Authorization by roles (RBAC), which has no settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RBACAuthorizationSpec {}
 
-/// Authorization that allows every request; it has no settings.
+/// Authorization that allows every request. It has no settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AlwaysAllowAuthorizationSpec {}
 

@@ -46,7 +46,7 @@ pub struct BootConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ConfigServerOptions {
-    /// URLs of servers that all give the same response.
+    /// URLs of the bootstrap servers (kops-controller). All of them give the same response.
     pub servers: Vec<String>,
     /// The name that the server's certificate must have. Empty means the name in the URL.
     #[serde(rename = "tlsServerName")]
@@ -66,7 +66,7 @@ impl BootConfig {
         parse_yaml(text, source_file)
     }
 
-    /// Like [`BootConfig::parse`], from the parsed document.
+    /// Like [`BootConfig::parse`], for a document that is parsed already.
     ///
     /// # Errors
     /// Same errors as [`BootConfig::parse`].
@@ -74,8 +74,8 @@ impl BootConfig {
         from_document(document, source_file)
     }
 
-    /// Finds the boot config in an instance's user-data. The user-data is kOps' boot script, plain or as a part of a MIME
-    /// message, or `kube_env.yaml` itself. Each of them may be gzipped.
+    /// Finds the boot config in an instance's user-data. The user-data is kOps' boot script, plain or as a part of a MIME message, or
+    /// `kube_env.yaml` itself. Each of these forms may be gzipped.
     ///
     /// # Errors
     /// If the user-data has no boot config, or the boot config cannot be read.

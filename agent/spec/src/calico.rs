@@ -30,7 +30,7 @@ pub struct CalicoNetworkingSpec {
     /// `append`.
     pub chain_insert_mode: String,
     pub cpu_request: Option<Quantity>,
-    /// No longer used.
+    /// Whether packets are encapsulated only between subnets. kOps no longer uses this field.
     pub cross_subnet: Option<bool>,
     /// How packets between nodes are encapsulated: `ipip`, `vxlan` or `none`.
     pub encapsulation_mode: String,
@@ -40,18 +40,18 @@ pub struct CalicoNetworkingSpec {
     pub ipv4_auto_detection_method: String,
     /// How a node's IPv6 address is found.
     pub ipv6_auto_detection_method: String,
-    /// Kind of iptables: `Auto`, `Legacy` or `NFT`.
+    /// The variant of iptables that Calico uses: `Auto`, `Legacy` or `NFT`.
     pub iptables_backend: String,
     pub log_severity_screen: String,
     /// MTU of the pod network. Unset means that Calico detects it.
     pub mtu: Option<i32>,
-    /// Whether nftables are used: `Disabled`, `Enabled` or `Auto`.
+    /// Whether Calico uses nftables: `Disabled`, `Enabled` or `Auto`.
     pub nftables_mode: String,
     pub prometheus_metrics_enabled: bool,
     pub prometheus_metrics_port: i32,
-    /// Whether the metrics include Felix' Go runtime.
+    /// Whether Felix (Calico's agent) exports metrics of its Go runtime.
     pub prometheus_go_metrics_enabled: bool,
-    /// Whether the metrics include Felix' process.
+    /// Whether Felix (Calico's agent) exports metrics of its process.
     pub prometheus_process_metrics_enabled: bool,
     pub typha_prometheus_metrics_enabled: bool,
     pub typha_prometheus_metrics_port: i32,
@@ -73,18 +73,18 @@ pub struct CanalNetworkingSpec {
     pub cpu_request: Option<Quantity>,
     /// What happens to packets from pods to their node: `ACCEPT`, `DROP` or `RETURN`.
     pub default_endpoint_to_host_action: String,
-    /// Whether Flannel adds rules that let packets pass.
+    /// Whether Flannel adds iptables rules that accept forwarded packets.
     pub flanneld_iptables_forward_rules: Option<bool>,
-    /// Kind of iptables: `Auto`, `Legacy` or `NFT`.
+    /// The variant of iptables that Calico uses: `Auto`, `Legacy` or `NFT`.
     pub iptables_backend: String,
-    /// Log level of the system log.
+    /// Log level of Calico's messages in the system log.
     pub log_severity_sys: String,
     pub mtu: Option<i32>,
-    /// Whether the metrics include Felix' Go runtime.
+    /// Whether Felix (Calico's agent) exports metrics of its Go runtime.
     pub prometheus_go_metrics_enabled: bool,
     pub prometheus_metrics_enabled: bool,
     pub prometheus_metrics_port: i32,
-    /// Whether the metrics include Felix' process.
+    /// Whether Felix (Calico's agent) exports metrics of its process.
     pub prometheus_process_metrics_enabled: bool,
     pub typha_prometheus_metrics_enabled: bool,
     pub typha_prometheus_metrics_port: i32,

@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Issuer {
-    /// This machine, with the authority's key from the state store.
+    /// This machine issues the certificate, with the authority's key from the state store.
     Local,
-    /// A control plane's bootstrap server.
+    /// A control plane's bootstrap server issues the certificate.
     Bootstrap,
 }
 
@@ -15,7 +15,7 @@ pub enum Issuer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum CertificateType {
-    /// To authenticate as a client.
+    /// A client authenticates with the certificate.
     Client,
     Server,
     ClientServer,
@@ -26,7 +26,7 @@ pub enum CertificateType {
 pub struct Subject {
     /// The user or host that the certificate identifies.
     pub common_name: String,
-    /// The user's groups.
+    /// Groups of the user that the certificate identifies.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub organization: Vec<String>,
 }
@@ -49,7 +49,7 @@ pub struct Certificate {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sans: Vec<String>,
     pub issuer: Issuer,
-    /// Whether the authority's own certificate follows in the same file.
+    /// Whether the file with the certificate also contains the authority's own certificate.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub include_root: bool,
 }

@@ -14,11 +14,11 @@ use super::scalars::Quantity;
 pub struct CiliumNetworkingSpec {
     pub registry: String,
     pub version: String,
-    /// Memory that the agent requests.
+    /// Memory request of the containers of Cilium's agent and operator.
     pub memory_request: Option<Quantity>,
-    /// CPU that the agent requests.
+    /// CPU request of the containers of Cilium's agent and operator.
     pub cpu_request: Option<Quantity>,
-    /// Port of the agent's metrics.
+    /// Port of the metrics of Cilium's agent.
     pub agent_prometheus_port: i64,
     /// Metrics to add (`+name`) or leave out (`-name`).
     pub metrics: Vec<String>,
@@ -47,7 +47,7 @@ pub struct CiliumNetworkingSpec {
     pub encryption_type: String,
     /// Whether traffic of nodes themselves is encrypted too.
     pub node_encryption: bool,
-    /// Where identities are kept: `crd` or `kvstore`.
+    /// Where Cilium keeps the identities of endpoints: `crd` or `kvstore`.
     pub identity_allocation_mode: String,
     /// Time before an endpoint uses its new identity.
     pub identity_change_grace_period: String,
@@ -57,7 +57,7 @@ pub struct CiliumNetworkingSpec {
     pub operator_pod_annotations: BTreeMap<String, String>,
     /// How packets between nodes are encapsulated: `vxlan`, `geneve` or `disabled`.
     pub tunnel: String,
-    /// How much tracing events are aggregated.
+    /// The level of aggregation of Cilium's tracing events.
     pub monitor_aggregation: String,
     /// Maximum number of tracked TCP connections.
     #[serde(rename = "bpfCTGlobalTCPMax")]
@@ -81,10 +81,11 @@ pub struct CiliumNetworkingSpec {
     /// Maximum number of entries in the load balancing maps.
     #[serde(rename = "bpfLBMapMax")]
     pub bpf_lb_map_max: i64,
-    /// Whether connections are balanced at the socket.
+    /// Whether Cilium balances the connections to Services at the socket.
     #[serde(rename = "bpfLBSock")]
     pub bpf_lb_sock: bool,
-    /// Whether only the connections of nodes are balanced at the socket, and not those of pods.
+    /// Whether Cilium balances only the node's own connections at the socket, and not the connections of
+    /// pods.
     #[serde(rename = "bpfLBSockHostNSOnly")]
     pub bpf_lb_sock_host_ns_only: bool,
     /// Whether eBPF maps get all their memory when they are created.
@@ -92,22 +93,22 @@ pub struct CiliumNetworkingSpec {
     pub preallocate_bpf_maps: bool,
     /// Image by which Cilium recognizes Istio's sidecar.
     pub sidecar_istio_proxy_image: String,
-    /// Name of this cluster in a mesh of Cilium clusters.
+    /// Name of this cluster among the connected Cilium clusters (ClusterMesh).
     pub cluster_name: String,
-    /// Number of this cluster in a mesh of Cilium clusters.
+    /// Number of this cluster among the connected Cilium clusters (ClusterMesh).
     #[serde(rename = "clusterID")]
     pub cluster_id: u8,
     /// The response to a refused DNS query: `refused` or `nameError`.
     #[serde(rename = "toFQDNsDNSRejectResponseCode")]
     pub to_fqdns_dns_reject_response_code: String,
-    /// Whether names in policies are looked up regularly.
+    /// Whether Cilium looks up the DNS names in policies at intervals.
     #[serde(rename = "toFQDNsEnablePoller")]
     pub to_fqdns_enable_poller: bool,
     /// How pod addresses are assigned: `crd`, `kubernetes`, `hostscope` or `eni`.
     pub ipam: String,
-    /// Whether Cilium writes iptables rules.
+    /// Whether Cilium adds iptables rules on the node.
     pub install_iptables_rules: Option<bool>,
-    /// Whether nodes of one network route to each other directly.
+    /// Whether nodes of one network route pod packets to each other directly, without a tunnel.
     pub auto_direct_node_routes: bool,
     /// Whether nodes reach Services by eBPF.
     pub enable_host_reachable_services: bool,
@@ -117,7 +118,7 @@ pub struct CiliumNetworkingSpec {
     pub etcd_managed: bool,
     /// Whether remote nodes have their own identity.
     pub enable_remote_node_identity: Option<bool>,
-    /// Whether the address of a deleted pod is reported as unreachable.
+    /// Whether the node answers packets to a deleted pod's address with "unreachable".
     pub enable_unreachable_routes: Option<bool>,
     /// Whether Cilium disables the CNI configuration files of other plugins.
     pub cni_exclusive: Option<bool>,
@@ -128,10 +129,10 @@ pub struct CiliumNetworkingSpec {
     /// Whether Cilium follows the topology hints of Services, which prefer endpoints in the client's zone.
     pub enable_service_topology: bool,
     pub ingress: Option<CiliumIngressSpec>,
-    /// Cilium's implementation of the Gateway API.
+    /// Settings of Cilium's implementation of the Gateway API.
     #[serde(rename = "gatewayAPI")]
     pub gateway_api: Option<CiliumGatewayAPISpec>,
-    /// More entries of Cilium's ConfigMap.
+    /// Additional entries of Cilium's ConfigMap.
     pub extra_config: BTreeMap<String, String>,
 }
 
@@ -142,7 +143,7 @@ pub struct CiliumIngressSpec {
     pub enabled: Option<bool>,
     /// Whether HTTP is redirected to HTTPS.
     pub enforce_https: Option<bool>,
-    /// Whether Cilium copies secrets into one namespace.
+    /// Whether Cilium copies the TLS secrets of Ingresses into one namespace.
     pub enable_secrets_sync: Option<bool>,
     /// Prefixes of the annotations that are copied to the Services of Ingresses.
     pub load_balancer_annotation_prefixes: String,
@@ -151,13 +152,13 @@ pub struct CiliumIngressSpec {
     pub shared_load_balancer_service_name: String,
 }
 
-/// Cilium's implementation of the Gateway API.
+/// Settings of Cilium's implementation of the Gateway API.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct CiliumGatewayAPISpec {
     pub enabled: Option<bool>,
-    /// Whether Cilium copies secrets into one namespace.
+    /// Whether Cilium copies the TLS secrets of Gateways into one namespace.
     pub enable_secrets_sync: Option<bool>,
 }
 

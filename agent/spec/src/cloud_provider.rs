@@ -47,7 +47,7 @@ impl CloudProvider {
         }
     }
 
-    /// The cloud with this id, if kOps knows it.
+    /// The cloud with this id. `None` if kOps does not know the id.
     pub fn from_id(id: &str) -> Option<CloudProvider> {
         CloudProvider::ALL.into_iter().find(|provider| provider.id() == id)
     }

@@ -1,5 +1,4 @@
-//! A Cluster of the state store: completed by kOps (`cluster-completed.spec`), or as the user wrote it
-//! (`config`).
+//! A Cluster of the state store: either completed by kOps (`cluster-completed.spec`), or as the user wrote it (`config`).
 
 pub(super) mod addons;
 pub(super) mod aws;
@@ -44,7 +43,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Reads a Cluster of v1alpha2 or v1alpha3, and sets the defaults that upstream sets when it reads one
+    /// Reads a Cluster of v1alpha2 or v1alpha3, and sets the defaults that upstream sets when it reads a Cluster
     /// (`SetDefaults_ClusterSpec`). Errors name `url`.
     ///
     /// # Errors
@@ -54,7 +53,7 @@ impl Cluster {
         Cluster::from_document(parse_document(text, url)?, url)
     }
 
-    /// Like [`Cluster::parse`], from the parsed document.
+    /// Like [`Cluster::parse`], for a document that is parsed already.
     ///
     /// # Errors
     /// Same errors as [`Cluster::parse`].

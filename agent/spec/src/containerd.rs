@@ -16,19 +16,20 @@ use super::scalars::IntOrString;
 pub struct ContainerdConfig {
     /// `--address`: socket of containerd's API.
     pub address: Option<String>,
-    /// Values to add to the configuration, by dotted path in the schema of the version in use.
+    /// Values that are added to the configuration, by dotted path. A path follows the schema of the installed
+    /// containerd.
     pub config_additions: BTreeMap<String, IntOrString>,
     /// The whole configuration. It replaces kOps' configuration.
     pub config_override: Option<String>,
     /// `--log-level`: `trace`, `debug`, `info`, `warn`, `error`, `fatal` or `panic`.
     pub log_level: Option<String>,
-    /// A download that replaces the release that kOps chooses.
+    /// The containerd to download, instead of the release that kOps chooses.
     pub packages: Option<PackagesConfig>,
-    /// Mirrors of image registries, by registry; `*` for all others.
+    /// Mirrors of image registries, by registry. `*` stands for all registries without their own entry.
     pub registry_mirrors: BTreeMap<String, Vec<String>>,
     /// `--root`: folder of persistent data.
     pub root: Option<String>,
-    /// Whether the machine's image has containerd, and kOps does not install it.
+    /// Whether kOps does not install containerd, because the machine's image has it.
     pub skip_install: bool,
     /// `--state`: folder of run-time state.
     pub state: Option<String>,
@@ -55,7 +56,7 @@ pub struct ContainerdConfig {
 #[serde(default, rename_all = "camelCase")]
 pub struct NRIConfig {
     pub enabled: Option<bool>,
-    /// Maximum time until a plugin registers.
+    /// Maximum time for a plugin to register.
     pub plugin_registration_timeout: Option<Duration>,
     pub plugin_request_timeout: Option<Duration>,
 }
@@ -65,12 +66,12 @@ pub struct NRIConfig {
 #[serde(default, rename_all = "camelCase")]
 pub struct NvidiaGPUConfig {
     pub package: String,
-    /// Whether driver and runtime are installed on machines with an NVIDIA GPU.
+    /// Whether kOps installs NVIDIA's driver and container runtime on machines with an NVIDIA GPU.
     pub enabled: Option<bool>,
-    /// Image of the device plugin.
+    /// Container image of NVIDIA's device plugin.
     pub image: String,
-    /// The exporter of GPU metrics. kOps uses only the cluster's setting, and not the setting of an instance
-    /// group.
+    /// The exporter of GPU metrics. kOps ignores this setting of an instance group: only the cluster's
+    /// setting counts.
     pub dcgm_exporter: Option<DCGMExporterConfig>,
 }
 
@@ -87,7 +88,7 @@ pub struct DCGMExporterConfig {
 #[serde(default, rename_all = "camelCase")]
 pub struct Runc {
     pub version: Option<String>,
-    /// A download that replaces the release that kOps chooses.
+    /// The runc to download, instead of the release that kOps chooses.
     pub packages: Option<PackagesConfig>,
 }
 
@@ -101,14 +102,14 @@ pub struct GVisorConfig {
     pub platform: String,
 }
 
-/// A download that replaces the release of containerd or runc.
+/// A download of containerd or runc that replaces the release that kOps chooses.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PackagesConfig {
-    /// SHA-256 for amd64.
+    /// SHA-256 of the download for amd64.
     pub hash_amd64: Option<String>,
-    /// SHA-256 for arm64.
+    /// SHA-256 of the download for arm64.
     pub hash_arm64: Option<String>,
     pub url_amd64: Option<String>,
     pub url_arm64: Option<String>,

@@ -20,10 +20,10 @@ pub struct HookSpec {
     /// Roles of the nodes that get the unit. Empty means all roles.
     pub roles: Vec<InstanceGroupRole>,
     pub requires: Vec<String>,
-    /// Units that start after this unit.
+    /// Units that must start after this unit (systemd's `Before=`).
     pub before: Vec<String>,
     pub exec_container: Option<ExecContainerAction>,
-    /// The `[Service]` section, or the whole unit.
+    /// The unit's `[Service]` section. With `use_raw_manifest`, the whole unit.
     pub manifest: String,
     /// Whether the manifest is the whole unit.
     pub use_raw_manifest: bool,
@@ -48,16 +48,16 @@ pub struct FileAssetSpec {
     /// The path on the node. Empty means kOps' folder of assets.
     pub path: String,
     /// Roles of the nodes that get the file, by their exact internal names. Empty means all roles. Any other
-    /// word, `Master` too, matches no node.
+    /// word matches no node; this includes `Master`.
     pub roles: Vec<String>,
     pub content: String,
     /// Whether the content is base64.
     pub is_base64: bool,
-    /// The file's permission bits in octal.
+    /// The permission bits of the file, in octal.
     pub mode: String,
 }
 
-/// A disk that is formatted and mounted.
+/// A disk that the node formats and mounts.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

@@ -109,7 +109,7 @@ fn parse_unit(text: &str) -> Option<(i128, &str)> {
     Some((i128::from(nanoseconds), rest))
 }
 
-/// The fraction `0.<digits>` of a unit, in nanoseconds. Digits below a nanosecond are ignored.
+/// Converts the fraction `0.<digits>` of a unit to nanoseconds. Ignores digits below a nanosecond.
 fn fraction_of(digits: &str, unit: i128) -> i128 {
     let mut sum = 0;
     let mut scale = 1_i128;

@@ -1,4 +1,4 @@
-//! The error of a file that kOps wrote. It tells the owner of the file what to correct.
+//! The error of a file that kOps wrote. The error describes to the owner of the file what to correct.
 
 use thiserror::Error;
 
@@ -12,7 +12,7 @@ pub struct SpecError {
     pub source_file: String,
     /// Dotted path of the field, as the file spells it; empty if the file as a whole is wrong.
     pub field: String,
-    /// What is wrong, and what is expected instead. Never contains a value that may be secret.
+    /// The problem of the field, and the expected form. Never contains a value that may be secret.
     pub problem: String,
 }
 

@@ -1,7 +1,7 @@
 //! Facts about this machine and its cloud. A decision depends only on the facts and on the state store.
 //!
-//! A `Facts` file and a store are a complete test or support case. `kops-agent facts` prints such a file. `--facts FILE` uses it
-//! instead of observing the machine.
+//! A `Facts` file and a store are a complete test or support case. `kops-agent facts` prints such a file. With `--facts FILE`, the agent
+//! uses the file instead of observing the machine.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use serde_with::{apply, skip_serializing_none};
 use super::cloud_provider::CloudProvider;
 use super::omit::is_zero;
 
-/// Everything observed on one machine.
+/// All observed facts about one machine and its cloud.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -24,7 +24,7 @@ pub struct Facts {
     /// Addresses of the host's own name in `/etc/hosts`, without loopback addresses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hostname_addresses: Vec<String>,
-    /// Users of the machine that people may log in as, except root.
+    /// Users of the machine as which people may log in, except root.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub login_users: Vec<LoginUser>,
     /// Network interfaces, in the kernel's order.
@@ -43,15 +43,15 @@ pub struct Facts {
     /// Name servers of `/etc/resolv.conf`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nameservers: Vec<String>,
-    /// Whether `/sys/fs/bpf` has the BPF file system, and no unit mounts it. systemd itself mounts it since version 238.
+    /// Whether the BPF file system is mounted at `/sys/fs/bpf` although no unit mounts it. Since version 238, systemd itself mounts it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub bpf_mounted_by_systemd: bool,
     /// Text of `/etc/fstab`. `None` if the file is missing.
     pub fstab: Option<String>,
-    /// Whether the machine has NVIDIA's driver and `/usr/bin/nvidia-container-runtime`, with which containers use the driver.
-    /// `None` if this was not observed.
+    /// Whether the machine has NVIDIA's driver and `/usr/bin/nvidia-container-runtime`, with which containers use the driver. `None` if the
+    /// agent did not observe this fact.
     pub nvidia_runtime: Option<bool>,
-    /// The mode of SELinux. `None` if the kernel has no SELinux.
+    /// The mode of SELinux on this machine. `None` if the kernel has no SELinux.
     pub selinux: Option<Selinux>,
     /// The cloud's description of this machine.
     #[serde(default)]
@@ -59,9 +59,9 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Identifies the observed machine by its name in the cloud, or else by its host name. The text also says whether the machine
-    /// is only prepared for a warm pool. The agent compares the text with its record: if an image was made from a node's disk,
-    /// the record belongs to another machine.
+    /// Identifies the observed machine by its name in the cloud, or else by its host name. The text also shows whether the machine is only
+    /// prepared for a warm pool. The agent compares the text with the text in its record: if an image was made from a node's disk, the
+    /// record belongs to another machine.
     pub fn machine(&self) -> String {
         let CloudFacts { aws, gce, hetzner, openstack: _, azure, digital_ocean: _, linode, scaleway: _ } =
             &self.cloud;
@@ -91,15 +91,15 @@ pub const WARMED: &str = "Warmed:";
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Architecture {
-    /// `x86_64`.
+    /// 64-bit x86. The kernel's name is `x86_64`.
     #[default]
     Amd64,
-    /// `aarch64`.
+    /// 64-bit Arm. The kernel's name is `aarch64`.
     Arm64,
 }
 
 impl Architecture {
-    /// Go's name, as it stands in asset URLs and in nodeupconfig.
+    /// Go's name of the architecture, which asset URLs and nodeupconfig use.
     pub fn name(self) -> &'static str {
         match self {
             Architecture::Amd64 => "amd64",
@@ -118,9 +118,9 @@ impl fmt::Display for Architecture {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Distro {
-    /// `ID`.
+    /// The value of `ID`, such as `ubuntu`.
     pub id: String,
-    /// `VERSION_ID`.
+    /// The value of `VERSION_ID`, such as `24.04`.
     #[serde(rename = "versionID", default)]
     pub version_id: String,
 }
@@ -141,7 +141,7 @@ pub struct Interface {
     /// The kernel's name for the interface.
     #[serde_with(skip_apply)]
     pub name: String,
-    /// The hardware address, if the interface has one.
+    /// The hardware address. `None` if the interface has no hardware address.
     pub mac: Option<String>,
     /// Addresses with prefix lengths.
     pub addresses: Vec<String>,
@@ -150,7 +150,7 @@ pub struct Interface {
     pub is_virtual: bool,
 }
 
-/// Whether SELinux denies or only logs.
+/// Whether SELinux denies forbidden accesses, or only logs them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Selinux {
@@ -174,12 +174,12 @@ pub struct CloudFacts {
 }
 
 impl CloudFacts {
-    /// The range of IPv6 addresses that the cloud has given this machine for its pods. Empty if there is none.
+    /// The range of IPv6 addresses that the cloud has given this machine for its pods. Empty if the machine has no range.
     pub fn ipv6_prefix(&self) -> &str {
         self.aws.as_ref().map_or("", |aws| &aws.ipv6_prefix)
     }
 
-    /// The type of this instance, on clouds where decisions depend on it.
+    /// The type of this instance. `None` on clouds where no decision depends on the type.
     pub fn instance_type(&self) -> Option<&str> {
         self.aws.as_ref().map(|aws| aws.instance_type.as_str())
     }
@@ -190,46 +190,46 @@ impl CloudFacts {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AwsFacts {
-    /// `instance-id`.
+    /// From the metadata: `instance-id`.
     #[serde(rename = "instanceID")]
     pub instance_id: String,
-    /// `instance-type`.
+    /// From the metadata: `instance-type`.
     #[serde(default)]
     pub instance_type: String,
-    /// `placement/region`.
+    /// From the metadata: `placement/region`.
     pub region: String,
-    /// `placement/availability-zone`.
+    /// From the metadata: `placement/availability-zone`.
     #[serde(default)]
     pub availability_zone: String,
-    /// `local-ipv4`; empty on an IPv6-only subnet.
+    /// From the metadata: `local-ipv4`. Empty on an IPv6-only subnet.
     #[serde(rename = "localIPv4", default)]
     pub local_ipv4: String,
-    /// `public-ipv4`; empty if the instance has none.
+    /// From the metadata: `public-ipv4`. Empty if the instance has no public address.
     #[serde(rename = "publicIPv4", default)]
     pub public_ipv4: String,
-    /// `ipv6`; empty if the instance has none.
+    /// From the metadata: `ipv6`. Empty if the instance has no IPv6 address.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub ipv6: String,
-    /// `local-hostname`.
+    /// From the metadata: `local-hostname`.
     #[serde(default)]
     pub local_hostname: String,
-    /// `mac` of the primary interface.
+    /// From the metadata: `mac` of the primary interface.
     #[serde(default)]
     pub mac: String,
-    /// `network/interfaces/macs/<mac>/ipv6-prefix` of the primary interface; empty if it has none yet.
+    /// From the metadata: `network/interfaces/macs/<mac>/ipv6-prefix` of the primary interface. Empty if the interface has no prefix yet.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub ipv6_prefix: String,
-    /// Limits of the instance type, from EC2's DescribeInstanceTypes. `None` if EC2 was not asked or did not say. The agent asks
-    /// EC2 only if the node's configuration depends on the type (`Inputs::wants_instance_type` of `agent/plan`).
+    /// Limits of the instance type, from EC2's DescribeInstanceTypes. `None` if EC2 was not asked, or its response does not say. The agent
+    /// asks EC2 only if the node's configuration depends on the type (`Inputs::wants_instance_type` of `agent/plan`).
     pub network_interfaces: Option<NetworkInterfaceLimits>,
-    /// Whether the instance type has a GPU. `None` if EC2 was not asked or did not say.
+    /// Whether the instance type has a GPU. `None` if EC2 was not asked, or its response does not say.
     pub gpu: Option<bool>,
-    /// `autoscaling/target-lifecycle-state`; empty outside an Auto Scaling group.
+    /// From the metadata: `autoscaling/target-lifecycle-state`. Empty outside of an Auto Scaling group.
     #[serde(default)]
     pub target_lifecycle_state: String,
 }
 
-/// EC2's description of an instance type. It is the same in every region, and does not change for as long as the type is offered.
+/// EC2's description of an instance type. The description is the same in every region, and does not change while the type is offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InstanceType {
@@ -264,15 +264,15 @@ impl AwsFacts {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GceFacts {
-    /// `instance/hostname`, fully qualified.
+    /// From the metadata: `instance/hostname`, fully qualified.
     pub hostname: String,
-    /// `project/project-id`.
+    /// From the metadata: `project/project-id`.
     #[serde(default)]
     pub project: String,
-    /// The last part of `instance/zone`.
+    /// From the metadata: the last part of `instance/zone`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub zone: String,
-    /// `instance/name`: the instance's name in Compute Engine's API.
+    /// From the metadata: `instance/name`, which is the instance's name in Compute Engine's API.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
 }
@@ -281,10 +281,10 @@ pub struct GceFacts {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HetznerFacts {
-    /// `instance-id`.
+    /// From the metadata: `instance-id`.
     #[serde(rename = "instanceID")]
     pub instance_id: String,
-    /// Address in the private network of interface number 1; empty if there is none.
+    /// Address in the private network of interface number 1; empty if the server has no such network.
     #[serde(rename = "privateIPv4", default)]
     pub private_ipv4: String,
 }
@@ -293,7 +293,7 @@ pub struct HetznerFacts {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AzureFacts {
-    /// `compute/resourceId`.
+    /// From the metadata: `compute/resourceId`.
     #[serde(rename = "resourceID")]
     pub resource_id: String,
 }
@@ -302,10 +302,10 @@ pub struct AzureFacts {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DigitalOceanFacts {
-    /// `id`.
+    /// From the metadata: `id`.
     #[serde(rename = "dropletID", default, skip_serializing_if = "String::is_empty")]
     pub droplet_id: String,
-    /// `interfaces/private/0/ipv4/address`.
+    /// From the metadata: `interfaces/private/0/ipv4/address`.
     #[serde(rename = "privateIPv4")]
     pub private_ipv4: String,
 }
@@ -314,9 +314,9 @@ pub struct DigitalOceanFacts {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LinodeFacts {
-    /// `instance.label`.
+    /// From the metadata: `instance.label`.
     pub label: String,
-    /// `instance.id`.
+    /// From the metadata: `instance.id`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub id: String,
 }
@@ -325,10 +325,10 @@ pub struct LinodeFacts {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ScalewayFacts {
-    /// `id`.
+    /// From the metadata: `id`.
     #[serde(rename = "serverID")]
     pub server_id: String,
-    /// `location.zone_id`.
+    /// From the metadata: `location.zone_id`.
     #[serde(default)]
     pub zone: String,
 }
@@ -338,10 +338,10 @@ pub struct ScalewayFacts {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OpenstackFacts {
-    /// `uuid` of `meta_data.json`; empty if it was not requested.
+    /// From the metadata: `uuid` of `meta_data.json`. Empty if it was not requested.
     #[serde(rename = "serverID", default, skip_serializing_if = "String::is_empty")]
     pub server_id: String,
-    /// `local-ipv4` of the EC2-compatible metadata; empty if the server has none.
+    /// From the EC2-compatible metadata: `local-ipv4`. Empty if the server has no such address.
     #[serde(rename = "localIPv4", default)]
     pub local_ipv4: String,
 }

@@ -6,7 +6,7 @@ use std::fmt;
 
 use thiserror::Error;
 
-/// What helps after a failure.
+/// The remedy that can help after a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remedy {
     /// Another run may succeed.
@@ -19,7 +19,7 @@ pub enum Remedy {
     Usage,
 }
 
-/// A failure whose kind and message are all that is known of it.
+/// A failure of which only the kind and the message are known.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{message}")]
 pub struct Failure {
@@ -33,12 +33,12 @@ impl Failure {
     }
 }
 
-/// An error that knows its kind.
+/// A type of errors that have a kind.
 pub trait Failing: StdError {
     fn kind(&self) -> Kind;
 }
 
-/// Finds the kind of one cause of an error. `None` if the cause is of a type without kinds.
+/// A function that finds the kind of a cause of an error. It returns `None` if the type of the cause has no kinds.
 pub type Finder = fn(&(dyn StdError + 'static)) -> Option<Kind>;
 
 /// The kind of `cause`, if it is of the type `T`.
@@ -46,7 +46,7 @@ pub fn kind_as<T: Failing + 'static>(cause: &(dyn StdError + 'static)) -> Option
     cause.downcast_ref::<T>().map(Failing::kind)
 }
 
-/// The kind of an error, from its chain of causes: the kind of the outermost cause that has one.
+/// The kind of an error: the kind of the outermost cause that has a kind. `Other` if no cause has a kind.
 pub fn kind_of_chain<'a>(
     causes: impl IntoIterator<Item = &'a (dyn StdError + 'static)>,
     finders: &[Finder],
@@ -88,7 +88,7 @@ macro_rules! kinds {
 }
 
 kinds! {
-    // The use of the program, and access to this machine.
+    // Failures of the program's use, and of its access to this machine.
     Other "1000" Again
     WrongUsage "1001" Usage
     WrongSetting "1002" Configuration
@@ -103,7 +103,7 @@ kinds! {
     NoCaBundle "1011" Again
     ProxySetting "1012" Again
     NoHttpClient "1013" Again
-    // The state store.
+    // Failures of the state store.
     StoreNotFound "2001" Configuration
     StoreForbidden "2002" Again
     StoreCredentials "2003" Again
@@ -118,7 +118,7 @@ kinds! {
     StoreMirror "2012" Usage
     StoreSettings "2013" Environment
     StoreFile "2014" Again
-    // The configuration.
+    // Failures of the configuration.
     FileUnreadable "3001" Configuration
     HashMismatch "3002" Configuration
     SpecWrong "3003" Configuration
@@ -126,7 +126,7 @@ kinds! {
     HashesUnknown "3005" Again
     FollowRefused "3006" Configuration
     FollowNotServed "3007" Again
-    // The cloud.
+    // Failures of the cloud.
     MetadataUnreachable "4001" Again
     MetadataRefused "4002" Again
     CloudUnsupported "4003" Again
@@ -136,7 +136,7 @@ kinds! {
     CloudRefused "4007" Again
     CloudCredentials "4008" Again
     CloudSettings "4009" Again
-    // Bootstrap by kops-controller.
+    // Failures of the bootstrap by kops-controller.
     AlreadyRegistered "4101" Again
     NotGiven "4102" Again
     NoServer "4103" Configuration
@@ -144,7 +144,7 @@ kinds! {
     IdentityUnproven "4105" Again
     IdentityEndpoint "4106" Configuration
     Callback "4107" Again
-    // Changes of the machine.
+    // Failures of changes to the machine.
     Path "5001" Again
     ForeignLink "5002" Again
     Command "5003" Again
@@ -162,34 +162,34 @@ kinds! {
     OtherFiles "5015" Again
     InvalidResource "5016" Configuration
     RecordUnreadable "5017" Again
-    // Downloads.
+    // Failures of downloads.
     DownloadUnavailable "5101" Again
     NoSpace "5102" Again
     ArchiveWrong "5103" Again
-    // Certificates.
+    // Failures of certificates.
     NoAuthority "5201" Configuration
     BadAuthority "5202" Configuration
     AuthorityNotValidNow "5203" Again
     CertificateChanged "5204" Again
     CertificateInvalid "5205" Configuration
     KeyUnusable "5206" Again
-    // Pacing.
+    // Failures of pacing.
     NoSlot "6001" Again
     AnotherNotReady "6002" Again
     SlotsUnknown "6003" Again
     NotDrained "6004" Again
     NoReboot "6005" Again
-    // The API server.
+    // Failures of the API server.
     ApiServerUnanswered "7001" Again
     ApiServerRefused "7002" Again
     NodeNotRegistered "7003" Again
     NoKubeconfig "7004" Again
-    // Control-plane mode.
+    // Failures of control-plane mode.
     ControlPlaneSettings "7101" Configuration
 }
 
 impl Kind {
-    /// The kind with this code.
+    /// The kind with this code. `None` if no kind has this code.
     pub fn of_code(code: &str) -> Option<Kind> {
         Kind::ALL.iter().copied().find(|kind| kind.code() == code)
     }
@@ -200,8 +200,8 @@ impl Kind {
         self.remedy() != Remedy::Again
     }
 
-    /// Whether no retry in this process can succeed, because its own flags or environment are wrong. Everything else may
-    /// change while a machine waits: the store's files, its permissions, and the user-data.
+    /// Whether no retry in this process can succeed, because the process' flags or environment are wrong. Everything else may change while
+    /// a machine waits: the store's files, its permissions, and the user-data.
     pub fn is_final(self) -> bool {
         matches!(self.remedy(), Remedy::Environment | Remedy::Usage)
     }

@@ -5,12 +5,12 @@ use std::fmt;
 
 use serde_json::Value;
 
-/// A warning about a field. Nothing fails because of the field.
+/// A warning about a field that causes no failure.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FieldWarning {
     /// The field's path, as the file spells it.
     pub field: String,
-    /// What is wrong with the field, and what to do.
+    /// The problem of the field, and what to do about it.
     pub problem: String,
 }
 
@@ -112,7 +112,7 @@ fn part_matches(wanted: &str, part: &str) -> bool {
     }
 }
 
-/// The path of every field that is set.
+/// Adds the path of every field that is set to `found`.
 fn every_path(value: &Value, path: String, found: &mut Vec<String>) {
     match value {
         Value::Object(fields) => {

@@ -1,5 +1,5 @@
-//! FNV hashes. kOps uses them to spread events of all machines over time, and to tell truncated long names
-//! apart.
+//! FNV hashes. kOps uses these hashes to spread events of all machines over time, and to distinguish long
+//! names that are truncated.
 
 /// FNV-1 (draft-eastlake-fnv), 32 bits: Go's `fnv.New32`, not `New32a`.
 pub fn fnv32(bytes: &[u8]) -> u32 {

@@ -5,14 +5,15 @@
 
 use serde_json::Value;
 
-/// The fields, each with the last names of its path, in lower case. A Cluster, an InstanceGroup, a `nodeupconfig.yaml`, a
-/// pod's manifest and a resolved node spell the same field in different ways. Everything below such a field is free text, too.
+/// The fields that hold free text. Each entry has the last names of the field's path, in lower case. A Cluster, an InstanceGroup, a
+/// `nodeupconfig.yaml`, a pod's manifest and a resolved node spell the same field in different ways. Everything below such a field is free
+/// text, too.
 const FIELDS: [&[&str]; 19] = [
     &["fileassets", "content"],
     &["hooks", "manifest"],
     &["hooks", "execcontainer", "command"],
     &["hooks", "execcontainer", "environment"],
-    // The spelling in a resolved node.
+    // The spelling of `hooks` in a resolved node.
     &["hooks", "action", "rawunit"],
     &["hooks", "action", "service", "section"],
     &["hooks", "action", "container", "command"],
@@ -42,8 +43,8 @@ pub fn is_free_text(path: &[String]) -> bool {
     (1..=path.len()).any(|end| FIELDS.iter().any(|field| is_field(end, field)))
 }
 
-/// Calls `act` for each string, number and boolean of a document that is free text. Names of fields are not free text: outputs
-/// show which variables an environment sets.
+/// Calls `act` for each string, number and boolean in the free text of a document. Names of fields are not free text: outputs show which
+/// variables an environment sets.
 pub fn for_each(document: &mut Value, act: &mut impl FnMut(&mut Value)) {
     below(document, &mut Vec::new(), false, act);
 }
@@ -68,7 +69,7 @@ fn below(value: &mut Value, path: &mut Vec<String>, is_free: bool, act: &mut imp
     }
 }
 
-/// The texts and numbers of a document that are free text.
+/// The strings and numbers in the free text of a document.
 pub fn values(document: &Value) -> Vec<String> {
     let mut values = Vec::new();
     for_each(&mut document.clone(), &mut |value| match value {

@@ -1,6 +1,6 @@
 //! Reads a parsed document into our types by the rules of Go's decoder (`sigs.k8s.io/yaml` over
 //! `encoding/json`), with which kOps reads its own files. Null leaves the zero value. A bare number or bool
-//! is accepted as a string (`featureGates: {X: true}`). Everything else must have the right type.
+//! is accepted as a string (`featureGates: {X: true}`). All other values must have the right type.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -11,7 +11,7 @@ use serde::de::{
 };
 use serde_json::{Map, Value, map};
 
-/// A document, or a part of one, that is read by Go's rules.
+/// A document, or a part of a document, that is read by Go's rules.
 #[derive(Clone, Copy)]
 struct GoValue<'de, 'u> {
     value: &'de Value,
@@ -24,12 +24,12 @@ struct GoValue<'de, 'u> {
 pub(crate) struct Misfit {
     /// The path of the field from the document down, as in `list[1].name`. Empty for the document itself.
     pub(crate) field: String,
-    /// What is wrong with the field.
+    /// The description of the problem, such as `it is a list, but should be a string`.
     pub(crate) problem: String,
 }
 
 impl Misfit {
-    /// The same problem for the outer document, which contains this document as `part`.
+    /// Converts the problem into a problem of the outer document, which contains this document as `part`.
     fn within(self, part: Part<'_>) -> Misfit {
         Misfit { field: joined(&part.to_string(), &self.field), ..self }
     }
@@ -49,7 +49,7 @@ impl de::Error for Misfit {
     }
 }
 
-/// A part of a mapping or of a list.
+/// A step of a path: an entry of a mapping, or an item of a list.
 #[derive(Clone, Copy, Debug)]
 enum Part<'a> {
     Value(&'a str),
@@ -304,7 +304,7 @@ impl<'de> de::SeqAccess<'de> for Items<'de, '_> {
 struct Entries<'de, 'u> {
     mapping: GoValue<'de, 'u>,
     rest: Option<map::Iter<'de>>,
-    /// The key that was read last, and its value.
+    /// The entry that was read last: its key and its value.
     entry: (&'de str, &'de Value),
 }
 

@@ -1,5 +1,5 @@
-//! Writes YAML byte for byte as Go programs of Kubernetes do (`sigs.k8s.io/yaml` 1.6 over
-//! `go.yaml.in/yaml/v2` 2.4), for everything in this crate that Kubernetes reads.
+//! Writes YAML with the same bytes as Go programs of Kubernetes (`sigs.k8s.io/yaml` 1.6 over
+//! `go.yaml.in/yaml/v2` 2.4). It is used for all YAML that Kubernetes reads.
 //!
 //! The bytes matter for two reasons. User-data pins nodeupconfig.yaml by the hash of its bytes. Go's readers
 //! follow YAML 1.1, where `yes`, `1_000`, `12:30` and `2001-01-01` are strings only in quotes.
@@ -19,7 +19,7 @@ use serde_json::Value;
 
 pub use resolve::is_plain_string;
 
-/// The YAML document of a value, with a line break at its end.
+/// Writes a value as a YAML document that ends with a line break.
 ///
 /// # Panics
 /// If the type cannot be converted to JSON, for example a map whose keys are lists. (Go also converts to JSON
@@ -31,7 +31,7 @@ pub fn to_string(value: &impl Serialize) -> String {
     }
 }
 
-/// The YAML document of a JSON value, with a line break at its end.
+/// Writes a JSON value as a YAML document that ends with a line break.
 pub fn value_to_string(value: &Value) -> String {
     emitter::document(value)
 }

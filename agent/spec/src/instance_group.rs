@@ -25,8 +25,8 @@ pub struct InstanceGroup {
 
 /// How v1alpha2 differs from the internal version (upstream: `pkg/apis/kops/v1alpha2/conversion.go`).
 ///
-/// A group's hook with `disabled: true` becomes `enabled: true`, so it runs. Upstream inverts the value for the
-/// hooks of clusters only, and the same spec must give the same node.
+/// A group's hook with `disabled: true` becomes a hook with `enabled: true`, so the hook runs. Upstream inverts the value for the hooks of
+/// clusters only, and the same spec must give the same node.
 const V1ALPHA2: &[Move] = &[
     moved("spec.associatePublicIp", "spec.associatePublicIP"),
     moved("spec.externalLoadBalancers[].targetGroupArn", "spec.externalLoadBalancers[].targetGroupARN"),
@@ -55,7 +55,7 @@ impl InstanceGroup {
         InstanceGroup::from_document(parse_document(text, url)?, url)
     }
 
-    /// Like [`InstanceGroup::parse`], from the parsed document.
+    /// Like [`InstanceGroup::parse`], for a document that is parsed already.
     ///
     /// # Errors
     /// Same errors as [`InstanceGroup::parse`].

@@ -14,7 +14,7 @@ use super::respell::{Respelling, moved};
 pub(super) use material::Base64;
 use material::pem_block;
 
-/// All keys with one name. One key signs, and every trusted key verifies (upstream:
+/// All keys that share a name. One of them signs, and every trusted key verifies (upstream:
 /// `pkg/apis/kops/keyset.go`).
 ///
 /// The serialized form has the ids of the keys, and no key material.
@@ -28,7 +28,7 @@ pub struct Keyset {
     items: Vec<KeysetItem>,
 }
 
-/// One key of a key set.
+/// A key of a key set.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KeysetItem {
@@ -101,7 +101,7 @@ impl Keyset {
         &self.name
     }
 
-    /// The id of the key that signs, as the file has it.
+    /// The id of the key that signs, as the file spells the id.
     pub fn primary_id(&self) -> &str {
         &self.primary_id
     }
@@ -115,8 +115,8 @@ impl Keyset {
         self.items.iter().find(|item| item.id == id)
     }
 
-    /// The key that signs: the trusted key with the primary id, which must be a number. Without such a key,
-    /// the trusted key with the highest number signs (upstream: `upup/pkg/fi/clientset_castore.go`,
+    /// The key that signs: the trusted key with the primary id, which must be a number. If there is no such
+    /// key, the trusted key with the highest number signs (upstream: `upup/pkg/fi/clientset_castore.go`,
     /// `FindPrimary`).
     pub fn primary(&self) -> Option<&KeysetItem> {
         let numbered = || self.trusted().filter(|item| is_number(&item.id));
@@ -185,8 +185,9 @@ fn is_number(id: &str) -> bool {
     !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Compares ids; older ids come first. Ids that are not numbers come first, by text. Then come numbers of any
-/// length, by value (upstream: `upup/pkg/fi/ca.go`, `KeysetItemIdOlder`).
+/// Compares two ids, so that older ids come first. Ids that are not numbers come before numbers, in the order
+/// of their texts. Numbers of any length are in the order of their values (upstream: `upup/pkg/fi/ca.go`,
+/// `KeysetItemIdOlder`).
 fn compare_ids(a: &str, b: &str) -> Ordering {
     match (is_number(a), is_number(b)) {
         (false, false) => a.cmp(b),

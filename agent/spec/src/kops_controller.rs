@@ -35,7 +35,8 @@ pub struct KopsControllerOptions {
     /// The bootstrap server, if it is enabled.
     #[serde(default)]
     pub server: Option<KopsControllerServerOptions>,
-    /// Whether upstream's controller caches the identity of an instance. Ours always does.
+    /// Whether upstream's kops-controller caches the identity of an instance. kops-agent's controller always
+    /// caches it.
     #[serde(default)]
     pub cache_nodeidentity_info: bool,
     /// Whether nodes get their pods' addresses from the cloud.
@@ -95,14 +96,14 @@ pub struct KopsControllerServerOptions {
     pub pki: Option<PkiOptions>,
     pub server_key_path: String,
     pub server_certificate_path: String,
-    /// Folder of the authorities' certificates and keys.
+    /// Folder with the certificates and keys of the authorities.
     #[serde(rename = "caBasePath")]
     #[serde_with(skip_apply)]
     pub ca_base_path: String,
     #[serde(rename = "signingCAs")]
     #[serde_with(skip_apply)]
     pub signing_cas: Vec<String>,
-    /// The certificates that nodes may request.
+    /// Names of the certificates that nodes may request.
     #[serde_with(skip_apply)]
     pub cert_names: Vec<String>,
 }
@@ -114,7 +115,7 @@ pub struct KopsControllerServerOptions {
 pub struct ServerProviderOptions {
     pub aws: Option<AwsVerifierOptions>,
     pub gce: Option<GceVerifierOptions>,
-    /// Settings for other clouds, by kOps' key for the cloud.
+    /// Settings for all other clouds, by kOps' key for the cloud.
     #[serde(flatten)]
     #[serde_with(skip_apply)]
     pub others: BTreeMap<String, Value>,

@@ -17,7 +17,7 @@ pub use written_by::{Evidence, Told, VARIABLE, WrittenBy};
 
 /// The oldest supported minor version of kOps.
 const OLDEST_SUPPORTED_MINOR: u64 = 34;
-/// The newest known minor version of kOps. Newer versions use its rules.
+/// The newest known minor version of kOps. Its rules also apply to newer versions.
 const NEWEST_KNOWN_MINOR: u64 = 37;
 
 /// A kOps release, identified by its minor version. The agent decides its nodes by the rules of its newest known patch release: 1.34.3,
@@ -33,7 +33,7 @@ impl Serialize for KopsRelease {
     }
 }
 
-/// Reads a recorded release. It may be a release that is unsupported or not known yet.
+/// Reads a recorded release, which may be unsupported or not known yet.
 impl<'de> Deserialize<'de> for KopsRelease {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
@@ -53,9 +53,9 @@ impl fmt::Display for KopsRelease {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Releases {
     All,
-    /// This minor version and older ones.
+    /// Releases of this minor version, and all older releases.
     UpTo(u64),
-    /// This minor version and newer ones.
+    /// Releases of this minor version, and all newer releases.
     Since(u64),
 }
 
@@ -126,8 +126,8 @@ impl KopsRelease {
         KopsRelease { minor }
     }
 
-    /// Whether this release can have written these fields. Newer releases than 1.34 always name containerd's pause image, and kubelet's
-    /// only if the cluster spec has it (pkg/model/components/containerd.go).
+    /// Whether this release can have written these fields. Releases after 1.34 always name containerd's pause image. They name kubelet's
+    /// pause image only if the cluster spec names it (pkg/model/components/containerd.go).
     fn may_have_written(self, config: &NodeupConfig) -> bool {
         let names_pause_image_as_1_34 = !config.kubelet_config.pod_infra_container_image.is_empty()
             && config.containerd_config.as_ref().is_none_or(|containerd| containerd.sandbox_image.is_none());
@@ -139,12 +139,13 @@ impl KopsRelease {
             && self.takes_kubernetes_of(config)
     }
 
-    /// Whether this release accepts the Kubernetes of this configuration. A version that cannot be read is reported elsewhere.
+    /// Whether this release supports the Kubernetes version of this configuration. A version that cannot be read counts as supported here,
+    /// because another check reports it.
     fn takes_kubernetes_of(self, config: &NodeupConfig) -> bool {
         minor_of(&config.kubernetes_version).is_none_or(|minor| minor >= self.oldest_kubernetes_minor())
     }
 
-    /// Whether a worker's configuration from this release can look like that of another release.
+    /// Whether a worker's configuration from this release can look like a worker's configuration from another release.
     fn is_ambiguous(self) -> bool {
         self.is_at_most(36)
     }
@@ -172,81 +173,82 @@ impl KopsRelease {
         }
     }
 
-    /// protokube on each control plane applies add-ons and labels the control plane (nodeup/pkg/model/protokube.go). In newer releases the
-    /// static pod kops-channels does this.
+    /// Whether protokube on each control plane applies add-ons and labels the control plane (nodeup/pkg/model/protokube.go). In newer
+    /// releases the static pod kops-channels does this.
     pub fn protokube_applies_addons(self) -> bool {
         self.is_at_most(35)
     }
 
-    /// A manifest in place of a channel counts as a channel with one add-on. In older releases it counts as an empty channel (`ParseAddons`
-    /// in channels/pkg/channels/addons.go).
+    /// Whether a manifest in place of a channel counts as a channel with one add-on. In older releases it counts as an empty channel
+    /// (`ParseAddons` in channels/pkg/channels/addons.go).
     pub fn takes_manifests_for_channels(self) -> bool {
         !self.is_at_most(35)
     }
 
-    /// An add-on's object is unhealthy if any of its conditions is False. In newer releases only conditions of known types count
+    /// Whether an add-on's object is unhealthy if any of its conditions is False. In newer releases only conditions of known types count
     /// (pkg/applylib/applyset/health.go).
     pub fn all_conditions_tell_of_health(self) -> bool {
         self.is_at_most(35)
     }
 
-    /// The cluster may publish its names by gossip, through protokube.
+    /// Whether the cluster may publish its names by gossip, through protokube.
     pub fn has_gossip(self) -> bool {
         self.is_at_most(36)
     }
 
-    /// Classic load balancers on AWS may serve the API.
+    /// Whether classic load balancers on AWS may serve the API.
     pub fn has_classic_load_balancers(self) -> bool {
         self.is_at_most(36)
     }
 
-    /// In gossip clusters, machines reach kops-controller through the API's load balancer on any cloud. In older releases only on GCE.
+    /// Whether machines of gossip clusters reach kops-controller through the API's load balancer on every cloud. In older releases they do
+    /// so only on GCE.
     pub fn gossip_clusters_use_load_balancers(self) -> bool {
         !self.is_at_most(35)
     }
 
-    /// Control planes and API servers also get the addresses of the API.
+    /// Whether kOps also tells control planes and API servers the addresses of the API.
     pub fn tells_api_servers_their_addresses(self) -> bool {
         self.is_at_most(35)
     }
 
-    /// Machines that get addresses also get the name in the server's certificate.
+    /// Whether kOps tells machines the name in the server's certificate, together with the server's addresses.
     pub fn tells_the_servers_name(self) -> bool {
         !self.is_at_most(35)
     }
 
-    /// Machines of IPv6-only clusters get only IPv6 addresses.
+    /// Whether kOps tells machines of IPv6-only clusters only the IPv6 addresses of servers.
     pub fn tells_reachable_addresses_only(self) -> bool {
         !self.is_at_most(36)
     }
 
-    /// A worker of a gossip cluster does not run gossip if it knows the addresses of the API server.
+    /// Whether a worker of a gossip cluster runs no gossip if the worker knows the addresses of the API server.
     pub fn addresses_replace_gossip(self) -> bool {
         !self.is_at_most(35)
     }
 
-    /// kubelet gets most of its settings as flags. In newer releases its configuration file has them.
+    /// Whether kubelet gets most settings as flags. In newer releases kubelet's configuration file has these settings.
     pub fn kubelet_settings_are_flags(self) -> bool {
         self.is_at_most(35)
     }
 
-    /// Control planes use a shorter maximum back-off for crashing containers.
+    /// Whether control planes use a shorter maximum back-off for crashing containers.
     pub fn limits_crash_loops(self) -> bool {
         !self.is_at_most(34)
     }
 
-    /// The pause image is a setting of kubelet. In newer releases it is a setting of containerd.
+    /// Whether the pause image is a setting of kubelet. In newer releases the pause image is a setting of containerd.
     pub fn pause_image_is_kubelets(self) -> bool {
         self.is_at_most(34)
     }
 
-    /// containerd's configuration has the format of containerd 1 and includes registry mirrors, for every version of containerd. containerd
-    /// 2 converts the configuration when it starts.
+    /// Whether containerd's configuration has the format of containerd 1 and includes registry mirrors, for every version of containerd.
+    /// containerd 2 converts the configuration when it starts.
     pub fn containerd_configuration_is_of_1(self) -> bool {
         self.is_at_most(35)
     }
 
-    /// kOps uses the spec's version for containerd, even if the distribution brings its own containerd.
+    /// Whether the spec's containerd version counts even if the distribution brings its own containerd.
     pub fn takes_containerds_version_from_the_spec(self) -> bool {
         self.is_at_most(36)
     }
@@ -256,7 +258,7 @@ impl KopsRelease {
         if self.is_at_most(36) { 3 } else { 4 }
     }
 
-    /// kOps supports the container runtime gVisor.
+    /// Whether kOps supports the container runtime gVisor.
     pub fn has_gvisor(self) -> bool {
         !self.is_at_most(35)
     }
@@ -266,88 +268,88 @@ impl KopsRelease {
         if self.is_at_most(34) { "0.4.0" } else { "1.0.0" }
     }
 
-    /// The in-tree cloud providers of Kubernetes have their own configuration file.
+    /// Whether nodes have a second cloud configuration file, for the in-tree cloud providers of Kubernetes.
     pub fn has_in_tree_cloud_config(self) -> bool {
         self.is_at_most(35)
     }
 
-    /// kubelet gets its provider id on Azure. In these releases, Azure's cloud configuration is a Secret of the cluster.
+    /// Whether kubelet gets its provider id on Azure. In these releases, Azure's cloud configuration is a Secret of the cluster.
     pub fn azure_nodes_have_provider_ids(self) -> bool {
         !self.is_at_most(35)
     }
 
-    /// kube-proxy mounts only its kubeconfig. In newer releases it mounts the kubeconfig's folder.
+    /// Whether kube-proxy mounts only its kubeconfig. In newer releases it mounts the kubeconfig's folder.
     pub fn kube_proxy_mounts_kubeconfig_alone(self) -> bool {
         self.is_at_most(35)
     }
 
-    /// kube-proxy gets the nftables mode on distributions without iptables in the kernel.
+    /// Whether kube-proxy gets the nftables mode on distributions without iptables in the kernel.
     pub fn forces_nftables(self) -> bool {
         !self.is_at_most(34)
     }
 
-    /// kube-scheduler always asks the API server to authenticate the clients of its endpoints.
+    /// Whether kube-scheduler always asks the API server to authenticate the clients of its endpoints.
     pub fn kube_scheduler_must_look_up_users(self) -> bool {
         !self.is_at_most(34)
     }
 
-    /// kOps handles the effect of systemd-networkd and cloud-init on an attached interface on Debian 12 and newer.
+    /// Whether kOps stops systemd-networkd and cloud-init from changing an attached interface, on Debian 12 and newer.
     pub fn knows_debians_networkd(self) -> bool {
         !self.is_at_most(35)
     }
 
-    /// kOps tells pod interfaces from the primary interface by the primary interface's name. Older releases match Amazon Linux' interface
-    /// names.
+    /// Whether kOps identifies the primary interface by its name, so that all other interfaces are for pods. Older releases match the
+    /// interface names of Amazon Linux.
     pub fn knows_the_primary_interface(self) -> bool {
         !self.is_at_most(35)
     }
 
-    /// kOps raises the inotify watch limit per user.
+    /// Whether kOps raises the inotify watch limit per user.
     pub fn raises_inotify_watches(self) -> bool {
         self.is_at_most(35)
     }
 
-    /// logrotate rotates the logs of an etcd cluster for Leases.
+    /// Whether logrotate rotates the logs of an etcd cluster for Leases.
     pub fn has_etcd_leases(self) -> bool {
         !self.is_at_most(35)
     }
 
-    /// kOps installs the tools that containerd 1 and Docker needed: pigz, conntrack and others.
+    /// Whether kOps installs the tools that containerd 1 and Docker needed: pigz, conntrack and others.
     pub fn installs_tools_of_docker(self) -> bool {
         self.is_at_most(34)
     }
 
-    /// Nodes with Container-Optimized OS on GCE download a mount helper.
+    /// Whether nodes with Container-Optimized OS on GCE download a mount helper.
     pub fn has_mounter(self) -> bool {
         self.is_at_most(35)
     }
 
-    /// kOps writes Calico's WireGuard setting into the node's configuration.
+    /// Whether kOps writes Calico's WireGuard setting into the node's configuration.
     pub fn tells_of_wireguard(self) -> bool {
         !self.is_at_most(34)
     }
 
-    /// kOps writes the machine type into the node's configuration if Cilium takes addresses from AWS.
+    /// Whether kOps writes the machine type into the node's configuration if Cilium takes addresses from AWS.
     pub fn tells_cilium_the_machine_type(self) -> bool {
         !self.is_at_most(35)
     }
 
-    /// kOps labels a Karpenter node with its group as the provisioner (pkg/nodelabels/builder.go).
+    /// Whether a Karpenter node has a label that names its group as the provisioner (pkg/nodelabels/builder.go).
     pub fn labels_nodes_of_karpenter(self) -> bool {
         self.is_at_most(35)
     }
 
-    /// Karpenter nodes register with Karpenter's taint.
+    /// Whether Karpenter nodes register with Karpenter's taint.
     pub fn taints_nodes_of_karpenter(self) -> bool {
         !self.is_at_most(35)
     }
 
-    /// Network load balancers of Services may have security groups.
+    /// Whether network load balancers of Services may have security groups.
     pub fn knows_nlb_security_groups(self) -> bool {
         !self.is_at_most(35)
     }
 
-    /// kOps writes into the node's configuration whether Nodes have AWS' IP-based names.
+    /// Whether the node's configuration has a field for AWS' IP-based Node names.
     pub fn tells_of_ip_based_names(self) -> bool {
         !self.is_at_most(36)
     }
@@ -356,7 +358,7 @@ impl KopsRelease {
         !self.is_at_most(34)
     }
 
-    /// The release of the CNI plugins for a Kubernetes minor version. `None` if this kOps release does not support that version
+    /// The release of the CNI plugins for a Kubernetes minor version. `None` if this kOps release does not support the Kubernetes version
     /// (pkg/nodemodel/wellknownassets/cni.go).
     pub fn cni_plugins(self, kubernetes_minor: u64) -> Option<&'static str> {
         if kubernetes_minor < self.oldest_kubernetes_minor() {
@@ -393,7 +395,7 @@ impl KopsRelease {
         if self.is_at_most(36) { (1, 6) } else { (2, 1) }
     }
 
-    /// The credential provider for Google's registries is a dated build from a separate bucket.
+    /// Whether the credential provider for Google's registries is a dated build from a separate bucket.
     pub fn has_dated_gce_credential_provider(self) -> bool {
         self.is_at_most(34)
     }
@@ -403,32 +405,32 @@ impl KopsRelease {
         if self.is_at_most(34) { "v20231005-providersv0.27.1-65-g8fbe8d27" } else { "auth-provider-gcp" }
     }
 
-    /// kOps installs the WireGuard tools on Ubuntu whenever Calico runs, even if Calico does not use WireGuard.
+    /// Whether kOps installs the WireGuard tools on Ubuntu whenever Calico runs, even if Calico does not use WireGuard.
     pub fn always_installs_wireguard(self) -> bool {
         self.is_at_most(34)
     }
 
-    /// kOps passes the name of Azure's storage account to protokube. In newer releases the URLs of the store contain it.
+    /// Whether kOps passes the name of Azure's storage account to protokube. In newer releases the URLs of the store contain this name.
     pub fn passes_on_azures_account(self) -> bool {
         self.is_at_most(34)
     }
 
-    /// kOps passes on whether OpenStack's certificates are accepted without verification.
+    /// Whether kOps supports the setting that accepts OpenStack's certificates without verification.
     pub fn knows_insecure_openstack(self) -> bool {
         !self.is_at_most(34)
     }
 
-    /// On machines with an API server, root may write the key of kubelet's serving certificate.
+    /// Whether root may write the key of kubelet's serving certificate on machines with an API server.
     pub fn lets_root_write_kubelets_key(self) -> bool {
         self.is_at_most(35)
     }
 
-    /// kubelet's serving certificate has the Node's name. In older releases it has the instance id.
+    /// Whether kubelet's serving certificate on AWS is for the Node's name. In older releases the certificate is for the instance id.
     pub fn kubelet_serves_by_node_name(self) -> bool {
         !self.is_at_most(36)
     }
 
-    /// Dedicated API servers get the addresses of the load balancer in front of etcd.
+    /// Whether kOps tells dedicated API servers the addresses of the load balancer in front of etcd.
     pub fn api_servers_know_etcd_addresses(self) -> bool {
         !self.is_at_most(36)
     }

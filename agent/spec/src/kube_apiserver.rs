@@ -22,15 +22,15 @@ pub struct KubeAPIServerConfig {
     pub log_format: String,
     /// `--v` (left out when `0`): verbosity of the log.
     pub log_level: i32,
-    /// `--cloud-provider`: `external`, or empty for none.
+    /// `--cloud-provider`: `external`. Empty means no cloud provider.
     pub cloud_provider: String,
     /// `--etcd-compaction-interval`: how often etcd is asked to compact.
     pub compaction_interval: Option<Duration>,
     /// `--secure-port`: port with TLS.
     pub secure_port: i32,
-    /// `--insecure-port`: port without TLS; 0 for none.
+    /// `--insecure-port`: port without TLS. 0 means no such port.
     pub insecure_port: Option<i32>,
-    /// `--address`: address of the port without TLS; an old name of the flag.
+    /// `--address`: address of the port without TLS. This is an old name of the flag.
     pub address: String,
     /// `--advertise-address`: address that the API server advertises to the cluster.
     pub advertise_address: String,
@@ -42,9 +42,9 @@ pub struct KubeAPIServerConfig {
     pub enable_bootstrap_token_auth: Option<bool>,
     /// `--enable-aggregator-routing`: send aggregated requests to endpoints rather than to Services.
     pub enable_aggregator_routing: Option<bool>,
-    /// `--admission-control`: admission plugins, in order; an old flag.
+    /// `--admission-control`: admission plugins, in order. The flag is old.
     pub admission_control: Vec<String>,
-    /// Admission plugins to add to those that kOps enables.
+    /// Admission plugins to enable in addition to the plugins that kOps enables.
     pub append_admission_plugins: Vec<String>,
     /// `--enable-admission-plugins`: admission plugins to enable.
     pub enable_admission_plugins: Vec<String>,
@@ -55,7 +55,7 @@ pub struct KubeAPIServerConfig {
     /// `--service-cluster-ip-range`: addresses of Services.
     #[serde(rename = "serviceClusterIPRange")]
     pub service_cluster_ip_range: String,
-    /// `--service-node-port-range`: ports of Services on nodes.
+    /// `--service-node-port-range`: ports that Services may have on nodes.
     pub service_node_port_range: String,
     /// `--etcd-servers`: URLs of etcd.
     pub etcd_servers: Vec<String>,
@@ -83,7 +83,7 @@ pub struct KubeAPIServerConfig {
     pub tls_min_version: String,
     /// `--token-auth-file`: file of static tokens.
     pub token_auth_file: String,
-    /// `--allow-privileged`: let containers be privileged.
+    /// `--allow-privileged`: allow privileged containers.
     pub allow_privileged: Option<bool>,
     /// `--apiserver-count`: number of API servers.
     pub api_server_count: Option<i32>,
@@ -129,7 +129,8 @@ pub struct KubeAPIServerConfig {
     pub audit_webhook_batch_max_size: Option<i32>,
     /// `--audit-webhook-batch-max-wait`: maximum time before a batch is sent.
     pub audit_webhook_batch_max_wait: Option<Duration>,
-    /// `--audit-webhook-batch-throttle-burst`: maximum burst of batches, above the rate.
+    /// `--audit-webhook-batch-throttle-burst`: maximum number of batches in a burst. A burst may exceed
+    /// `audit_webhook_batch_throttle_qps`.
     pub audit_webhook_batch_throttle_burst: Option<i32>,
     /// `--audit-webhook-batch-throttle-enable`: limit the rate of batches.
     pub audit_webhook_batch_throttle_enable: Option<bool>,
@@ -137,7 +138,7 @@ pub struct KubeAPIServerConfig {
     pub audit_webhook_batch_throttle_qps: Option<Quantity>,
     /// `--audit-webhook-config-file`: kubeconfig of the audit webhook.
     pub audit_webhook_config_file: String,
-    /// `--audit-webhook-initial-backoff`: wait before the first retry.
+    /// `--audit-webhook-initial-backoff`: wait before the first retry of a failed batch.
     pub audit_webhook_initial_backoff: Option<Duration>,
     /// `--audit-webhook-mode`: how events are sent: `batch`, `blocking` or `blocking-strict`.
     pub audit_webhook_mode: String,
@@ -155,19 +156,20 @@ pub struct KubeAPIServerConfig {
     /// `--authorization-webhook-cache-unauthorized-ttl`: how long a denial by the webhook is cached.
     #[serde(rename = "authorizationWebhookCacheUnauthorizedTTL")]
     pub authorization_webhook_cache_unauthorized_ttl: Option<Duration>,
-    /// `--authorization-rbac-super-user`: user who may do everything with RBAC; removed from Kubernetes.
+    /// `--authorization-rbac-super-user`: user whom RBAC allows every request; removed from Kubernetes.
     #[serde(rename = "authorizationRBACSuperUser")]
     pub authorization_rbac_super_user: Option<String>,
     /// `--encryption-provider-config`: file that configures encryption in etcd.
     pub encryption_provider_config: Option<String>,
-    /// `--experimental-encryption-provider-config`: file that configures encryption in etcd; an old name of
-    /// the flag.
+    /// `--experimental-encryption-provider-config`: file that configures encryption in etcd. This is an old
+    /// name of the flag.
     pub experimental_encryption_provider_config: Option<String>,
     /// `--requestheader-username-headers`: headers with the user's name, from an authenticating proxy.
     pub requestheader_username_headers: Vec<String>,
     /// `--requestheader-group-headers`: headers with the user's groups.
     pub requestheader_group_headers: Vec<String>,
-    /// `--requestheader-extra-headers-prefix`: prefixes of headers with more information about the user.
+    /// `--requestheader-extra-headers-prefix`: prefixes of the headers with additional information about the
+    /// user.
     pub requestheader_extra_header_prefixes: Vec<String>,
     /// `--requestheader-client-ca-file`: file of CA certificates for the certificates of authenticating
     /// proxies.
@@ -204,7 +206,7 @@ pub struct KubeAPIServerConfig {
     pub service_account_signing_key_file: Option<String>,
     /// `--service-account-issuer`: issuer named in service account tokens.
     pub service_account_issuer: Option<String>,
-    /// More issuers whose tokens are accepted.
+    /// Additional issuers whose tokens the API server accepts.
     pub additional_service_account_issuers: Vec<String>,
     /// `--service-account-jwks-uri`: URL of the keys that verify service account tokens.
     #[serde(rename = "serviceAccountJWKSURI")]
@@ -218,9 +220,9 @@ pub struct KubeAPIServerConfig {
     /// `--event-ttl`: how long events are kept.
     #[serde(rename = "eventTTL")]
     pub event_ttl: Option<Duration>,
-    /// `--audit-dynamic-configuration`: take audit configuration from the API; removed from Kubernetes.
+    /// `--audit-dynamic-configuration`: read the audit configuration from the API; removed from Kubernetes.
     pub audit_dynamic_configuration: Option<bool>,
-    /// `--profiling`: serve profiles.
+    /// `--profiling`: serve profiling data.
     pub enable_profiling: Option<bool>,
     /// `--contention-profiling`: profile lock contention.
     pub enable_contention_profiling: Option<bool>,
@@ -233,7 +235,8 @@ pub struct KubeAPIServerConfig {
     pub default_not_ready_toleration_seconds: Option<i64>,
     /// `--default-unreachable-toleration-seconds`: seconds for which pods tolerate an unreachable node.
     pub default_unreachable_toleration_seconds: Option<i64>,
-    /// `--delete-collection-workers` (left out when `0`): workers that delete a collection.
+    /// `--delete-collection-workers` (left out when `0`): number of workers for a request that deletes a
+    /// collection.
     pub delete_collection_workers: i64,
     /// Environment variables of the container.
     pub env: Vec<ContainerEnvVar>,

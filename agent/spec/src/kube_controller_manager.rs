@@ -24,7 +24,7 @@ pub struct KubeControllerManagerConfig {
     /// `--service-account-private-key-file`: file of the key that signs service account tokens.
     pub service_account_private_key_file: String,
     pub image: String,
-    /// `--cloud-provider`: `external`, or empty for none.
+    /// `--cloud-provider`: `external`. Empty means no cloud provider.
     pub cloud_provider: String,
     /// `--cluster-name`: prefix of the names of cloud resources.
     pub cluster_name: String,
@@ -39,14 +39,15 @@ pub struct KubeControllerManagerConfig {
     pub node_cidr_mask_size: Option<i32>,
     /// `--configure-cloud-routes`: configure routes to pods in the cloud.
     pub configure_cloud_routes: Option<bool>,
-    /// `--controllers`: controllers to run; `*` means the default controllers, `-name` disables one.
+    /// `--controllers`: controllers to run. `*` means the default controllers, and `-name` disables the
+    /// controller `name`.
     pub controllers: Vec<String>,
     /// `--cidr-allocator-type`: how pod addresses are assigned.
     pub cidr_allocator_type: Option<String>,
     /// `--root-ca-file`: file of CA certificates with which pods verify the API server.
     #[serde(rename = "rootCAFile")]
     pub root_ca_file: String,
-    /// Leader election among several instances.
+    /// Leader election among the instances of kube-controller-manager.
     pub leader_election: Option<LeaderElectionConfiguration>,
     /// `--attach-detach-reconcile-sync-period`: how often attached volumes are verified.
     pub attach_detach_reconcile_sync_period: Option<Duration>,
@@ -63,7 +64,7 @@ pub struct KubeControllerManagerConfig {
     pub pod_eviction_timeout: Option<Duration>,
     /// `--use-service-account-credentials`: give each controller its own service account.
     pub use_service_account_credentials: Option<bool>,
-    /// `--horizontal-pod-autoscaler-sync-period`: how often the number of pods is calculated.
+    /// `--horizontal-pod-autoscaler-sync-period`: how often the wanted number of pods is calculated.
     pub horizontal_pod_autoscaler_sync_period: Option<Duration>,
     /// `--horizontal-pod-autoscaler-downscale-delay`: wait before scaling down again.
     pub horizontal_pod_autoscaler_downscale_delay: Option<Duration>,
@@ -82,7 +83,8 @@ pub struct KubeControllerManagerConfig {
     pub horizontal_pod_autoscaler_tolerance: Option<Quantity>,
     /// `--horizontal-pod-autoscaler-use-rest-clients`: read metrics through the API.
     pub horizontal_pod_autoscaler_use_rest_clients: Option<bool>,
-    /// `--experimental-cluster-signing-duration`: lifetime of signed certificates; an old name of the flag.
+    /// `--experimental-cluster-signing-duration`: lifetime of signed certificates. This is an old name of the
+    /// flag.
     pub experimental_cluster_signing_duration: Option<Duration>,
     /// `--cluster-signing-duration`: lifetime of signed certificates.
     #[serde(rename = "ClusterSigningDuration")]
@@ -102,30 +104,32 @@ pub struct KubeControllerManagerConfig {
     /// `--kube-api-qps`: maximum number of requests per second to the API server.
     #[serde(rename = "kubeAPIQPS")]
     pub kube_api_qps: Option<Quantity>,
-    /// `--kube-api-burst`: maximum burst of requests to the API server, above the rate.
+    /// `--kube-api-burst`: maximum number of requests to the API server in a burst. A burst may exceed
+    /// `kube_api_qps`.
     #[serde(rename = "kubeAPIBurst")]
     pub kube_api_burst: Option<i32>,
-    /// `--concurrent-deployment-syncs`: Deployments handled at a time.
+    /// `--concurrent-deployment-syncs`: number of Deployments that are handled at the same time.
     pub concurrent_deployment_syncs: Option<i32>,
-    /// `--concurrent-endpoint-syncs`: Endpoints handled at a time.
+    /// `--concurrent-endpoint-syncs`: number of Endpoints that are handled at the same time.
     pub concurrent_endpoint_syncs: Option<i32>,
-    /// `--concurrent-namespace-syncs`: Namespaces handled at a time.
+    /// `--concurrent-namespace-syncs`: number of Namespaces that are handled at the same time.
     pub concurrent_namespace_syncs: Option<i32>,
-    /// `--concurrent-replicaset-syncs`: ReplicaSets handled at a time.
+    /// `--concurrent-replicaset-syncs`: number of ReplicaSets that are handled at the same time.
     pub concurrent_replicaset_syncs: Option<i32>,
-    /// `--concurrent-service-syncs`: Services handled at a time.
+    /// `--concurrent-service-syncs`: number of Services that are handled at the same time.
     pub concurrent_service_syncs: Option<i32>,
-    /// `--concurrent-resource-quota-syncs`: ResourceQuotas handled at a time.
+    /// `--concurrent-resource-quota-syncs`: number of ResourceQuotas that are handled at the same time.
     pub concurrent_resource_quota_syncs: Option<i32>,
-    /// `--concurrent-serviceaccount-token-syncs`: service account tokens handled at a time.
+    /// `--concurrent-serviceaccount-token-syncs`: number of service account tokens that are handled at the
+    /// same time.
     pub concurrent_serviceaccount_token_syncs: Option<i32>,
-    /// `--concurrent-rc-syncs`: ReplicationControllers handled at a time.
+    /// `--concurrent-rc-syncs`: number of ReplicationControllers that are handled at the same time.
     #[serde(rename = "concurrentRCSyncs")]
     pub concurrent_rc_syncs: Option<i32>,
-    /// `--concurrent-horizontal-pod-autoscaler-syncs`: HorizontalPodAutoscalers handled at a time; the
-    /// name's spelling is kOps'.
+    /// `--concurrent-horizontal-pod-autoscaler-syncs`: number of HorizontalPodAutoscalers that are handled at
+    /// the same time. kOps itself misspells this name.
     pub concurrent_horizontal_pod_austoscaler_syncs: Option<i32>,
-    /// `--concurrent-job-syncs`: Jobs handled at a time.
+    /// `--concurrent-job-syncs`: number of Jobs that are handled at the same time.
     pub concurrent_job_syncs: Option<i32>,
     /// `--authentication-kubeconfig`: kubeconfig by which clients' credentials are verified.
     pub authentication_kubeconfig: String,
@@ -133,18 +137,20 @@ pub struct KubeControllerManagerConfig {
     pub authorization_kubeconfig: String,
     /// `--authorization-always-allow-paths`: paths that need no authorization.
     pub authorization_always_allow_paths: Vec<String>,
-    /// `--external-cloud-volume-plugin`: volume plugin of the cloud, with an external cloud provider.
+    /// `--external-cloud-volume-plugin`: volume plugin for the cloud if the cloud provider is external.
     pub external_cloud_volume_plugin: String,
-    /// `--endpoint-updates-batch-period`: how long changes of pods are collected for Endpoints.
+    /// `--endpoint-updates-batch-period`: time for which changes of pods are collected before Endpoints are
+    /// updated.
     pub endpoint_updates_batch_period: Option<Duration>,
-    /// `--endpointslice-updates-batch-period`: how long changes of pods are collected for EndpointSlices.
+    /// `--endpointslice-updates-batch-period`: time for which changes of pods are collected before
+    /// EndpointSlices are updated.
     pub endpoint_slice_updates_batch_period: Option<Duration>,
-    /// `--profiling`: serve profiles.
+    /// `--profiling`: serve profiling data.
     pub enable_profiling: Option<bool>,
     /// `--contention-profiling`: profile lock contention.
     pub enable_contention_profiling: Option<bool>,
-    /// `--enable-leader-migration`: share leadership with the cloud-controller-manager during a migration to
-    /// it.
+    /// `--enable-leader-migration`: share leadership with the cloud-controller-manager while controllers move
+    /// to it.
     pub enable_leader_migration: Option<bool>,
     pub cpu_request: Option<Quantity>,
     pub cpu_limit: Option<Quantity>,

@@ -24,9 +24,9 @@ pub struct KubeProxyConfig {
     /// `--cluster-cidr`: addresses of pods.
     #[serde(rename = "clusterCIDR")]
     pub cluster_cidr: Option<String>,
-    /// `--hostname-override`: node name in place of the host's name.
+    /// `--hostname-override`: name of the Node, instead of the host's name.
     pub hostname_override: String,
-    /// `--bind-address`: address to serve on.
+    /// `--bind-address`: address on which kube-proxy serves.
     pub bind_address: String,
     /// `--master`: address of the API server.
     pub master: String,

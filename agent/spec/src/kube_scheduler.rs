@@ -1,4 +1,4 @@
-//! kOps' settings of kube-scheduler, and of leader election in the control plane.
+//! kOps' settings of kube-scheduler, and of leader election for the components of the control plane.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub struct KubeSchedulerConfig {
     /// `--v`: verbosity of the log.
     pub log_level: i32,
     pub image: String,
-    /// Leader election among several instances.
+    /// Leader election among the instances of kube-scheduler.
     pub leader_election: Option<LeaderElectionConfiguration>,
     /// Whether a ConfigMap holds the policy; no longer used.
     pub use_policy_config_map: Option<bool>,
@@ -32,13 +32,14 @@ pub struct KubeSchedulerConfig {
     /// Maximum number of requests per second to the API server: `clientConnection.qps` of the scheduler's
     /// configuration file.
     pub qps: Option<Quantity>,
-    /// Maximum burst of requests to the API server, above the rate: `clientConnection.burst` of the
-    /// scheduler's configuration file.
+    /// Maximum number of requests to the API server in a burst, which may exceed `qps`:
+    /// `clientConnection.burst` of the scheduler's configuration file.
     pub burst: i32,
     /// `--kube-api-qps`: maximum number of requests per second to the API server.
     #[serde(rename = "kubeAPIQPS")]
     pub kube_api_qps: Option<Quantity>,
-    /// `--kube-api-burst`: maximum burst of requests to the API server, above the rate.
+    /// `--kube-api-burst`: maximum number of requests to the API server in a burst. A burst may exceed
+    /// `kube_api_qps`.
     #[serde(rename = "kubeAPIBurst")]
     pub kube_api_burst: Option<i32>,
     /// `--authentication-kubeconfig`: kubeconfig by which clients' credentials are verified.
@@ -47,7 +48,7 @@ pub struct KubeSchedulerConfig {
     pub authorization_kubeconfig: String,
     /// `--authorization-always-allow-paths`: paths that need no authorization.
     pub authorization_always_allow_paths: Vec<String>,
-    /// `--profiling`: serve profiles.
+    /// `--profiling`: serve profiling data.
     pub enable_profiling: Option<bool>,
     /// `--contention-profiling`: profile lock contention.
     pub enable_contention_profiling: Option<bool>,
@@ -61,7 +62,7 @@ pub struct KubeSchedulerConfig {
     pub memory_limit: Option<Quantity>,
 }
 
-/// Leader election: only one of several instances acts.
+/// Leader election: only one of several instances of a component is active.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

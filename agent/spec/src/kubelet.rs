@@ -8,7 +8,7 @@ use serde_with::apply;
 use super::duration::Duration;
 use super::omit::is_zero;
 
-/// kOps' settings of the kubelet. Fields whose comment names no flag go into the kubelet's configuration
+/// kOps' settings of the kubelet. A field whose comment names no flag goes into the kubelet's configuration
 /// file. Up to kOps 1.35, most of these fields are flags instead.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,7 +42,7 @@ pub struct KubeletConfigSpec {
     /// `--v` (left out when `0`): verbosity of the log.
     pub log_level: Option<i32>,
     pub pod_manifest_path: String,
-    /// `--hostname-override`: node name in place of the host's name.
+    /// `--hostname-override`: name of the Node, instead of the host's name.
     pub hostname_override: String,
     /// `--pod-infra-container-image` (kOps up to 1.35): image of the pause container.
     pub pod_infra_container_image: String,
@@ -50,7 +50,7 @@ pub struct KubeletConfigSpec {
     pub seccomp_default: Option<bool>,
     /// `--seccomp-profile-root`: folder of seccomp profiles.
     pub seccomp_profile_root: Option<String>,
-    /// `--allow-privileged`: let containers be privileged.
+    /// `--allow-privileged`: allow privileged containers.
     pub allow_privileged: Option<bool>,
     /// Whether the kubelet serves container logs, exec, attach and port-forward.
     pub enable_debugging_handlers: Option<bool>,
@@ -65,15 +65,15 @@ pub struct KubeletConfigSpec {
     pub cluster_dns: String,
     /// `--network-plugin`: network plugin; Kubernetes before 1.24 only.
     pub network_plugin_name: Option<String>,
-    /// `--cloud-provider`: `external`, or empty for none.
+    /// `--cloud-provider`: `external`. Empty means no cloud provider.
     pub cloud_provider: String,
-    /// Cgroup to put the kubelet into.
+    /// Cgroup into which the kubelet moves itself.
     pub kubelet_cgroups: String,
     /// `--runtime-cgroups`: cgroup that the container runtime is in.
     pub runtime_cgroups: String,
-    /// Port without authentication; 0 for none.
+    /// Port without authentication. 0 means no such port.
     pub read_only_port: Option<i32>,
-    /// Cgroup for all processes that are not in a cgroup.
+    /// Cgroup for all processes of the system that are not in another cgroup.
     pub system_cgroups: String,
     /// The parent cgroup of pods.
     pub cgroup_root: String,
@@ -88,21 +88,21 @@ pub struct KubeletConfigSpec {
     /// `--experimental-nvidia-gpus` (left out when `0`): number of GPUs; removed from Kubernetes.
     #[serde(rename = "nvidiaGPUs")]
     pub nvidia_gpus: i32,
-    /// Addresses of pods, if no API server assigns them.
+    /// Addresses for the pods of this node, if no API server assigns them.
     #[serde(rename = "podCIDR")]
     pub pod_cidr: String,
     /// Resolver configuration from which the configuration of pods is made.
     pub resolv_conf: Option<String>,
-    /// `--reconcile-cidr`: take the pod addresses that the API server assigns.
+    /// `--reconcile-cidr`: use the pod addresses that the API server assigns.
     #[serde(rename = "reconcileCIDR")]
     pub reconcile_cidr: Option<bool>,
     /// `--register-schedulable`: register the node as schedulable.
     pub register_schedulable: Option<bool>,
-    /// Whether images are pulled one after the other.
+    /// Whether the kubelet pulls only one image at a time.
     pub serialize_image_pulls: Option<bool>,
     /// `--node-labels`: labels to register the node with.
     pub node_labels: BTreeMap<String, String>,
-    /// `--non-masquerade-cidr`: destinations that traffic is not masqueraded to.
+    /// `--non-masquerade-cidr`: destination addresses for which traffic is not masqueraded.
     #[serde(rename = "nonMasqueradeCIDR")]
     pub non_masquerade_cidr: Option<String>,
     /// `--enable-custom-metrics`: collect custom metrics.
@@ -136,7 +136,7 @@ pub struct KubeletConfigSpec {
     pub eviction_pressure_transition_period: Option<Duration>,
     /// Maximum grace period of a pod in a soft eviction, in seconds.
     pub eviction_max_pod_grace_period: i32,
-    /// Minimum that an eviction frees, such as `imagefs.available=2Gi`, separated by commas.
+    /// Minimum amount that an eviction frees, such as `imagefs.available=2Gi`, separated by commas.
     pub eviction_minimum_reclaim: String,
     /// Folder of additional volume plugins.
     pub volume_plugin_directory: String,
@@ -144,7 +144,7 @@ pub struct KubeletConfigSpec {
     pub taints: Vec<String>,
     /// Features switched on or off, by name.
     pub feature_gates: BTreeMap<String, String>,
-    /// Whether the kernel notifies the kubelet of memory thresholds, so the kubelet does not poll.
+    /// Whether the kernel notifies the kubelet of memory thresholds. Otherwise the kubelet polls the memory.
     pub kernel_memcg_notification: Option<bool>,
     /// Resources kept for Kubernetes' own daemons, by name.
     pub kube_reserved: BTreeMap<String, String>,
@@ -154,16 +154,18 @@ pub struct KubeletConfigSpec {
     pub system_reserved: BTreeMap<String, String>,
     /// Cgroup of the operating system's daemons.
     pub system_reserved_cgroup: String,
-    /// Where reservations are enforced: `none`, or a list of `pods`, `system-reserved` and `kube-reserved`,
-    /// separated by commas.
+    /// Cgroups on which reservations are enforced: `none`, or a list of `pods`, `system-reserved` and
+    /// `kube-reserved`, separated by commas.
     pub enforce_node_allocatable: String,
-    /// `--runtime-request-timeout`: timeout of requests to the runtime, long-running ones excepted.
+    /// `--runtime-request-timeout`: timeout of requests to the container runtime, except for long-running
+    /// requests.
     pub runtime_request_timeout: Option<Duration>,
     /// `--volume-stats-agg-period`: how often disk usage of volumes is calculated.
     pub volume_stats_agg_period: Option<Duration>,
     /// Whether the kubelet refuses to start on a machine with swap.
     pub fail_swap_on: Option<bool>,
-    /// `--experimental-allowed-unsafe-sysctls`: unsafe sysctls that pods may set; an old name of the flag.
+    /// `--experimental-allowed-unsafe-sysctls`: unsafe sysctls that pods may set. This is an old name of the
+    /// flag.
     pub experimental_allowed_unsafe_sysctls: Vec<String>,
     /// Unsafe sysctls that pods may set.
     pub allowed_unsafe_sysctls: Vec<String>,
@@ -182,12 +184,12 @@ pub struct KubeletConfigSpec {
     pub cpu_cfs_quota: Option<bool>,
     #[serde(rename = "cpuCFSQuotaPeriod")]
     pub cpu_cfs_quota_period: Option<Duration>,
-    /// How CPUs are assigned: `none` or `static`.
+    /// The policy by which CPUs are assigned to containers: `none` or `static`.
     pub cpu_manager_policy: String,
     /// Maximum number of image pulls per second; 0 for no limit.
     #[serde(rename = "registryPullQPS")]
     pub registry_pull_qps: Option<i32>,
-    /// `--registry-burst`: maximum burst of image pulls, above the rate.
+    /// `--registry-burst`: maximum number of image pulls in a burst. A burst may exceed `registry_pull_qps`.
     pub registry_burst: Option<i32>,
     /// How resources are aligned to NUMA nodes: `none`, `best-effort`, `restricted` or
     /// `single-numa-node`.
@@ -203,22 +205,22 @@ pub struct KubeletConfigSpec {
     /// Maximum number of events per second; 0 for no limit.
     #[serde(rename = "eventQPS")]
     pub event_qps: Option<i32>,
-    /// `--event-burst`: maximum burst of events, above the rate.
+    /// `--event-burst`: maximum number of events in a burst. A burst may exceed `event_qps`.
     pub event_burst: Option<i32>,
     /// Size at which a container's log is rotated, such as `10Mi`.
     pub container_log_max_size: String,
     /// Number of log files that are kept for a container.
     pub container_log_max_files: Option<i32>,
-    /// `--enable-cadvisor-json-endpoints`: serve cAdvisor's JSON.
+    /// `--enable-cadvisor-json-endpoints`: serve cAdvisor's metrics as JSON.
     pub enable_cadvisor_json_endpoints: Option<bool>,
     /// Maximum number of processes in a pod; -1 for no limit.
     pub pod_pids_limit: Option<i64>,
     /// `--experimental-allocatable-ignore-eviction`: do not subtract eviction thresholds from the allocatable
     /// resources.
     pub experimental_allocatable_ignore_eviction: Option<bool>,
-    /// How long the node's shutdown waits for pods.
+    /// Time for which the node's shutdown waits for its pods.
     pub shutdown_grace_period: Option<Duration>,
-    /// How much of the shutdown's grace period is for critical pods.
+    /// The part of the shutdown's grace period that is for critical pods.
     pub shutdown_grace_period_critical_pods: Option<Duration>,
     /// How pods may use swap: `NoSwap` or `LimitedSwap`.
     pub memory_swap_behavior: String,

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::error::SpecError;
 use super::yaml::parse_document;
 
-/// The metadata of an object (`metav1.ObjectMeta`, as far as kOps uses it).
+/// The metadata of an object: the fields of `metav1.ObjectMeta` that kOps uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ObjectMeta {
@@ -21,7 +21,7 @@ pub struct ObjectMeta {
     pub creation_timestamp: Option<String>,
 }
 
-/// A version of kOps' API that can be read.
+/// A version of kOps' API that the agent can read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ApiVersion {
     V1Alpha2,

@@ -41,7 +41,7 @@ pub struct WeaveNetworkingSpec {
     pub mtu: Option<i32>,
     /// Maximum number of peers of a node.
     pub conn_limit: Option<i32>,
-    /// Whether clients' addresses are kept for local traffic.
+    /// Whether packets to local pods keep the client's address.
     pub no_masq_local: Option<i32>,
     pub memory_request: Option<Quantity>,
     pub cpu_request: Option<Quantity>,
@@ -51,9 +51,9 @@ pub struct WeaveNetworkingSpec {
     pub npc_memory_request: Option<Quantity>,
     #[serde(rename = "npcCPURequest")]
     pub npc_cpu_request: Option<Quantity>,
-    /// Memory that weave-npc is limited to.
+    /// Memory limit of weave-npc.
     pub npc_memory_limit: Option<Quantity>,
-    /// CPU that weave-npc is limited to.
+    /// CPU limit of weave-npc.
     #[serde(rename = "npcCPULimit")]
     pub npc_cpu_limit: Option<Quantity>,
     pub npc_extra_args: String,
@@ -127,11 +127,11 @@ pub struct KindnetNetworkingSpec {
     pub admin_network_policies: Option<bool>,
     /// Whether the baseline admin network policy is enforced.
     pub baseline_admin_network_policies: Option<bool>,
-    /// Whether answers of DNS are cached on nodes.
+    /// Whether nodes cache responses of DNS.
     pub dns_caching: Option<bool>,
-    /// Whether IPv6 pods reach IPv4 hosts.
+    /// Whether IPv6 pods can reach IPv4 hosts.
     pub nat64: Option<bool>,
-    /// Number of packets after which a connection takes the fast path.
+    /// Number of packets after which kindnet sends a connection through the fast path.
     pub fast_path_threshold: Option<i32>,
     /// How traffic that leaves the cluster is masqueraded.
     pub masquerade: Option<KindnetMasqueradeSpec>,
@@ -144,7 +144,7 @@ pub struct KindnetNetworkingSpec {
 #[serde(default, rename_all = "camelCase")]
 pub struct KindnetMasqueradeSpec {
     pub enabled: Option<bool>,
-    /// Destinations that traffic is not masqueraded to.
+    /// Destination addresses for which traffic is not masqueraded.
     #[serde(rename = "nonMasqueradeCIDRs")]
     pub non_masquerade_cidrs: Vec<String>,
 }

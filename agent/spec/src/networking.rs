@@ -13,7 +13,7 @@ use super::network_plugins::{
 };
 use super::omit::is_zero;
 
-/// The cluster's network. One of the fields marked `Plugin` is set.
+/// The cluster's network. Exactly one of the fields marked `Plugin` is set.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -21,29 +21,29 @@ pub struct NetworkingSpec {
     /// The cloud's id of an existing network. Empty if kOps creates the network.
     #[serde(rename = "networkID")]
     pub network_id: String,
-    /// IPv4 addresses of the network.
+    /// Range of IPv4 addresses of the network.
     #[serde(rename = "networkCIDR")]
     pub network_cidr: String,
-    /// More IPv4 addresses of the network.
+    /// Additional ranges of IPv4 addresses of the network.
     #[serde(rename = "additionalNetworkCIDRs")]
     pub additional_network_cidrs: Vec<String>,
     pub subnets: Vec<ClusterSubnetSpec>,
     /// Whether kOps tags subnets for load balancers (AWS).
     pub tag_subnets: Option<bool>,
-    /// How machines and names are reached from outside.
+    /// How users reach the machines, and where the cluster's names are published.
     pub topology: Option<TopologySpec>,
     /// The proxy through which machines send requests out of the cluster.
     pub egress_proxy: Option<EgressProxySpec>,
-    /// Addresses of pods and Services together; traffic to them is not masqueraded.
+    /// Range with the addresses of all pods and Services. Traffic to these addresses is not masqueraded.
     #[serde(rename = "nonMasqueradeCIDR")]
     pub non_masquerade_cidr: String,
     #[serde(rename = "podCIDR")]
     pub pod_cidr: String,
     #[serde(rename = "serviceClusterIPRange")]
     pub service_cluster_ip_range: String,
-    /// Whether control plane nodes are not on the pod network, and run no kube-proxy.
+    /// Whether control plane nodes stay outside of the pod network and run no kube-proxy.
     pub isolate_control_plane: Option<bool>,
-    /// Plugin: the classic one of Kubernetes before 1.4.
+    /// Plugin: the classic network of Kubernetes before 1.4.
     pub classic: Option<ClassicNetworkingSpec>,
     /// Plugin: kubenet.
     pub kubenet: Option<KubenetNetworkingSpec>,
@@ -85,9 +85,9 @@ pub struct NetworkingSpec {
 pub struct ClusterSubnetSpec {
     /// The subnet's name, by which instance groups refer to it.
     pub name: String,
-    /// IPv4 addresses of the subnet.
+    /// Range of IPv4 addresses of the subnet.
     pub cidr: String,
-    /// IPv6 addresses of the subnet.
+    /// Range of IPv6 addresses of the subnet.
     #[serde(rename = "ipv6CIDR")]
     pub ipv6_cidr: String,
     /// The subnet's zone, if subnets belong to a zone.
@@ -96,14 +96,14 @@ pub struct ClusterSubnetSpec {
     pub region: String,
     /// The cloud's id of an existing subnet.
     pub id: String,
-    /// The way out of the subnet: the id of a gateway or NAT instance, or `External`.
+    /// The way for packets out of the subnet: the id of a gateway or NAT instance, or `External`.
     pub egress: String,
-    /// `Public`, `Private`, `DualStack` or `Utility`.
+    /// The type of the subnet: `Public`, `Private`, `DualStack` or `Utility`.
     pub r#type: String,
     /// The address of the subnet's NAT gateway.
     #[serde(rename = "publicIP")]
     pub public_ip: String,
-    /// More routes in the subnet's route table.
+    /// Additional routes in the subnet's route table.
     pub additional_routes: Vec<RouteSpec>,
 }
 
@@ -116,7 +116,7 @@ pub struct RouteSpec {
     pub target: String,
 }
 
-/// How machines and names are reached from outside.
+/// How users reach the machines, and where the cluster's names are published.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -143,7 +143,7 @@ pub struct BastionSpec {
 #[serde(default, rename_all = "camelCase")]
 pub struct BastionLoadBalancerSpec {
     pub additional_security_groups: Vec<String>,
-    /// `Public` or `Internal`.
+    /// The type of the load balancer: `Public` or `Internal`.
     pub r#type: String,
 }
 

@@ -34,20 +34,20 @@ pub use read::HashMismatch;
 pub struct NodeupConfig {
     /// Files to download, by architecture: each `hash@url`. More URLs may follow, separated by commas.
     pub assets: BTreeMap<String, Vec<String>>,
-    /// Container images to load before anything runs, by architecture.
+    /// Container images to load before the components start, by architecture.
     #[serde(rename = "images")]
     pub images: BTreeMap<String, Vec<Image>>,
     pub cluster_name: String,
     /// URLs of the channels whose add-ons protokube applies (kOps up to 1.35).
     #[serde(rename = "channels")]
     pub channels: Vec<String>,
-    /// More addresses in the API server's certificate.
+    /// Additional addresses in the API server's certificate.
     #[serde(rename = "ApiserverAdditionalIPs")]
     pub apiserver_additional_ips: Vec<String>,
     /// Version of Kubernetes, or the URL of a build.
     #[serde_with(skip_apply)]
     pub kubernetes_version: String,
-    /// Packages that the user adds.
+    /// Packages that the user adds to nodes.
     #[serde(rename = "packages")]
     pub packages: Vec<String>,
     /// Locations of key sets and secrets. Only machines with an API server have this field.
@@ -72,12 +72,12 @@ pub struct NodeupConfig {
     pub default_machine_type: Option<String>,
     /// Whether the machine reports to its auto scaling group when it is ready.
     pub enable_lifecycle_hook: bool,
-    /// Manifests of more static pods.
+    /// Manifests of additional static pods.
     #[serde(rename = "staticManifests")]
     pub static_manifests: Vec<StaticManifest>,
     #[serde_with(skip_apply)]
     pub kubelet_config: KubeletConfigSpec,
-    /// kube-proxy. `None` if it does not run as a static pod.
+    /// kube-proxy's settings. `None` if kube-proxy does not run as a static pod.
     #[serde_with(skip_apply)]
     pub kube_proxy: Option<KubeProxyConfig>,
     /// The part of the network settings that a node needs.
@@ -93,29 +93,29 @@ pub struct NodeupConfig {
     /// Whether kOps does not configure time synchronization.
     #[serde(rename = "NTPUnmanaged")]
     pub ntp_unmanaged: bool,
-    /// Ports of Services on nodes.
+    /// Ports that Services may have on nodes.
     pub service_node_port_range: String,
-    /// Lines of kernel parameters, and comments.
+    /// Lines of a sysctl file: kernel parameters and comments.
     pub sysctl_parameters: Vec<String>,
     /// Whether the machine updates itself: `automatic` or `external`.
     #[serde_with(skip_apply)]
     pub update_policy: String,
     /// Volumes to format and mount.
     pub volume_mounts: Vec<VolumeMountSpec>,
-    /// Files that the user adds.
+    /// Files that the user adds to nodes.
     pub file_assets: Vec<FileAssetSpec>,
-    /// Units that the user adds: the group's, then the cluster's.
+    /// Units that the user adds to nodes: the group's list, then the cluster's list.
     #[serde(with = "sides")]
     #[serde_with(skip_apply)]
     pub hooks: Vec<Vec<HookSpec>>,
     #[serde(rename = "containerdConfig")]
     pub containerd_config: Option<ContainerdConfig>,
-    /// The API server, if the machine runs one.
+    /// Settings of the API server, if the machine runs one.
     #[serde(rename = "APIServerConfig")]
     pub api_server_config: Option<APIServerConfig>,
-    /// kube-controller-manager and kube-scheduler, on control-plane machines.
+    /// Settings of kube-controller-manager and kube-scheduler, on control-plane machines.
     pub control_plane_config: Option<ControlPlaneConfig>,
-    /// Gossip in place of DNS (kOps up to 1.36).
+    /// Gossip, which replaces DNS (kOps up to 1.36).
     pub gossip_config: Option<GossipConfig>,
     /// The DNS zone of the cluster's names.
     #[serde(rename = "DNSZone")]
@@ -159,7 +159,7 @@ pub struct NodeupConfig {
     /// Whether the cluster spans zones (GCE).
     #[serde(rename = "multizone")]
     pub multizone: Option<bool>,
-    /// Tags of nodes, for firewall rules (GCE).
+    /// Network tags of nodes, to which firewall rules apply (GCE).
     #[serde(rename = "nodeTags")]
     pub node_tags: Option<String>,
     /// Prefix of nodes' names (GCE).
@@ -180,13 +180,13 @@ pub struct NodeupConfig {
 }
 
 impl NodeupConfig {
-    /// Whether certificates of OpenStack's API are not verified.
+    /// Whether the node accepts any certificate of OpenStack's API, without verification.
     pub fn takes_any_certificate_of_openstack(&self) -> bool {
         self.openstack.as_ref().is_some_and(|openstack| openstack.insecure_skip_verify == Some(true))
     }
 }
 
-/// A container image to load before anything runs.
+/// A container image to load before the components start.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -220,7 +220,7 @@ pub struct APIServerConfig {
     #[serde(rename = "KubeAPIServer")]
     #[serde_with(skip_apply)]
     pub kube_api_server: Option<KubeAPIServerConfig>,
-    /// How the Kubernetes API is reached.
+    /// Access to the Kubernetes API.
     #[serde(rename = "API")]
     #[serde_with(skip_apply)]
     pub api: APISpec,
@@ -233,7 +233,7 @@ pub struct APIServerConfig {
     pub service_account_public_keys: String,
 }
 
-/// Settings for a control-plane machine, besides the API server's.
+/// Settings for a control-plane machine, in addition to the API server's settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
 pub struct ControlPlaneConfig {

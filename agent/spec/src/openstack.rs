@@ -11,11 +11,11 @@ use super::omit::is_zero;
 #[serde(default, rename_all = "camelCase")]
 pub struct OpenstackSpec {
     pub loadbalancer: Option<OpenstackLoadbalancerConfig>,
-    /// How load balancers check their members.
+    /// How load balancers check the health of their members.
     pub monitor: Option<OpenstackMonitor>,
     pub router: Option<OpenstackRouter>,
     pub block_storage: Option<OpenstackBlockStorageConfig>,
-    /// Whether certificates of OpenStack's API are not verified.
+    /// Whether clients accept any certificate of OpenStack's API.
     pub insecure_skip_verify: Option<bool>,
     pub network: Option<OpenstackNetwork>,
     /// Where machines read their metadata.
@@ -58,7 +58,7 @@ pub struct OpenstackBlockStorageConfig {
     /// Zone in which volumes are created.
     #[serde(rename = "override-volume-az")]
     pub override_volume_az: Option<String>,
-    /// Whether microversions of the API are not used.
+    /// Whether the volume driver ignores microversions of the volume API.
     #[serde(rename = "ignore-volume-microversion")]
     pub ignore_volume_microversion: Option<bool>,
     /// Whether the driver serves metrics.
@@ -72,7 +72,7 @@ pub struct OpenstackBlockStorageConfig {
     pub cluster_name: String,
 }
 
-/// How a load balancer of OpenStack checks its members.
+/// How a load balancer of OpenStack checks the health of its members.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -108,7 +108,7 @@ pub struct OpenstackNetwork {
     pub public_network_names: Vec<String>,
     /// Networks with machines' internal addresses.
     pub internal_network_names: Vec<String>,
-    /// Address ranges by which a machine's addresses are ordered, separated by commas.
+    /// Address ranges that set the order of a machine's addresses, separated by commas.
     pub address_sort_order: Option<String>,
 }
 

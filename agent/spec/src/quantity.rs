@@ -1,4 +1,4 @@
-//! The numbers behind quantities: `100m` is 0.100, `1Ki` is 1024.
+//! The numeric values of quantities: `100m` is 0.100, `1Ki` is 1024.
 
 use super::scalars::Quantity;
 
@@ -19,8 +19,8 @@ impl From<&str> for Quantity {
 }
 
 impl Quantity {
-    /// The amount in decimal notation, as kOps writes it into flags (`resource.Quantity.AsDec`): `100m` is
-    /// `0.100`, `1Ki` is `1024`. A text that is not a quantity stays unchanged.
+    /// The amount in decimal notation, as kOps writes it into flags (`resource.Quantity.AsDec`): `100m` gives
+    /// `0.100`, `1Ki` gives `1024`. Returns a text that is not a quantity unchanged.
     pub fn decimal(&self) -> String {
         self.parts().map_or_else(|| self.0.clone(), |(digits, scale)| decimal(digits, scale))
     }

@@ -47,7 +47,7 @@ pub struct Redactor {
     /// Free text is hidden, except for values that are also in `public`.
     free_text: BTreeSet<String>,
     public: BTreeSet<String>,
-    /// Finds all hidden values in one pass. It is built on first use; the inner `None` means that it cannot be built.
+    /// Finds all hidden values in one pass. It is built on first use. The inner `None` means that the finder cannot be built.
     finder: OnceLock<Option<AhoCorasick>>,
 }
 
@@ -58,7 +58,8 @@ impl std::fmt::Debug for Redactor {
 }
 
 impl Redactor {
-    /// Also hides this value and each of its longer lines, plain and escaped for JSON, and the whole value in base64.
+    /// Also hides this value, and each of its lines of at least `SHORTEST_PART` bytes, plain and escaped for JSON. Also hides the whole
+    /// value in base64.
     #[must_use]
     pub fn hiding(mut self, value: &str) -> Redactor {
         self.secrets.extend(spellings(value));
@@ -66,8 +67,8 @@ impl Redactor {
         self
     }
 
-    /// Also hides a secret of the store: the whole secret and, if it is a document, each value in it. A value in base64 is also hidden
-    /// decoded: `auth` of a registry is `user:password` in base64.
+    /// Also hides a secret of the store: the whole secret and, if it is a document, each value in it. If a value is base64, its decoded
+    /// text is hidden too: `auth` of a registry is `user:password` in base64.
     #[must_use]
     pub fn hiding_secret(self, secret: &str) -> Redactor {
         let redactor = self.hiding(secret);
@@ -115,7 +116,7 @@ impl Redactor {
         })
     }
 
-    /// Also hides free text, as a whole and by line, unless it is also public.
+    /// Also hides free text: the whole text and each of its longer lines. Texts that `showing` makes public stay visible.
     #[must_use]
     pub fn hiding_free_text(mut self, text: &str) -> Redactor {
         let decoded = base64_text::decoded(text);
@@ -124,7 +125,8 @@ impl Redactor {
         self
     }
 
-    /// Also hides free text and each of its longer words, because a program prints parts of a file that it has read.
+    /// Also hides free text, and each word of it that has at least `SHORTEST_PART` bytes. Words are hidden because a program prints parts
+    /// of a file that it has read.
     #[must_use]
     pub fn hiding_words(mut self, text: &str) -> Redactor {
         let decoded = base64_text::decoded(text);
@@ -142,7 +144,7 @@ impl Redactor {
         self
     }
 
-    /// A redactor that hides the secrets and shows the free text.
+    /// Returns a redactor that hides only the secrets, and shows free text.
     #[must_use]
     pub fn of_secrets(&self) -> Redactor {
         Redactor { secrets: self.secrets.clone(), ..Redactor::default() }
@@ -157,7 +159,7 @@ impl Redactor {
         self.without_known(text)
     }
 
-    /// Hides the secrets in the strings of a value, including the keys of objects.
+    /// Hides the secrets in the strings of a JSON value, including the keys of objects.
     pub fn json(&self, value: &Value) -> Value {
         match value {
             Value::String(text) => Value::String(self.text(text)),
@@ -178,7 +180,7 @@ impl Redactor {
         self.finder.get_or_init(make).as_ref()
     }
 
-    /// Hides the known values in a text. It keeps the number of lines, unless it must hide the whole text.
+    /// Hides the values that this redactor knows. It keeps the number of lines, unless it must hide the whole text.
     pub fn without_known(&self, mut text: String) -> String {
         for _ in 0..ROUNDS {
             // If the finder cannot be built, the whole text is hidden.
@@ -198,7 +200,8 @@ impl Redactor {
     }
 }
 
-/// A value and its longer lines, plain and escaped for JSON, and the whole value in base64.
+/// Returns the forms in which a value can occur: the value and each of its lines of at least `SHORTEST_PART` bytes, plain and escaped for
+/// JSON, and the whole value in base64.
 fn spellings(value: &str) -> Vec<String> {
     let whole = value.trim();
     let lines = whole.lines().map(str::trim).filter(|line| line.len() >= SHORTEST_PART);
@@ -226,7 +229,7 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(ends).filter(|word| !word.is_empty())
 }
 
-/// The text as it is between the quotes of a JSON string.
+/// The form of a text between the quotes of a JSON string.
 fn json_escaped(text: &str) -> String {
     let quoted = Value::String(text.to_owned()).to_string();
     quoted[1..quoted.len() - 1].to_owned()

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::error::SpecError;
 use super::go_value::kind;
 
-/// One field that has another name or place in the internal API.
+/// A field whose name or place differs in the internal API.
 ///
 /// Paths are dotted; `[]` after a name stands for every item of that list.
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +44,7 @@ pub(crate) const fn split_at_commas(from: &'static str, to: &'static str) -> Mov
     Move { from, to, how: How::SplitAtCommas }
 }
 
-/// Moves a list of `key=value`, and converts it to a mapping.
+/// Moves a list of `key=value` entries, and converts the list to a mapping.
 pub(crate) const fn pairs_to_mapping(from: &'static str, to: &'static str) -> Move {
     Move { from, to, how: How::PairsToMapping }
 }
@@ -54,7 +54,7 @@ pub(crate) const fn true_means(from: &'static str, to: &'static str, word: &'sta
     Move { from, to, how: How::TrueMeans(word) }
 }
 
-/// Removes a field that is valid, but has no effect with any value.
+/// Removes a field that is valid but never has an effect.
 pub(crate) const fn dropped(from: &'static str) -> Move {
     Move { from, to: "", how: How::Dropped }
 }
@@ -72,7 +72,7 @@ impl<'a> Respelling<'a> {
         Respelling { document, source_file, done: Vec::new() }
     }
 
-    /// Makes all these moves, one after the other.
+    /// Applies these moves, one after the other.
     ///
     /// # Errors
     /// If the moved value, or a value on its path, has the wrong type.
@@ -80,7 +80,7 @@ impl<'a> Respelling<'a> {
         moves.iter().try_for_each(|step| self.apply_one(step))
     }
 
-    /// The value at a path without lists, if there is one.
+    /// The value at a path without lists. `None` if there is no value.
     pub(crate) fn get(&self, path: &str) -> Option<&Value> {
         path.split('.').try_fold(&self.document, |value, key| value.get(key)).filter(|value| !value.is_null())
     }
@@ -90,7 +90,7 @@ impl<'a> Respelling<'a> {
         put(&mut self.document, path, &[], value);
     }
 
-    /// An error about a field, by its path in the user's file.
+    /// Returns an error about a field. The error names the field by its path in the user's file.
     pub(crate) fn refuse<T>(&self, path: &str, problem: impl Into<String>) -> Result<T, SpecError> {
         Err(SpecError::of_field(self.source_file, path, problem))
     }

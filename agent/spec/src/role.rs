@@ -7,13 +7,13 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 /// The role of an instance group and of every node in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum InstanceGroupRole {
-    /// Runs the whole control plane. `Master`, its name in v1alpha2, is read as this role, too.
+    /// Runs the whole control plane. v1alpha2 names this role `Master`. The agent reads both names.
     ControlPlane,
     /// Runs an API server without etcd.
     APIServer,
     #[default]
     Node,
-    /// The way into the network over SSH. Not part of Kubernetes.
+    /// The machine through which users enter the network by SSH. It is not part of Kubernetes.
     Bastion,
     /// Runs only etcd. Upstream defines this role, but cannot configure its machines.
     Etcd,
@@ -46,7 +46,7 @@ impl InstanceGroupRole {
         }
     }
 
-    /// The role with this name, if there is one. `Master` is `ControlPlane`.
+    /// The role with this name. `None` if no role has the name. `Master` is `ControlPlane`.
     pub fn from_name(name: &str) -> Option<InstanceGroupRole> {
         if name == "Master" {
             return Some(InstanceGroupRole::ControlPlane);

@@ -4,8 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// An amount (`resource.Quantity`) as kOps wrote it: `100m`, `1.5`, `80Mi`. A number without quotes becomes a
-/// text.
+/// An amount (`resource.Quantity`) as kOps wrote it: `100m`, `1.5`, `80Mi`. A number without quotes is read
+/// as a text, too.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Quantity(pub String);
 

@@ -8,7 +8,7 @@ use super::error::SpecError;
 use super::keyset::Base64;
 use super::yaml::parse_yaml;
 
-/// One secret. Its content shows in no debug output, and it cannot be serialized.
+/// A secret. Its content is in no debug output, and it cannot be serialized.
 #[derive(Clone)]
 pub struct Secret(Vec<u8>);
 
@@ -29,13 +29,13 @@ impl Secret {
         Ok(Secret(data))
     }
 
-    /// A secret with these bytes, which do not come from a file of the store (kops-controller sends some
-    /// secrets).
+    /// Makes a secret from bytes that do not come from a file of the store: kops-controller sends some
+    /// secrets.
     pub fn new(bytes: Vec<u8>) -> Secret {
         Secret(bytes)
     }
 
-    /// The secret itself. Only code that writes it to its destination may call this.
+    /// The bytes of the secret. Only code that writes them to their destination may call this function.
     pub fn expose(&self) -> &[u8] {
         &self.0
     }

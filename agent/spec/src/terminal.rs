@@ -5,16 +5,16 @@ pub fn steers(c: char) -> bool {
     c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Untrusted text in one line of at most `longest` characters. A space replaces each character that [`steers`].
+/// Puts untrusted text into one line of at most `longest` characters. Each character for which [`steers`] is true becomes a space.
 pub fn one_line(text: &str, longest: usize) -> String {
     text.chars().map(|c| if steers(c) { ' ' } else { c }).take(longest).collect()
 }
 
-/// The longest cell of a table, in characters. A name of Kubernetes fits into it. Untrusted text may have any length, and
-/// Rust's formatting panics if a width is 65,536 or more.
+/// The longest cell of a table, in characters. Every name in Kubernetes fits into a cell. Untrusted text may have any length, and Rust's
+/// formatting panics if a width is 65,536 or more.
 const LONGEST_CELL: usize = 253;
 
-/// Untrusted text as a cell of a table: [`one_line`], with `…` at its end if the text is cut.
+/// Untrusted text as a cell of a table: the result of [`one_line`], with `…` at its end if the text was cut.
 pub fn cell(text: &str) -> String {
     match text.chars().nth(LONGEST_CELL) {
         Some(_) => one_line(text, LONGEST_CELL - 1) + "…",
@@ -22,9 +22,8 @@ pub fn cell(text: &str) -> String {
     }
 }
 
-/// A JSON document without terminal control characters. An escape replaces each character that [`steers`], and programs read
-/// the escape as the same character. JSON has such characters in strings only, except for the breaks between its own lines,
-/// which stay.
+/// Makes a JSON document safe for a terminal. Each character for which [`steers`] is true becomes an escape, which programs read as the
+/// same character. The line breaks between JSON values stay. All other such characters are inside strings.
 pub fn plain_json(json: &str) -> String {
     let mut plain = String::with_capacity(json.len());
     for c in json.chars() {

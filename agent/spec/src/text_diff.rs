@@ -1,11 +1,12 @@
-//! Shows the differences of two texts whose hidden parts are placeholders ([`crate::redaction::manifest`]).
+//! Shows the differences of two texts. The hidden parts of the texts are placeholders
+//! ([`crate::redaction::manifest`]).
 
 use similar::{ChangeTag, DiffableStr as _, TextDiff};
 
 use crate::redaction::manifest::without_placeholders;
 use crate::redaction::{MARK, Redactor};
 
-/// The unified diff of two texts with these names.
+/// Returns the unified diff of two texts. The diff names the texts by `names`.
 pub fn unified(names: [&str; 2], texts: [&str; 2]) -> String {
     let [before, after] = texts;
     let (old, new) = (shown_lines(before), shown_lines(after));
@@ -22,8 +23,8 @@ pub fn unified(names: [&str; 2], texts: [&str; 2]) -> String {
             let text = match change.tag() {
                 ChangeTag::Delete => was,
                 ChangeTag::Insert => line(&new, change.new_index()),
-                // A line may be part of a private key in only one of the texts. Then the diff hides the line
-                // in both.
+                // If a line is part of a private key in one of the texts, the diff hides the line in both
+                // texts.
                 ChangeTag::Equal => {
                     was.filter(|was| was.contains(MARK)).or_else(|| line(&new, change.new_index()))
                 }
@@ -43,6 +44,7 @@ pub fn shown_lines(text: &str) -> Vec<String> {
     let shown = Redactor::default().text(&without_placeholders(text));
     let shown: Vec<String> = shown.tokenize_lines().into_iter().map(str::to_owned).collect();
     let lines = text.tokenize_lines();
-    // If the number of lines changed, lines cannot be matched, so all of them are hidden.
+    // If hiding changes the number of lines, the shown lines cannot be matched to the text. Then every line
+    // is hidden.
     if shown.len() == lines.len() { shown } else { lines.iter().map(|_| format!("{MARK}\n")).collect() }
 }

@@ -9,7 +9,7 @@ pub fn timestamp(at: OffsetDateTime) -> String {
     at.replace_nanosecond(0).unwrap_or(at).format(&Rfc3339).unwrap_or_default()
 }
 
-/// Parses an instant in RFC 3339; `None` if the text is no such instant.
+/// Parses an instant in RFC 3339. `None` if the text is not such an instant.
 pub fn parse_timestamp(text: &str) -> Option<OffsetDateTime> {
     OffsetDateTime::parse(text, &Rfc3339).ok()
 }

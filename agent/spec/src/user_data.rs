@@ -17,8 +17,7 @@ use crate::digest::sha256_hex;
 
 /// The file that the boot script writes, relative to its folder.
 const KUBE_ENV: &str = "conf/kube_env.yaml";
-/// The largest unpacked user-data, in bytes. No cloud takes user-data near this size, so a larger one is not
-/// from kOps.
+/// The maximum size of unpacked user-data, in bytes. No cloud accepts user-data near this size, so larger user-data is not from kOps.
 const LARGEST: u64 = 4 << 20;
 const GZIP_MAGIC: &[u8] = &[0x1f, 0x8b];
 
@@ -43,13 +42,13 @@ pub(crate) enum NoKubeEnv {
 
 /// The name of the part with kOps' boot script in a MIME message (upstream: `AWSMultipartMIME`).
 const BOOT_SCRIPT: &str = "nodeup.sh";
-/// The hexadecimal digits of a digest of additional parts.
+/// The number of hexadecimal digits of a digest of additional parts.
 const DIGITS: usize = 8;
 
 /// The beginnings of the lines with the URLs of nodeup, in kOps' boot script and in `packaging/cloud-init/user-data`.
 const URL_LINES: [&str; 4] = ["NODEUP_URL_AMD64=", "NODEUP_URL_ARM64=", "agent_amd64=", "agent_arm64="];
 
-/// The URLs from which this user-data downloads nodeup. Empty if the user-data names no URL of nodeup.
+/// The URLs from which this user-data downloads nodeup. Empty if there are no such URLs.
 pub fn nodeup_urls(user_data: &[u8]) -> Vec<String> {
     let Ok(user_data) = unpacked(user_data) else { return Vec::new() };
     let text = String::from_utf8_lossy(&user_data);
@@ -61,14 +60,15 @@ pub fn nodeup_urls(user_data: &[u8]) -> Vec<String> {
     urls.filter(|url| !url.is_empty()).map(str::to_owned).collect()
 }
 
-/// Identifies the parts that kOps adds to the user-data of a group with this spec: a digest, empty without such parts.
+/// Returns a digest that identifies the parts that kOps adds to the user-data of a group with this spec. Empty if the group has no such
+/// parts.
 pub fn additional_parts_of_group(spec: &InstanceGroupSpec) -> String {
     let parts = spec.additional_user_data.iter().map(|part| (&*part.name, &*part.r#type, &*part.content));
     digest_of_parts(parts)
 }
 
-/// Identifies the parts of a machine's user-data beside kOps' boot script, as [`additional_parts_of_group`] does. `None` if the
-/// user-data is not from kOps.
+/// Returns a digest like [`additional_parts_of_group`], for the parts that a machine's user-data has besides kOps' boot script. `None` if
+/// the user-data is not from kOps.
 pub fn additional_parts_of_machine(user_data: &[u8]) -> Option<String> {
     find_kube_env(user_data).ok()?;
     let user_data = unpacked(user_data).ok()?;
@@ -84,8 +84,8 @@ pub fn additional_parts_of_machine(user_data: &[u8]) -> Option<String> {
     Some(digest_of_parts(found.iter().map(|(name, kind, body)| (*name, *kind, &**body))))
 }
 
-/// A digest of names, types and contents. Many can read it, and a content may be secret. So it has only as many digits as show a
-/// change.
+/// Returns a short digest of the names, types and contents of parts. Many users can read the digest, and a content may be secret. So the
+/// digest has only enough digits to show a change.
 fn digest_of_parts<'a>(parts: impl Iterator<Item = (&'a str, &'a str, &'a str)>) -> String {
     // A MIME message adds a line break to each content.
     let parts: Vec<String> =
@@ -94,7 +94,7 @@ fn digest_of_parts<'a>(parts: impl Iterator<Item = (&'a str, &'a str, &'a str)>)
     if parts.is_empty() { String::new() } else { digest[..DIGITS].to_owned() }
 }
 
-/// The bytes of `kube_env.yaml`.
+/// Finds `kube_env.yaml` in user-data, and returns its bytes.
 pub(crate) fn find_kube_env(user_data: &[u8]) -> Result<Vec<u8>, NoKubeEnv> {
     let unpacked = unpacked(user_data)?;
     let user_data = unpacked.as_ref();
@@ -113,7 +113,7 @@ pub(crate) fn find_kube_env(user_data: &[u8]) -> Result<Vec<u8>, NoKubeEnv> {
     if is_kube_env && !text.starts_with("#!") { Ok(user_data.to_vec()) } else { in_script(&text) }
 }
 
-/// The user-data without the gzip around it.
+/// Unpacks user-data that is gzipped. Returns all other user-data unchanged.
 fn unpacked(user_data: &[u8]) -> Result<Cow<'_, [u8]>, NoKubeEnv> {
     match user_data.starts_with(GZIP_MAGIC) {
         true => gunzip(user_data).map(Cow::Owned),
@@ -125,7 +125,7 @@ fn is_mime(text: &str) -> bool {
     header(text, "content-type").is_some_and(|value| value.to_ascii_lowercase().starts_with("multipart/"))
 }
 
-/// The value of a header in the block of headers that `text` starts with.
+/// The value of this header in the block of headers at the beginning of `text`.
 fn header<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines()
         .take_while(|line| !line.trim_end().is_empty())
@@ -162,7 +162,7 @@ fn boundary_of(content_type: &str) -> Option<&str> {
     Some(parameter.trim_matches('"'))
 }
 
-/// The text of one part of a MIME message, decoded.
+/// The decoded text of a part of a MIME message.
 fn body_of(part: &str) -> Option<String> {
     let body = part.split_once("\r\n\r\n").or_else(|| part.split_once("\n\n")).map(|(_, body)| body)?;
     match header(part, "content-transfer-encoding") {
@@ -193,7 +193,7 @@ fn in_script(script: &str) -> Result<Vec<u8>, NoKubeEnv> {
     Err(NoKubeEnv::NotThere)
 }
 
-/// `WORD` of `cat > conf/kube_env.yaml << 'WORD'`.
+/// Returns the delimiter `WORD` of the line `cat > conf/kube_env.yaml << 'WORD'`.
 fn heredoc_delimiter(line: &str) -> Option<&str> {
     let (command, delimiter) = line.split_once("<<")?;
     command.contains('>').then(|| delimiter.trim().trim_matches(['\'', '"']))
@@ -211,7 +211,7 @@ fn heredoc<'a>(lines: impl Iterator<Item = &'a str>, delimiter: &str) -> Result<
     Err(NoKubeEnv::BreaksOff)
 }
 
-/// `TEXT` of `echo "TEXT" | base64 -d | gzip -d > conf/kube_env.yaml`.
+/// Returns `TEXT` of the line `echo "TEXT" | base64 -d | gzip -d > conf/kube_env.yaml`.
 fn echoed(line: &str) -> Option<&str> {
     let (text, rest) = line.trim().strip_prefix("echo")?.trim_start().strip_prefix('"')?.split_once('"')?;
     (rest.contains("base64 -d") && rest.contains("gzip -d")).then_some(text)

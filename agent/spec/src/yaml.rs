@@ -13,7 +13,7 @@ use thiserror::Error;
 use super::error::SpecError;
 use super::go_value::{self, Misfit, kind};
 
-/// Why a text is rejected: it is not YAML of the expected type, or it costs too much to read.
+/// The reason to reject a text: it is not YAML of the expected type, or it costs too much to read.
 #[derive(Debug, Error)]
 #[error(transparent)]
 pub struct YamlError(#[from] Problem);
@@ -95,8 +95,8 @@ pub(crate) fn from_document<T: DeserializeOwned>(
     Ok(read)
 }
 
-/// The paths of the fields in a document that `T` does not know. Empty if the document does not fit `T`: reading it gives the
-/// error.
+/// The paths of the fields in a document that `T` does not know. Empty if the document does not fit `T`, because the function that reads
+/// the document reports that error.
 pub(crate) fn ignored_fields<T: DeserializeOwned>(document: &Value) -> Vec<String> {
     go_value::read::<T>(document).map(|(_, unknown)| unknown).unwrap_or_default()
 }

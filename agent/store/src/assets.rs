@@ -1,5 +1,5 @@
-//! Locates downloads in buckets with this machine's own credentials. kOps' file repository may be such a bucket
-//! (`spec.assets.fileRepository`). The shared HTTP client of all downloads fetches them.
+//! Locates downloads in buckets with this machine's own credentials. kOps' file repository (`spec.assets.fileRepository`) may be such a
+//! bucket. The shared HTTP client of all downloads fetches the files.
 
 use kops_agent_net::{Buckets, Locating, Location, NotLocated};
 use percent_encoding::percent_decode_str;
@@ -8,8 +8,7 @@ use super::backend::Place;
 use super::{Store, StoreError, schemes};
 
 impl Store {
-    /// The HTTP request for a file in a bucket, or its path in a mirror folder. `None` for other URLs, which need no
-    /// store.
+    /// The HTTP request for a file in a bucket, or its path in a mirror folder. `None` for a URL that needs no store.
     ///
     /// # Errors
     /// The file does not exist or may not be read, or its store is unreachable.
@@ -26,8 +25,8 @@ impl Store {
     }
 }
 
-/// Decodes the key. kOps escapes the URLs of downloads (upstream: `RemapFile` in pkg/assets/builder.go), and the key
-/// itself has no escapes.
+/// Decodes the key of a place. kOps escapes the URLs of downloads (upstream: `RemapFile` in pkg/assets/builder.go), but a key in a bucket
+/// has no escapes.
 fn decoded(place: Place) -> Place {
     Place { key: percent_decode_str(&place.key).decode_utf8_lossy().into_owned(), ..place }
 }
@@ -48,7 +47,7 @@ impl Buckets for Store {
     }
 }
 
-/// The error of a download. Its caller adds the URL to the message.
+/// Converts a store's error into the error of a download. The message has no URL, because the caller adds the URL.
 fn not_located(url: &str, error: &StoreError) -> NotLocated {
     const REPOSITORY: &str =
         "check spec.assets.fileRepository, and whether `kops get assets --copy` has filled it";

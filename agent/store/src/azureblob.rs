@@ -33,23 +33,23 @@ use kops_agent_net::retry::Retries;
 use kops_agent_net::tls;
 use listing::Page;
 
-/// The variable with the account of all URLs, from older kOps.
+/// The variable with the account of all URLs. Older kOps sets this variable.
 const ACCOUNT_VARIABLE: &str = "AZURE_STORAGE_ACCOUNT";
 /// The variable with the URL of the account's blob service, as `az storage` reads it.
 const ENDPOINT_VARIABLE: &str = "AZURE_STORAGE_SERVICE_ENDPOINT";
-/// The groups of variables. Each variable is a group, because it has an effect without the other variable.
+/// The groups of variables. Each variable is its own group, because it has an effect without the other variable.
 pub(super) const VARIABLES: &[&[&str]] = &[&[ACCOUNT_VARIABLE], &[ENDPOINT_VARIABLE]];
 /// The domain of Azure's servers: an account's server is `ACCOUNT.blob.core.windows.net`.
 const DOMAIN: &str = "blob.core.windows.net";
 /// The version of the API. Older versions accept no tokens.
 const VERSION: HeaderValue = HeaderValue::from_static("2021-12-02");
-/// The header with the name of an error. Answers without a body have it, too.
+/// The header with Azure's name of an error. Responses without a body also have this header.
 const ERROR_CODE: &str = "x-ms-error-code";
 /// Timeout of a request for a blob's size.
 const SIZE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Number of blobs per page.
 const PAGE: &str = "1000";
-/// The longest page that is read, in bytes. A blob takes some 1 KiB.
+/// The maximum size of a page that is read, in bytes. One blob takes about 1 KiB.
 const LONGEST_PAGE: u64 = 4 * 1024 * 1024;
 /// The maximum number of pages of a list. No state store has so many pages.
 const MOST_PAGES: usize = 1000;
@@ -94,7 +94,7 @@ fn split_beside<'a>(rest: &'a str, account: Option<&str>) -> Result<Split<'a>, M
     Ok(Split { bucket, key: key.trim_start_matches('/') })
 }
 
-/// Whether Azure allows an account of this name, which becomes part of a server's name.
+/// Whether Azure allows an account of this name. The name becomes part of a server's name.
 fn is_account(name: &str) -> bool {
     (3..=24).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
@@ -124,7 +124,7 @@ impl Backend for AzureBlob {
         })
     }
 
-    /// Versions are ETags of blobs. Azure can only list all names with a prefix. So this method lists the common prefix of
+    /// Returns the ETags of blobs as versions. Azure can only list all names with a prefix. So this method lists the common prefix of
     /// `first` and `last`, and reads the list up to `last`.
     fn versions<'a>(
         &'a self,
@@ -156,8 +156,8 @@ impl Backend for AzureBlob {
             let address = self.address(file)?;
             let asked = self.send(Method::HEAD, &address, SIZE_TIMEOUT).await;
             let answer = asked.map_err(|failure| failure.after_one_try(file))?;
-            // reqwest reports no length for an answer without a body, so the size comes from the header. The download also
-            // works without the size.
+            // reqwest reports no length for an answer without a body, so the size comes from the header. If the size is unknown, the
+            // download still works.
             let size = answer.headers().get(CONTENT_LENGTH).and_then(|size| size.to_str().ok()?.parse().ok());
             let token = self.token().await.map_err(|failure| failure.after_one_try(file))?;
             let headers = HeaderMap::from_iter([(AUTHORIZATION, token), (version_header(), VERSION)]);
@@ -168,7 +168,7 @@ impl Backend for AzureBlob {
 }
 
 impl AzureBlob {
-    /// The accounts of Azure's public cloud, or the blob service in `AZURE_STORAGE_SERVICE_ENDPOINT`.
+    /// Makes a backend for all accounts of Azure's public cloud, or for the blob service in `AZURE_STORAGE_SERVICE_ENDPOINT`.
     ///
     /// # Errors
     /// The HTTP client cannot be made, or the server needs TLS and this host has no CA bundle.
@@ -226,7 +226,7 @@ impl AzureBlob {
         Ok(format!("{}/{}", self.container(blob)?, escaped(&blob.key)))
     }
 
-    /// Gets an address, with retries of transient failures.
+    /// Sends a GET request to an address, with retries of transient failures.
     async fn get(&self, what: &Place, address: &str, largest: u64) -> Result<Vec<u8>, StoreError> {
         let attempt =
             || async { body(self.send(Method::GET, address, self.retries.attempt).await?, largest).await };
@@ -234,7 +234,7 @@ impl AzureBlob {
         asked.map_err(|gave_up| store_error(what, gave_up))
     }
 
-    /// Sends a request. If the token is refused, it retries once with a new token, because the old one may have been
+    /// Sends a request. If the server refuses the token, sends the request once more with a new token, because the old token may have been
     /// revoked.
     async fn send(&self, method: Method, address: &str, limit: Duration) -> Result<Response, Failure> {
         let answer = self.send_once(method.clone(), address, limit).await?;
@@ -258,7 +258,7 @@ impl AzureBlob {
     }
 }
 
-/// A variable of the environment, unless it is empty.
+/// The value of an environment variable. `None` if the variable is unset or empty.
 fn set(variable: &str) -> Option<String> {
     std::env::var(variable).ok().filter(|value| !value.is_empty())
 }
@@ -267,20 +267,20 @@ fn version_header() -> reqwest::header::HeaderName {
     reqwest::header::HeaderName::from_static("x-ms-version")
 }
 
-/// Azure's name of the error (`BlobNotFound`); empty if the answer has none, such as an answer of another server.
+/// Azure's name of the error, such as `BlobNotFound`. Empty if the response has no such name, for example because another server sent it.
 fn error_code(answer: &Response) -> String {
     let code = answer.headers().get(ERROR_CODE).and_then(|code| code.to_str().ok()).unwrap_or_default();
     code.chars().filter(char::is_ascii_alphanumeric).take(64).collect()
 }
 
-/// Returns the answer if it is a success, else the failure that it means. Only a 404 with Azure's error name means
-/// absent; a server in between may send a 404 too.
+/// Returns a successful response, and converts any other response into a failure. A 404 means absent only if it has Azure's error name,
+/// because a server in between may send a 404 too.
 async fn granted(answer: Response) -> Result<Response, Failure> {
     let (status, code) = (answer.status(), error_code(&answer));
     if status == StatusCode::OK {
         return Ok(answer);
     }
-    // An answer to HEAD has no body, and no header has Azure's error message.
+    // A response to HEAD has no body, so Azure's error message is missing. No header has this message.
     let said = Said { code, ..Said::from_answer(answer).await };
     Err(match (status.as_u16(), said.code.as_str()) {
         (404, "BlobNotFound") => Failure::Absent,
@@ -303,7 +303,7 @@ async fn granted(answer: Response) -> Result<Response, Failure> {
     })
 }
 
-/// Advice for a 403, if it means more than a missing role (`AuthorizationPermissionMismatch`).
+/// Advice for a 403 that has another reason than a missing role (`AuthorizationPermissionMismatch`).
 fn advice(code: &str) -> Option<&'static str> {
     match code {
         "" => Some("this is no answer of Azure's storage: check the proxy and DNS"),

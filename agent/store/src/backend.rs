@@ -10,7 +10,7 @@ use kops_agent_net::{Location, Said};
 use super::error::StoreError;
 use super::s3::settings::S3Settings;
 
-/// The largest file that is read, in bytes. kOps' files are far smaller, and a file is held in memory while it is read.
+/// The maximum size of a file that is read, in bytes. kOps' files are far smaller. A file is held in memory while it is read.
 pub const LARGEST_FILE: u64 = 8 * 1024 * 1024;
 
 /// A file or a folder of a store.
@@ -31,8 +31,7 @@ impl Place {
         StoreError::BadUrl { url: self.url.clone(), problem: problem.to_owned() }
     }
 
-    /// The error if the store itself denies this machine access. Without other advice, the error names the missing
-    /// permissions.
+    /// The error for a place to which the store itself denies access. Without other advice, the error names the missing permissions.
     pub(crate) fn forbidden(&self, said: &Said, advice: Option<String>) -> StoreError {
         let rights = || {
             format!(
@@ -45,17 +44,17 @@ impl Place {
         StoreError::Forbidden { url: self.url.clone(), said: said.in_words(), advice }
     }
 
-    /// The error if the bucket does not exist.
+    /// The error for a bucket that does not exist.
     pub(crate) fn wrong_bucket(&self) -> StoreError {
         StoreError::WrongBucket { url: self.url.clone(), bucket: self.bucket.clone() }
     }
 
-    /// The error if the answer is not a list of this folder.
+    /// The error for a response that is not a list of this folder.
     pub(crate) fn no_list(&self, problem: impl fmt::Display) -> StoreError {
         self.unusable(format!("the answer is not a list of objects: {problem}"))
     }
 
-    /// The error if the list of this folder does not end.
+    /// The error for a list of this folder that never ends.
     pub(crate) fn no_end(&self) -> StoreError {
         self.unusable("a list whose pages have no end; is this the folder of a cluster?".to_owned())
     }
@@ -65,7 +64,7 @@ impl Place {
     }
 }
 
-/// The bucket and the key after `://`.
+/// The part of a URL after `://`, split into bucket and key.
 pub(crate) struct Split<'a> {
     /// The bucket; empty if the store has no buckets.
     pub(crate) bucket: &'a str,
@@ -73,7 +72,7 @@ pub(crate) struct Split<'a> {
     pub(crate) key: &'a str,
 }
 
-/// The problem of a URL, and an example for the part after `://`.
+/// The problem of a malformed URL, and an example of a correct part after `://`.
 pub(crate) struct Misspelt {
     pub(crate) problem: &'static str,
     pub(crate) example: &'static str,
@@ -83,26 +82,26 @@ pub(crate) struct Misspelt {
 pub(crate) struct Setup {
     pub(crate) scheme: &'static str,
     pub(crate) retries: Retries,
-    /// Replaces the S3 settings of the environment.
+    /// S3 settings that replace the settings of the environment.
     pub(crate) s3: Option<S3Settings>,
 }
 
-/// A backend being set up.
+/// The future that sets up a backend.
 pub(crate) type Opening = Pin<Box<dyn Future<Output = Result<Box<dyn Backend>, StoreError>> + Send>>;
 
-/// A pending answer of a store.
+/// The future of a store's response.
 pub(crate) type Asked<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
-/// One kind of store. Each method retries transient failures, up to its own deadline.
+/// A kind of store. Each method retries transient failures, up to the method's own deadline.
 pub(crate) trait Backend: fmt::Debug + Send + Sync {
     /// Reads a file of at most [`LARGEST_FILE`] bytes.
     fn read<'a>(&'a self, file: &'a Place) -> Asked<'a, Vec<u8>>;
 
-    /// The names directly below a folder, sorted and without duplicates. A missing folder has none.
+    /// The names directly below a folder, sorted and without duplicates. Empty if the folder does not exist.
     fn list<'a>(&'a self, folder: &'a Place) -> Asked<'a, Vec<String>>;
 
-    /// The files below a folder whose relative paths lie between `first` and `last`, both included. Each has a text
-    /// that changes with its content.
+    /// The files below a folder whose relative paths lie between `first` and `last`, both included. The value of a file is a version text,
+    /// which changes with the file's content.
     fn versions<'a>(
         &'a self,
         folder: &'a Place,

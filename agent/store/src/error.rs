@@ -17,25 +17,25 @@ pub enum StoreError {
     )]
     NotFound {
         url: String,
-        /// The other place that was searched; empty, or begins with a space.
+        /// Text about a second place that was searched. Empty, or begins with a space.
         place: String,
     },
     #[error("{url}: access denied (403): {}{advice}", as_cause(said))]
     Forbidden {
         url: String,
-        /// The store's own message; may be empty.
+        /// The store's own message. May be empty.
         said: String,
         advice: String,
     },
     #[error("{url}: the store refuses this machine's credentials: {problem}")]
     Credentials {
         url: String,
-        /// The cause and the remedy. Never the credentials.
+        /// The cause and the remedy. Never contains the credentials.
         problem: String,
     },
     #[error("{url}: there is no bucket {bucket:?} (404); check the ConfigBase or --config-base")]
     WrongBucket { url: String, bucket: String },
-    /// There is no answer, or no valid one.
+    /// The store gives no response, or an invalid response.
     #[error(
         "{url}: the store cannot be reached: {cause} ({attempts} attempts in {} s); check the network, DNS and proxy",
         waited.as_secs_f32().round()
@@ -44,17 +44,17 @@ pub enum StoreError {
         url: String,
         cause: String,
         attempts: u32,
-        /// Total duration of the attempts.
+        /// The time of all attempts together.
         waited: Duration,
     },
-    /// The store answers with another error.
+    /// The store answers with an error that no other variant describes.
     #[error("{url}: the store answers {status} {code}: {message}")]
     Refused {
         url: String,
         status: u16,
-        /// S3's error code; may be empty.
+        /// S3's error code. May be empty.
         code: String,
-        /// S3's message; may be empty.
+        /// S3's message. May be empty.
         message: String,
     },
     #[error(
@@ -83,7 +83,7 @@ pub enum StoreError {
     Unsupported {
         url: String,
         scheme: String,
-        /// The supported schemes.
+        /// The supported schemes, as a list for the message.
         supported: String,
     },
     /// A node never reads files from this scheme.
@@ -107,20 +107,20 @@ pub enum StoreError {
     /// The environment variables for a store are incomplete.
     #[error("the environment's settings of the store are wrong: {0}")]
     BadSettings(String),
-    /// TLS needs a CA bundle, and this host has none.
+    /// TLS needs a CA bundle, and this host has no CA bundle.
     #[error(transparent)]
     NoCaBundle(#[from] NoCaBundle),
     /// A file of this machine cannot be read.
     #[error("cannot read {url}{place}: {source}")]
     Io {
         url: String,
-        /// The place that was searched; empty, or begins with a space.
+        /// Text about the place that was searched. Empty, or begins with a space.
         place: String,
         source: io::Error,
     },
 }
 
-/// The store's message as the beginning of a sentence; empty if there is none.
+/// The store's message as the beginning of a sentence. Empty if the store sent no message.
 fn as_cause(said: &str) -> String {
     if said.is_empty() { String::new() } else { format!("the store says \"{said}\"; ") }
 }

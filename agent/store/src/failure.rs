@@ -15,41 +15,40 @@ use super::error::StoreError;
 #[derive(Debug)]
 pub(crate) enum Failure {
     Passing(String),
-    /// There are no credentials, or the store does not accept them.
+    /// This machine has no credentials, or the store rejects the credentials.
     Credentials(String),
-    /// The environment or the cloud has to change first.
+    /// The store is readable only after a change of the environment or of the cloud.
     Settings(String),
     /// The store redirects, and the agent does not follow the redirect.
     Redirected(String),
-    /// The store itself says that the file does not exist.
+    /// The store itself reports that the file does not exist.
     Absent,
-    /// The store itself says that the bucket does not exist.
+    /// The store itself reports that the bucket does not exist.
     NoBucket,
     /// This machine may not read the file.
     Forbidden {
         said: Said,
-        /// The advice to print instead of granting a permission.
+        /// Advice that replaces the advice to grant a permission.
         advice: Option<String>,
     },
-    /// The store answers with another error.
+    /// The store answers with an error that no other variant describes.
     Refused {
         status: StatusCode,
-        /// The store's error code; may be empty.
+        /// The store's error code. May be empty.
         code: String,
-        /// The message of the store and a possible cause; may be empty.
+        /// The store's message, followed by a possible cause. May be empty.
         message: String,
     },
     TooLarge,
 }
 
 impl Failure {
-    /// The failure if the store did not answer, or the connection ended within the answer.
+    /// The failure of a request whose response is missing or incomplete, because the store did not answer or the connection ended.
     pub(crate) fn of_transport(error: reqwest::Error) -> Failure {
         Failure::Passing(in_one_line(&error.without_url()))
     }
 
-    /// The failure for a status that has no special meaning in this store. `hint` names a possible cause; it may be
-    /// empty.
+    /// The failure for a status that has no special meaning in this store. `hint` names a possible cause and may be empty.
     pub(crate) fn of_status(status: StatusCode, said: &Said, hint: &str) -> Failure {
         if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
             return Failure::Passing(
@@ -61,7 +60,7 @@ impl Failure {
         Failure::Refused { status, code: said.code.clone(), message }
     }
 
-    /// How long this failure is retried.
+    /// The time for which a failed request is retried. Zero if a retry does not help.
     pub(crate) fn retried_for(&self) -> Duration {
         match self {
             Failure::Passing(_) => Duration::MAX,
@@ -91,13 +90,13 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The body of an answer, with at most `largest` bytes.
+/// Reads the body of a response. A body of more than `largest` bytes is a failure.
 pub(crate) async fn body(answer: Response, largest: u64) -> Result<Vec<u8>, Failure> {
     let largest = usize::try_from(largest).unwrap_or(usize::MAX);
     http::body(answer, largest).await.map_err(Failure::of_transport)?.ok_or(Failure::TooLarge)
 }
 
-/// The error that the operator sees.
+/// The error message for the operator, after the last attempt.
 pub(crate) fn store_error(place: &Place, gave_up: GaveUp<Failure>) -> StoreError {
     let GaveUp { error, attempts, waited } = gave_up;
     let url = place.url.clone();

@@ -13,7 +13,7 @@ use reqwest::Url;
 use super::backend::{Asked, Backend, LARGEST_FILE, Misspelt, Opening, Place, Setup, Split};
 use super::error::StoreError;
 
-/// All folders of this machine. The key of a place is its path.
+/// A backend for all folders of this machine. The key of a place is its path.
 #[derive(Debug)]
 pub(crate) struct Folder;
 
@@ -101,7 +101,7 @@ fn versions(path: &Path, url: &str, first: &str, last: &str) -> Result<BTreeMap<
     while let Some(folder) = folders.pop() {
         for name in list(&path.join(&folder), url)? {
             let name = if folder.is_empty() { name } else { format!("{folder}/{name}") };
-            // A file that vanished meanwhile, or a dangling link, has no metadata and does not count.
+            // A dangling link, or a file that was deleted after the list was read, has no metadata and is skipped.
             let Ok(metadata) = fs::metadata(path.join(&name)) else { continue };
             let may_hold = first.starts_with(&format!("{name}/")) || name.as_str() >= first;
             if metadata.is_dir() && may_hold && name.as_str() <= last {

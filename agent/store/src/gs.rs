@@ -30,13 +30,14 @@ use kops_agent_net::tls;
 const ENDPOINT: &str = "https://storage.googleapis.com/storage/v1";
 /// Timeout of a request for an object's size.
 const SIZE_TIMEOUT: Duration = Duration::from_secs(20);
-/// The longest list that is read, in bytes. One page has a thousand names.
+/// The maximum size of a list page that is read, in bytes. One page has a thousand names.
 const LONGEST_LIST: u64 = 4 * 1024 * 1024;
 /// The maximum number of pages of a list. No state store has so many pages.
 const MOST_PAGES: usize = 1000;
-/// A header of every answer of Google's storage. With `alt=media`, the text of an error has no code.
+/// A header of every response of Google's storage. It identifies these responses, because with `alt=media` the text of an error has no
+/// code.
 const UPLOAD_ID: &str = "x-guploader-uploadid";
-/// The longest answer with an object's size that is read, in bytes.
+/// The maximum size of a response with an object's size, in bytes.
 const LARGEST_METADATA: u64 = 64 * 1024;
 
 #[derive(Debug)]
@@ -61,7 +62,7 @@ struct Page {
 #[serde(default)]
 struct Item {
     name: String,
-    /// A version that changes with every write to the object.
+    /// The generation of the object, which changes with every write.
     generation: String,
 }
 
@@ -95,7 +96,7 @@ impl Backend for Gs {
         })
     }
 
-    /// Versions are generations of objects.
+    /// Returns the generations of objects as versions.
     fn versions<'a>(
         &'a self,
         folder: &'a Place,
@@ -104,7 +105,7 @@ impl Backend for Gs {
     ) -> Asked<'a, BTreeMap<String, String>> {
         Box::pin(async move {
             let below = prefix(folder);
-            // `endOffset` is exclusive. `!` after `last` makes the end greater than `last`, so `last` is included.
+            // `endOffset` is exclusive. `!` after `last` makes the end greater than `last`, so the list includes `last`.
             let (start, end) = (format!("{below}{first}"), format!("{below}{last}!"));
             let parameters = [
                 ("startOffset", start.as_str()),
@@ -134,7 +135,7 @@ impl Backend for Gs {
             headers.insert(AUTHORIZATION, self.token().await.map_err(|failure| failure.after_one_try(file))?);
             let asked = self.send(&format!("{address}?fields=size"), SIZE_TIMEOUT).await;
             let answer = asked.map_err(|failure| failure.after_one_try(file))?;
-            // The download also works without the size.
+            // If the size is unknown, the download still works.
             let told = body(answer, LARGEST_METADATA).await.ok();
             let metadata = told.and_then(|told| serde_json::from_slice::<Metadata>(&told).ok());
             let size = metadata.and_then(|metadata| metadata.size.parse().ok());
@@ -146,7 +147,7 @@ impl Backend for Gs {
 }
 
 impl Gs {
-    /// Google's storage, or the endpoint in `CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE`.
+    /// Makes a backend for Google's storage, or for the endpoint in `CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE`.
     ///
     /// # Errors
     /// The HTTP client cannot be made, the server needs TLS and this host has no CA bundle, or
@@ -177,7 +178,7 @@ impl Gs {
                 .finish();
             let address = format!("{}/b/{}/o?{query}", self.endpoint, escaped(&folder.bucket));
             let bytes = match self.get(folder, &address, LONGEST_LIST).await {
-                // A prefix without objects is no error, so a 404 means that the bucket is missing.
+                // A prefix without objects gives an empty list. So a 404 means that the bucket is missing.
                 Err(StoreError::NotFound { .. }) => return Err(folder.wrong_bucket()),
                 answer => answer?,
             };
@@ -195,14 +196,14 @@ impl Gs {
         format!("{}/b/{}/o/{}", self.endpoint, escaped(&object.bucket), escaped(&object.key))
     }
 
-    /// Gets an address, with retries of transient failures.
+    /// Sends a GET request to an address, with retries of transient failures.
     async fn get(&self, what: &Place, address: &str, largest: u64) -> Result<Vec<u8>, StoreError> {
         let attempt = || async { body(self.send(address, self.retries.attempt).await?, largest).await };
         let asked = self.retries.run(&what.url, attempt, Failure::retried_for).await;
         asked.map_err(|gave_up| store_error(what, gave_up))
     }
 
-    /// Sends a request. If the token is refused, it retries once with a new token, because the old one may have been
+    /// Sends a request. If the server refuses the token, sends the request once more with a new token, because the old token may have been
     /// revoked.
     async fn send(&self, address: &str, limit: Duration) -> Result<Response, Failure> {
         let answer = self.send_once(address, limit).await?;
@@ -224,7 +225,7 @@ impl Gs {
         })
     }
 
-    /// Returns the answer if it is a success, else the failure that it means.
+    /// Returns a successful response, and converts any other response into a failure.
     async fn granted(&self, answer: Response) -> Result<Response, Failure> {
         Err(match answer.status() {
             StatusCode::OK => return Ok(answer),
@@ -245,8 +246,8 @@ impl Gs {
     }
 }
 
-/// The failure of a 403. Source of the reasons: "Cloud Storage: HTTP status and error codes for JSON". A page without Google's header and
-/// without a code comes from another server.
+/// Converts a 403 into a failure, with advice for its reason. Source of the reasons: "Cloud Storage: HTTP status and error codes for JSON".
+/// A page without Google's header and without a code comes from another server.
 fn forbidden(said: Said, is_googles: bool) -> Failure {
     let advice = match said.code.as_str() {
         "rateLimitExceeded" | "userRateLimitExceeded" | "quotaExceeded" => {

@@ -1,8 +1,8 @@
 //! Files on a web server, read by URL and without credentials: a published folder of a cluster, and channels of add-ons
 //! with their manifests.
 //!
-//! Source: `readHTTPLocation` in util/pkg/vfs/context.go. Upstream reads boot configs, channels and manifests this way,
-//! but does not support such a ConfigBase (`BuildVfsPath`).
+//! Source: `readHTTPLocation` in util/pkg/vfs/context.go. Upstream reads boot configs, channels and manifests from web servers, but does
+//! not support a ConfigBase on a web server (`BuildVfsPath`).
 
 #[cfg(test)]
 mod tests;
@@ -32,7 +32,7 @@ pub(crate) fn open(setup: Setup) -> Opening {
     Box::pin(ready(Https::new(&setup).map(|https| Box::new(https) as Box<dyn Backend>)))
 }
 
-/// Splits `HOST/PATH`. A login or query is refused, because every message and the record of each run would show it.
+/// Splits `HOST/PATH`. A URL with a login or a query is refused, because every message and the record of each run would show it.
 pub(crate) fn split(rest: &str) -> Result<Split<'_>, Misspelt> {
     let misspelt = |problem| Err(Misspelt { problem, example: "HOST/CLUSTER" });
     let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
@@ -100,7 +100,7 @@ fn of_transport(error: reqwest::Error) -> Failure {
     }
 }
 
-/// Returns the answer if it is a success, else the failure that it means.
+/// Returns a successful response, and converts any other response into a failure.
 async fn granted(answer: Response) -> Result<Response, Failure> {
     Err(match answer.status() {
         StatusCode::OK => return Ok(answer),

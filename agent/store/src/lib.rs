@@ -37,16 +37,16 @@ use schemes::SCHEMES;
 /// The result of reading an optional file. Denied does not mean absent: a denied file may or may not exist.
 #[derive(Debug)]
 pub enum Found<T, D = StoreError> {
-    /// The content.
+    /// The file exists, with this content.
     There(T),
     /// The file does not exist.
     Absent,
-    /// This machine may not read the file, for this reason.
+    /// This machine may not read the file, for this reason. The file may or may not exist.
     Denied(D),
 }
 
 impl<T, D> Found<T, D> {
-    /// Converts the content.
+    /// Converts the content. Keeps the other two results.
     pub fn try_map<U, E>(self, make: impl FnOnce(T) -> Result<U, E>) -> Result<Found<U, D>, E> {
         Ok(match self {
             Found::There(found) => Found::There(make(found)?),
@@ -58,7 +58,7 @@ impl<T, D> Found<T, D> {
 
 /// The state stores that a node may read, by URL.
 ///
-/// A store is set up when its first URL is requested.
+/// Each store is set up when one of its URLs is requested for the first time.
 #[derive(Debug)]
 pub struct Store {
     mirrors: Vec<StoreMirror>,
@@ -71,7 +71,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// All stores. `--store-mirror URL=DIR` serves everything below a URL from a folder.
+    /// Makes all stores. `--store-mirror URL=DIR` reads everything below a URL from a folder instead.
     ///
     /// # Errors
     /// A mirror does not have the form `URL=DIR`.
@@ -96,7 +96,7 @@ impl Store {
         Store { retries, ..self }
     }
 
-    /// Also allows `http://` URLs, as upstream does for add-ons that an operator names.
+    /// Also allows `http://` URLs. Upstream does so for add-ons that an operator names.
     pub fn reading_in_clear(self) -> Store {
         Store { reads_in_clear: true, ..self }
     }
@@ -109,7 +109,7 @@ impl Store {
     /// Reads the file at a URL.
     ///
     /// # Errors
-    /// The file does not exist or may not be read, its store is unreachable, or a web page comes instead.
+    /// The file does not exist or may not be read, its store is unreachable, or the response is a web page.
     pub async fn read(&self, url: &str) -> Result<Vec<u8>, StoreError> {
         let (backend, file) = self.find(url).await?;
         let bytes = backend.read(&file).await?;
@@ -119,8 +119,8 @@ impl Store {
         }
     }
 
-    /// Reads the file at a URL, which may be absent. If this machine may not read a file, a store may not say whether
-    /// it exists. The store may still list the folder, and a file that is not listed is absent.
+    /// Reads the file at a URL, which may be absent. If this machine may not read a file, some stores hide whether the file exists. If the
+    /// store still lists the folder, a file that is not in the list is absent.
     ///
     /// # Errors
     /// The store is unreachable, or the URL is invalid.
@@ -153,8 +153,8 @@ impl Store {
         backend.list(&folder).await
     }
 
-    /// The files below a URL whose relative paths lie between `first` and `last`, both included. Each has a version
-    /// text, which changes with its content. One request covers hundreds of files.
+    /// The files below a URL whose relative paths lie between `first` and `last`, both included. The value of a file is a version text,
+    /// which changes with the file's content. One request covers hundreds of files.
     ///
     /// # Errors
     /// The folder may not be read, or its store is unreachable.
@@ -168,7 +168,7 @@ impl Store {
         backend.versions(&folder, first, last).await
     }
 
-    /// The backend of a URL, set up on first use, and the place of the URL in it.
+    /// Returns the backend of a URL, which is set up on first use, and the place of the URL in this backend.
     async fn find(&self, url: &str) -> Result<(&dyn Backend, Place), StoreError> {
         if let Some(mirror) = self.mirror_of(url) {
             return Ok((&Folder, mirror.place_of(url)?));
@@ -183,7 +183,7 @@ impl Store {
         Ok((&**backend, place))
     }
 
-    /// The mirror with the longest URL that contains this URL.
+    /// The mirror for this URL. If several mirrors contain the URL, the longest mirror URL wins.
     fn mirror_of(&self, url: &str) -> Option<&StoreMirror> {
         self.mirrors.iter().filter(|mirror| mirror.covers(url)).max_by_key(|mirror| mirror.url.len())
     }

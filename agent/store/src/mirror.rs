@@ -12,7 +12,7 @@ use super::folder;
 /// A URL cannot leave the folder. Links in the folder are followed, because the operator made them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct StoreMirror {
-    /// The URL has no trailing slash.
+    /// The mirrored URL, without a trailing slash.
     pub(super) url: String,
     folder: PathBuf,
 }
@@ -31,7 +31,7 @@ impl FromStr for StoreMirror {
 }
 
 impl StoreMirror {
-    /// Whether the mirror is for this URL.
+    /// Whether this URL is in the mirror.
     pub(super) fn covers(&self, url: &str) -> bool {
         self.below(url).is_some()
     }

@@ -39,14 +39,14 @@ use failure::S3Failure;
 use kops_agent_net::causes::in_one_line;
 use kops_agent_net::retry::Retries;
 
-/// The variables of `s3://` and of all schemes of `s3_like`.
+/// The variables of `s3://` and of all schemes in `s3_like`.
 pub(super) const VARIABLES: &[&[&str]] = &[&settings::VARIABLES];
 
 /// Deadline for credentials. A new role of an instance takes a few seconds to appear. A longer wait does not help a
 /// machine without a role.
 const CREDENTIALS_DEADLINE: Duration = Duration::from_secs(15);
 
-/// Lifetime of a signed URL. A download begins immediately, and requests another URL to continue.
+/// Lifetime of a signed URL. A download begins immediately, and a download that continues later requests a new URL.
 const SIGNED_FOR: Duration = Duration::from_secs(15 * 60);
 
 /// The maximum number of pages of a list. No state store has so many pages.
@@ -122,7 +122,7 @@ impl Backend for S3 {
         })
     }
 
-    /// Versions are ETags of objects; see [`version`].
+    /// Returns the ETags of objects as versions; see [`version`].
     fn versions<'a>(
         &'a self,
         folder: &'a Place,
@@ -131,7 +131,7 @@ impl Backend for S3 {
     ) -> Asked<'a, BTreeMap<String, String>> {
         Box::pin(async move {
             let below = prefix(folder);
-            // The list begins after this name, which is `first` without its last byte.
+            // S3 lists the names after this name. It is `first` without its last byte, so the list includes `first`.
             let mut start_after = format!("{below}{}", &first[..first.len().saturating_sub(1)]);
             let mut versions = BTreeMap::new();
             for _ in 0..MOST_PAGES {
@@ -151,7 +151,7 @@ impl Backend for S3 {
                 if is_beyond || page.is_truncated() != Some(true) || page.contents().is_empty() {
                     return Ok(versions);
                 }
-                // S3 lists names in order, so a list that does not advance would never end.
+                // S3 lists names in order. If the list does not advance, it never ends.
                 if start_after <= before || versions.len() > MOST_NAMES {
                     break;
                 }
@@ -160,11 +160,11 @@ impl Backend for S3 {
         })
     }
 
-    /// A signed URL that gives access to the file for [`SIGNED_FOR`] without credentials.
+    /// Returns a signed URL that gives access to the file for [`SIGNED_FOR`], without credentials.
     fn locate<'a>(&'a self, file: &'a Place) -> Asked<'a, Location> {
         Box::pin(self.attempt(file, move |client| async move {
-            // This request shows whether the file may be read, and finds the bucket's region. Signing a URL shows
-            // neither. An answer to a HEAD request would not give the reason of an error.
+            // This request shows whether the file may be read, and finds the bucket's region. Signing a URL shows neither. A GET request is
+            // needed, because a response to HEAD has no reason of an error.
             let get = || client.get_object().bucket(&file.bucket).key(&file.key);
             let first = get().range("bytes=0-0").send().await?;
             let lifetime = PresigningConfig::expires_in(SIGNED_FOR)
@@ -178,6 +178,8 @@ impl Backend for S3 {
 }
 
 impl S3 {
+    /// Makes a backend with these settings. `checksums` decides whether the SDK checks the checksums of responses.
+    ///
     /// # Errors
     /// The server needs TLS, and this host has no CA bundle.
     pub(super) async fn new(
@@ -252,7 +254,7 @@ impl S3 {
         }
     }
 
-    /// Distinguishes missing credentials from other failures to send a request. The SDK's error is the same for both.
+    /// Distinguishes missing credentials from other failures to send a request. The SDK gives the same error in both cases.
     async fn explain(&self, failure: S3Failure) -> S3Failure {
         let S3Failure::NotSent { cause } = failure else { return failure };
         match &self.credentials {
@@ -274,7 +276,7 @@ impl S3 {
         client.clone()
     }
 
-    /// The region for requests to a bucket: the bucket's own region if it is known, else the configured region.
+    /// The region for requests to a bucket: the bucket's own region, or the configured region if the bucket's region is unknown.
     fn region_of(&self, bucket: &str) -> String {
         let clients = self.clients.lock();
         let region = clients.region_of_bucket.get(bucket).or(self.config.region());
@@ -287,7 +289,7 @@ impl S3 {
     }
 }
 
-/// A text that changes with an object's content: its ETag, or time and size if an S3-compatible server lists no ETag.
+/// A version text that changes with an object's content: its ETag, or its time and size if an S3-compatible server lists no ETag.
 fn version(object: &Object) -> String {
     match object.e_tag() {
         Some(etag) if !etag.is_empty() => etag.to_owned(),
@@ -295,8 +297,8 @@ fn version(object: &Object) -> String {
     }
 }
 
-/// Asks for the region of a bucket, if a redirect does not name it. The two oldest regions have special names: an empty
-/// name means us-east-1, and `EU` means eu-west-1.
+/// Asks for the region of a bucket, because the redirect does not name the region. The two oldest regions have special names: an empty name
+/// means us-east-1, and `EU` means eu-west-1.
 async fn region_by_asking(client: &Client, bucket: &str) -> Result<Region, S3Failure> {
     let answer = client.get_bucket_location().bucket(bucket).send().await?;
     Ok(Region::new(match answer.location_constraint().map(|region| region.as_str().to_owned()) {

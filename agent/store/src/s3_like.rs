@@ -1,8 +1,8 @@
 //! S3-compatible stores with their own schemes.
 //!
-//! The server and the key are in `S3_ENDPOINT`, `S3_REGION`, `S3_ACCESS_KEY_ID` and `S3_SECRET_ACCESS_KEY`, which kOps
-//! gives to control-plane machines. Without an endpoint, such a URL is an error: it never falls back to Amazon's
-//! servers.
+//! The server and the key are in `S3_ENDPOINT`, `S3_REGION`, `S3_ACCESS_KEY_ID` and `S3_SECRET_ACCESS_KEY`, which kOps gives to
+//! control-plane machines. If no endpoint is set, a URL with such a scheme is an error. The agent never asks Amazon's servers for such a
+//! URL.
 //!
 //! Source: upstream's `buildDOPath`, `buildHetznerPath`, `buildLinodePath` and `buildSCWPath` in
 //! util/pkg/vfs/context.go, `getCustomS3Config` in util/pkg/vfs/s3context.go, `buildEnvironmentVariables` in
@@ -21,7 +21,7 @@ pub(crate) fn open(setup: Setup) -> Opening {
     open_with(setup, ResponseChecksumValidation::WhenSupported)
 }
 
-/// Opens a server from which no checksums are requested (upstream: `buildLinodePath`).
+/// Opens an S3 server that is not asked for checksums (upstream: `buildLinodePath`).
 pub(crate) fn without_checksums(setup: Setup) -> Opening {
     open_with(setup, ResponseChecksumValidation::WhenRequired)
 }

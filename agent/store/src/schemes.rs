@@ -1,4 +1,4 @@
-//! The supported stores: a row for each scheme, with everything in which schemes differ.
+//! The supported stores. The table has a row for each scheme, with all differences between schemes.
 //!
 //! Source: the URLs of state stores that kOps reads (upstream: `util/pkg/vfs/context.go`).
 
@@ -72,7 +72,7 @@ pub(crate) const SCHEMES: &[Scheme] = &[
     },
 ];
 
-/// The common fields of schemes whose store is an S3 server from the environment.
+/// The fields that are equal for all schemes whose store is an S3 server from the environment.
 const S3_LIKE: Scheme = Scheme {
     name: "",
     split: in_bucket,
@@ -82,11 +82,11 @@ const S3_LIKE: Scheme = Scheme {
     variables: s3::VARIABLES,
 };
 
-/// The unencrypted scheme. Anyone on the network path can read and change its files, so no state store may use it. Only
+/// The scheme without encryption. Anyone on the network path can read and change the files, so no state store may use this scheme. Only
 /// files that an operator names may use it.
 const IN_CLEAR: &str = "http";
 
-/// Schemes that kOps uses but no node reads files from. Each has the reason and the remedy.
+/// Schemes that kOps uses but from which no node reads files. Each entry has the reason and the remedy.
 const NEVER_READ: [(&str, &str); 3] = [
     (
         IN_CLEAR,
@@ -107,23 +107,23 @@ const NEVER_READ: [(&str, &str); 3] = [
 
 /// A kind of store, identified by the scheme of its URLs.
 pub(crate) struct Scheme {
-    /// The part before `://`.
+    /// The part of a URL before `://`.
     pub(crate) name: &'static str,
-    /// Splits the part after `://`.
+    /// Splits the part of a URL after `://`.
     split: fn(&str) -> Result<Split<'_>, Misspelt>,
     /// Sets up the backend, before the first request.
     pub(crate) open: fn(Setup) -> Opening,
-    /// Whether downloads may be in this store. Downloads from files of this machine need no store.
+    /// Whether downloads may be in this store. A download from a file of this machine needs no store.
     locates: bool,
     /// The permissions that a role needs to read a key of a bucket.
     rights: fn(&str, &str) -> String,
-    /// The environment variables that only this store reads, in groups. The variables of its cloud are not among them. A
-    /// group has an effect only if its first variable is set.
+    /// The environment variables that only this store reads, in groups. The variables of the store's cloud are not in this list. A group
+    /// has an effect only if its first variable is set.
     variables: &'static [&'static [&'static str]],
 }
 
-/// The environment variables that only stores read, in groups without duplicates. The variables of clouds are not among
-/// them. A group has an effect only if its first variable is set.
+/// The environment variables that only stores read, in groups without duplicates. The variables of clouds are not in this list. A group has
+/// an effect only if its first variable is set.
 pub fn variables() -> Vec<&'static [&'static str]> {
     let mut groups = Vec::new();
     for group in SCHEMES.iter().flat_map(|scheme| scheme.variables) {
@@ -143,7 +143,7 @@ fn in_bucket(rest: &str) -> Result<Split<'_>, Misspelt> {
     }
 }
 
-/// The row of a URL, and its place in that store. An absolute path is equivalent to a `file://` URL.
+/// The row of the URL's scheme in `SCHEMES`, and the place of the URL in that store. An absolute path is equivalent to a `file://` URL.
 ///
 /// # Errors
 /// No row has the scheme, or the rest of the URL has the wrong form.
@@ -168,7 +168,7 @@ pub(crate) fn place(url: &str) -> Result<(usize, Place), StoreError> {
     Ok((row, Place { url: url.to_owned(), bucket, key, rights }))
 }
 
-/// The error if no node reads from this URL. With `in_clear`, [`IN_CLEAR`] URLs are allowed.
+/// The error for a URL from which no node reads. `None` if nodes may read from the URL. With `in_clear`, [`IN_CLEAR`] URLs are allowed.
 pub(crate) fn never_read(url: &str, in_clear: bool) -> Option<StoreError> {
     let (name, _) = url.split_once("://")?;
     let mut never = NEVER_READ.into_iter().filter(|(scheme, _)| !in_clear || *scheme != IN_CLEAR);
@@ -186,7 +186,7 @@ fn unsupported(url: &str, scheme: &str) -> StoreError {
     StoreError::Unsupported { url: url.to_owned(), scheme: scheme.to_owned(), supported }
 }
 
-/// Whether this may be the URL of a download.
+/// Whether this may be the URL of a download in a store.
 pub(crate) fn locates(url: &str) -> bool {
     url.split_once("://")
         .is_some_and(|(name, _)| SCHEMES.iter().any(|scheme| scheme.locates && scheme.name == name))

@@ -30,13 +30,13 @@ use kops_agent_net::retry::{GaveUp, Retries};
 
 /// The type of object storage in Keystone's catalog.
 const OBJECT_STORE: &str = "object-store";
-/// Headers of every Swift answer. A 403 or 404 of another server does not have them.
+/// Headers of every response of Swift. A 403 or 404 of another server does not have these headers.
 const TRANSACTION: [&str; 2] = ["x-trans-id", "x-openstack-request-id"];
 /// Timeout of a request for an object's size.
 const SIZE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Number of objects per page.
 const PAGE: &str = "1000";
-/// The longest page that is read, in bytes. An object takes about 300 bytes.
+/// The maximum size of a page that is read, in bytes. One object takes about 300 bytes.
 const LONGEST_PAGE: u64 = 4 * 1024 * 1024;
 /// The maximum number of pages of a list. No state store has so many pages.
 const MOST_PAGES: usize = 1000;
@@ -49,7 +49,7 @@ pub(super) struct Swift {
     retries: Retries,
 }
 
-/// An entry of a list: an object, or a common prefix up to a `/`.
+/// An entry of a list: an object, or the common prefix of several objects up to a `/`.
 #[derive(Deserialize)]
 struct Entry {
     #[serde(default)]
@@ -111,7 +111,7 @@ impl Backend for Swift {
         })
     }
 
-    /// Versions are hashes of objects. Swift lists all names with a prefix, in byte order. So this method lists the common
+    /// Returns the hashes of objects as versions. Swift lists all names with a prefix, in byte order. So this method lists the common
     /// prefix of `first` and `last`, and reads the list up to `last`.
     fn versions<'a>(
         &'a self,
@@ -139,8 +139,8 @@ impl Backend for Swift {
             let path = object(file)?;
             let asked = self.send(Method::HEAD, &path, SIZE_TIMEOUT).await;
             let (session, answer) = asked.map_err(|failure| failure.after_one_try(file))?;
-            // reqwest reports no length for an answer without a body, so the size comes from the header. The download also
-            // works without the size.
+            // reqwest reports no length for an answer without a body, so the size comes from the header. If the size is unknown, the
+            // download still works.
             let size = answer.headers().get(CONTENT_LENGTH).and_then(|size| size.to_str().ok()?.parse().ok());
             let url = Url::parse(&at(&session, &path)).map_err(|_| file.bad_url("it names no object"))?;
             let headers = HeaderMap::from_iter([(HeaderName::from_static(AUTH_TOKEN), session.token)]);
@@ -150,7 +150,7 @@ impl Backend for Swift {
 }
 
 impl Swift {
-    /// The object storage of the project to which the environment variables log in.
+    /// Makes a backend for the object storage of the project to which the environment variables log in.
     ///
     /// # Errors
     /// There is no login, the HTTP client cannot be made, or Keystone needs TLS and this host has no CA bundle.
@@ -210,7 +210,7 @@ impl Swift {
         Err(folder.no_end())
     }
 
-    /// Gets a path below the object storage's endpoint, with retries of transient failures.
+    /// Sends a GET request to a path below the object storage's endpoint, with retries of transient failures.
     async fn get(
         &self,
         what: &Place,
@@ -224,7 +224,7 @@ impl Swift {
         self.retries.run(&what.url, attempt, Failure::retried_for).await
     }
 
-    /// Sends a request. If the token is refused, it retries once with a new token, because the old one may have been
+    /// Sends a request. If the server refuses the token, sends the request once more with a new token, because the old token may have been
     /// revoked.
     async fn send(
         &self,
@@ -263,8 +263,8 @@ fn no_login(error: ApiError) -> Failure {
     }
 }
 
-/// Returns the answer if it is a success, else the failure that it means. Only a 404 of Swift itself means absent; a
-/// server in between may send one too.
+/// Returns a successful response, and converts any other response into a failure. Only a 404 of Swift itself means absent, because a server
+/// in between may send a 404 too.
 async fn granted(answer: Response) -> Result<Response, Failure> {
     let is_swifts = TRANSACTION.iter().any(|name| answer.headers().contains_key(*name));
     Err(match (answer.status(), answer.status().as_u16()) {
@@ -279,7 +279,7 @@ async fn granted(answer: Response) -> Result<Response, Failure> {
             let advice = (!is_swifts).then(|| nobodys.to_owned());
             Failure::Forbidden { said: Said::from_answer(answer).await, advice }
         }
-        // Swift's rate limit.
+        // Swift answers 498 when it limits the rate of requests.
         (status, 498) => Failure::Passing(format!("it answers {status}")),
         (status, _) => {
             let said = Said::from_answer(answer).await;
@@ -308,12 +308,12 @@ fn container(place: &Place) -> Result<String, StoreError> {
 /// The path of an object.
 ///
 /// # Errors
-/// A part of the path is `.` or `..`, as in `container`.
+/// Same errors as `container`.
 fn object(place: &Place) -> Result<String, StoreError> {
     Ok(format!("{}/{}", container(place)?, escaped(&place.key)))
 }
 
-/// Escapes a name in a path. Slashes stay, because a proxy before Swift may not accept escaped ones.
+/// Escapes a name for a path. Slashes stay, because a proxy in front of Swift may not accept escaped slashes.
 fn escaped(name: &str) -> String {
     const ALL_BUT_SLASHES: &AsciiSet = &RESERVED.remove(b'/');
     utf8_percent_encode(name, ALL_BUT_SLASHES).to_string()

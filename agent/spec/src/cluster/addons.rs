@@ -22,23 +22,23 @@ pub struct AddonSpec {
 #[serde(default, rename_all = "camelCase")]
 pub struct ClusterAutoscalerConfig {
     pub enabled: Option<bool>,
-    /// How the autoscaler chooses the group that grows.
+    /// How the cluster autoscaler chooses the group to enlarge.
     pub expander: String,
-    /// Whether similar groups are kept at the same size.
+    /// Whether the cluster autoscaler keeps similar groups at the same size.
     pub balance_similar_node_groups: Option<bool>,
-    /// Whether there are metrics for each group.
+    /// Whether the cluster autoscaler exports metrics for each group.
     pub emit_per_nodegroup_metrics: Option<bool>,
-    /// Whether the built-in list of EC2 types is used.
+    /// Whether the cluster autoscaler uses its built-in list of EC2 types.
     pub aws_use_static_instance_list: Option<bool>,
-    /// Whether DaemonSets' pods do not count as usage.
+    /// Whether the cluster autoscaler ignores the pods of DaemonSets in a node's utilization.
     pub ignore_daemon_sets_utilization: Option<bool>,
-    /// Utilization below which a node may be removed.
+    /// The cluster autoscaler may remove a node below this utilization.
     pub scale_down_utilization_threshold: Option<String>,
-    /// Whether nodes with pods of unknown controllers stay.
+    /// Whether the cluster autoscaler never removes nodes that have pods of custom controllers.
     pub skip_nodes_with_custom_controller_pods: Option<bool>,
-    /// Whether nodes with pods of kube-system stay.
+    /// Whether the cluster autoscaler never removes nodes that have pods of kube-system.
     pub skip_nodes_with_system_pods: Option<bool>,
-    /// Whether nodes with pods that keep data locally stay.
+    /// Whether the cluster autoscaler never removes nodes that have pods with local storage.
     pub skip_nodes_with_local_storage: Option<bool>,
     /// Minimum age of a pending pod that causes a scale-up.
     pub new_pod_scale_up_delay: Option<String>,
@@ -68,7 +68,7 @@ pub struct ClusterAutoscalerConfig {
 pub struct MetricsServerConfig {
     pub enabled: Option<bool>,
     pub image: Option<String>,
-    /// Whether the API server does not verify the certificate of the metrics server.
+    /// Whether the API server accepts any certificate of the metrics server.
     pub insecure: Option<bool>,
 }
 
@@ -85,7 +85,7 @@ pub struct CertManagerConfig {
     /// Route 53 zones that cert-manager may change.
     #[serde(rename = "hostedZoneIDs")]
     pub hosted_zone_ids: Vec<String>,
-    /// Features switched on or off, by name.
+    /// Feature gates, each on or off.
     pub feature_gates: BTreeMap<String, bool>,
 }
 
@@ -119,7 +119,7 @@ pub struct KarpenterConfig {
     pub log_format: String,
     pub log_level: String,
     pub image: String,
-    /// Features switched on or off, separated by commas.
+    /// Feature gates in the form of a flag, separated by commas.
     pub feature_gates: String,
     pub memory_limit: Option<Quantity>,
     pub memory_request: Option<Quantity>,

@@ -18,7 +18,7 @@ pub struct EBSCSIDriverSpec {
     /// Maximum number of requests per second to the API server.
     #[serde(rename = "kubeAPIQPS")]
     pub kube_api_qps: Option<Quantity>,
-    /// Maximum burst of requests to the API server, above the rate.
+    /// Maximum number of requests to the API server in a burst. A burst may exceed `kube_api_qps`.
     #[serde(rename = "kubeAPIBurst")]
     pub kube_api_burst: Option<i32>,
     /// Whether the driver's controller uses the host's network.
@@ -105,12 +105,12 @@ pub struct PodIdentityWebhookSpec {
 #[serde(default, rename_all = "camelCase")]
 pub struct WarmPoolSpec {
     pub min_size: i64,
-    /// Maximum number of instances, including those in use. 0 disables the pool.
+    /// Maximum number of instances: the warm pool and the instances in use together. 0 disables the pool.
     pub max_size: Option<i64>,
     /// Whether an instance counts only after it has reported that it is ready.
     pub enable_lifecycle_hook: bool,
     /// Seconds to wait for an instance's report that it is ready.
     pub lifecycle_hook_timeout: Option<i32>,
-    /// More images to pull before they are needed.
+    /// Images that warming instances pull, in addition to kOps' own images.
     pub additional_images: Vec<String>,
 }

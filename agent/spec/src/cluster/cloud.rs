@@ -38,12 +38,12 @@ pub struct AWSSpec {
     pub load_balancer_controller: Option<LoadBalancerControllerSpec>,
     /// The webhook that gives pods IAM roles.
     pub pod_identity_webhook: Option<PodIdentityWebhookSpec>,
-    /// Instances that are started before they are needed.
+    /// The warm pool: instances that are started before they are needed.
     pub warm_pool: Option<WarmPoolSpec>,
     /// IP families of a node's addresses, in order: `ipv4`, `ipv6`.
     #[serde(rename = "nodeIPFamilies")]
     pub node_ip_families: Vec<String>,
-    /// Whether nodes are named by their private DNS name in place of their instance id.
+    /// Whether nodes are named by their private DNS name instead of their instance id.
     #[serde(rename = "useIPBasedNodeNames")]
     pub use_ip_based_node_names: Option<bool>,
     /// Whether load balancers of Services do not change the nodes' security group.
@@ -52,7 +52,6 @@ pub struct AWSSpec {
     pub elb_security_group: Option<String>,
     /// If `Managed`, network load balancers of Services get security groups.
     pub nlb_security_group_mode: Option<String>,
-    /// Product of Spot by NetApp.
     pub spotinst_product: Option<String>,
     /// The goal that Spot by NetApp optimizes for.
     pub spotinst_orientation: Option<String>,
@@ -79,7 +78,7 @@ pub struct AzureSpec {
     pub admin_user: String,
 }
 
-/// DigitalOcean; it has no settings.
+/// DigitalOcean as the cluster's cloud. It has no settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DOSpec {}
 
@@ -93,27 +92,27 @@ pub struct GCESpec {
     pub service_account: String,
     /// Whether the cluster spans zones.
     pub multizone: Option<bool>,
-    /// Tags of nodes, for firewall rules.
+    /// Network tags of nodes, to which firewall rules apply.
     pub node_tags: Option<String>,
     pub node_instance_prefix: Option<String>,
     /// The driver for persistent disks.
     #[serde(rename = "pdCSIDriver")]
     pub pd_csi_driver: Option<PDCSIDriver>,
-    /// Whether machines get a start-up script in place of user-data.
+    /// Whether machines get a start-up script instead of user-data.
     pub use_startup_script: Option<bool>,
     /// Download location of Google's cloud provider binaries. It replaces their default location.
     pub binaries_location: Option<String>,
 }
 
-/// Hetzner Cloud; it has no settings.
+/// Hetzner Cloud as the cluster's cloud. It has no settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HetznerSpec {}
 
-/// Scaleway; it has no settings.
+/// Scaleway as the cluster's cloud. It has no settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScalewaySpec {}
 
-/// Linode; it has no settings.
+/// Linode as the cluster's cloud. It has no settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinodeSpec {}
 

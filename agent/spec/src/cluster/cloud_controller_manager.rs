@@ -17,7 +17,7 @@ pub struct CloudControllerManagerConfig {
     pub master: String,
     /// `--v` (left out when `0`): verbosity of the log.
     pub log_level: i32,
-    /// Container image, before any remapping of registries.
+    /// Container image, before its registry is replaced by the cluster's mirror.
     pub image: String,
     /// `--cloud-provider`: the cloud, by kOps' id.
     pub cloud_provider: String,
@@ -33,11 +33,12 @@ pub struct CloudControllerManagerConfig {
     pub allocate_node_cidrs: Option<bool>,
     /// `--configure-cloud-routes`: configure routes to pods in the cloud.
     pub configure_cloud_routes: Option<bool>,
-    /// `--controllers`: controllers to run; `*` means the default controllers, `-name` disables one.
+    /// `--controllers`: controllers to run. `*` means the default controllers, and `-name` disables the
+    /// controller `name`.
     pub controllers: Vec<String>,
     /// `--cidr-allocator-type`: how pod addresses are assigned.
     pub cidr_allocator_type: Option<String>,
-    /// Leader election among several instances.
+    /// Leader election among the instances of the cloud-controller-manager.
     pub leader_election: Option<LeaderElectionConfiguration>,
     /// `--use-service-account-credentials`: give each controller its own service account.
     pub use_service_account_credentials: Option<bool>,
@@ -46,7 +47,7 @@ pub struct CloudControllerManagerConfig {
     pub cpu_request: Option<Quantity>,
     /// `--node-status-update-frequency`: how often nodes' addresses are refreshed.
     pub node_status_update_frequency: Option<Duration>,
-    /// `--concurrent-node-syncs`: nodes handled at a time.
+    /// `--concurrent-node-syncs`: number of nodes that are handled at the same time.
     pub concurrent_node_syncs: Option<i32>,
     pub azure_node_manager_image: String,
 }

@@ -40,13 +40,13 @@ pub struct ClusterSpec {
     pub config_store: ConfigStoreSpec,
     #[serde_with(skip_apply)]
     pub cloud_provider: CloudProviderSpec,
-    /// Gossip in place of DNS; removed in kOps 1.37.
+    /// Gossip, which replaces DNS; removed in kOps 1.37.
     pub gossip_config: Option<GossipConfig>,
     /// Version of Kubernetes, or the URL of a build. A completed spec has the version without a leading `v`.
     pub kubernetes_version: String,
     /// The DNS zone of the cluster's names, by name or id.
     pub dns_zone: String,
-    /// Gossip of the dns-controller; removed in kOps 1.37.
+    /// Gossip settings of dns-controller; removed in kOps 1.37.
     pub dns_controller_gossip_config: Option<DNSControllerGossipConfig>,
     /// Domain of names inside the cluster.
     #[serde(rename = "clusterDNSDomain")]
@@ -55,13 +55,13 @@ pub struct ClusterSpec {
     pub ssh_access: Vec<String>,
     /// Addresses that may connect to node ports.
     pub node_port_access: Vec<String>,
-    /// Name of an SSH key in the cloud.
+    /// Name of an SSH key that the cloud knows.
     pub ssh_key_name: Option<String>,
     /// Whether machines update themselves: `automatic` or `external`.
     pub update_policy: Option<String>,
     /// ARNs of existing IAM policies for machines, by role.
     pub external_policies: BTreeMap<String, Vec<String>>,
-    /// IAM policies in JSON that the user writes for machines, by role.
+    /// IAM policies for machines, by role. The user writes them in JSON.
     pub additional_policies: BTreeMap<String, String>,
     /// Files that the user adds to nodes.
     pub file_assets: Vec<FileAssetSpec>,
@@ -79,7 +79,7 @@ pub struct ClusterSpec {
     pub control_plane_kubelet: Option<KubeletConfigSpec>,
     /// Settings that any cloud can have.
     pub cloud_config: Option<CloudConfiguration>,
-    /// The controller that publishes names outside of the cluster.
+    /// The controller that publishes the cluster's DNS names outside of the cluster.
     #[serde(rename = "externalDNS")]
     pub external_dns: Option<ExternalDNSConfig>,
     /// Time synchronization of machines.
@@ -91,7 +91,7 @@ pub struct ClusterSpec {
     pub cert_manager: Option<CertManagerConfig>,
     #[serde_with(skip_apply)]
     pub networking: NetworkingSpec,
-    /// How the Kubernetes API is reached.
+    /// Access to the Kubernetes API.
     #[serde_with(skip_apply)]
     pub api: APISpec,
     /// Authentication of the API server's users.
@@ -111,7 +111,7 @@ pub struct ClusterSpec {
     pub encryption_config: Option<bool>,
     /// Settings of the tools that create a cluster's resources, such as Terraform.
     pub target: Option<TargetSpec>,
-    /// Whether components trust the machine's CA certificates.
+    /// Whether components also trust the CA certificates of the machine.
     pub use_host_certificates: Option<bool>,
     /// Kernel parameters, each as `name=value`.
     pub sysctl_parameters: Vec<String>,
@@ -141,11 +141,11 @@ pub struct ConfigStoreSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AssetsSpec {
-    /// Registry that all images are copied to.
+    /// Registry to which all images are copied.
     pub container_registry: Option<String>,
-    /// Server that all files are copied to.
+    /// Server to which all files are copied.
     pub file_repository: Option<String>,
-    /// Registry that images are pulled through.
+    /// Registry through which all images are pulled (a pull-through cache).
     pub container_proxy: Option<String>,
 }
 
@@ -161,9 +161,9 @@ pub struct TargetSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct TerraformSpec {
-    /// More settings of the Terraform provider.
+    /// Additional settings of the Terraform provider.
     pub provider_extra_config: BTreeMap<String, String>,
-    /// More settings of the Terraform provider that writes files.
+    /// Additional settings of the Terraform provider that writes files.
     pub files_provider_extra_config: BTreeMap<String, String>,
 }
 

@@ -1,4 +1,4 @@
-//! DNS inside the cluster, and the controllers that publish names outside of it.
+//! Settings of DNS inside the cluster, and of the controllers that publish names outside of it.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ pub struct KubeDNSConfig {
     pub domain: String,
     /// The whole Corefile. It replaces kOps' Corefile.
     pub external_core_file: String,
-    /// `CoreDNS` or `KubeDNS`.
+    /// The DNS server: `CoreDNS` or `KubeDNS`.
     pub provider: String,
     #[serde(rename = "serverIP")]
     pub server_ip: String,
@@ -35,13 +35,13 @@ pub struct KubeDNSConfig {
     pub memory_request: Option<Quantity>,
     pub cpu_request: Option<Quantity>,
     pub memory_limit: Option<Quantity>,
-    /// A DNS cache on each node.
+    /// The DNS cache on each node.
     #[serde(rename = "nodeLocalDNS")]
     pub node_local_dns: Option<NodeLocalDNSConfig>,
     pub pod_annotations: BTreeMap<String, String>,
 }
 
-/// A cache of DNS on each node.
+/// The DNS cache on each node.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -69,7 +69,7 @@ pub struct NodeLocalDNSConfig {
 pub struct Toleration {
     /// The taint's key. Empty matches every key.
     pub key: String,
-    /// `Exists` or `Equal`.
+    /// How the taint's value is compared: `Exists` accepts any value, `Equal` only `value`.
     pub operator: String,
     pub value: String,
     /// The taint's effect. Empty matches every effect.
@@ -78,7 +78,7 @@ pub struct Toleration {
     pub toleration_seconds: Option<i64>,
 }
 
-/// The controller that publishes names outside of the cluster.
+/// The controller that publishes the cluster's DNS names outside of the cluster.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -86,18 +86,19 @@ pub struct ExternalDNSConfig {
     pub watch_ingress: Option<bool>,
     /// The only namespace that the controller watches.
     pub watch_namespace: String,
-    /// The controller: `dns-controller`, `external-dns` or `none`.
+    /// The program that publishes the names: `dns-controller`, `external-dns` or `none`.
     pub provider: String,
     /// Priority class of the controller's pods.
     pub priority_class_name: Option<String>,
 }
 
-/// Whether a cluster of this name publishes its names by gossip, unless it has no DNS (`IsGossipClusterName` in pkg/dns/gossip.go).
+/// Whether a cluster of this name publishes its names by gossip (`IsGossipClusterName` in pkg/dns/gossip.go). A cluster without DNS does
+/// not, whatever its name is.
 pub fn is_gossip_name(cluster: &str) -> bool {
     cluster.ends_with(".k8s.local")
 }
 
-/// Gossip in place of DNS; removed in kOps 1.37.
+/// Gossip, which replaces DNS; removed in kOps 1.37.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -119,7 +120,7 @@ pub struct GossipConfigSecondary {
     pub secret: Option<String>,
 }
 
-/// Gossip of the dns-controller; removed in kOps 1.37.
+/// Gossip settings of dns-controller; removed in kOps 1.37.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

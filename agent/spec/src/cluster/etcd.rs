@@ -1,4 +1,4 @@
-//! The etcd clusters, their members, backups and managers.
+//! Settings of the etcd clusters, their members, backups and managers.
 
 use serde::{Deserialize, Serialize};
 use serde_with::apply;
@@ -54,9 +54,9 @@ pub struct EtcdMemberSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct EtcdBackupSpec {
-    /// Location of the backups.
+    /// URL of the folder for the cluster's backups.
     pub backup_store: String,
-    /// Image that makes the backups.
+    /// Container image of the program that makes the backups.
     pub image: String,
 }
 

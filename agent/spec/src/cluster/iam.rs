@@ -15,9 +15,9 @@ pub struct IAMSpec {
     pub legacy: bool,
     /// Whether nodes may pull from the cloud's registry.
     pub allow_container_registry: bool,
-    /// The permissions that no role may exceed.
+    /// ARN of the policy that limits the permissions of every role.
     pub permissions_boundary: Option<String>,
-    /// Whether kOps' own service accounts have roles of their own.
+    /// Whether each of kOps' own service accounts has its own IAM role.
     pub use_service_account_external_permissions: Option<bool>,
     pub service_account_external_permissions: Vec<ServiceAccountExternalPermission>,
 }
@@ -41,7 +41,7 @@ pub struct ServiceAccountExternalPermission {
 pub struct AWSPermission {
     #[serde(rename = "policyARNs")]
     pub policy_arns: Vec<String>,
-    /// A policy for this service account only.
+    /// An IAM policy in JSON for this service account only.
     pub inline_policy: String,
 }
 
@@ -55,7 +55,7 @@ pub struct ServiceAccountIssuerDiscoveryConfig {
     /// Whether AWS IAM trusts the cluster's service account tokens.
     #[serde(rename = "enableAWSOIDCProvider")]
     pub enable_aws_oidc_provider: bool,
-    /// More audiences that AWS IAM accepts.
+    /// Additional audiences that AWS IAM accepts in service account tokens.
     pub additional_audiences: Vec<String>,
 }
 
@@ -64,6 +64,6 @@ pub struct ServiceAccountIssuerDiscoveryConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct DiscoveryServiceOptions {
-    /// The service's URL. It includes the id of the cluster's discovery universe, if the cluster has one.
+    /// The service's URL. If the cluster has a discovery universe, the URL includes the id of this universe.
     pub url: String,
 }

@@ -130,23 +130,23 @@ const OPENSTACK: &[Move] = &[moved("spec.cloudConfig.openstack", "spec.cloudProv
 
 /// The order matters: some moves need the path that an earlier move has created.
 const MOVES: &[Move] = &[
-    // Names with the word master.
+    // Fields whose old name has the word master.
     moved("spec.masterKubelet", "spec.controlPlaneKubelet"),
     moved("spec.isolateMasters", "spec.networking.isolateControlPlane"),
     moved("spec.masterPublicName", "spec.api.publicName"),
     moved("spec.additionalPolicies.master", "spec.additionalPolicies.control-plane"),
     moved("spec.externalPolicies.master", "spec.externalPolicies.control-plane"),
-    // The state store. An old `configStore` was a string that kOps no longer reads.
+    // Fields of the state store. An old `configStore` was a string that kOps no longer reads.
     moved("spec.configStore", "unused.configStore"),
     moved("spec.configBase", "spec.configStore.base"),
     moved("spec.keyStore", "spec.configStore.keypairs"),
     moved("spec.secretStore", "spec.configStore.secrets"),
-    // The API.
+    // Fields of the API.
     moved("spec.additionalSans", "spec.api.additionalSANs"),
     moved("spec.kubernetesApiAccess", "spec.api.access"),
     moved("spec.api.loadBalancer.useForInternalApi", "spec.api.loadBalancer.useForInternalAPI"),
     moved("spec.api.loadBalancer.subnets[].allocationId", "spec.api.loadBalancer.subnets[].allocationID"),
-    // Networking.
+    // Fields of networking.
     moved("spec.networkID", "spec.networking.networkID"),
     moved("spec.networkCIDR", "spec.networking.networkCIDR"),
     moved("spec.additionalNetworkCIDRs", "spec.networking.additionalNetworkCIDRs"),
@@ -178,7 +178,7 @@ const MOVES: &[Move] = &[
         "spec.networking.cilium.toFQDNsDNSRejectResponseCode",
     ),
     moved("spec.networking.cilium.toFqdnsEnablePoller", "spec.networking.cilium.toFQDNsEnablePoller"),
-    // Components.
+    // Fields of the components.
     moved("spec.kubelet.clientCaFile", "spec.kubelet.clientCAFile"),
     moved(
         "spec.kubelet.authenticationTokenWebhookCacheTtl",
@@ -208,7 +208,7 @@ const MOVES: &[Move] = &[
     moved("spec.kubeAPIServer.oidcGroupsPrefix", "spec.authentication.oidc.groupsPrefix"),
     split_at_commas("spec.kubeAPIServer.oidcGroupsClaim", "spec.authentication.oidc.groupsClaims"),
     pairs_to_mapping("spec.kubeAPIServer.oidcRequiredClaim", "spec.authentication.oidc.requiredClaims"),
-    // The rest.
+    // All other fields.
     moved("spec.etcdClusters[].etcdMembers[].volumeIops", "spec.etcdClusters[].etcdMembers[].volumeIOPS"),
     moved("spec.etcdClusters[].etcdMembers[].kmsKeyId", "spec.etcdClusters[].etcdMembers[].kmsKeyID"),
     moved("spec.externalDns", "spec.externalDNS"),

@@ -1,4 +1,5 @@
-//! Documents of all shapes, for the tests of the writer: here, and in `tests/` with Go's own reader.
+//! Generates documents of all shapes, for two tests of the YAML writer: the unit tests here, and the tests in
+//! `tests/` with Go's own reader.
 
 use proptest::prelude::*;
 use serde_json::{Number, Value};

@@ -10,7 +10,7 @@ use super::scalar::{self, Style};
 const INDENT: usize = 2;
 /// The column after which a space becomes a line break.
 const BEST_WIDTH: usize = 80;
-/// The most bytes of a simple key. A longer key is written as `? key`.
+/// The maximum length of a simple key, in bytes. A longer key is written as `? key`.
 const LONGEST_SIMPLE_KEY: usize = 128;
 
 pub(super) fn document(value: &Value) -> String {
@@ -26,11 +26,11 @@ pub(super) fn document(value: &Value) -> String {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum At {
-    /// After a line break or indentation.
+    /// The position after a line break or after indentation.
     LineStart,
-    /// After `-`, `?` or `:`, where a block may continue in the same line.
+    /// The position after `-`, `?` or `:`, where a block may continue in the same line.
     Indicator,
-    /// After the colon of a simple key, or after a scalar.
+    /// The position after the colon of a simple key, or after a scalar.
     Token,
 }
 
@@ -67,7 +67,7 @@ impl Emitter {
         }
     }
 
-    /// A list under a simple key is not indented.
+    /// Writes the value of a simple key. If the value is a list, the list is not indented.
     fn value_of_simple_key(&mut self, value: &Value, indent: usize) {
         match value {
             Value::Array(items) if !items.is_empty() => self.sequence(items, indent),
@@ -95,8 +95,8 @@ impl Emitter {
         }
     }
 
-    /// Writes a text. Its further lines start at column `indent`. Lines are folded after column `width`, if
-    /// it is given.
+    /// Writes a text. The second and later lines start at column `indent`. Lines are folded after column
+    /// `width`, if it is given.
     fn text(&mut self, text: &str, style: Style, width: Option<usize>, indent: usize) {
         self.space();
         match style {
@@ -120,7 +120,7 @@ impl Emitter {
         self.at = At::Token;
     }
 
-    /// Breaks lines at single spaces within the text.
+    /// Writes a text, and breaks its lines at single spaces.
     fn folded(&mut self, text: &str, width: Option<usize>, indent: usize, put: fn(char, &mut Emitter)) {
         let mut previous_is_space = false;
         let mut chars = text.char_indices().peekable();
@@ -291,7 +291,7 @@ fn escape(c: char) -> Option<String> {
     Some(format!("\\{short}"))
 }
 
-/// A number as Go writes it after a conversion to JSON: whole numbers without a point, others in Go's
+/// Formats a number as Go does after a conversion to JSON: whole numbers without a point, others in Go's
 /// shortest form.
 fn number_text(number: &Number) -> String {
     match number.as_f64() {

@@ -1,5 +1,5 @@
-//! The order of keys within a mapping: numbers within text compare as numbers (`x9` before `x10`),
-//! letters come after everything else (`go.yaml.in/yaml/v2/sorter.go`).
+//! The order of keys within a mapping: numbers within text compare as numbers (`x9` before `x10`), letters
+//! come after all other characters (`go.yaml.in/yaml/v2/sorter.go`).
 
 /// Sorts keys as Go does.
 ///
@@ -24,8 +24,8 @@ fn precedes(a: &str, b: &str) -> bool {
     }
 }
 
-/// Compares from the first difference on: by the numbers there, then by their number of digits, then by
-/// character.
+/// Whether `a` comes before `b`. They first differ at `at`. Compares the numbers at this position, then how
+/// many digits the numbers have, then the characters.
 fn number_precedes(a: &[char], b: &[char], at: usize) -> bool {
     let continues_a_number = (a[at] == '0' || b[at] == '0')
         && a[..at].iter().rev().take_while(|c| c.is_ascii_digit()).any(|c| *c != '0');

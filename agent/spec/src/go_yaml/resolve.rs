@@ -1,7 +1,7 @@
 //! The type that Go's reader of YAML 1.1 gives to a text without quotes (`go.yaml.in/yaml/v2/resolve.go`).
 
-/// Whether a text without quotes reads back as the same string, in Go and in readers that know numbers in
-/// base 60.
+/// Whether a text without quotes is read as the same string, by Go and by readers that know numbers in base
+/// 60.
 pub fn is_plain_string(text: &str) -> bool {
     let Some(first) = text.bytes().next() else { return false };
     match first {
@@ -66,7 +66,7 @@ const POSITIVE: u64 = i64::MAX as u64;
 const NEGATIVE: u64 = 1 << 63;
 const UNSIGNED: u64 = u64::MAX;
 
-/// Go's integer literals: decimal, `0x`, `0o`, `0b`, and octal by a leading zero.
+/// Whether a text is an integer literal of Go: decimal, `0x`, `0o`, `0b`, or octal with a leading zero.
 fn is_integer(text: &str) -> bool {
     let (unsigned, limit) = match text.as_bytes().first() {
         Some(b'+') => (&text[1..], POSITIVE),
@@ -96,7 +96,7 @@ fn fits(digits: &str, base: u32, limit: u64) -> bool {
         && u64::from_str_radix(digits, base).is_ok_and(|number| number <= limit)
 }
 
-/// `[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?`, if it is a finite number.
+/// Whether a text has the form `[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?` and is a finite number.
 fn is_decimal_float(text: &str) -> bool {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     let (mantissa, exponent) = match unsigned.split_once(['e', 'E']) {
@@ -116,7 +116,7 @@ fn is_decimal_float(text: &str) -> bool {
         && text.parse::<f64>().is_ok_and(f64::is_finite)
 }
 
-/// Go's own float syntax, where underscores may stand between digits.
+/// Whether a text is a float in Go's own syntax, which allows underscores between digits.
 fn is_float_with_separators(text: &str) -> bool {
     let bytes = text.as_bytes();
     let is_digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_digit);
@@ -129,8 +129,8 @@ fn all_digits(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// `[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?`: for example `12:30`, which some readers read as a number
-/// of minutes.
+/// Whether a text has the form `[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?`. For example, some readers read
+/// `12:30` as a number of minutes.
 fn is_base60(text: &str) -> bool {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     let (whole, fraction) = unsigned.split_once('.').unwrap_or((unsigned, ""));
@@ -149,7 +149,7 @@ fn is_base60(text: &str) -> bool {
         && digits_and_underscores(fraction)
 }
 
-/// A date, or a date and a time, in the forms that Go's reader tries.
+/// Whether a text is a date, or a date and a time, in a form that Go's reader accepts.
 fn is_timestamp(text: &str) -> bool {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     if digits != 4 || text.as_bytes().get(4) != Some(&b'-') {

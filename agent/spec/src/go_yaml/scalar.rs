@@ -11,7 +11,7 @@ pub(super) enum Style {
     Literal,
 }
 
-/// The style of a text that may take several lines.
+/// Chooses the style of a text that may have several lines.
 pub(super) fn style(text: &str) -> Style {
     if text.contains(is_foreign) {
         return Style::DoubleQuoted;
@@ -29,7 +29,7 @@ pub(super) fn style(text: &str) -> Style {
     if may_be_plain(text) { Style::Plain } else { Style::SingleQuoted }
 }
 
-/// The style of a key that stands before its colon.
+/// Chooses the style of a simple key, which is in one line with its colon.
 pub(super) fn key_style(text: &str) -> Style {
     match style(text) {
         Style::Plain if text == "<<" => Style::DoubleQuoted,
@@ -43,7 +43,8 @@ fn is_foreign(c: char) -> bool {
     c != '\n' && (!is_printable(c) || matches!(c, '\u{2028}' | '\u{2029}'))
 }
 
-/// Whether Go's emitter treats a character as printable. It escapes every character outside the basic plane.
+/// Whether Go's emitter treats a character as printable. The emitter escapes every character outside the
+/// basic plane.
 pub(super) fn is_printable(c: char) -> bool {
     matches!(c, ' '..='~' | '\u{a0}'..='\u{fffd}') && c != '\u{feff}'
 }

@@ -39,13 +39,13 @@ pub struct InstanceGroupSpec {
     pub volume_mounts: Vec<VolumeMountSpec>,
     /// Names of the subnets that the machines are in.
     pub subnets: Vec<String>,
-    /// Zones that the machines are in, if subnets span a region.
+    /// Zones of the machines. Needed only if the subnets span a region.
     pub zones: Vec<String>,
     /// Units that the user adds to the machines.
     pub hooks: Vec<HookSpec>,
     /// Highest bid for spot machines. If set, the machines are spot machines.
     pub max_price: Option<String>,
-    /// Time for which spot machines are reserved.
+    /// Number of minutes for which spot machines are reserved.
     pub spot_duration_in_minutes: Option<i64>,
     /// How bursts of CPU are charged: `standard` or `unlimited` (AWS).
     pub cpu_credits: Option<String>,
@@ -53,21 +53,21 @@ pub struct InstanceGroupSpec {
     #[serde(rename = "associatePublicIP")]
     pub associate_public_ip: Option<bool>,
     pub additional_security_groups: Vec<String>,
-    /// More tags in the cloud.
+    /// Additional tags of the machines in the cloud.
     pub cloud_labels: BTreeMap<String, String>,
     pub node_labels: BTreeMap<String, String>,
     /// Files that the user adds to the machines.
     pub file_assets: Vec<FileAssetSpec>,
-    /// Whether hardware is shared: `default` or `dedicated` (AWS).
+    /// Whether the machines share hardware with other accounts: `default` or `dedicated` (AWS).
     pub tenancy: String,
-    /// Kubelet settings that override the cluster's.
+    /// Kubelet settings that override the cluster's kubelet settings.
     pub kubelet: Option<KubeletConfigSpec>,
     pub taints: Vec<String>,
-    /// Several types in one group (AWS).
+    /// Settings for a group with several machine types (AWS).
     pub mixed_instances_policy: Option<MixedInstancesPolicySpec>,
     /// Whether spot machines at risk of interruption are replaced early (AWS).
     pub capacity_rebalance: Option<bool>,
-    /// More parts of the machines' user-data.
+    /// Additional parts of the machines' user-data.
     pub additional_user_data: Vec<UserData>,
     /// Processes of the auto scaling group that are suspended.
     pub suspend_processes: Vec<String>,
@@ -93,13 +93,13 @@ pub struct InstanceGroupSpec {
     pub update_policy: Option<String>,
     /// Machines that are started before they are needed (AWS).
     pub warm_pool: Option<WarmPoolSpec>,
-    /// containerd settings that override the cluster's.
+    /// containerd settings that override the cluster's containerd settings.
     pub containerd: Option<ContainerdConfig>,
     pub packages: Vec<String>,
     pub guest_accelerators: Vec<AcceleratorConfig>,
     /// Age at which a machine is replaced (AWS).
     pub max_instance_lifetime: Option<Duration>,
-    /// `STANDARD` or `SPOT` (GCE).
+    /// Provisioning model of the machines: `STANDARD` or `SPOT` (GCE).
     pub gcp_provisioning_model: Option<String>,
 }
 
@@ -114,7 +114,7 @@ pub struct InstanceRootVolumeSpec {
     pub iops: Option<i32>,
     /// Provisioned throughput, in MB/s (AWS).
     pub throughput: Option<i32>,
-    /// Whether the machine is optimized for EBS.
+    /// Whether the machine has dedicated bandwidth to its EBS volumes.
     pub optimization: Option<bool>,
     pub encryption: Option<bool>,
     pub encryption_key: Option<String>,
@@ -125,9 +125,9 @@ pub struct InstanceRootVolumeSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct InstanceMetadataOptions {
-    /// Maximum number of hops of a response.
+    /// Maximum number of network hops that a response of the metadata service may travel.
     pub http_put_response_hop_limit: Option<i64>,
-    /// Whether a session token is needed: `required` or `optional`.
+    /// Whether requests to the metadata service need a session token: `required` or `optional`.
     pub http_tokens: Option<String>,
 }
 
@@ -137,21 +137,21 @@ pub struct InstanceMetadataOptions {
 #[serde(default, rename_all = "camelCase")]
 pub struct MixedInstancesPolicySpec {
     pub instances: Vec<String>,
-    /// Requirements of every type.
+    /// Requirements that every chosen machine type meets.
     pub instance_requirements: Option<InstanceRequirementsSpec>,
-    /// How types are chosen for machines on demand.
+    /// The strategy for choosing the types of on-demand machines.
     pub on_demand_allocation_strategy: Option<String>,
-    /// Number of machines that are always on demand.
+    /// Minimum number of on-demand machines.
     pub on_demand_base: Option<i64>,
-    /// Percentage of the machines above `on_demand_base` that are on demand.
+    /// Percentage of on-demand machines among the machines above `on_demand_base`.
     pub on_demand_above_base: Option<i64>,
-    /// How types are chosen for spot machines.
+    /// The strategy for choosing the types of spot machines.
     pub spot_allocation_strategy: Option<String>,
-    /// Number of types for the strategy `lowest-price`.
+    /// Number of machine types that the spot strategy `lowest-price` uses.
     pub spot_instance_pools: Option<i64>,
 }
 
-/// Requirements of every type of machine.
+/// Requirements that every chosen machine type meets.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -169,7 +169,7 @@ pub struct MinMaxSpec {
     pub min: Option<Quantity>,
 }
 
-/// A part of the user-data.
+/// A part that the user adds to the machines' user-data.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -197,7 +197,7 @@ pub struct VolumeSpec {
     pub r#type: String,
 }
 
-/// The IAM profile of machines.
+/// The IAM instance profile of the machines.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

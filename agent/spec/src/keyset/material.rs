@@ -17,7 +17,8 @@ impl PrivateMaterial {
         PrivateMaterial(bytes)
     }
 
-    /// The PEM text itself. Only code that writes it to its file, or signs with it, may call this.
+    /// The PEM text of the key. Only code that writes the key to its file, or signs with it, may call this
+    /// function.
     pub fn expose(&self) -> &[u8] {
         &self.0
     }
@@ -37,7 +38,7 @@ pub struct Certificate {
 }
 
 impl Certificate {
-    /// Reads the first certificate in a PEM text. The error says what is wrong with it.
+    /// Reads the first certificate in a PEM text. The error describes the problem of the text.
     pub(super) fn parse(pem: &[u8]) -> Result<Certificate, String> {
         let block = Pem::iter_from_buffer(pem)
             .filter_map(Result::ok)
@@ -58,7 +59,7 @@ impl Certificate {
         &self.public_key_der
     }
 
-    /// The certificate as one PEM block, without text around it.
+    /// The certificate as a PEM block, without other text.
     pub fn pem(&self) -> String {
         pem_block("CERTIFICATE", &self.der)
     }
@@ -70,7 +71,7 @@ impl fmt::Debug for Certificate {
     }
 }
 
-/// One PEM block as Go's `encoding/pem` writes it: 64 characters a line.
+/// Formats a PEM block as Go's `encoding/pem` does: with 64 characters in each line.
 pub(super) fn pem_block(title: &str, der: &[u8]) -> String {
     let encoded = STANDARD.encode(der);
     let mut pem = format!("-----BEGIN {title}-----\n");

@@ -1,5 +1,5 @@
-//! The differences between the patch releases of a minor version. The agent decides every node as the newest known patch release does. If
-//! another patch release wrote the configuration, a warning lists the differences.
+//! The differences between the patch releases of a minor version. The agent applies the rules of the newest known patch release to every
+//! node. If another patch release wrote the configuration, a warning lists the differences.
 
 use super::parts;
 
@@ -8,7 +8,7 @@ struct Minor {
     minor: u64,
     /// The patch release whose rules the agent applies.
     decided: u64,
-    /// The patch releases that changed nodes, the oldest first, each with the parts that earlier releases decide differently.
+    /// The patch releases that changed nodes, the oldest first. Each has a description of what the releases before it do differently.
     changes: &'static [(u64, &'static str)],
 }
 
@@ -51,8 +51,8 @@ const MINORS: [Minor; 3] = [
     },
 ];
 
-/// How nodes of this version may differ from the agent's. `None` if they are equal, or if upstream has no release of the minor version
-/// yet.
+/// The warning about differences between the nodes of this kOps version and kops-agent's nodes. `None` if there are no differences, or if
+/// upstream has no release of the minor version yet.
 pub(super) fn difference(version: &str) -> Option<String> {
     let (minor, patch, is_preview) = parts(version)?;
     let Minor { decided, changes, .. } = MINORS.iter().find(|known| known.minor == minor)?;

@@ -22,7 +22,7 @@ pub struct WrittenBy {
     pub evidence: Evidence,
 }
 
-/// The JSON form of a [`WrittenBy`].
+/// The form of a [`WrittenBy`] in JSON.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Shown {
@@ -53,7 +53,7 @@ impl Told {
         Told { version: text, by: Evidence::VersionFile }
     }
 
-    /// The version in the URLs that a machine's user-data downloads nodeup from. `None` if no URL names a version.
+    /// The version in the URLs from which a machine's user-data downloads nodeup. `None` if no URL has a version.
     pub fn by_user_data(nodeup_urls: &[String]) -> Option<Told> {
         let version = nodeup_urls.iter().find_map(|url| version_of_url(url))?;
         Some(Told { version: version.to_owned(), by: Evidence::UserData })
@@ -66,7 +66,7 @@ impl Told {
 pub enum Evidence {
     /// `kops-version.txt` in the state store.
     VersionFile,
-    /// The answer of kops-agent's own kops-controller, which reads `kops-version.txt`.
+    /// The response of kops-agent's controller, which reads `kops-version.txt`.
     KopsController,
     /// The URL of nodeup in the machine's user-data.
     UserData,
@@ -157,14 +157,14 @@ impl WrittenBy {
         Ok(WrittenBy { release, version: Some(version.to_owned()), evidence })
     }
 
-    /// Whether the full version is known and belongs to a release that this kops-agent knows.
+    /// Whether the full version is known, and this kops-agent knows its release.
     pub fn is_known(&self) -> bool {
         let minor = self.version.as_deref().and_then(minor_of);
         minor.is_some_and(|minor| (OLDEST_SUPPORTED_MINOR..=NEWEST_KNOWN_MINOR).contains(&minor))
     }
 
-    /// The warning about an unknown release, or about a patch release that decides nodes differently. `None` if the agent decides the
-    /// nodes exactly as that kOps version does.
+    /// The warning about an unknown release, or about a patch release whose nodes differ. `None` if kops-agent's nodes equal the nodes of
+    /// that kOps version.
     pub fn warning(&self) -> Option<String> {
         let newest = KopsRelease::NEWEST;
         match &self.version {
@@ -206,7 +206,7 @@ mod tests {
         NodeupConfig::parse(text.as_bytes(), "nodeupconfig.yaml").unwrap()
     }
 
-    /// Finds the release with the text of a version file.
+    /// Finds the release for a configuration and the text of a version file.
     fn find(version_file: Option<&str>, config: &NodeupConfig) -> Result<WrittenBy, String> {
         let told = version_file.map(|text| Told::by_version_file(text.to_owned()));
         WrittenBy::find(told.as_ref(), config)

@@ -12,7 +12,7 @@ use crate::failure::{Failing, Kind};
 use crate::field_warnings::{self, FieldWarning};
 use crate::yaml::{from_document, ignored_fields, parse_document, parse_yaml};
 
-/// A file does not have the expected hash.
+/// The error for a file that does not have the expected hash.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
     "{source_file} is not the file the user-data names: its SHA-256 is {actual}, but NodeupConfigHash is \
@@ -42,7 +42,7 @@ impl NodeupConfig {
         parse_yaml(text, url)
     }
 
-    /// Like [`NodeupConfig::parse`], from the parsed document.
+    /// Like [`NodeupConfig::parse`], for a document that is parsed already.
     ///
     /// # Errors
     /// If a field has the wrong type.
@@ -50,7 +50,7 @@ impl NodeupConfig {
         from_document(document, url)
     }
 
-    /// The fields of a `nodeupconfig.yaml` that the agent does not read. Another kOps release has written
+    /// The fields of a `nodeupconfig.yaml` that the agent does not read, because another kOps release wrote
     /// them.
     ///
     /// # Errors

@@ -1,4 +1,5 @@
-//! Reads and writes hooks: two lists, the group's and the cluster's. kOps writes an empty list as null.
+//! Reads and writes hooks as kOps does: a list of the group's hooks and a list of the cluster's hooks. kOps
+//! writes an empty list as null.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 

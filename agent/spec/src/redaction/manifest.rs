@@ -1,4 +1,4 @@
-//! The manifest of a pod without the values of its containers' environment variables.
+//! Hides the values of environment variables in the manifest of a pod.
 //!
 //! A static pod cannot refer to a Secret. So kOps writes tokens of clouds and keys of stores in clear into its manifest
 //! (pkg/model/components/channels/model.go, util/pkg/env/standard.go), and users add variables of their own. All other fields of a
@@ -18,7 +18,7 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// Parses a manifest in YAML or JSON. `None` if the text is not a manifest, or if it is invalid.
+    /// Parses a manifest in YAML or JSON. `None` if the text is invalid or not a manifest.
     pub fn read(text: &str) -> Option<Manifest> {
         let mut documents = Vec::new();
         for document in yaml::documents::<Value>(text) {
@@ -45,7 +45,7 @@ impl Manifest {
         Manifest { documents, values }
     }
 
-    /// The hidden values.
+    /// The values that the manifest hides.
     pub fn values(&self) -> &[String] {
         &self.values
     }
@@ -56,7 +56,7 @@ impl Manifest {
         self.documents.iter().map(go_yaml::value_to_string).collect::<Vec<_>>().join("---\n")
     }
 
-    /// The first document with a mark for each value; `null` if there is no document.
+    /// The first document, with a mark in place of each value. `null` if there is no document.
     pub fn shown(&self) -> Value {
         self.documents.first().map_or(Value::Null, |document| {
             let json = without_placeholders(&document.to_string());
@@ -65,7 +65,7 @@ impl Manifest {
     }
 }
 
-/// The text around the digest of a placeholder. Without a digest, it is [`super::MARK`].
+/// The first part of a placeholder; a digest follows. Without the digest, a placeholder is [`super::MARK`].
 const BEGIN: &str = "[***";
 const END: &str = "]";
 const DIGEST: usize = 64;

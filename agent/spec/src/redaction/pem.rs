@@ -1,5 +1,4 @@
-//! Private keys in PEM, even with a prefix before each line, as in a journal, or with `\n` between the lines, as in
-//! JSON.
+//! Finds private keys in PEM, even if each line has a prefix, as in a journal, or if `\n` separates the lines, as in JSON.
 
 use super::mark::push_marks;
 

@@ -6,7 +6,7 @@
 use super::mark::MARK;
 
 const SCHEME: &str = "://";
-/// The prefix of an image's digest. The `@` before it does not end a login.
+/// The prefix of an image's digest. An `@` before this prefix does not end a login.
 const DIGEST: &str = "sha256:";
 
 /// Replaces the credentials in the URLs of a text with marks.
@@ -40,7 +40,7 @@ pub fn without_credentials(text: &str) -> String {
     shown
 }
 
-/// Whether a text is one URL with a user or a password.
+/// Whether a text consists of one URL that has a user or a password.
 pub(super) fn is_with_login(text: &str) -> bool {
     text.split_once(SCHEME).is_some_and(|(scheme, after)| {
         !scheme.is_empty() && scheme.chars().all(is_of_scheme) && Url::at(scheme, after).userinfo > 0
@@ -66,7 +66,7 @@ fn password(userinfo: &str) -> Option<&str> {
 
 /// The offsets of a URL's parts after its `://`.
 struct Url {
-    /// The end of user and password, which is at an `@`; 0 if the URL has neither.
+    /// The end of the user and password: the offset of the `@`. 0 if the URL has neither.
     userinfo: usize,
     /// The end of the URL. A query may extend further.
     end: usize,

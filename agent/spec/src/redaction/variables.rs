@@ -4,9 +4,8 @@ use std::borrow::Cow;
 
 use super::urls;
 
-/// The variables with which kOps and the SDKs of clouds give a program its credentials (util/pkg/env/standard.go;
-/// Amazon's "environment variables" of the SDKs). Other variables in these sources name a place, a project or a
-/// user.
+/// The variables with which kOps and the SDKs of clouds give a program its credentials (util/pkg/env/standard.go; Amazon's "environment
+/// variables" of the SDKs). These sources have more variables, but those name a place, a project or a user.
 pub const LOGIN_VARIABLES: [&str; 12] = [
     "AWS_ACCESS_KEY_ID",
     "AWS_SECRET_ACCESS_KEY",
@@ -21,7 +20,8 @@ pub const LOGIN_VARIABLES: [&str; 12] = [
     "SCW_ACCESS_KEY",
     "SCW_SECRET_KEY",
 ];
-/// The variables that name a proxy. The scheme of its URL is optional (golang.org/x/net/http/httpproxy; curl(1), "ENVIRONMENT").
+/// The variables that name a proxy. Their value is a URL whose scheme is optional (golang.org/x/net/http/httpproxy; curl(1),
+/// "ENVIRONMENT").
 const PROXY_VARIABLES: [&str; 8] = [
     "ALL_PROXY",
     "FTP_PROXY",
@@ -33,12 +33,12 @@ const PROXY_VARIABLES: [&str; 8] = [
     "https_proxy",
 ];
 
-/// Whether a variable has a credential: a login variable, or a URL with a user or a password.
+/// Whether a variable has a credential: it is a login variable, or its value is a URL with a user or a password.
 pub fn is_login(name: &str, value: &str) -> bool {
     LOGIN_VARIABLES.contains(&name) || urls::is_with_login(&as_url(name, value))
 }
 
-/// The value of a variable. The value of a proxy variable gets the scheme `http://` if it has no scheme.
+/// The value of a variable. If a proxy variable has a value without a scheme, the result has the scheme `http://`.
 pub(super) fn as_url<'a>(name: &str, value: &'a str) -> Cow<'a, str> {
     match PROXY_VARIABLES.contains(&name) && !value.contains("://") {
         true => Cow::Owned(format!("http://{value}")),

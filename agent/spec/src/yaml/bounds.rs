@@ -13,18 +13,18 @@ use serde::de::{
 
 use super::scanner::Scanner;
 
-/// The longest text, in bytes. etcd takes no object of more than 1.5 MiB, and kOps writes some ten thousand bytes.
+/// The maximum length of a text, in bytes. etcd takes no object of more than 1.5 MiB, and kOps writes some ten thousand bytes.
 const LONGEST: usize = 8 << 20;
-/// How deep lists and mappings may nest. Schemas of Kubernetes' largest resources nest some fifty levels in JSON.
+/// The maximum nesting depth of lists and mappings. Schemas of Kubernetes' largest resources nest some fifty levels in JSON.
 pub(super) const DEEPEST: usize = 100;
-/// The most directives (`%YAML`, `%TAG`). A document of kOps or Kubernetes has one at most.
+/// The maximum number of directives (`%YAML`, `%TAG`). A document of kOps or Kubernetes has one at most.
 pub(super) const MOST_DIRECTIVES: usize = 16;
 /// The memory of a YAML node in bytes, without the bytes of its scalar.
 const NODE: usize = 16;
-/// The most memory that a value may take, as a multiple of its text. Without aliases the multiple is at most nine, because the text
+/// The maximum memory of a value, as a multiple of the length of its text. Without aliases the multiple is at most nine, because the text
 /// of a node has two bytes or more.
 const MOST_TIMES: usize = 16;
-/// The memory in bytes that every value may take, even if its text is short.
+/// The memory in bytes that any value may take, however short its text is.
 const SMALL: usize = 256 << 10;
 
 /// Why a text costs too much to read.
@@ -60,13 +60,13 @@ pub(super) fn check(text: &[u8]) -> Result<(), TooCostly> {
         return Err(TooCostly::Long);
     }
     Scanner::new(text).scan()?;
-    // Only a text with aliases can expand. An alias begins with `*`.
+    // A text without `*` has no aliases, so it cannot expand.
     if !text.contains(&b'*') {
         return Ok(());
     }
     let left = Cell::new((text.len() * MOST_TIMES).max(SMALL));
     for document in serde_yaml::Deserializer::from_slice(text) {
-        // All other errors are ignored here: the later read of the text reports them.
+        // All other errors are ignored here. They are reported when the text is read later.
         let counted = Counted(&left).deserialize(document);
         if counted.is_err() {
             break;
@@ -75,7 +75,7 @@ pub(super) fn check(text: &[u8]) -> Result<(), TooCostly> {
     if left.get() == 0 { Err(TooCostly::Large) } else { Ok(()) }
 }
 
-/// Subtracts the memory of a value from the memory that is left. Does not keep the value.
+/// A deserializer that subtracts the memory of a value from the memory that is left. It does not keep the value.
 #[derive(Clone, Copy)]
 struct Counted<'a>(&'a Cell<usize>);
 
@@ -210,7 +210,7 @@ mod tests {
         }
     }
 
-    /// Pieces of text that have a meaning for libyaml.
+    /// Pieces of text with a meaning in YAML, from which the test builds texts.
     const PIECES: [&str; 50] = [
         "{", "}", "[", "]", ":", ": ", "- ", "? ", ",", ", ", "'", "\"", "|\n", ">\n", "|2\n", "|-\n", "\n",
         "\n ", "\n  ", "\n   ", "a", "b: ", "a: ", " ", "\t", "#", " # x", "!t ", "!<x> ", "!<]> ", "%",
@@ -219,7 +219,7 @@ mod tests {
     ];
 
     proptest! {
-        /// After any beginning, the scanner finds nesting that is too deep for libyaml. It rejects no text that libyaml reads.
+        /// For any beginning of a text, the scanner rejects nesting that is too deep for libyaml, and accepts each text that libyaml reads.
         #[test]
         fn the_scanner_finds_the_depth_that_libyaml_finds(
             pieces in proptest::collection::vec(proptest::sample::select(&PIECES[..]), 0..14),

@@ -2,8 +2,8 @@
 
 use super::bounds::{DEEPEST, MOST_DIRECTIVES, TooCostly};
 
-/// Follows the rules of libyaml's scanner (`yaml_parser_fetch_next_token` and the functions that it calls). libyaml stops at an
-/// error; this scanner goes on, so it never finds less depth than libyaml.
+/// Follows the rules of libyaml's scanner (`yaml_parser_fetch_next_token` and the functions that it calls). libyaml stops at an error; this
+/// scanner continues after an error, so it never finds less depth than libyaml.
 pub(super) struct Scanner<'a> {
     text: &'a [u8],
     at: usize,
@@ -13,9 +13,9 @@ pub(super) struct Scanner<'a> {
     directives: usize,
     /// The columns of the block collections that are open.
     indents: Vec<usize>,
-    /// Whether a key may begin here, in block context.
+    /// In block context: whether a key may begin at the current position.
     key_allowed: bool,
-    /// The position at which a possible key of this line begins.
+    /// The position in this line at which a possible key begins.
     key: Option<usize>,
 }
 
@@ -105,7 +105,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// The byte `ahead` bytes after the current one. NUL at the end, because a NUL ends a text for libyaml.
+    /// The byte that is `ahead` bytes after the current byte. NUL after the end of the text, because libyaml treats a NUL as the end.
     fn byte(&self, ahead: usize) -> u8 {
         self.text.get(self.at + ahead).copied().unwrap_or(0)
     }
@@ -137,7 +137,7 @@ impl<'a> Scanner<'a> {
         self.column == 0 && matches!(word, Some(b"---" | b"...")) && self.is_blank_or_end(3)
     }
 
-    /// Moves on by a character.
+    /// Moves to the next character.
     fn bump(&mut self) {
         let width = match self.byte(0) {
             0xc0..=0xdf => 2,
@@ -149,7 +149,7 @@ impl<'a> Scanner<'a> {
         self.column += 1;
     }
 
-    /// Skips a line break, if there is one. Returns whether there was one.
+    /// Skips a line break. Returns whether there was a line break.
     fn bump_line(&mut self) -> bool {
         let width = self.line_break(0);
         if width > 0 {

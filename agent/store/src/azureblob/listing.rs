@@ -10,18 +10,18 @@ pub(super) struct Page {
     pub(super) blobs: Vec<Blob>,
     /// Common prefixes of names, up to and including the delimiter.
     pub(super) prefixes: Vec<String>,
-    /// The text with which the next page is requested; empty on the last page.
+    /// The marker that requests the next page. Empty on the last page.
     pub(super) next_marker: String,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Blob {
     pub(super) name: String,
-    /// A version that changes with every write to the blob.
+    /// The ETag of the blob, which changes with every write.
     pub(super) etag: String,
 }
 
-/// Parses the page of an answer.
+/// Parses a page from a response.
 ///
 /// # Errors
 /// If the answer is not a valid page.

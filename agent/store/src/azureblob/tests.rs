@@ -1,4 +1,5 @@
-//! A stand-in on loopback serves Azure's storage and metadata, for the files of a folder.
+//! Tests against a stand-in on loopback. It serves the files of a folder as Azure's storage, and Azure's
+//! metadata.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,4 @@
-//! A stand-in on loopback serves Google's storage and metadata.
+//! Tests against a stand-in on loopback, which serves Google's storage and metadata.
 
 #![allow(clippy::unwrap_used)]
 
@@ -69,7 +69,7 @@ fn listed(query: &str) -> String {
     let (prefix, delimiter, end) = (get("prefix"), get("delimiter"), get("endOffset"));
     let is_within =
         |name: &str| name.starts_with(prefix) && name >= get("startOffset") && (end.is_empty() || name < end);
-    // Folders up to the delimiter, each once, and the other names unchanged.
+    // Names with the delimiter become folders, each once. All other names stay unchanged.
     let mut entries: Vec<(String, Option<&str>)> = OBJECTS
         .iter()
         .filter(|(name, _)| is_within(name))
@@ -100,7 +100,7 @@ fn gs(server: &TestServer) -> Gs {
     gs_with(server, "")
 }
 
-/// Like `gs`, with tokens of a metadata server below a path.
+/// Makes a backend like `gs`, with tokens of a metadata server whose URLs begin with the path `below`.
 fn gs_with(server: &TestServer, below: &str) -> Gs {
     let retries = Retries { deadline: Duration::from_millis(100), ..Retries::default() };
     let tokens = Tokens::at(format!("{}{below}", server.url), retries).unwrap();
@@ -175,7 +175,7 @@ async fn each_failure_has_its_own_error() {
     assert!(matches!(gs.read(&busy).await.unwrap_err(), StoreError::Unreachable { .. }));
 }
 
-/// The bodies are from Google's reference.
+/// The error bodies are examples from Google's reference.
 #[test]
 fn each_reason_of_a_403_has_its_advice() {
     let body = |reason: &str, message: &str| serde_json::json!({"error": {"code": 403, "message": message, "errors": [{"reason": reason, "message": message}]}});

@@ -1,4 +1,4 @@
-//! Tests against a web server on loopback. The tests of the whole program cover TLS.
+//! Tests against a web server on loopback, without TLS. The tests of the whole program cover TLS.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,7 +13,7 @@ use super::*;
 use crate::{Found, Store};
 use kops_agent_spec::failure::Failing as _;
 
-/// A server, and the number of requests for the file that fails at first.
+/// Makes a server with a file that fails at first, and a counter of the requests for this file.
 async fn web() -> (TestServer, Arc<AtomicUsize>) {
     let asked = Arc::<AtomicUsize>::default();
     let counted = Arc::clone(&asked);
@@ -81,7 +81,8 @@ async fn each_failure_has_its_own_error() {
     assert!(circle.kind().is_configuration() && circle.to_string().contains("in a circle"), "{circle}");
 }
 
-/// Without a list, a denied file may or may not exist, as for a role that may not list.
+/// Without a list, a denied file may or may not exist. The same holds for a bucket and a role that may not
+/// list its objects.
 #[tokio::test]
 async fn without_lists_a_denied_file_is_denied_and_a_missing_file_is_absent() {
     let (server, _) = web().await;

@@ -1,4 +1,4 @@
-//! A malicious server: endless answers, endless lists, and text with terminal control codes.
+//! Tests against a malicious server, which sends endless responses, endless lists, and text with terminal control codes.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -21,8 +21,7 @@ async fn answering(status: u16, body: String) -> TestServer {
     Buckets::new().serve_behind(move |_| Some(Ok(text(status, &body)))).await
 }
 
-/// A server of list pages, and the number of requests. `page` makes the entries and the token of a page from its
-/// number.
+/// Makes a server of list pages, and a counter of the requests. `page` makes the entries and the token of a page from the page's number.
 async fn listing(
     page: impl Fn(u32) -> (String, String) + Send + Sync + 'static,
 ) -> (TestServer, Arc<AtomicU32>) {
@@ -81,12 +80,12 @@ async fn an_endless_error_is_read_up_to_the_limit() {
 
 #[tokio::test]
 async fn an_endless_list_is_refused() {
-    // Each page has the same token.
+    // The server gives the same token with each page.
     let (server, asked) = listing(|_| (entry("a"), "again".to_owned())).await;
     assert_is_endless(&store(&server).list("s3://state/c").await.unwrap_err());
     assert_eq!(asked.load(Ordering::SeqCst), 2);
 
-    // Each page has a new token.
+    // The server gives a new token with each page, so the list never ends.
     let (server, asked) = listing(|page| (String::new(), page.to_string())).await;
     assert_is_endless(&store(&server).list("s3://state/c").await.unwrap_err());
     assert_eq!(asked.load(Ordering::SeqCst) as usize, MOST_PAGES);

@@ -14,7 +14,7 @@ use super::settings::S3Settings;
 use kops_agent_net::aws_sdk::{endpoint_of_environment, environment_variable, http_client};
 use kops_agent_net::tls::require_ca_bundle_for;
 
-/// The configuration of clients for all regions, and the provider of credentials.
+/// Returns the configuration of clients for all regions, and the provider of credentials.
 ///
 /// # Errors
 /// The server needs TLS and this host has no CA bundle, or the URL of a proxy is invalid.
@@ -39,11 +39,11 @@ pub(super) async fn config(
         }
         S3Settings::Aws => {
             let endpoint = endpoint_of_environment("S3", environment_variable).map(|(_, url)| url);
-            // Amazon's own endpoint needs TLS. The source of the credentials may need it too, and reports that itself.
+            // Amazon's own endpoint needs TLS. The source of the credentials may need TLS too, and then reports a missing CA bundle itself.
             require_ca_bundle_for([endpoint.as_deref().unwrap_or("https://")])?;
             let shared =
                 aws_config::defaults(BehaviorVersion::latest()).http_client(http_client()?).load().await;
-            // The endpoint of any region reports the region of a bucket.
+            // The endpoint of any region can report the region of a bucket.
             let region = shared.region().cloned().unwrap_or_else(|| Region::new("us-east-1"));
             let builder = Builder::from(&shared).region(region);
             let builder =
@@ -52,7 +52,7 @@ pub(super) async fn config(
         }
     };
     let builder = builder.response_checksum_validation(checksums);
-    // The agent retries by itself: see `Retries`.
+    // The SDK must not retry, because the agent retries by itself: see `Retries`.
     let timeouts = TimeoutConfig::builder()
         .connect_timeout(Duration::from_secs(5))
         .read_timeout(Duration::from_secs(15))
@@ -60,8 +60,8 @@ pub(super) async fn config(
     Ok((builder.retry_config(RetryConfig::disabled()).timeout_config(timeouts).build(), credentials))
 }
 
-/// Whether to use Amazon's dual-stack endpoint. Upstream always does, because a node may have only IPv6. The SDK
-/// refuses it for a custom endpoint.
+/// Whether to use Amazon's dual-stack endpoint. Upstream always uses it, because a node may have only IPv6. The SDK refuses the dual-stack
+/// setting for a custom endpoint.
 fn dual_stack(shared: &SdkConfig, endpoint: Option<&str>) -> bool {
     endpoint.is_none() && shared.endpoint_url().is_none() && shared.use_dual_stack().unwrap_or(true)
 }

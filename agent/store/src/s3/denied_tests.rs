@@ -1,4 +1,4 @@
-//! S3's reasons to deny a file. The error shows the store's own message, and advice that fits.
+//! Tests of S3's reasons to deny a file. The error shows the store's own message, and advice that fits.
 
 #![allow(clippy::unwrap_used)]
 

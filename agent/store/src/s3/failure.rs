@@ -1,4 +1,4 @@
-//! The meaning of an S3 error: a retry, another region, or an error message for the operator.
+//! Interprets an S3 error: retry, use another region, or show an error message to the operator.
 
 use std::error::Error;
 use std::fmt;
@@ -20,15 +20,15 @@ pub(super) enum S3Failure {
     Passing {
         cause: String,
     },
-    /// The request was not sent, for a reason that the SDK does not give.
+    /// The SDK did not send the request and does not give the reason.
     NotSent {
         cause: String,
     },
-    /// This machine has no credentials, or does not have them yet.
+    /// This machine has no credentials, or does not have credentials yet.
     NoCredentials {
         cause: String,
     },
-    /// The bucket is in another region, which S3 usually names.
+    /// The bucket is in another region. S3 usually names that region.
     OtherRegion {
         region: Option<Region>,
         answer: Answer,
@@ -38,7 +38,7 @@ pub(super) enum S3Failure {
     Answered(Answer),
 }
 
-/// An error answer of S3.
+/// An error response of S3.
 #[derive(Debug)]
 pub(super) struct Answer {
     status: u16,
@@ -63,7 +63,7 @@ impl S3Failure {
         S3Failure::Passing { cause }
     }
 
-    /// The answer is incomplete, or its checksum is wrong.
+    /// The failure of a body that is incomplete or has a wrong checksum.
     pub(super) fn of_body(error: impl Error) -> S3Failure {
         S3Failure::passing(format!("the answer broke off: {}", in_one_line(&error)))
     }
@@ -130,7 +130,7 @@ where
     }
 }
 
-/// The error message for the operator. `region` is the requested region.
+/// The error message for the operator, after the last attempt. `region` is the requested region.
 pub(super) fn store_error(object: &Place, region: &str, gave_up: GaveUp<S3Failure>) -> StoreError {
     let url = object.url.clone();
     match gave_up.error {
@@ -151,7 +151,7 @@ pub(super) fn store_error(object: &Place, region: &str, gave_up: GaveUp<S3Failur
     }
 }
 
-/// The place, with the ARNs in its `rights` changed to the partition of the region.
+/// Returns the place with the ARNs in its `rights` changed to the partition of the region.
 fn in_partition(object: &Place, region: &str) -> Place {
     let rights = object.rights.replace("arn:aws:", &format!("arn:{}:", partition(region)));
     Place { rights, ..object.clone() }
@@ -176,7 +176,7 @@ fn of_answer(object: &Place, answer: Answer) -> StoreError {
         (_, "ExpiredToken" | "InvalidToken" | "TokenRefreshRequired") => {
             credentials("get new credentials; the credentials of an instance's role renew themselves")
         }
-        // The body of an S3 server has a code. An answer to HEAD has no body.
+        // Every S3 server sends a body with a code, except in a response to HEAD. So a body without a code is from another server.
         (403, "") if !answer.said.message.is_empty() => {
             object.forbidden(&answer.said, Some(NOBODYS.to_owned()))
         }
@@ -191,7 +191,7 @@ fn of_answer(object: &Place, answer: Answer) -> StoreError {
     }
 }
 
-/// Advice for an answer whose reason is not a missing permission of the role.
+/// Advice for an error response whose reason is not a missing permission of the role. `None` for other reasons.
 ///
 /// Sources: Amazon S3's "List of error codes"; IAM's "Troubleshoot access denied error messages", which names the kinds
 /// of policies.

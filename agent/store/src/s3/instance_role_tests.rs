@@ -1,5 +1,5 @@
-//! Reads a store as an instance of Amazon does: the role and the region come from a metadata service, and the endpoint
-//! from the environment. The environment belongs to a process, so the test runs in a child process.
+//! Tests reading a store as an instance of Amazon does: the role and the region come from a metadata service, and the endpoint comes from
+//! the environment. The environment belongs to a process, so the test runs in a child process.
 
 #![allow(clippy::unwrap_used)]
 
@@ -22,7 +22,7 @@ async fn child() {
     }
 }
 
-/// The child's output, and whether it succeeded.
+/// Returns the output of the child process, and whether the child process succeeded.
 async fn read_in(environment: &[(&str, &str)]) -> (String, bool) {
     let home = tempfile::tempdir().unwrap();
     let output = Command::new(std::env::current_exe().unwrap())

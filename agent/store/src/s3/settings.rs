@@ -1,29 +1,29 @@
-//! Server and key of S3: Amazon's, as the SDK finds them, or another server from kOps' variables.
+//! The server and the key of S3: Amazon's own, as the SDK finds them, or another server from kOps' variables.
 
 use std::fmt;
 
 use super::super::error::StoreError;
 
-/// The environment variables of another S3 server. They have an effect only if the first one is set.
+/// The environment variables of another S3 server. They have an effect only if the first variable, `S3_ENDPOINT`, is set.
 pub(super) const VARIABLES: [&str; 4] =
     ["S3_ENDPOINT", "S3_REGION", "S3_ACCESS_KEY_ID", "S3_SECRET_ACCESS_KEY"];
 
 /// How to reach S3.
 #[derive(Clone)]
 pub enum S3Settings {
-    /// Amazon's S3. The SDK finds its settings as AWS' own tools do: from the instance's role, the environment, the
-    /// profile and the regions' endpoints.
+    /// Amazon's S3. The SDK finds the server and the key as AWS' own tools do: from the instance's role, the environment, the profile and
+    /// the regions' endpoints.
     Aws,
     /// Another server (upstream: `util/pkg/vfs/s3context.go`, `getCustomS3Config`). Its URLs have the bucket in the
     /// path.
     Server {
         /// `S3_ENDPOINT`, an `http://` or `https://` URL.
         endpoint: String,
-        /// `S3_REGION`.
+        /// The value of `S3_REGION`.
         region: String,
-        /// `S3_ACCESS_KEY_ID`.
+        /// The value of `S3_ACCESS_KEY_ID`.
         access_key_id: String,
-        /// `S3_SECRET_ACCESS_KEY`.
+        /// The value of `S3_SECRET_ACCESS_KEY`.
         secret_access_key: String,
     },
 }
@@ -50,7 +50,7 @@ impl S3Settings {
         S3Settings::from_variables(|name| std::env::var(name).ok())
     }
 
-    /// The settings of a store whose server only the environment names.
+    /// The settings of a store whose server is only in the environment.
     ///
     /// # Errors
     /// The environment names no server, or no key.
@@ -81,11 +81,11 @@ impl S3Settings {
         let Some(endpoint) = set(endpoint) else {
             return Ok(S3Settings::Aws);
         };
-        // kOps' documentation of DigitalOcean has the endpoint without a scheme.
+        // kOps' documentation of DigitalOcean writes the endpoint without a scheme.
         let endpoint = if endpoint.contains("://") { endpoint } else { format!("https://{endpoint}") };
         if !endpoint.starts_with("http://") && !endpoint.starts_with("https://") {
             return Err(StoreError::BadSettings(format!(
-                "S3_ENDPOINT is {endpoint:?}; write a URL, as in https://s3.example.com"
+                "S3_ENDPOINT is {endpoint:?}; use an http:// or https:// URL, as in https://s3.example.com"
             )));
         }
         Ok(S3Settings::Server {

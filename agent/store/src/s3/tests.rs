@@ -24,7 +24,7 @@ use kops_agent_tests::test_server::{Answer, HangUp, TestServer, text};
 
 const SHORT: Retries = Retries { deadline: Duration::from_millis(300), ..FAST };
 
-/// A bucket `state` in a folder, and the service over it.
+/// A folder with the bucket `state`, and the S3 service over this folder.
 pub(crate) struct Buckets {
     folder: TempDir,
     service: S3Service,
@@ -112,7 +112,7 @@ async fn a_signed_download_url_needs_no_credentials() {
     buckets.write("release/a+b", "0123456789");
     let server = buckets.serve().await;
     let store = store(&server);
-    // kOps writes the URL with an escape.
+    // kOps escapes the key in this URL.
     let location = store.locate_download("s3://state/release/a%2Bb").await.unwrap().unwrap();
     assert_eq!((location.size, location.has_headers()), (Some(10), false));
     assert!(!format!("{location:?}").contains("Signature"), "{location:?}");
@@ -304,7 +304,8 @@ async fn a_silent_server_ends_the_retries() {
     assert!(error.contains("no answer within"), "{error}");
 }
 
-/// Answers like S3 for a bucket in eu-west-1, even if a request is signed for another region.
+/// Answers requests that are not signed for eu-west-1, as S3 does for a bucket in eu-west-1: with a redirect,
+/// or with the bucket's location.
 fn only_in_eu_west_1(request: &Request<Incoming>, says_where: bool) -> Option<Answer> {
     let signature = request.headers().get("authorization").unwrap().to_str().unwrap();
     if signature.contains("/eu-west-1/s3/") {

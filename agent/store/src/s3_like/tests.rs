@@ -1,4 +1,4 @@
-//! Tests the schemes of other clouds against the S3 server of the `s3://` tests.
+//! Tests the schemes of other clouds. The server is the S3 server of the `s3://` tests.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use crate::StoreError;
 use crate::s3::tests::{Buckets, s3_error, settings, store};
 
-/// The schemes under test.
+/// The schemes of the clouds whose stores are S3-compatible.
 const SCHEMES: [&str; 4] = ["do", "hos", "linode", "scw"];
 
 async fn served() -> (Buckets, TestServer) {

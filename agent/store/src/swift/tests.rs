@@ -1,4 +1,5 @@
-//! A stand-in on loopback serves Swift and Keystone, for the files of a folder.
+//! Tests against a stand-in on loopback. It serves the files of a folder as Swift, and a Keystone for the
+//! login.
 
 #![allow(clippy::unwrap_used)]
 
@@ -161,7 +162,8 @@ async fn each_failure_has_its_own_error() {
         ),
     ];
     for (mood, told) in cases {
-        // Each mood gets a new stand-in, because an earlier stand-in has already given a token.
+        // Each mood needs a new stand-in with a new client, because a client with a token does not log in
+        // again.
         let openstack = Openstack::new();
         openstack.server.set_mood(mood);
         let file = place("swift://state/c/config");
