@@ -1,5 +1,5 @@
 //! Derives the `nodeupconfig.yaml` that kOps would write for a group, from the completed cluster spec, the group and the key sets in the
-//! store. It is used for `--config-from cluster-spec`, and to prove a pinned file.
+//! store. The result is used for `--config-from cluster-spec`, and to prove a pinned file.
 //!
 //! [`kops_agent_spec::go_yaml`] writes the result with the same bytes as kOps. So `NodeupConfigHash` in the user-data proves the whole
 //! derivation, including the hashes of assets. The rules follow upstream's `pkg/apis/nodeup/config.go` (`NewConfig`),
@@ -57,7 +57,7 @@ pub struct Inputs<'a> {
     pub instance_group: &'a InstanceGroup,
     /// The kOps release whose rules apply.
     pub release: KopsRelease,
-    /// The full kOps version, which URLs of kOps' own programs contain. `None` if it is unknown.
+    /// The full kOps version, which is part of the URLs of kOps' own programs. `None` if the version is unknown.
     pub kops_version: Option<&'a str>,
     /// The roles of all groups in the cluster, including this one.
     pub roles: &'a BTreeSet<InstanceGroupRole>,
@@ -73,24 +73,25 @@ pub struct Inputs<'a> {
     /// decides the addon's images.
     pub addon_manifests: &'a BTreeMap<String, String>,
     pub asset_hashes: &'a dyn AssetHashes,
-    /// The machine type of the running machine. It is used if the group has no machine type, because kOps then used the cloud's default.
+    /// The machine type of the running machine. It replaces a missing machine type of the group, because kOps then used the cloud's
+    /// default.
     pub machine_type: Option<&'a str>,
-    /// Whether EC2 reports a GPU for the machine type in the *group*. `None` if EC2 was not asked. Then the type's family decides.
+    /// Whether EC2 reports a GPU for the machine type in the *group*. If EC2 was not asked (`None`), the type's family decides.
     pub machine_type_has_gpu: Option<bool>,
-    /// The older Kubernetes version at which kOps keeps groups without an API server while the control plane is upgraded (upstream:
-    /// `cmd/kops/update_cluster.go`).
+    /// The older Kubernetes version of groups without an API server, which kOps keeps while it upgrades the control plane. `None` at all
+    /// other times (upstream: `cmd/kops/update_cluster.go`).
     pub worker_kubernetes_version: Option<&'a str>,
-    /// Addresses of the API's load balancer. Only the cloud knows them.
+    /// Addresses of the API's load balancer, which only the cloud knows.
     pub api_server_addresses: &'a [String],
-    /// Addresses of etcd's load balancer. Only the cloud knows them.
+    /// Addresses of etcd's load balancer, which only the cloud knows.
     pub etcd_addresses: &'a [String],
 }
 
 /// The labels that kops-controller gives the nodes of a group (upstream: `pkg/nodelabels/builder.go`, and the additions of
 /// `populate_instancegroup_spec.go`). `roles` are the roles of all groups in the cluster.
 ///
-/// On AWS kops-controller reads the labels from the instance's tags. So it also sets labels that a user writes into the tags by
-/// `cloudLabels`. kOps' own labels override them (`pkg/model/context.go`, `CloudTagsForInstanceGroup`).
+/// On AWS kops-controller reads the labels from the instance's tags. So kops-controller also sets labels that a user writes into the tags
+/// by `cloudLabels`. kOps' own labels override them (`pkg/model/context.go`, `CloudTagsForInstanceGroup`).
 pub fn node_labels(
     cluster: &Cluster,
     instance_group: &InstanceGroup,
@@ -104,7 +105,7 @@ pub fn node_labels(
             .collect(),
         _ => BTreeMap::new(),
     };
-    // The labels depend on no other inputs.
+    // All other inputs stay empty, because the labels do not depend on them.
     labels.extend(kubelet::node_labels(&Inputs {
         cluster,
         user_cluster: None,
@@ -169,7 +170,7 @@ mod tests {
     fn on_aws_user_tags_become_labels_below_kops_own() {
         let role = "node-role.kubernetes.io/node=";
         assert_eq!(labels("aws"), ["a=cluster", "b=group", "c=node", "d=group", role]);
-        // Labels of Compute Engine are too short for these keys.
+        // On GCE, cloud labels do not become node labels, because labels of Compute Engine are too short for these keys.
         assert_eq!(labels("gce"), ["c=node", role]);
     }
 }

@@ -83,11 +83,11 @@ pub struct Services<'a> {
     pub addons: Option<&'a AddonsService>,
     /// The service that follows rollouts. Every machine may have it.
     pub follow: Option<&'a FollowService>,
-    /// Timers for a program that no package installed. Every machine gets them.
+    /// Timers for a kops-agent that no package installed. Every machine gets these timers.
     pub upkeep: Option<&'a Upkeep>,
 }
 
-/// Everything this node must have.
+/// Returns the desired state of this node.
 ///
 /// # Errors
 /// The resources that a user's own fileAssets, hooks or units describe differently from kOps.
@@ -95,7 +95,7 @@ pub fn desired(node: &NodeConfig) -> Result<DesiredState, Vec<Conflict>> {
     desired_with(node, Services::default())
 }
 
-/// Everything this node must have, including these services.
+/// Returns the desired state of this node, including these services.
 ///
 /// # Errors
 /// Same errors as [`desired`].
@@ -166,7 +166,8 @@ fn add_kops_components(node: &NodeConfig, state: &mut DesiredState) {
         sysctls::add,
         update_service::add,
         volumes::add,
-        // Last, because `file_assets` does not change directories that other components describe.
+        // This component is last, because `file_assets` does not change directories that other components
+        // describe.
         file_assets::add,
     ] {
         add(node, state);

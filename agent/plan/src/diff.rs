@@ -1,7 +1,7 @@
 //! Computes the difference between the desired and the observed state of a machine, as a value.
 //!
-//! `kops-agent plan` shows a [`Plan`], and `agent/host` applies it. A plan is empty if there is nothing to do. It contains no secrets: for
-//! a file with secrets, a step only says that the content differs.
+//! `kops-agent plan` shows a [`Plan`], and `agent/host` applies it. A plan is empty if there is nothing to do. A plan contains no secrets:
+//! for a file with secrets, a step shows only that the content differs.
 
 mod baseline;
 mod compare;
@@ -44,13 +44,13 @@ pub use units::{PATH, reading as unit_reading};
 
 /// The plan that changes a machine from `observed` to `desired`.
 ///
-/// Every desired resource that differs has exactly one step. Resources that are not desired stay; [`diff_with_owned`] removes those that
-/// the agent itself made.
+/// Every desired resource that differs has exactly one step. Resources that are not desired stay. [`diff_with_owned`] also removes such
+/// resources if the agent itself made them.
 pub fn diff(desired: &DesiredState, observed: &ObservedState) -> Plan {
     diff_after(vec![], desired, observed)
 }
 
-/// Like [`diff`], with a plan that already has these steps.
+/// Like [`diff`], but the plan begins with these steps.
 fn diff_after(steps: Vec<Step>, desired: &DesiredState, observed: &ObservedState) -> Plan {
     let mut plan = Plan { steps, kept: unknown::kept(desired, observed), ..Plan::default() };
     plan.kept.extend(overrides::kept(desired, observed));
@@ -74,7 +74,7 @@ fn is_started(id: &ResourceId) -> bool {
     id.kind == Kind::Unit || Stage::from_resource(id) == Stage::Pods
 }
 
-/// The changes for a resource that is not a unit. `None` if it needs no step.
+/// The changes for a resource that is not a unit. `None` if the resource needs no step.
 fn changes(
     resource: &Resource,
     desired: &DesiredState,
@@ -85,7 +85,7 @@ fn changes(
     let mut changes = compare::changes(resource, present.as_deref(), &|certificate| {
         plan.step(&ResourceId::new(Kind::Certificate, certificate)).is_some()
     })?;
-    // If the manifest is written, kubelet itself restarts the pod.
+    // If the plan writes the manifest, kubelet itself restarts the pod.
     let is_written = changes.iter().any(Change::writes);
     if let (Resource::File(file), false) = (resource, is_written) {
         changes.extend(pods::restart(file, desired, observed, plan));

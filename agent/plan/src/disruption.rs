@@ -10,8 +10,8 @@ use crate::diff::{Action, CONTAINER_RUNTIME, Change, KUBELET, Plan, Stage, Step}
 use crate::resource::{DesiredState, Kind};
 use crate::static_pod::{Rank, is_manifest, name_by_file, rank};
 
-/// Names of the units and static pods that a node needs to work and that a plan restarts or removes. A part that the
-/// plan only starts does not count: it does not run, so nothing is disrupted.
+/// Names of the units and static pods that a working node needs and that a plan restarts or removes. A part that the plan only starts does
+/// not count: it does not run yet, so nothing is disrupted.
 pub fn restarted(plan: &Plan) -> BTreeSet<String> {
     plan.steps.iter().flat_map(|step| of_step(step)).map(str::to_owned).collect()
 }
@@ -31,8 +31,8 @@ pub fn next_plan(plan: &Plan, versions: Versions) -> NextPlan {
     counts.with_restarts(summary.restarts)
 }
 
-/// The group to show for a node before a server reports it, from the node's desired state and its instance group. Only control
-/// planes run etcd.
+/// The group that is shown for a node before a server reports the group. It follows from the node's desired state and its instance group,
+/// because only control planes run etcd.
 pub fn shown_group<'a>(desired: &DesiredState, instance_group: &'a str) -> &'a str {
     let is_etcd = |name: &str| is_manifest(name) && rank(name) == Rank::Etcd;
     if desired.iter().any(|(id, _)| is_etcd(&id.name)) { CONTROL_PLANE } else { instance_group }
@@ -43,7 +43,7 @@ fn of_step(step: &Step) -> Option<&str> {
     match step.resource.kind {
         Kind::Unit => is_part(name).then_some(name).filter(|_| stops(step)),
         Kind::File if is_pod(step) => is_part_of_control_plane(name).then(|| name_by_file(name)),
-        // A file whose change restarts a unit with a command.
+        // A change of this file may restart a unit with a command.
         Kind::File => {
             step.changes.iter().filter_map(Change::unit_restarted_by_command).find(|unit| is_part(unit))
         }

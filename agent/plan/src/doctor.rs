@@ -1,7 +1,7 @@
 //! Checks for problems that would keep a machine from becoming its node. Turns observations into findings, each with a remedy.
 //!
-//! An observation has one of three states: present, known to be missing, or unknown. It is unknown if the look-up is slow, forbidden or
-//! hung. A finding never reports an unknown state as missing or as ok.
+//! An observation has one of three states: present, known to be missing, or unknown. An observation is unknown if the look-up is slow,
+//! forbidden or hung. A finding never reports an unknown state as missing or as ok.
 
 mod clock;
 mod disks;
@@ -30,11 +30,12 @@ pub use volumes::{Device, Volume, Volumes};
 pub struct Observations {
     /// Whether the machine is a control plane or runs an API server.
     pub is_control_plane: bool,
-    /// The kOps release that wrote the machine's configuration. `None` if it is unknown.
+    /// The kOps release that wrote the machine's configuration. `None` if the release is unknown.
     pub written_by: Option<WrittenBy>,
-    /// The Kubernetes version that the machine runs. `None` if it is unknown.
+    /// The Kubernetes version that the machine runs. `None` if the version is unknown.
     pub kubernetes: Option<KubernetesVersion>,
-    /// The state store, kops-controller, the metadata service, and the node's configuration from these services.
+    /// Results of the checks of these services: the state store, kops-controller, the metadata service, and the node's configuration from
+    /// them.
     pub services: Vec<Service>,
     pub names: Vec<Name>,
     pub downloads: Vec<Download>,
@@ -51,7 +52,7 @@ pub struct Observations {
     pub machine: Machine,
 }
 
-/// The findings for these observations, in the order in which a machine needs each thing.
+/// The findings for these observations. They are in the order in which a machine needs the observed things.
 pub fn findings(observed: &Observations) -> Vec<Finding> {
     let is_control_plane = observed.is_control_plane;
     let mut findings = Vec::new();
@@ -70,8 +71,8 @@ pub fn findings(observed: &Observations) -> Vec<Finding> {
     findings
 }
 
-/// The finding about the kOps release whose rules apply to the node. It is never a problem: an unsupported old release is reported as a
-/// problem of the configuration.
+/// The finding about the kOps release whose rules apply to the node. This finding is never a problem, because an unsupported old release is
+/// a problem of the configuration.
 fn of_kops(written_by: &WrittenBy) -> Finding {
     let to_do = match (written_by.warning(), &written_by.version) {
         (None, _) => return Finding::ok("kops", written_by.to_string()),
@@ -90,13 +91,13 @@ fn of_kops(written_by: &WrittenBy) -> Finding {
     Finding::warning("kops", written_by.to_string(), to_do)
 }
 
-/// A warning about an unknown Kubernetes version. It never keeps the machine from becoming its node.
+/// A warning about an unknown Kubernetes version. Such a version never prevents the machine from becoming its node.
 fn of_kubernetes(kubernetes: &KubernetesVersion) -> Option<Finding> {
     let warning = kubernetes.newer_than_known()?;
     Some(Finding::warning("kubernetes", warning, "use a kops-agent release that knows this version"))
 }
 
-/// Whether any finding keeps the machine from becoming its node.
+/// Whether any finding prevents the machine from becoming its node.
 pub fn stops(findings: &[Finding]) -> bool {
     findings.iter().any(|finding| finding.verdict == Verdict::Problem)
 }

@@ -1,11 +1,11 @@
-//! The part of a node that runs before the node requests its first certificates. In a gossip cluster this part is protokube: without it,
-//! the name of kops-controller has no address on the machine. nodeup starts protokube while it retries the request (upstream:
+//! The part of a node that runs before the node requests its first certificates. In a gossip cluster this part is protokube: without
+//! protokube, the name of kops-controller has no address on the machine. nodeup starts protokube while it retries the request (upstream:
 //! `nodeup/pkg/model/bootstrap_client.go` and `protokube.go` at v1.34.3, v1.35.2 and v1.36.2).
 
 use crate::desired::PROTOKUBE_UNIT;
 use crate::resource::{DesiredState, Kind, Resource, ResourceId};
 
-/// Returns protokube's unit and the files that restart it. Empty if the node does not run protokube.
+/// Returns protokube's unit and the files whose change restarts it. Empty if the node does not run protokube.
 pub fn before_certificates(desired: &DesiredState) -> DesiredState {
     let mut part = DesiredState::default();
     let protokube = ResourceId::new(Kind::Unit, PROTOKUBE_UNIT);

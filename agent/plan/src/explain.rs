@@ -1,7 +1,7 @@
 //! Finds the origin of each value on a node: a field of a document in the store, a fact, or a constant.
 //!
-//! Deciding a node is pure and takes milliseconds. So `explain` changes each field in turn and decides the node again. The lines that then
-//! differ come from that field. No component has to record the origin of its values, and the answer is never stale.
+//! Deciding a node is pure and takes milliseconds. So `explain` changes each field in turn and decides the node again. The lines that
+//! differ afterwards come from that field. No component has to record the origin of its values, and the answer is never stale.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,15 +21,15 @@ pub struct Source {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
-    /// A whole resource: a file by its path, a unit by its name.
+    /// A whole resource: a file (by its path) or a unit (by its name).
     Resource(String),
-    /// A command-line flag (`--max-pods`) or a setting: every line that contains any of these texts.
+    /// A command-line flag (`--max-pods`) or a setting. Matches every line that contains any of these texts.
     Setting(Vec<String>),
 }
 
 impl Question {
-    /// Reads a question as users write it: `/etc/x`, `kubelet.service`, `--max-pods`. Most Kubernetes flags also exist as a field of a
-    /// configuration file, with the flag's name in camel case.
+    /// Reads a question in the form that users type: `/etc/x`, `kubelet.service`, `--max-pods`. Most Kubernetes flags also exist as a field
+    /// of a configuration file, with the flag's name in camel case.
     pub fn read(text: &str) -> Question {
         let is_unit = text.rsplit_once('.').is_some_and(|(_, suffix)| {
             ["service", "timer", "mount", "slice", "socket", "path", "target"].contains(&suffix)
@@ -59,12 +59,12 @@ pub struct Line {
     pub text: String,
     /// The fields that decide the line, each as `document: path`. Empty if the line is a constant.
     pub origins: Vec<String>,
-    /// The entries of the list in the line. Empty if the line has no list.
+    /// The entries of a list in the line. Empty if the line has no list.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub entries: Vec<Entry>,
 }
 
-/// An entry of a list in a line, and its origins.
+/// An entry of a list that is in one line, and the entry's origins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Entry {
     pub text: String,
@@ -77,7 +77,7 @@ type Path = Vec<String>;
 
 /// Returns the lines that the question matches, in order, each with its origins.
 ///
-/// `decide` makes the node from the documents. It returns `None` if it rejects them.
+/// `decide` makes the node from the documents. It returns `None` if it rejects the documents.
 pub fn explain<F>(sources: &[Source], question: &Question, decide: F) -> Vec<Line>
 where
     F: Fn(&[Value]) -> Option<DesiredState>,
@@ -124,7 +124,7 @@ where
                 text: shown::line(entry),
                 origins: sorted(of_entries.get(&key).and_then(|of_line| of_line.get(entry))),
             };
-            // A field is shown whole, because it may be a hidden text.
+            // A JSON field is shown as a whole, because it may be a hidden text.
             let (text, entries) = match fields.get(line) {
                 Some(field) => (field.clone(), Vec::new()),
                 None => (
@@ -147,7 +147,7 @@ fn entries(line: &str) -> Option<(&str, Vec<&str>)> {
     (entries.len() > 1 && entries.iter().all(|entry| !entry.is_empty())).then_some((name, entries))
 }
 
-/// The list entries of a line that the same list in `others` no longer has.
+/// The list entries of a line that are missing in the list of the same line in `others`.
 fn gone_entries<'a>(
     (resource, line): &'a (ResourceId, String),
     others: &BTreeSet<(ResourceId, String)>,
@@ -162,7 +162,7 @@ fn gone_entries<'a>(
     gone
 }
 
-/// A cache of [`shown::comparable_text`], by place and text. Most changes of a field leave most texts unchanged.
+/// A cache of the results of [`shown::comparable_text`], by resource and text. Most changes of a field leave most texts unchanged.
 type Texts = BTreeMap<(String, String), Option<String>>;
 
 /// The lines that the question matches, without duplicates, in order.
@@ -184,7 +184,7 @@ fn lines(state: &DesiredState, question: &Question, texts: &mut Texts) -> Vec<(R
 }
 
 /// Splits a resource into lines: the text of a file or unit with one flag a line, or else its fields as JSON. The lines may contain
-/// secrets, so do not display them.
+/// secrets, so they must not be displayed.
 fn resource_lines(resource: &Resource, texts: &mut Texts) -> Vec<String> {
     let (text, free_text) = match resource {
         Resource::File(File { content: Content::Text(text), free_text, .. }) => (text, free_text),
@@ -200,7 +200,7 @@ fn resource_lines(resource: &Resource, texts: &mut Texts) -> Vec<String> {
     }
 }
 
-/// Maps each JSON field of a resource to the form that may be displayed. A completely hidden text is one of these fields.
+/// The JSON fields of a resource, each with the form that may be displayed. A text that is hidden completely is such a field.
 fn shown_fields(resource: &Resource) -> BTreeMap<String, String> {
     let lines = fields(&serde_json::to_value(resource).unwrap_or_default());
     lines.into_iter().zip(fields(&shown::resource(resource))).collect()
@@ -216,7 +216,7 @@ fn decides_something(line: &str) -> bool {
     !line.is_empty() && !line.starts_with(['#', ';'])
 }
 
-/// Splits a line with several flags into one line for each flag.
+/// Splits a line with several flags into one line for each flag. Other lines stay as they are.
 fn split_flags(line: &str) -> Vec<String> {
     if line.matches(" --").count() == 0 || line.trim_start().starts_with("- --") {
         return vec![line.to_owned()];
@@ -226,7 +226,7 @@ fn split_flags(line: &str) -> Vec<String> {
     std::iter::once(first).chain(parts.map(|flag| format!("--{}", flag.trim_end_matches('"')))).collect()
 }
 
-/// The paths to all scalars of a document.
+/// The paths of all scalars in a document.
 fn leaves(value: &Value) -> Vec<Path> {
     fn walk(value: &Value, path: &mut Path, found: &mut Vec<Path>) {
         match value {
@@ -253,8 +253,8 @@ fn leaves(value: &Value) -> Vec<Path> {
     found
 }
 
-/// Returns copies of the document with this field changed in several ways. `decide` may reject some changes, because a value may have to be
-/// a version, an address or one of a few words.
+/// Returns copies of the document. In each copy, this field has another value. `decide` may reject some changes, because a value may have
+/// to be a version, an address or one of a few words.
 fn changes(document: &Value, path: &Path) -> Vec<Value> {
     let Some(old) = at(document, path) else { return Vec::new() };
     let others: Vec<Value> = match old {

@@ -1,8 +1,8 @@
 //! Following: a node takes the current configuration of its group without a new machine.
 //!
-//! User-data pins a machine to one configuration by its hash, and to the authorities at that time. The user-data of a
-//! running machine does not change. So a node that follows stores its own boot config, which replaces the boot config of
-//! the user-data, also after a reboot. If the machine gets new user-data, the stored boot config no longer applies.
+//! User-data pins a machine to one configuration, by the configuration's hash, and to the authorities of the time when it was written. The
+//! user-data of a running machine does not change. So a node that follows stores its own boot config, which replaces the boot config of the
+//! user-data, also after a reboot. If the machine gets new user-data, the stored boot config no longer applies.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -11,20 +11,21 @@ use kops_agent_spec::BootConfig;
 use kops_agent_spec::digest::sha256_hex;
 use kops_agent_spec::failure::{Failing, Kind};
 
-/// The maximum number of earlier configurations that a node remembers: about a year's, at a few changes a week.
+/// The maximum number of earlier configurations that a node remembers. At a few changes a week, these are the configurations of about a
+/// year.
 const MOST_PAST: usize = 256;
 
 const END: &str = "-----END CERTIFICATE-----";
 
-/// The configuration of the group that a run takes.
+/// Selects the configuration of the group that a run takes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Follow {
-    /// The configuration that the node follows already, or else the one that its user-data pins.
+    /// The configuration that the node already follows. If the node follows none, the configuration that its user-data pins.
     #[default]
     Stay,
-    /// The group's current configuration, unless the node has left it before.
+    /// The group's current configuration, unless this node has left that configuration before.
     Newest,
-    /// The group's current configuration, if it has this hash.
+    /// The group's current configuration, on condition that it has this hash.
     To {
         hash: String,
         /// Whether the node may return to a configuration that it has left before.
@@ -34,13 +35,13 @@ pub enum Follow {
     UserData,
 }
 
-/// The boot config that a node has taken in place of the one in its user-data.
+/// The boot config that a node uses instead of the boot config in its user-data.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Followed {
-    /// The boot config of the user-data. A machine with other user-data does not use `boot`.
+    /// The boot config in the user-data. If a machine has other user-data, it does not use `boot`.
     pub user_data: BootConfig,
-    /// The boot config that replaces the user-data's.
+    /// The boot config that replaces the boot config in the user-data.
     pub boot: BootConfig,
     /// The hashes of the configurations that this node has left, the oldest first.
     pub past: Vec<String>,
@@ -49,7 +50,7 @@ pub struct Followed {
     pub dropped: Vec<String>,
 }
 
-/// Why a node does not take a configuration.
+/// The reason why a node does not take a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NotFollowed {
     #[error(
@@ -67,7 +68,7 @@ pub enum NotFollowed {
     Unpinned,
     #[error(
         "cannot follow {wanted}: this machine's user-data pins no configuration (NodeupConfigHash is empty), so each run takes the group's \
-         current one; leave --follow out"
+         current configuration; leave --follow out"
     )]
     NotPinned { wanted: String },
     #[error(
@@ -100,8 +101,8 @@ impl Follow {
 }
 
 impl Followed {
-    /// The boot config in effect: `followed.boot`, if it belongs to this user-data and the run does not return to the
-    /// user-data. Otherwise the user-data's.
+    /// The boot config in effect. This is `followed.boot`, if it belongs to this user-data and the run does not return to the user-data.
+    /// Otherwise it is the boot config in the user-data.
     pub fn in_effect<'a>(
         followed: Option<&'a Followed>,
         user_data: &'a BootConfig,
@@ -113,14 +114,14 @@ impl Followed {
         }
     }
 
-    /// The hash that the user-data pins, if the node follows another configuration.
+    /// The hash that the user-data pins. `None` if the node follows the configuration with this hash.
     pub fn pinned_by_user_data(&self) -> Option<&str> {
         let pinned = self.user_data.nodeup_config_hash.as_str();
         (pinned != self.boot.nodeup_config_hash).then_some(pinned)
     }
 
-    /// Whether this state belongs to the same user-data. It compares only fields that every version of the state has,
-    /// because a later agent may read more fields of the user-data.
+    /// Whether this state belongs to this user-data. Compares only fields that every version of the state has, because a later agent may
+    /// read more fields of the user-data.
     fn is_of(&self, user_data: &BootConfig) -> bool {
         let known = |boot: &BootConfig| {
             let addresses = (boot.api_server_ips.clone(), boot.etcd_ips.clone());
@@ -135,7 +136,7 @@ impl Followed {
         known(&self.user_data) == known(user_data)
     }
 
-    /// The state after this run, if `boot` replaces the boot config in effect.
+    /// Returns the state after this run, in which `boot` replaces the boot config in effect.
     ///
     /// # Errors
     /// If the node may not take `boot`.
@@ -184,7 +185,7 @@ impl Followed {
     }
 }
 
-/// The fields that identify the node of a boot config, each with its value.
+/// The fields of a boot config that identify the node, each with its value.
 fn names(boot: &BootConfig) -> [(&'static str, String); 4] {
     [
         ("ClusterName", boot.cluster_name.clone()),
@@ -200,8 +201,8 @@ fn authorities(boot: &BootConfig) -> Vec<String> {
     certificates(bundle).iter().map(|certificate| sha256_hex(certificate.as_bytes())).collect()
 }
 
-/// Returns the boot config in effect with two parts of a served boot config: the hash of the configuration and the
-/// authorities. The addresses of servers stay, because only kOps knows the addresses of load balancers.
+/// Returns the boot config in effect, with two values from a served boot config: the hash of the configuration, and the authorities. The
+/// addresses of servers stay, because only kOps knows the addresses of load balancers.
 ///
 /// # Errors
 /// If the served boot config is for another node, trusts none of this node's authorities, or pins nothing.
@@ -215,7 +216,7 @@ pub fn taken(in_effect: &BootConfig, served: &BootConfig) -> Result<BootConfig, 
         return Err(NotFollowed::Unpinned);
     }
     let mut taken = in_effect.clone();
-    // A machine whose user-data pins nothing takes the current configuration in each run.
+    // A machine whose user-data pins no hash takes the current configuration in each run.
     if !in_effect.nodeup_config_hash.is_empty() {
         taken.nodeup_config_hash.clone_from(&served.nodeup_config_hash);
     }
@@ -230,7 +231,7 @@ pub fn taken(in_effect: &BootConfig, served: &BootConfig) -> Result<BootConfig, 
     Ok(taken)
 }
 
-/// The certificates of a bundle, each without white space.
+/// The certificates in a bundle. White space is removed from each certificate.
 fn certificates(bundle: &str) -> Vec<String> {
     let all = bundle.split_inclusive(END).filter(|part| part.ends_with(END));
     all.map(|part| part.split_whitespace().collect()).collect()
@@ -299,7 +300,7 @@ mod tests {
             Err(NotFollowed::NotPinned { wanted: "b=".into() })
         );
 
-        // A machine whose user-data has no hash still takes a new authority.
+        // If user-data has no hash, the machine still takes a new authority.
         let (one, two) = (certificate("one"), certificate("two"));
         let both = taken(&boot("", &one), &boot("b=", &(one.clone() + &two))).unwrap();
         assert_eq!(both, boot("", &(one.clone() + &two)));

@@ -18,10 +18,10 @@ pub use crate::static_pod::{Rank, StaticPod, is_manifest, mounted_paths, rank};
 const RUNTIME_SOCKET: &str = "/run/containerd/containerd.sock";
 /// The default address of kubelet's health endpoint (pkg/kubelet/apis/config/v1beta1/defaults.go).
 const HEALTHZ: (&str, u16) = ("127.0.0.1", 10248);
-/// The systemd unit of the agent itself, with upstream's name.
+/// The systemd unit of kops-agent itself, which has upstream's name.
 const AGENT: &str = "kops-configuration.service";
 
-/// One condition for a healthy component.
+/// A condition that a healthy component meets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Check {
@@ -46,15 +46,15 @@ pub enum Check {
 pub struct Component {
     /// The unit that runs the component, or the file of its static pod.
     pub resource: ResourceId,
-    /// The component is healthy if all checks pass.
+    /// The health checks. The component is healthy if all of them pass.
     pub checks: Vec<Check>,
 }
 
-/// Returns the text of the file at a path. The texts are either the desired ones or those on the machine.
+/// A function that returns the text of the file at a path. The texts are either the desired texts or the texts on the machine.
 pub type Texts<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// Whether a run waits for components to become healthy. A node that runs no pods, such as one that warms up for a warm pool, gives no
-/// signs of health, so the run does not wait.
+/// signs of health. So the run does not wait on such a node.
 pub fn is_awaited(desired: &DesiredState) -> bool {
     let kubelet = desired.get(&ResourceId::new(Kind::Unit, KUBELET));
     matches!(kubelet, Some(Resource::Unit(unit)) if unit.running)
@@ -68,7 +68,7 @@ pub fn desired_text(desired: &DesiredState, path: &str) -> Option<String> {
     }
 }
 
-/// The component that must be healthy after this step. `None` if the step starts or restarts nothing.
+/// The component that must be healthy after this step. `None` if the step starts or restarts no component.
 pub fn after(step: &Step, texts: Texts<'_>) -> Option<Component> {
     match step.resource.kind {
         _ if step.action == Action::Remove => None,
@@ -99,7 +99,7 @@ pub fn of_unit(name: &str, texts: Texts<'_>) -> Component {
 pub fn of_manifest(path: &str, texts: Texts<'_>) -> Option<Component> {
     let manifest = static_pod::read(&texts(path)?)?;
     let mut checks = vec![Check::Pod { pod: manifest.pod, socket: runtime_socket(texts) }];
-    // For the mirror pod of the add-ons service, probes are skipped: the service has its own unit check, and add-ons may take long.
+    // The probes of the add-ons service's mirror pod are skipped, because the service has its own unit check, and add-ons may take long.
     let is_mirror = path == paths::manifest(ADDONS_MIRROR);
     let mut urls = if is_mirror { Vec::new() } else { manifest.probes };
     if rank(path) == Rank::Etcd {
@@ -110,7 +110,7 @@ pub fn of_manifest(path: &str, texts: Texts<'_>) -> Option<Component> {
     Some(Component { resource: ResourceId::new(Kind::File, path), checks })
 }
 
-/// The addresses of kubelet and its runtime in kubelet's configuration.
+/// The fields of kubelet's configuration with the addresses of kubelet and its runtime.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct KubeletConfig {
@@ -124,7 +124,7 @@ fn kubelet_config(texts: Texts<'_>) -> KubeletConfig {
     yaml::from_str(&text).unwrap_or_default()
 }
 
-/// The runtime's socket from kubelet's configuration, or else containerd's default socket.
+/// The socket of the container runtime from kubelet's configuration. Without such a setting, containerd's default socket.
 fn runtime_socket(texts: Texts<'_>) -> String {
     let endpoint = kubelet_config(texts).container_runtime_endpoint;
     endpoint.strip_prefix("unix://").unwrap_or(RUNTIME_SOCKET).to_owned()
@@ -143,7 +143,7 @@ fn healthz(texts: Texts<'_>) -> Option<String> {
     (port != 0).then(|| format!("http://{host}:{port}/healthz"))
 }
 
-/// The unit that a file's command restarts. Upstream also restarts the agent's own unit, which is left out here.
+/// The unit that a file's command restarts. `None` for kops-agent's own unit, which some commands restart as in upstream.
 fn restarted_unit(change: &Change) -> Option<&str> {
     match change {
         Change::Run { command } if command.len() == 3 && command[..2] == ["systemctl", "restart"] => {

@@ -13,7 +13,7 @@ use crate::health;
 use crate::resource::{DesiredState, Kind, ResourceId};
 use crate::static_pod::{self, API_SERVER, Rank, rank};
 
-/// The pods that exit if the API server does not answer. kube-proxy retries instead.
+/// The pods that exit if the API server does not answer. kube-proxy is not in this list, because it retries.
 const ENDING: [&str; 2] = ["kube-controller-manager", "kube-scheduler"];
 
 /// The pods and images that wait for the API server of this machine.
@@ -50,9 +50,9 @@ pub fn late_pods(plan: &Plan, desired: &DesiredState) -> LatePods {
     LatePods { manifests, images, images_before }
 }
 
-/// The name under which containerd stores an image that kubelet requests. It includes the registry. If the image has a digest, the name has
-/// the digest and no tag (`ParseDockerRef` in github.com/distribution/reference, which containerd's CRI plugin uses). kOps' images have
-/// both a tag and a digest.
+/// The name under which containerd stores an image that kubelet requests. The name includes the registry. If the image has a digest, the
+/// name has the digest and no tag (`ParseDockerRef` in github.com/distribution/reference, which containerd's CRI plugin uses). kOps' images
+/// have both a tag and a digest.
 fn pulled_as(image: &str) -> String {
     let (name, digest) = match image.split_once('@') {
         Some((name, digest)) => (name, Some(digest)),

@@ -3,20 +3,21 @@
 //! On a working node, a run changes nothing until all downloads are complete and verified. If a mirror is missing or serves wrong contents,
 //! the node and its packages stay unchanged.
 //!
-//! A machine that is not a node yet has nothing to lose. Its packages come from the distribution, and the next run continues with those
-//! that are installed. Package installation takes most of the machine's first run. So the run fetches packages while it downloads files, and
-//! installs them while it downloads images. In between it tries the programs: a machine on which they do not start stays unchanged.
+//! A machine that is not a node yet has nothing to lose. Its packages come from the distribution, and the next run continues with the
+//! packages that are installed. Package installation takes most of the machine's first run. So the run fetches packages while it downloads
+//! files, and installs them while it downloads images. Between these two steps it tries the programs: if a program does not start, the
+//! machine stays unchanged.
 
 use crate::diff::{Action, Plan, Stage};
 use crate::resource::Kind;
 
-/// When a run installs the packages of a plan.
+/// The time at which a run installs the packages of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Installing {
     /// The plan installs no packages.
     Nothing,
-    /// While the run downloads images. Packages are fetched from the start of the run, and installed once all files are verified and the
-    /// programs start.
+    /// While the run downloads images. The run fetches the packages from its start on. It installs them once all files are verified and the
+    /// programs can start.
     BesideImages,
     /// In the packages stage, after all downloads are complete and verified.
     InTheirStage,
@@ -27,11 +28,11 @@ pub enum Installing {
 pub enum Machine {
     /// No run has completed on the machine, and it does not run kubelet.
     NotYetANode,
-    /// The machine works as a node, or may do so.
+    /// The machine is a working node, or may be one.
     Node,
 }
 
-/// When a run installs the packages of a plan.
+/// Decides when a run installs the packages of a plan.
 ///
 /// If the plan adds a package repository, its packages wait for their stage. The repository's key is a download, and the run must record
 /// the repository's files before it writes them.

@@ -1,5 +1,5 @@
 //! Resolves kOps' configuration and the observed facts into a [`NodeConfig`]: sets every default, and reports
-//! all user errors together. After this, only conflicts between resources can fail before the machine is
+//! all user errors together. After that, only conflicts between resources can fail before the machine is
 //! changed.
 
 mod absolute_path;
@@ -106,7 +106,7 @@ pub struct Inputs {
 }
 
 impl Inputs {
-    /// The kOps release that wrote these inputs.
+    /// Returns the kOps release that wrote these inputs.
     ///
     /// # Errors
     /// Same errors as [`WrittenBy::find`].
@@ -117,7 +117,7 @@ impl Inputs {
 
 /// A node's validated configuration, from which every component takes its decisions.
 ///
-/// Its serialized form has no private key and no secret. Of keysets it only has the ids of their keys.
+/// Its serialized form has no private key and no secret. Of each keyset, it has only the ids of the keys.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeConfig {
@@ -154,36 +154,40 @@ pub struct NodeConfig {
     pub images: Vec<Image>,
     /// The archive of the standard CNI plugins, if they are installed.
     pub cni_plugins: Option<Asset>,
-    /// Ports of Services, which the kernel must not use for outgoing connections: `first-last`, or one port.
+    /// Ports of Services, as `first-last` or as one port. The kernel must not use these ports for outgoing
+    /// connections.
     pub reserved_ports: String,
     /// Whether the machine updates its packages automatically.
     pub updates_itself: bool,
-    /// The machine's primary network interface, if it must be distinguished from its pods' interfaces.
+    /// The machine's primary network interface. `None` if it need not be distinguished from the interfaces of
+    /// pods.
     pub primary_interface: Option<String>,
-    /// The API server, if this machine runs one.
+    /// The API server. `None` if this machine runs no API server.
     pub api_server: Option<KubeApiServer>,
     /// The pod that applies addons, on control-plane machines.
     pub kops_channels: Option<StoredPod>,
     /// protokube, if this machine runs it.
     pub protokube: Option<Protokube>,
-    /// The discovery service that control-plane machines register with, if the cluster has one.
+    /// The discovery service with which control-plane machines register. `None` if the cluster has no
+    /// discovery service.
     pub discovery_service: Option<DiscoveryService>,
-    /// Warnings about settings that do less than the user asked for.
+    /// Warnings about settings that have less effect than the user intended.
     #[serde(skip)]
     pub warnings: Vec<Problem>,
-    /// Why a machine never becomes this node, although the node can be described ([`Problems::refuse`]).
+    /// Reasons why a machine never becomes this node, although the node can be described
+    /// ([`Problems::refuse`]).
     #[serde(skip)]
     pub refusals: Vec<Problem>,
 }
 
-/// Validates the inputs and sets all defaults.
+/// Validates the inputs, and sets all defaults.
 ///
 /// # Errors
 /// Everything in the inputs that a user has to change, each with the path of its field.
 pub fn resolve(inputs: Inputs) -> Result<NodeConfig, Problems> {
     let config = inputs.config.clone();
     resolve_all(inputs).map_err(|problems| {
-        // Serialization cannot fail, because the type is our own.
+        // Serialization cannot fail, because the type of the configuration is our own.
         let config = serde_json::to_value(config).unwrap_or_default();
         let free_text = free_text::values(&config);
         let hiding = |redactor: Redactor, text: &String| redactor.hiding_free_text(text);
@@ -193,7 +197,7 @@ pub fn resolve(inputs: Inputs) -> Result<NodeConfig, Problems> {
 
 fn resolve_all(inputs: Inputs) -> Result<NodeConfig, Problems> {
     let mut problems = Problems::default();
-    // Every other rule depends on the release.
+    // All other rules depend on the release. If the release is wrong or unknown, no other rule is checked.
     let Some(written_by) = problems.keep("kops-version.txt", inputs.written_by()) else {
         return Err(problems);
     };
@@ -363,22 +367,24 @@ impl NodeConfig {
         self.boot.instance_group_role == InstanceGroupRole::ControlPlane
     }
 
-    /// Whether an API server runs here: on the control plane, and on dedicated API server machines.
+    /// Whether this machine runs an API server: it is a control-plane machine, or a dedicated API server
+    /// machine.
     pub fn has_api_server(&self) -> bool {
         self.boot.instance_group_role.runs_api_server()
     }
 
-    /// Configuration of kube-controller-manager and kube-scheduler; `None` outside the control plane.
+    /// Configuration of kube-controller-manager and kube-scheduler. `None` on machines outside of the control
+    /// plane.
     pub fn control_plane(&self) -> Option<&ControlPlaneConfig> {
         self.config.control_plane_config.as_ref().filter(|_| self.is_control_plane())
     }
 
-    /// Whether protokube spreads the cluster's names with gossip.
+    /// Whether protokube distributes the cluster's names by gossip.
     pub fn uses_gossip(&self) -> bool {
         self.config.uses_legacy_gossip == Some(true)
     }
 
-    /// Whether kubelet and the API server get configuration for Kubernetes' in-tree code for clouds.
+    /// Whether kubelet and the API server get a configuration file for Kubernetes' in-tree code for clouds.
     pub fn uses_in_tree_cloud_config(&self) -> bool {
         self.release().has_in_tree_cloud_config() && self.kubernetes_version.has_in_tree_clouds()
     }
@@ -393,7 +399,8 @@ impl NodeConfig {
         api_name::internal(&self.config)
     }
 
-    /// URL of the API server for components of this node: the node's own API server, if it runs one.
+    /// URL of the API server for components of this node. If the node runs an API server, it is the URL of
+    /// that API server.
     pub fn api_server_url(&self) -> String {
         if self.has_api_server() {
             "https://127.0.0.1".into()
@@ -412,7 +419,7 @@ impl NodeConfig {
         primary_interface::pods_use_enis(&self.config.networking)
     }
 
-    /// Directory of file assets without a path.
+    /// Directory for file assets that have no path of their own.
     pub fn file_assets_directory(&self) -> String {
         self.srv_kubernetes("assets")
     }
@@ -422,7 +429,7 @@ impl NodeConfig {
         format!("{}/{name}", self.distribution.srv_kubernetes)
     }
 
-    /// containerd's configuration; all unset if kOps wrote none.
+    /// containerd's configuration. If kOps wrote none, all its fields are unset.
     pub fn containerd(&self) -> &ContainerdConfig {
         &self.container_runtime.config
     }
@@ -437,24 +444,24 @@ impl NodeConfig {
             && state.starts_with(WARMED)
     }
 
-    /// The id of the keyset's signing item, which kOps chose; empty if kOps chose none.
+    /// The id of the keyset's signing item, as kOps chose it. Empty if kOps chose no item.
     pub fn keypair_id(&self, keyset: &str) -> &str {
         self.config.keypair_ids.get(keyset).map_or("", String::as_str)
     }
 
-    /// The trusted certificates of this authority, as PEM; empty if kOps gave none.
+    /// The trusted certificates of this authority, in PEM. Empty if the configuration has none.
     pub fn ca(&self, keyset: &str) -> &str {
         self.config.cas.get(keyset).map_or("", String::as_str)
     }
 
-    /// The PEM certificate of the keyset's signing item; empty if there is none.
+    /// The certificate of the keyset's signing item, in PEM. Empty if the item has no certificate.
     pub fn keypair_certificate(&self, keyset: &str) -> String {
         let item = self.keysets.get(keyset).and_then(|items| items.item(self.keypair_id(keyset)));
         item.and_then(|item| item.certificate.as_ref()).map(Certificate::pem).unwrap_or_default()
     }
 
-    /// A container image for this machine's architecture (`RemapImage` in nodeup/pkg/model/context.go): old
-    /// names of images contain `-amd64`.
+    /// The name of an image for this machine's architecture (`RemapImage` in nodeup/pkg/model/context.go).
+    /// Old names of images contain `-amd64`.
     pub fn image(&self, image: &str) -> String {
         match self.facts.arch {
             kops_agent_spec::facts::Architecture::Amd64 => image.to_owned(),

@@ -1,5 +1,5 @@
-//! The vocabulary for describing a node: every kind of thing the agent manages on a machine, as
-//! plain data.
+//! The vocabulary for describing a node: every kind of object that the agent manages on a machine, as plain
+//! data.
 //!
 //! [`crate::desired`] builds these descriptions; `agent/host` observes and applies them. Private
 //! keys and secrets never appear here as text: a [`Content`] refers to them. Applying a plan
@@ -50,7 +50,7 @@ pub enum Resource {
 }
 
 impl Resource {
-    /// The same resource without free text: outputs show its whole text.
+    /// A copy of the resource in which no text counts as free text. Outputs then show its whole text.
     #[must_use]
     pub fn without_free_text(self) -> Resource {
         match self {
@@ -79,7 +79,7 @@ macro_rules! resources {
     };
 }
 
-// Each kind, and the field that names a resource of that kind.
+// Each kind of resource, with the field that names a resource of that kind.
 resources!(
     Package.name,
     PackageSource.name,

@@ -9,8 +9,8 @@ use kops_agent_spec::{
 
 use crate::resolve::NodeConfig;
 
-/// The sentence that a flag (`--max-pods`) or field (`maxPods`) is not set. It names the programs of this node that have the flag or
-/// field. `None` if no program has it.
+/// The sentence that a flag (`--max-pods`) or field (`maxPods`) is not set. The sentence names the programs of this node that have the flag
+/// or field. `None` if no program has it.
 pub fn not_set(question: &str, node: &NodeConfig) -> Option<String> {
     let kubelet = once(("kubelet", field_names::<KubeletConfigSpec>()));
     let proxy = node.kube_proxy.as_ref().map(|_| ("kube-proxy", field_names::<KubeProxyConfig>()));
@@ -37,7 +37,7 @@ pub fn not_set(question: &str, node: &NodeConfig) -> Option<String> {
     }
 }
 
-/// A spelling that is equal for a flag and its field: lower case, only letters and digits.
+/// A form of a name that is equal for a flag and its field: lower case, with only letters and digits.
 fn plain(name: &str) -> String {
     name.chars().filter(|c| c.is_ascii_alphanumeric()).map(|c| c.to_ascii_lowercase()).collect()
 }

@@ -1,8 +1,8 @@
 //! Prepares texts of files and units for display in plans, journals and terminals.
 //!
-//! The origin of a text decides, not its value. [`FreeText`] marks the part of a text that is free text of the specification, and this
-//! module hides that part. Everything else comes from typed fields and from constants of this program. So it is shown, whatever the file's
-//! mode is.
+//! The origin of a text decides whether it is shown, not its value. [`FreeText`] marks the part of a text that is free text of the
+//! specification, and this module hides that part. Everything else comes from typed fields and from constants of this program. So it is
+//! shown, whatever the file's mode is.
 
 mod node;
 
@@ -26,7 +26,7 @@ pub(crate) struct Text<'a> {
     pub(crate) free_text: Option<&'a FreeText>,
 }
 
-/// The unified diff of two texts at one path. `None` if both texts are hidden completely.
+/// The unified diff of two texts at this path. `None` if both texts are hidden completely.
 pub(crate) fn diff(path: &str, before: Text<'_>, after: Text<'_>) -> Option<String> {
     let names = [if before.text.is_empty() { "/dev/null" } else { path }, path];
     let [old, new] = comparable([before, after])?;
@@ -34,8 +34,8 @@ pub(crate) fn diff(path: &str, before: Text<'_>, after: Text<'_>) -> Option<Stri
     (before.text == after.text || !diff.is_empty()).then_some(diff)
 }
 
-/// Replaces each hidden part by a placeholder. Placeholders differ if the hidden parts differ. Do not display the result directly. Returns
-/// `None` if the texts are hidden completely.
+/// Replaces each hidden part by a placeholder. Placeholders differ if the hidden parts differ. The result must not be displayed directly.
+/// Returns `None` if the texts are hidden completely.
 fn comparable<const N: usize>(texts: [Text<'_>; N]) -> Option<[String; N]> {
     let mut comparable: [String; N] = texts.map(|text| text.text.to_owned());
     if texts.iter().any(|text| text.free_text == Some(&FreeText::Variables)) {
@@ -75,12 +75,12 @@ pub(crate) fn comparable_text(text: &str, free_text: Option<&FreeText>) -> Optio
     comparable([Text { text, free_text }]).map(|[text]| text)
 }
 
-/// The displayable form of a line of [`comparable_text`].
+/// Converts a line of [`comparable_text`] for display: marks replace placeholders and the credentials of URLs.
 pub(crate) fn line(line: &str) -> String {
     without_credentials(&without_placeholders(line))
 }
 
-/// The displayable form of a text.
+/// Converts a text for display: marks replace free text, private keys and the credentials of URLs.
 fn text(text: &str, free_text: Option<&FreeText>) -> String {
     match comparable_text(text, free_text) {
         Some(text) => shown_lines(&text).concat(),
@@ -88,7 +88,7 @@ fn text(text: &str, free_text: Option<&FreeText>) -> String {
     }
 }
 
-/// Serializes the manifests of a state store in displayable form.
+/// Serializes the manifests of a state store without the values of environment variables.
 pub(crate) fn manifests<S: Serializer>(
     manifests: &BTreeMap<String, String>,
     to: S,
@@ -96,13 +96,13 @@ pub(crate) fn manifests<S: Serializer>(
     to.collect_map(manifests.iter().map(|(url, manifest)| (url, text(manifest, Some(&FreeText::Variables)))))
 }
 
-/// The displayable form of all resources.
+/// All resources as they may be displayed: without free text and credentials.
 #[must_use]
 pub fn state(state: &DesiredState) -> Vec<Value> {
     state.iter().map(|(_, shown)| resource(shown)).collect()
 }
 
-/// The displayable form of a resource.
+/// A resource as it may be displayed: without free text and credentials.
 pub(crate) fn resource(resource: &Resource) -> Value {
     let shown = match resource {
         Resource::File(file) => File { content: content(file), ..file.clone() }.into(),

@@ -22,8 +22,8 @@ pub struct StaticPod {
     pub termination_grace_period_seconds: u64,
 }
 
-/// The host paths that the pod of a manifest mounts. Empty if the text is not a pod manifest. `/` is left out: a pod that mounts the whole
-/// host looks for files itself.
+/// The host paths that the pod of a manifest mounts. Empty if the text is not a pod manifest. `/` is left out, because a pod that mounts
+/// the whole host looks for files itself.
 pub fn mounted_paths(manifest: &str) -> Vec<String> {
     read(manifest).map_or(vec![], |manifest| manifest.host_paths)
 }
@@ -31,9 +31,10 @@ pub fn mounted_paths(manifest: &str) -> Vec<String> {
 /// The order in which static pods change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rank {
-    /// etcd changes first: the API server needs it.
+    /// etcd changes first, because the API server needs etcd.
     Etcd,
-    /// The API server changes before all other pods. They are its clients, and must not be newer than it (Kubernetes' version skew policy).
+    /// The API server changes before all other pods. The other pods are clients of the API server, and must not be newer than it
+    /// (Kubernetes' version skew policy).
     ApiServer,
     Other,
 }
@@ -63,7 +64,7 @@ pub(crate) struct Manifest {
     pub(crate) pod: StaticPod,
     /// The URLs on this machine that kubelet probes.
     pub(crate) probes: Vec<String>,
-    /// The host paths that the pod mounts, except `/`.
+    /// The host paths that the pod mounts, without `/`.
     pub(crate) host_paths: Vec<String>,
     pub(crate) images: BTreeSet<String>,
 }
@@ -148,18 +149,18 @@ pub(crate) fn read(text: &str) -> Option<Manifest> {
     let host_paths = host_paths.filter(|path| path != "/").collect();
     let images = spec.containers.iter().map(|container| container.image.clone());
     let images = images.filter(|image| !image.is_empty()).collect();
-    // Without the host network, the probe URL would need the pod's address, which is unknown here.
+    // Without the host network, the probe's URL would contain the pod's address, which is unknown here.
     let asked = if spec.host_network { spec.containers } else { Vec::new() };
     Some(Manifest { pod, probes: asked.into_iter().filter_map(probe).collect(), host_paths, images })
 }
 
-/// The URL of a container's health probe. The readiness probe comes first, because it says more than the liveness probe.
+/// The URL of a container's health probe. The readiness probe is preferred, because it shows more than the liveness probe.
 fn probe(container: Container) -> Option<String> {
     let get = [container.readiness_probe, container.liveness_probe]
         .into_iter()
         .flatten()
         .find_map(|probe| probe.http_get)?;
-    // A named port would have to be looked up in the container.
+    // A named port is not supported, because its number is in another part of the container.
     let port = get.port.as_u64()?;
     let host = if get.host.is_empty() { "127.0.0.1" } else { &get.host };
     let scheme = if get.scheme.as_deref() == Some("HTTPS") { "https" } else { "http" };

@@ -16,12 +16,13 @@ use kops_agent_spec::{CloudProvider, InstanceGroupSpec};
 use crate::resolve::{Distribution, Problem, Problems};
 use kops_agent_spec::kops_release::KopsRelease;
 
-/// An address of RFC 5737, which is reserved for documentation.
+/// An address from the ranges that RFC 5737 reserves for documentation.
 const ADDRESS: &str = "192.0.2.10";
 const MAC: &str = "02:00:00:00:00:01";
 const NAME: &str = "supposed";
 
-/// The hypothetical machines of a group, for a kOps release and a cloud. The names of the group's image and machine types may exclude some.
+/// The hypothetical machines of a group, for a kOps release and a cloud. The names of the group's image and machine types may exclude some
+/// of them.
 pub fn machines(cloud: CloudProvider, release: KopsRelease, group: &InstanceGroupSpec) -> Vec<Facts> {
     of_group::narrowed(all_machines(cloud, release), cloud, group)
 }
@@ -85,8 +86,8 @@ fn cloud_facts(cloud: CloudProvider) -> CloudFacts {
 }
 
 /// Merges the problems of these machines and removes duplicates. A problem of all machines stays a problem. If only some machines have a
-/// problem, it becomes a warning that names these machines. But it stays a problem if every machine has some problem. A warning of some
-/// machines also names the machines.
+/// problem, it becomes a warning that names these machines. If every machine has some problem, all of them stay problems. If only some
+/// machines have a warning, the warning names these machines too.
 pub fn merged(told: &[(Facts, Problems)]) -> Problems {
     let mut merged = Problems::default();
     let mut of_some = Vec::new();
@@ -109,18 +110,18 @@ pub fn merged(told: &[(Facts, Problems)]) -> Problems {
     }
     for warning in once(told.iter().flat_map(|(_, problems)| problems.warnings())) {
         let has = |problems: &Problems| problems.warnings().contains(warning);
-        // A machine whose configuration is wrong may lack warnings.
+        // A machine whose configuration is wrong may lack warnings, so it counts only if it has this warning.
         let decided = told.iter().filter(|(_, problems)| problems.is_empty() || has(problems));
         merged.warn(warning.field.clone(), with_names(warning, decided, has));
     }
     merged
 }
 
-/// How a problem names the distribution of its machine.
+/// The words by which a problem refers to the distribution of its machine.
 const DISTRIBUTION: &str = "this distribution";
 
-/// The text of a problem or warning, followed by the machines that have it. If all machines have it, only their distributions follow, and
-/// only after the words `this distribution`.
+/// The text of a problem or warning, followed by the machines that have the problem. If all machines have the problem, only their
+/// distributions are named, and only after the words `this distribution`.
 fn with_names<'a>(
     problem: &Problem,
     told: impl Iterator<Item = &'a (Facts, Problems)>,
@@ -153,8 +154,8 @@ fn once<'a>(problems: impl Iterator<Item = &'a Problem>) -> Vec<&'a Problem> {
     seen
 }
 
-/// Lists the distributions and architectures of these machines: `debian, rocky 8; arm64`. A distribution has no version if all its versions
-/// among `all` machines are meant.
+/// Lists the distributions and architectures of these machines: `debian, rocky 8; arm64`. If all versions of a distribution among `all`
+/// machines are meant, the list has no version.
 fn names(machines: &[&Facts], all: &[&Facts]) -> String {
     let distributions = |of: &[&Facts]| of.iter().map(|facts| facts.distro.clone()).collect::<BTreeSet<_>>();
     let (named, known) = (distributions(machines), distributions(all));

@@ -11,7 +11,7 @@ pub use text::{in_seconds, summary, table};
 /// The number of longest steps to show.
 const LONGEST: usize = 3;
 
-/// The kind of a step's work, for the lower bound of a run's duration.
+/// The kind of work that a step does. It is needed for the lower bound of a run's duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Work {
@@ -35,18 +35,18 @@ pub struct TimedStep {
     pub begin_us: u64,
     /// End, in microseconds since the process started.
     pub end_us: u64,
-    /// The step that ended last before this one started. `None` for the first steps.
+    /// The name of the step that ended last before this step started. `None` if no step ended before.
     pub waited_for: Option<String>,
 }
 
 impl TimedStep {
-    /// Duration in microseconds.
+    /// Duration of the step, in microseconds.
     pub fn took_us(&self) -> u64 {
         self.end_us.saturating_sub(self.begin_us)
     }
 }
 
-/// The timeline of one run.
+/// The recorded times and steps of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Timeline {
@@ -64,7 +64,7 @@ pub struct Timeline {
     pub steps: Vec<TimedStep>,
 }
 
-/// The recorded runs.
+/// The timelines of the recorded runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Timelines {
@@ -73,7 +73,7 @@ pub struct Timelines {
 }
 
 impl Timelines {
-    /// Adds a run and drops the runs that are no longer recorded.
+    /// Adds a run. Removes the runs that are no longer kept.
     #[must_use]
     pub fn with(self, run: Timeline) -> Timelines {
         let changing = match run.changes {
@@ -123,7 +123,7 @@ pub(crate) mod tests {
         TimedStep { name: name.into(), work, begin_us, end_us, waited_for: None }
     }
 
-    /// A first boot: packages and downloads in parallel, then units.
+    /// The timeline of a first boot: packages and downloads in parallel, then units.
     pub(crate) fn boot() -> Timeline {
         let steps = in_order(vec![
             step("downloads", Work::Downloads, 101, 1500),

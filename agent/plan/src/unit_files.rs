@@ -1,4 +1,4 @@
-//! The files that systemd reads. If one changes, systemd needs a `daemon-reload`, and the unit needs a restart to use the new text.
+//! The files that systemd reads. If such a file changes, systemd needs a `daemon-reload`, and the unit needs a restart to use the new text.
 
 use crate::resource::{Kind, ResourceId};
 

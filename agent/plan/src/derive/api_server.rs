@@ -57,7 +57,8 @@ fn api(inputs: &Inputs<'_>) -> APISpec {
     }
 }
 
-/// Leaves out the settings of AWS IAM Authenticator, because the authenticator's own manifest has them.
+/// Returns the settings without AWS IAM Authenticator's own settings, because the authenticator's manifest
+/// has these.
 fn authentication(authentication: &AuthenticationSpec) -> AuthenticationSpec {
     AuthenticationSpec {
         aws: authentication.aws.as_ref().map(|_| AWSAuthenticationSpec::default()),

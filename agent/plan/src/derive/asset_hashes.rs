@@ -10,19 +10,19 @@ use kops_agent_spec::digest::parse_sha256;
 use kops_agent_spec::urls::hash_and_urls;
 
 pub trait AssetHashes {
-    /// The SHA-256 of a file in lower-case hexadecimal. `None` if it is unknown. `canonical_url` is the publisher's URL, and `download_url`
-    /// is the URL that this cluster uses.
+    /// The SHA-256 of a file in lower-case hexadecimal. `None` if the hash is unknown. `canonical_url` is the publisher's URL, and
+    /// `download_url` is the URL that this cluster uses.
     fn sha256(&self, canonical_url: &str, download_url: &str) -> Option<String>;
 }
 
-/// Known hashes by URL.
+/// SHA-256 hashes of files, by the URL of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KnownHashes(BTreeMap<String, String>);
 
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("line {line} does not have the form `sha256  URL`: {problem}")]
 pub struct MalformedHashLine {
-    /// The line number, from 1.
+    /// The line number, counted from 1.
     pub line: usize,
     pub problem: String,
 }
@@ -72,7 +72,7 @@ impl KnownHashes {
         self.0.iter().map(|(url, sha256)| (url.as_str(), sha256.as_str()))
     }
 
-    /// Adds all hashes of `other`. For a URL in both, the hash of `other` wins.
+    /// Adds all hashes of `other`. If both have a hash for a URL, the hash of `other` wins.
     pub fn extend(&mut self, other: KnownHashes) {
         self.0.extend(other.0);
     }

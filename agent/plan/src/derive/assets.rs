@@ -34,7 +34,8 @@ impl AssetUrl {
         self.sha256.clone().or_else(|| hashes.sha256(&self.canonical_url, &self.download_url))
     }
 
-    /// If the hash is unknown, the entry is the bare URL. Then the hash must be found before installation.
+    /// The file's entry in the field `Assets`: `hash@url`, followed by a mirror URL if there is one. If the hash is unknown, the entry is
+    /// only the URL, and the hash must be found before installation.
     fn entry(&self, hashes: &dyn AssetHashes) -> String {
         let mirror = self.mirror.iter().map(|mirror| format!(",{mirror}")).collect::<String>();
         match self.hash(hashes) {
@@ -44,7 +45,7 @@ impl AssetUrl {
     }
 }
 
-/// All files that machines of the group may download, so that their hashes can be looked up.
+/// All files that machines of the group may download. With this list, a caller can look up the files' hashes.
 ///
 /// # Errors
 /// Settings that give no valid file: unsupported or missing versions, malformed URLs.
@@ -231,7 +232,8 @@ impl Collector<'_> {
         }
     }
 
-    /// Only the cluster's settings count. A group's containerd version changes its containerdConfig, but not its downloads.
+    /// Adds containerd and its tools. Only the cluster's settings count: a group's containerd version changes its containerdConfig, but not
+    /// its downloads.
     fn containerd(&mut self, arch: Architecture) {
         let Some(containerd) = &self.inputs.cluster.spec.containerd else {
             self.problems.add("spec.containerd", "it is missing, but a completed cluster spec always has it");
@@ -277,7 +279,7 @@ impl Collector<'_> {
         }
     }
 
-    /// Adds the user's own package for this architecture. Returns whether both its URL and its hash are set.
+    /// Adds the download that the user gives for this architecture. Returns whether both its URL and its hash are set.
     fn package(&mut self, field: &str, packages: Option<&PackagesConfig>, arch: Architecture) -> bool {
         let Some(packages) = packages else { return false };
         let (url, hash, suffix) = match arch {
@@ -326,7 +328,7 @@ impl Collector<'_> {
         }
     }
 
-    /// No registry has the images of a custom Kubernetes build, so the machines download them too.
+    /// Adds the archives of Kubernetes' images for a custom build, because no registry has these images.
     fn image_archives(&mut self, arch: Architecture) {
         let version = &self.inputs.cluster.spec.kubernetes_version;
         if !is_base_url(version) {

@@ -21,7 +21,7 @@ pub(super) struct KeysetNames {
     pub(super) named: BTreeSet<String>,
 }
 
-/// The key sets in the configuration of this group.
+/// The key sets in the configuration of this group's machines.
 pub(super) fn keyset_names(cluster: &Cluster, group: &InstanceGroup) -> KeysetNames {
     let mut names = KeysetNames::default();
     let role = group.spec.role;
@@ -81,7 +81,7 @@ pub(super) fn cas_and_keypair_ids(
     (cas, ids)
 }
 
-/// A required key set. Reports a problem if it is missing.
+/// Returns a required key set. If the key set is missing, adds a problem.
 pub(super) fn keyset<'a>(inputs: &Inputs<'a>, name: &str, problems: &mut Problems) -> Option<&'a Keyset> {
     let keyset = inputs.keysets.get(name);
     if keyset.is_none() {

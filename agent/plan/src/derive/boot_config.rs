@@ -67,8 +67,8 @@ fn config_server(inputs: &Inputs<'_>, addresses: &[String], problems: &mut Probl
 }
 
 /// The addresses of the API for this group's machines. Empty if the machines find the API by name. On Hetzner, Scaleway, DigitalOcean and
-/// metal, all machines get addresses. On other clouds, machines get addresses if they reach kops-controller through a load balancer. After
-/// kOps 1.35, machines with an API server get none there.
+/// metal, all machines get addresses. On other clouds, machines get addresses if they reach kops-controller through a load balancer. On
+/// these other clouds, machines with an API server get addresses only up to kOps 1.35.
 pub(super) fn api_server_ips(
     inputs: &Inputs<'_>,
     cloud: CloudProvider,
@@ -98,8 +98,8 @@ pub(super) fn api_server_ips(
     }
 }
 
-/// Keeps private addresses inside the cluster's networks, and all IPv6 addresses. Upstream repeats an address for each matching range, and
-/// so does this function.
+/// Returns the private addresses that are inside the cluster's networks, and all IPv6 addresses. An address is repeated for each matching
+/// range, as in upstream.
 fn within_networks(inputs: &Inputs<'_>, addresses: &[String], problems: &mut Problems) -> Vec<String> {
     let networking = &inputs.cluster.spec.networking;
     let is_ipv6_only =
@@ -121,7 +121,7 @@ fn within_networks(inputs: &Inputs<'_>, addresses: &[String], problems: &mut Pro
     within
 }
 
-/// Keeps addresses inside the cluster's subnets, because networks on GCE have no ranges.
+/// Returns the addresses that are inside the cluster's subnets, because networks on GCE have no ranges.
 fn within_subnets(inputs: &Inputs<'_>, addresses: &[String], problems: &mut Problems) -> Vec<String> {
     let mut ranges = Vec::new();
     for (index, subnet) in inputs.cluster.spec.networking.subnets.iter().enumerate() {

@@ -21,7 +21,7 @@ pub fn nodeup_config(inputs: &Inputs<'_>) -> Result<NodeupConfig, Problems> {
     problems.unless_any(config)
 }
 
-/// Like [`nodeup_config`], but returns the configuration in spite of problems, so that a caller can look for more problems.
+/// Like [`nodeup_config`], but returns the configuration even if it has problems, so that a caller can look for more problems.
 pub fn nodeup_config_and_problems(inputs: &Inputs<'_>) -> (NodeupConfig, Problems) {
     let mut problems = Problems::default();
     instance_group::check_role(inputs, &mut problems);
@@ -112,7 +112,7 @@ pub fn nodeup_config_and_problems(inputs: &Inputs<'_>) -> (NodeupConfig, Problem
     (config, problems)
 }
 
-/// Only the cloud knows these addresses. kOps sorts them.
+/// The sorted addresses of the API's load balancer, which only the cloud knows. Empty for machines without an API server.
 fn apiserver_additional_ips(inputs: &Inputs<'_>) -> Vec<String> {
     if !inputs.runs_api_server() {
         return Vec::new();
@@ -187,7 +187,7 @@ fn azure(inputs: &Inputs<'_>) -> AzureFile {
     }
 }
 
-/// The channels for protokube: kOps' own channel, and those of the cluster.
+/// The channels for protokube: kOps' own channel, and the cluster's channels.
 fn channels(inputs: &Inputs<'_>) -> Vec<String> {
     let runs_protokube = inputs.is_control_plane()
         || discovery::uses_gossip(inputs) && inputs.role() != InstanceGroupRole::Bastion;
@@ -216,7 +216,7 @@ fn static_manifests(inputs: &Inputs<'_>) -> Vec<StaticManifest> {
     }]
 }
 
-/// The URL of a file in the store, in the form of kOps' vfs (upstream: `util/pkg/vfs`).
+/// The URL of a file in the store, spelled as kOps spells it (upstream: `util/pkg/vfs`).
 fn store_url(inputs: &Inputs<'_>, path: &str) -> String {
     format!("{}/{path}", config_base(inputs).trim_end_matches('/'))
 }
@@ -261,7 +261,7 @@ fn update_policy(inputs: &Inputs<'_>) -> String {
     of_group.or(inputs.cluster.spec.update_policy.as_deref()).unwrap_or("automatic").to_owned()
 }
 
-/// The file assets for the group's role. Roles are compared by their exact names, so `Master` matches no role here.
+/// The file assets for the group's role. A role must be spelled exactly, so `Master` matches no role here.
 fn file_assets(inputs: &Inputs<'_>, problems: &mut Problems) -> Vec<FileAssetSpec> {
     let cluster = &inputs.cluster.spec.file_assets;
     for (whose, assets) in [("instance group", &inputs.instance_group.spec.file_assets), ("cluster", cluster)]

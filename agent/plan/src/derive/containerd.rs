@@ -5,9 +5,9 @@ use super::instance_group::has_gvisor;
 use super::merge::merge;
 use kops_agent_spec::{ContainerdConfig, GVisorConfig, NvidiaGPUConfig};
 
-/// The default driver of kOps.
+/// The package of kOps' default NVIDIA driver.
 const DEFAULT_NVIDIA_PACKAGE: &str = "nvidia-driver-535-server";
-/// The default way in which gVisor intercepts system calls.
+/// kOps' default for the way in which gVisor intercepts system calls.
 const DEFAULT_GVISOR_PLATFORM: &str = "systrap";
 
 pub(super) fn containerd_config(inputs: &Inputs<'_>) -> Option<ContainerdConfig> {
@@ -25,8 +25,8 @@ pub(super) fn containerd_config(inputs: &Inputs<'_>) -> Option<ContainerdConfig>
 
 /// The field `NvidiaGPU`. The field is set if the cluster or the group has settings for GPUs, even if they disable GPUs.
 ///
-/// Upstream merges the group's settings into the cluster's in memory, so its result can depend on the order of groups. Here groups do not
-/// affect each other.
+/// Upstream merges the group's settings into the cluster's in memory, so its result can depend on the order of groups. In this function,
+/// groups do not affect each other.
 pub(super) fn nvidia_gpu(inputs: &Inputs<'_>) -> Option<NvidiaGPUConfig> {
     let (cluster, group) = both(inputs);
     let of = |containerd: Option<&ContainerdConfig>| {

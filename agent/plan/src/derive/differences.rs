@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use kops_agent_spec::redaction::without_credentials;
 use kops_agent_spec::{NodeupConfig, free_text};
 
-/// A field that differs. For a text that may be secret only the size is shown. For a long text or a certificate the hash is shown too.
+/// A field that differs. If a text may be secret, only its size is shown. For a long text or a certificate, a hash is shown too.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FieldDifference {
     /// The dotted path of the field, with the names in nodeupconfig.yaml.
@@ -29,13 +29,13 @@ impl fmt::Display for FieldDifference {
 
 /// The first line of a certificate. Certificates are public.
 const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----";
-/// The maximum number of characters that are shown of a text.
+/// The maximum number of characters of a text that are shown.
 const SHOWN: usize = 120;
 
 /// All fields that differ, sorted by name.
 pub fn differences(ours: &NodeupConfig, theirs: &NodeupConfig) -> Vec<FieldDifference> {
     let mut found = Vec::new();
-    // Serialization cannot fail, because both are of our own type.
+    // Serialization cannot fail, because both configurations are of our own type.
     let json = |config: &NodeupConfig| serde_json::to_value(config).unwrap_or_default();
     compare(&Place::default(), &json(ours), &json(theirs), &mut found);
     found
@@ -57,7 +57,7 @@ impl Place {
         Place { path: format!("{}[{index}]", self.path), ..self.clone() }
     }
 
-    /// Whether the value at this place is or contains free text.
+    /// Whether the value at this path is free text or contains free text.
     fn holds_free_text(&self, value: &Value) -> bool {
         let within =
             self.names.iter().rev().fold(value.clone(), |value, name| {

@@ -34,7 +34,7 @@ pub(super) fn uses_load_balancer(inputs: &Inputs<'_>) -> bool {
     }
 }
 
-/// Whether machines without an API server ask kops-controller for their configuration. If not, they read the state store.
+/// Whether machines without an API server ask kops-controller for their configuration. Otherwise they read the state store.
 pub(super) fn asks_kops_controller(inputs: &Inputs<'_>) -> bool {
     let has_addresses = matches!(
         inputs.cluster.cloud_provider(),

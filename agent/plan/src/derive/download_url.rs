@@ -1,4 +1,4 @@
-//! URLs as Go's `net/url` reads, changes and writes them. Also the place of a file in a user's file repository (upstream:
+//! URLs as Go's `net/url` reads, changes and writes them. Also finds the URL of a file in a user's file repository (upstream:
 //! `pkg/assets/builder.go`, `RemapFile`).
 
 use kops_agent_spec::urls::shown_url;
@@ -27,11 +27,11 @@ pub(super) struct Url {
     path: Vec<u8>,
     /// The original spelling of the path, as long as the path is unchanged.
     written_path: Option<String>,
-    /// Query and fragment, with `?` and `#`.
+    /// The query and the fragment, each with its separator (`?`, `#`).
     rest: String,
 }
 
-/// The problem of a text that is not a URL. The text may still contain credentials, which are removed.
+/// The problem text for a text that is not a URL. The text may contain credentials, so they are removed.
 fn no_url(text: &str) -> String {
     let shown = shown_url(text);
     let shown = shown.rsplit('@').next().unwrap_or_default();
@@ -106,7 +106,7 @@ impl std::fmt::Display for Url {
     }
 }
 
-/// Go's `path.Clean`.
+/// Cleans a path as Go's `path.Clean` does.
 fn clean(path: &[u8]) -> Vec<u8> {
     let absolute = path.first() == Some(&b'/');
     let mut parts: Vec<&[u8]> = Vec::new();
@@ -133,7 +133,7 @@ fn escape(path: &[u8]) -> String {
     percent_encode(path, ESCAPED).to_string()
 }
 
-/// Whether Go keeps a character of the original path unescaped.
+/// Whether Go leaves a character of the original path as it is, without an escape.
 fn may_stand_in_a_written_path(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-_.~$&+,/:;=@!'()*[]%".contains(&byte)
 }

@@ -2,7 +2,7 @@
 
 use kops_agent_spec::AssetsSpec;
 
-/// The image's name in this cluster, after applying the cluster's proxy and registry, if it has any.
+/// The image's name in this cluster. The cluster's proxy and then its registry are applied, if they are set.
 pub(super) fn remap_image(assets: Option<&AssetsSpec>, image: &str) -> String {
     let mut image = image.to_owned();
     if let Some(proxy) = assets.and_then(|assets| assets.container_proxy.as_deref()) {
@@ -14,7 +14,8 @@ pub(super) fn remap_image(assets: Option<&AssetsSpec>, image: &str) -> String {
     image
 }
 
-/// Puts the proxy before a name on Docker Hub. In any other name the proxy replaces the registry.
+/// Puts the proxy before the name of an image on Docker Hub. For any other image, the proxy replaces the
+/// registry.
 fn through_proxy(proxy: &str, image: &str) -> String {
     let (first, rest) = image.split_at(image.find('/').unwrap_or(image.len()));
     let on_docker_hub = image.matches('/').count() <= 1 && !first.contains(['.', ':']);
@@ -25,7 +26,8 @@ fn through_proxy(proxy: &str, image: &str) -> String {
     }
 }
 
-/// Moves an image to a registry. Slashes become dashes, because the registry has only one level.
+/// Moves an image to a registry. Slashes in the image's name become dashes, because the registry has only one
+/// level.
 fn in_registry(registry: &str, image: &str) -> String {
     let image = image.strip_prefix("registry.k8s.io/").unwrap_or(image);
     if image.strip_prefix(registry).is_some_and(|rest| rest.starts_with('/')) {

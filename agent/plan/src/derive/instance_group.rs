@@ -1,4 +1,4 @@
-//! Values that kOps adds to a group before it configures the group's machines. The store has groups as their users wrote them (upstream:
+//! Values that kOps adds to a group before it configures the group's machines. The store has only the values that the user wrote (upstream:
 //! `upup/pkg/fi/cloudup/populate_instancegroup_spec.go`).
 
 use super::Inputs;
@@ -22,7 +22,7 @@ pub(super) fn check_role(inputs: &Inputs<'_>, problems: &mut Problems) {
     }
 }
 
-/// Whether the group's machines run containers in gVisor. Only workers can.
+/// Whether the group's machines run containers in gVisor. Only workers can run gVisor.
 pub(super) fn has_gvisor(inputs: &Inputs<'_>) -> bool {
     let containerd = inputs.instance_group.spec.containerd.as_ref();
     inputs.role() == InstanceGroupRole::Node

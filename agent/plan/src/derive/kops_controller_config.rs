@@ -70,7 +70,7 @@ mod tests {
         assert!(kops_controller_config(&behind).is_ok());
     }
 
-    /// kOps does not write kops-controller's ConfigMap on Linode, so the docs have one.
+    /// The docs have a ConfigMap for Linode, because kOps does not write kops-controller's ConfigMap on Linode.
     #[test]
     fn the_config_map_in_the_docs_for_linode_is_valid() {
         let page = include_str!("../../../../docs/clouds-and-stores.md");

@@ -71,8 +71,8 @@ fn merged_node_labels(
     labels
 }
 
-/// The role labels. Upstream adds the API server's label to control planes only with the feature flag APIServerNodes. Without that flag it
-/// rejects groups of API servers. So if the cluster has such a group, the flag was set.
+/// The labels of the group's role. Upstream adds the API server's label to control planes only with the feature flag APIServerNodes.
+/// Without this flag, upstream rejects groups of API servers. So if the cluster has such a group, the flag was set.
 fn role_labels(inputs: &Inputs<'_>) -> Vec<&'static str> {
     match inputs.role() {
         InstanceGroupRole::Node => vec![NODE_LABEL],
@@ -88,7 +88,7 @@ fn role_labels(inputs: &Inputs<'_>) -> Vec<&'static str> {
     }
 }
 
-/// Taints are collected from all sources. Other settings are overridden instead.
+/// The taints of all sources together. For other settings, the group's value replaces the cluster's value.
 fn taints(inputs: &Inputs<'_>, base: &KubeletConfigSpec, overlay: &KubeletConfigSpec) -> BTreeSet<String> {
     let spec = &inputs.instance_group.spec;
     let of_nodes = inputs.cluster.spec.kubelet.iter().flat_map(|kubelet| &kubelet.taints);

@@ -11,7 +11,7 @@ pub(super) fn merge<T: Serialize + DeserializeOwned + Clone>(base: &T, overlay: 
         lay_over(&mut value, serde_json::to_value(overlay)?);
         serde_json::from_value(value)
     });
-    // This cannot fail, because every type reads back its own JSON. Tests check this for every type.
+    // The conversion cannot fail, because every type reads back its own JSON. Tests check this for every type.
     merged.unwrap_or_else(|_| overlay.clone())
 }
 

@@ -1,4 +1,4 @@
-//! The files of the store that a derivation reads, so that they can be fetched first.
+//! The files of the store that a derivation needs, so that the caller can fetch them first.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use super::{api_server, authorities, warm_pool};
 use crate::resolve::KUBERNETES_CA;
 use kops_agent_spec::{Cluster, InstanceGroup, SpecError};
 
-/// Files of the store, in addition to the completed cluster and the groups.
+/// The files of the store that a derivation needs besides the completed cluster and the groups.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NeededFiles {
     /// The ids of key sets: `<keypairs>/private/<id>/keyset.yaml`.
@@ -50,7 +50,8 @@ pub fn addon_manifests(bootstrap_channel: &str) -> Result<BTreeSet<String>, Spec
     Ok(addons.into_iter().map(|addon| addon.manifest).collect())
 }
 
-/// The id of a key set in stores of older kOps releases. `None` if the id has not changed (upstream: `upup/pkg/fi/vfs_keystorereader.go`).
+/// The id that a key set has in stores of older kOps releases. `None` if all releases use the same id (upstream:
+/// `upup/pkg/fi/vfs_keystorereader.go`).
 pub fn former_keyset_name(id: &str) -> Option<&'static str> {
     match id {
         KUBERNETES_CA => Some("ca"),

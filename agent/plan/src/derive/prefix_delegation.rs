@@ -13,7 +13,8 @@ const SWITCH: &str = "ENABLE_PREFIX_DELEGATION";
 /// github.com/awslabs/amazon-eks-ami).
 const MAX_PODS_OF_FEW_CPUS: u32 = 110;
 const MAX_PODS_OF_MANY_CPUS: u32 = 250;
-/// The first size in `xlarge` with more than 30 vCPUs. A size of N has 4 N vCPUs (docs.aws.amazon.com/ec2/latest/instancetypes).
+/// The smallest size, in multiples of `xlarge`, with more than 30 vCPUs. A size of N has 4 N vCPUs
+/// (docs.aws.amazon.com/ec2/latest/instancetypes).
 const MANY_CPUS: u32 = 8;
 /// Families on the Xen hypervisor, for which the CNI assigns no prefixes (`HypervisorType` in pkg/vpc/vpc_ip_resource_limit.go of
 /// amazon-vpc-cni-k8s).
@@ -21,16 +22,16 @@ const WITHOUT_PREFIXES: [&str; 27] = [
     "c1", "c3", "c4", "cc2", "cr1", "d2", "f1", "g2", "g3", "g3s", "h1", "hi1", "hs1", "i2", "i3", "m1",
     "m2", "m3", "m4", "p2", "p3", "r3", "r4", "t1", "t2", "x1", "x1e",
 ];
-/// The exceptions among types of size `xlarge` and larger: types with only two interfaces of four addresses, and types with fewer vCPUs
-/// than their size says.
+/// Exceptions among the types of size `xlarge` and larger: types with only two interfaces of four addresses, and types with fewer vCPUs
+/// than their size suggests.
 const SPECIAL: [(&str, u32); 3] = [
     ("g4ad.xlarge", pods_of_prefixes(2, 4)),
     ("g4ad.2xlarge", pods_of_prefixes(2, 4)),
     ("hpc7a.12xlarge", MAX_PODS_OF_FEW_CPUS),
 ];
 
-/// Warns of a group that uses prefixes and does not set `maxPods`. There is no warning if one of the group's instance types has no
-/// prefixes: for that type kOps' number is right.
+/// Warns of a group that uses prefixes and does not set `maxPods`. If one of the group's instance types has no prefixes, there is no
+/// warning, because kOps' `maxPods` is right for that type.
 pub(super) fn check(inputs: &Inputs<'_>, problems: &mut Problems) {
     let Some(cni) = &inputs.cluster.spec.networking.amazon_vpc else { return };
     let is_on = cni.env.iter().any(|variable| variable.name == SWITCH && variable.value == "true");
@@ -55,21 +56,21 @@ pub(super) fn check(inputs: &Inputs<'_>, problems: &mut Problems) {
     }
 }
 
-/// The instance types of a group, and the `maxPods` that Amazon recommends for the smallest of them. `None` if one is unknown.
+/// The instance types of a group, and the `maxPods` that Amazon recommends for the smallest of these types. `None` if a type is unknown.
 fn recommended_for_group(group: &InstanceGroupSpec) -> Option<(String, u32)> {
     let types = instance_types(group)?;
     let numbers: Option<Vec<u32>> = types.iter().map(|name| recommended_for_type(name)).collect();
     Some((types.join(", "), numbers?.into_iter().min()?))
 }
 
-/// Whether the CNI assigns prefixes on this instance type. It does on a bare-metal type of any family.
+/// Whether the CNI assigns prefixes on this instance type. Bare-metal types of every family have prefixes.
 fn has_prefixes(name: &str) -> bool {
     let (family, size) = name.split_once('.').unwrap_or((name, ""));
     !WITHOUT_PREFIXES.contains(&family) || size.starts_with("metal")
 }
 
-/// The `maxPods` that Amazon recommends for an instance type with prefixes: the addresses of its prefixes, capped by its vCPUs. From size `large` on, only the
-/// cap counts, except for [`SPECIAL`].
+/// The `maxPods` that Amazon recommends for an instance type with prefixes: the addresses of its prefixes, capped by its vCPUs. From size
+/// `large` on, only the cap counts, except for [`SPECIAL`].
 fn recommended_for_type(name: &str) -> Option<u32> {
     if let Some((_, most)) = SPECIAL.iter().find(|(special, _)| *special == name) {
         return Some(*most);
@@ -84,7 +85,7 @@ fn recommended_for_type(name: &str) -> Option<u32> {
         "nano" | "micro" if is_burstable => Some(pods_of_prefixes(2, 2)),
         "small" if family == "t3a" => Some(pods_of_prefixes(2, 4)),
         "small" | "medium" if is_burstable => Some(MAX_PODS_OF_FEW_CPUS),
-        // Generation 9 has 20 addresses on an interface.
+        // Types of generation 9 have 20 addresses on an interface.
         "medium" if family.contains('9') => Some(MAX_PODS_OF_FEW_CPUS),
         "medium" if family == "m8azn" => Some(pods_of_prefixes(3, 4)),
         "medium" => Some(pods_of_prefixes(2, 4)),
@@ -99,7 +100,8 @@ fn recommended_for_type(name: &str) -> Option<u32> {
     }
 }
 
-/// The pods that prefixes of 16 addresses allow: each interface has its own address, and two pods use the node's network.
+/// The number of pods that prefixes of 16 addresses allow. One address of each interface is the interface's own, and two pods use the
+/// node's network.
 const fn pods_of_prefixes(interfaces: u32, addresses: u32) -> u32 {
     let most = interfaces * (addresses - 1) * 16 + 2;
     if most < MAX_PODS_OF_FEW_CPUS { most } else { MAX_PODS_OF_FEW_CPUS }
@@ -159,7 +161,7 @@ mod tests {
         }
     }
 
-    /// The numbers of `max-pods-calculator.sh --cni-prefix-delegation-enabled`.
+    /// The numbers are from `max-pods-calculator.sh --cni-prefix-delegation-enabled`.
     #[test]
     fn each_size_has_amazons_number() {
         for (name, most) in [

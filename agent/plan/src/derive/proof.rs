@@ -1,4 +1,5 @@
-//! Possible reasons why a derived configuration differs from the one that `NodeupConfigHash` in the user-data pins, for the error message.
+//! Finds possible reasons why a derived configuration differs from the configuration that `NodeupConfigHash` in the user-data pins. The
+//! error message lists these reasons.
 //!
 //! kOps' output depends on the store, and on a few values from other places. Each of these values is a [`Reason`].
 
@@ -7,12 +8,12 @@ use super::differences::FieldDifference;
 use kops_agent_spec::NodeupConfig;
 use kops_agent_spec::urls::{hash_and_urls, shown_url};
 
-/// A value that kOps used and that the store does not contain.
+/// A value that kOps used although the store does not contain it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
-    /// Addresses of load balancers. Only the cloud knows them.
+    /// Addresses of load balancers, which only the cloud knows.
     LoadBalancerAddresses,
-    /// kOps keeps workers at an older version while the control plane is upgraded.
+    /// The older Kubernetes version of workers, which kOps keeps while it upgrades the control plane.
     WorkersHeldBack,
     /// The machine type, if it comes from the cloud's default or API.
     MachineType,
@@ -25,7 +26,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// The reason as a sentence after "perhaps".
+    /// The reason as a part of a sentence. The error message puts "perhaps" before it.
     pub fn text(self) -> &'static str {
         match self {
             Reason::LoadBalancerAddresses => {
@@ -101,7 +102,7 @@ const OF_OLDER_RELEASES: [&str; 8] = [
 ];
 
 /// The likely reasons, the most likely first. `pinned` has the differences and the unknown fields of the pinned file, if the file is
-/// readable. Without it, the result has all reasons that are possible for this group.
+/// readable. Without `pinned`, the result has all reasons that are possible for this group.
 pub fn reasons(inputs: &Inputs<'_>, pinned: Option<(&[FieldDifference], &[String])>) -> Vec<Reason> {
     let Some((differences, unknown_fields)) = pinned else {
         return ALL.into_iter().filter(|reason| reason.is_possible(inputs)).collect();
@@ -112,7 +113,7 @@ pub fn reasons(inputs: &Inputs<'_>, pinned: Option<(&[FieldDifference], &[String
     let is_likely = |reason: &Reason| match reason {
         Reason::OlderRelease => unknown_fields.iter().any(is_old),
         Reason::OtherRelease => {
-            // All fields are equal but the bytes differ, so the spelling is different.
+            // If all fields are equal but the bytes differ, the spelling is different.
             unexplained || unknown_fields.iter().any(|field| !is_old(field)) || differences.is_empty()
         }
         reason => {

@@ -1,8 +1,8 @@
 //! The releases of third-party software that a kOps release pins, and their download URLs (upstream: `pkg/nodemodel/fileassets.go`,
 //! `pkg/nodemodel/wellknownassets/`).
 //!
-//! A constant that only some kOps releases use has their version in its name. `kops_agent_spec::kops_release` decides which one applies, and has the
-//! versions that each release pins.
+//! If only some kOps releases use a constant, its name contains their version. `kops_agent_spec::kops_release` decides which constant
+//! applies, and has the versions that each release pins.
 
 use kops_agent_spec::facts::Architecture;
 
@@ -22,12 +22,12 @@ pub(super) fn gcp_sha256_of_1_34(arch: Architecture) -> &'static str {
     }
 }
 
-/// The URL of one of kOps' own programs.
+/// The URL of the kOps program with this name.
 pub(super) fn kops(version: &str, arch: Architecture, name: &str) -> String {
     format!("https://artifacts.k8s.io/binaries/kops/{version}/linux/{arch}/{name}")
 }
 
-/// The mirror URL of one of kOps' own programs.
+/// The mirror URL of the kOps program with this name.
 pub(super) fn kops_mirror(version: &str, arch: Architecture, name: &str) -> String {
     format!("https://github.com/kubernetes/kops/releases/download/v{version}/{name}-linux-{arch}")
 }
@@ -79,7 +79,7 @@ impl Release {
         Release { numbers: [major, minor, patch], is_final: true }
     }
 
-    /// Reads `2.1.4`. Accepts a leading `v` and missing numbers, as upstream does.
+    /// Reads a version such as `2.1.4`. Accepts a leading `v` and missing numbers, as upstream does.
     pub(super) fn parse(text: &str) -> Option<Release> {
         let text = text.trim();
         let text = text.strip_prefix('v').unwrap_or(text);

@@ -1,5 +1,5 @@
-//! kube-scheduler's configuration file: the user's object, if the cluster's additional objects have one, with the settings of the cluster's
-//! spec (upstream: `pkg/model/components/kubescheduler/model.go`).
+//! kube-scheduler's configuration file. It is the user's object, if the cluster's additional objects have one, combined with the settings
+//! of the cluster's spec (upstream: `pkg/model/components/kubescheduler/model.go`).
 
 use serde_json::{Map, Value, json};
 
@@ -14,7 +14,7 @@ const GROUP: &str = "kubescheduler.config.k8s.io/";
 const KIND: &str = "KubeSchedulerConfiguration";
 const STORE_FILE: &str = "clusteraddons/default";
 
-/// The configuration file. Control planes and dedicated API servers get it.
+/// The configuration file of kube-scheduler. Control planes and dedicated API servers get this file.
 pub(super) fn scheduler_file(inputs: &Inputs<'_>, problems: &mut Problems) -> Option<FileAssetSpec> {
     if !inputs.runs_api_server() {
         return None;
@@ -41,7 +41,7 @@ pub(super) fn scheduler_file(inputs: &Inputs<'_>, problems: &mut Problems) -> Op
     Some(FileAssetSpec { path: PATH.to_owned(), content, ..FileAssetSpec::default() })
 }
 
-/// kOps moves two settings into the file and removes them from the completed spec. So they are read from the user's own spec.
+/// Returns the settings from the user's own spec, because kOps moves two settings into the file and removes them from the completed spec.
 fn kube_scheduler<'a>(inputs: &Inputs<'a>) -> Option<&'a KubeSchedulerConfig> {
     inputs.user_cluster.unwrap_or(inputs.cluster).spec.kube_scheduler.as_ref()
 }

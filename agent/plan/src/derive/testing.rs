@@ -25,8 +25,8 @@ pub(super) struct Store {
 const CONTAINERD: &str = "containerd: {version: 2.1.4, runc: {version: 1.3.0}}";
 
 impl Store {
-    /// Makes a store from entries of both specs in v1alpha2. Missing entries have defaults: AWS, a Kubernetes version, containerd, an
-    /// address range.
+    /// Makes a store from entries of the cluster's spec and of the group's spec, in v1alpha2. Missing entries have defaults: AWS, a
+    /// Kubernetes version, containerd, an address range.
     pub(super) fn new(cluster: &str, group: &str) -> Store {
         let mut spec: serde_json::Map<String, serde_json::Value> = serde_yaml::from_str(&format!(
             "{{configBase: 's3://clusters/c.example.com', kubernetesVersion: 1.34.1, cloudProvider: aws, networking: {{cni: {{}}}}, \

@@ -27,7 +27,7 @@ const PULLED_BEFOREHAND: [&str; 8] = [
 /// The addon with the user's own objects. kOps ignores its images.
 const CLUSTER_ADDONS: &str = "cluster-addons.kops.k8s.io";
 
-/// The field `EnableLifecycleHook`.
+/// The value of the field `EnableLifecycleHook`.
 pub(super) fn enables_lifecycle_hook(inputs: &Inputs<'_>) -> bool {
     let Some(aws) = &inputs.cluster.spec.cloud_provider.aws else { return false };
     let of_cluster = aws.warm_pool.as_ref().filter(|_| may_share_the_clusters(inputs.role()));
@@ -38,12 +38,13 @@ pub(super) fn enables_lifecycle_hook(inputs: &Inputs<'_>) -> bool {
     has_hook && max_size != Some(0)
 }
 
-/// Whether the cluster's pool is the default for groups of this role. It is not for control planes and bastions.
+/// Whether a group of this role uses the cluster's warm pool by default. Control planes and bastions do not.
 fn may_share_the_clusters(role: InstanceGroupRole) -> bool {
     !matches!(role, InstanceGroupRole::ControlPlane | InstanceGroupRole::Bastion)
 }
 
-/// Whether `warmPoolImages` is set. It is set if there is any pool, even a disabled one.
+/// Whether the field `warmPoolImages` is set. If the cluster or the group has a warm pool, even a disabled one, it is set for all roles
+/// except the control plane.
 pub(super) fn has_images(
     of_cluster: Option<&WarmPoolSpec>,
     of_group: Option<&WarmPoolSpec>,
@@ -52,7 +53,7 @@ pub(super) fn has_images(
     role != InstanceGroupRole::ControlPlane && (of_cluster.is_some() || of_group.is_some())
 }
 
-/// The field `warmPoolImages`.
+/// The value of the field `warmPoolImages`.
 pub(super) fn images(inputs: &Inputs<'_>, problems: &mut Problems) -> Vec<String> {
     let spec = &inputs.cluster.spec;
     let Some(aws) = &spec.cloud_provider.aws else { return Vec::new() };
@@ -84,7 +85,7 @@ fn known_images(inputs: &Inputs<'_>, problems: &mut Problems) -> BTreeSet<String
     images
 }
 
-/// The image that kOps records for kube-proxy. It follows the cluster's version and ignores `kubeProxy.image` (upstream: `Image` in
+/// The image that kOps records for kube-proxy. The image has the cluster's version, and `kubeProxy.image` is ignored (upstream: `Image` in
 /// `pkg/model/components/context.go`). `None` if the version is a URL.
 fn kube_proxy_image(inputs: &Inputs<'_>) -> Option<String> {
     let spec = &inputs.cluster.spec;
@@ -154,7 +155,7 @@ fn collect_images(value: &Value, images: &mut BTreeSet<String>) {
     }
 }
 
-/// The images of an addon without a manifest. Only images that are pulled in advance on AWS matter.
+/// The images of an addon whose manifest is missing, from kOps' release. Only images that are pulled in advance on AWS matter.
 fn images_of_release(inputs: &Inputs<'_>, addon: &str) -> Vec<String> {
     let spec = &inputs.cluster.spec;
     let images = match addon {

@@ -1,6 +1,5 @@
 //! `kops-agent addons run` as a service of a control-plane machine. It replaces kOps' channels pod or, up to kOps 1.35, protokube's
-//! channels and labels. Adds the unit, and settings that equal kOps' settings for its own pod. The service uses the pod's user and
-//! kubeconfig.
+//! channels and labels. Adds the unit, and the settings that kOps' own pod would have. The service uses the pod's user and kubeconfig.
 //!
 //! `kops validate cluster` and `kops rolling-update cluster` check the readiness of critical pods only (upstream: `collectPodFailures` in
 //! `pkg/validation/validate_cluster.go`). So a small pod mirrors the service's readiness.
@@ -19,9 +18,9 @@ const UNIT_TEXT: &str = include_str!("../../../../units/kops-agent-addons.servic
 const SETTINGS: &str = "/etc/kubernetes/kops-channels/settings.json";
 /// The pod that mirrors the service's readiness.
 pub(crate) const MIRROR: &str = "kops-agent-addons";
-/// Image of the mirror pod if the containerd configuration has no sandbox image: containerd's default. Its container does nothing.
+/// Image of the mirror pod if the containerd configuration has no sandbox image. It is containerd's default. The container does nothing.
 const PAUSE: &str = "registry.k8s.io/pause:3.10.1";
-/// The user of the pod's container: the image's own user, which owns no files.
+/// The user of the mirror pod's container. It is the image's own user, which owns no files.
 const PAUSE_UID: i64 = 65535;
 /// The port on which the service answers probes (upstream: `KopsChannelsHealthCheck` in `pkg/wellknownports`).
 const HEALTH_PORT: i32 = 3986;
@@ -39,7 +38,7 @@ pub(super) fn add(node: &NodeConfig, service: &AddonsService, state: &mut Desire
     if !node.is_control_plane() {
         return;
     }
-    // Root owns the settings file: the service applies the channels in it with full rights.
+    // Root owns the settings file, because the service applies the channels in the file with full rights.
     state.add(File::text(SETTINGS, service.settings.to_text()));
     let text = own_service::unit_text(node, UNIT_TEXT, &service.program);
     let read = [SETTINGS, KOPS_CHANNELS_KUBECONFIG].map(str::to_owned);
@@ -47,7 +46,7 @@ pub(super) fn add(node: &NodeConfig, service: &AddonsService, state: &mut Desire
     state.add(mirror(node).manifest_file());
 }
 
-/// A pod that is ready while the service is ready. It has the readiness probe of kOps' own pod.
+/// A pod that is ready while the service is ready. Its readiness probe equals the probe of kOps' own pod.
 fn mirror(node: &NodeConfig) -> Pod {
     let mut pod = Pod::new(node, MIRROR, Critical::Node);
     pod.spec.containers.push(Container {

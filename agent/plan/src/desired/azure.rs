@@ -1,5 +1,5 @@
-//! Links in `/dev/disk/azure` that name each disk by its purpose, for images without udev rules for
-//! them.
+//! udev rules on Azure that link each disk by its purpose in `/dev/disk/azure`, for images that lack these
+//! rules.
 //!
 //! Source: nodeup/pkg/model/azure.go.
 
@@ -7,7 +7,7 @@ use crate::resolve::NodeConfig;
 use crate::resource::{DesiredState, File};
 use kops_agent_spec::CloudProvider;
 
-/// Adds udev's rules on Azure.
+/// Adds the udev rules on Azure.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     if node.cloud_provider() != CloudProvider::Azure {
         return;

@@ -16,7 +16,7 @@ pub(super) fn user_in_group(common_name: &str, group: &str) -> Subject {
     Subject { common_name: common_name.into(), organization: vec![group.into()] }
 }
 
-/// A certificate that this machine issues itself.
+/// A certificate that this machine itself issues.
 pub(super) fn issued(
     node: &NodeConfig,
     name: &str,
@@ -37,8 +37,8 @@ pub(super) fn issued(
     }
 }
 
-/// A certificate of a component that runs on every node. A machine with an API server issues it itself. Other machines
-/// request it from the bootstrap server; `name` is its name in the bootstrap protocol.
+/// A certificate of a component that runs on every node. A machine with an API server issues it itself. Other machines request it from the
+/// bootstrap server; `name` is the certificate's name in the bootstrap protocol.
 pub(super) fn of_every_node(
     node: &NodeConfig,
     name: &str,
@@ -51,8 +51,8 @@ pub(super) fn of_every_node(
     Certificate { issuer, ..issued(node, name, signer, certificate_type, subject, sans) }
 }
 
-/// Adds a certificate and its files in `directory`: `<stem>.crt`, `<stem>.key`, and the signer's certificate as
-/// `<ca_stem>.crt` if `ca_stem` is given. `owner` owns all of them.
+/// Adds a certificate and its files in `directory`: `<stem>.crt`, `<stem>.key`, and the signer's certificate as `<ca_stem>.crt` if
+/// `ca_stem` is given. `owner` owns all these files.
 pub(super) fn add_with_files(
     state: &mut DesiredState,
     certificate: Certificate,

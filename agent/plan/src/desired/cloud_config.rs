@@ -8,7 +8,7 @@ use kops_agent_spec::CloudProvider;
 
 use super::{openstack_cloud_config, paths};
 
-/// Adds the file. Up to kOps 1.35, adds a second file for Kubernetes' in-tree code for clouds.
+/// Adds the configuration file. Up to kOps 1.35, also adds a second file for Kubernetes' in-tree code for clouds.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     let is_external = node.config.kubelet_config.cloud_provider == "external";
     if !node.has_api_server() && is_external {
@@ -27,7 +27,7 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     }
 }
 
-/// `for_aws_controller` has the settings that only AWS' cloud controller manager knows.
+/// Adds one configuration file. `for_aws_controller` has the settings that only AWS' cloud controller manager knows.
 fn add_file(node: &NodeConfig, path: &str, for_aws_controller: Vec<String>, state: &mut DesiredState) {
     let content = match node.cloud_provider() {
         CloudProvider::Aws => global(&[aws(node), for_aws_controller].concat()),
@@ -37,10 +37,10 @@ fn add_file(node: &NodeConfig, path: &str, for_aws_controller: Vec<String>, stat
         _ => global(&[]),
     };
     let file = File::new(path, content);
-    // Upstream lets all users read the file. On OpenStack it has the login, and no program of kOps reads it: the cloud controller
-    // manager (not root) and the CSI driver mount the Secret `openstack-project` instead
-    // (upup/models/cloudup/resources/addons/openstack.addons.k8s.io, storage-openstack.addons.k8s.io). On other clouds those programs
-    // mount this file, and it has no secrets.
+    // Upstream lets all users read the file. On OpenStack the file has the login, and no program of kOps reads the file: the cloud
+    // controller manager (not root) and the CSI driver mount the Secret `openstack-project` instead
+    // (upup/models/cloudup/resources/addons/openstack.addons.k8s.io, storage-openstack.addons.k8s.io). On other clouds those programs mount
+    // this file, and it has no secrets.
     let is_login = node.cloud_provider() == CloudProvider::Openstack;
     state.add(if is_login { file.mode(Mode::PRIVATE) } else { file });
 }

@@ -30,7 +30,7 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     for directory in ["", "/google", "/google/crash-reporter", "/kops", "/kops/bin", "/cni", "/cni/bin"] {
         state.add(Directory::new(format!("{OPT}{directory}")));
     }
-    // The mount at `/opt` hides the distribution's own filter.
+    // The mount at `/opt` hides the distribution's own crash filter.
     state.add(File::text(format!("{OPT}/google/crash-reporter/filter"), CRASH_FILTER).mode(Mode::EXECUTABLE));
     state.add(bind_mount(OPT, "/opt", &["ro"]));
     for (directory, path) in [("kops/bin", "/opt/kops/bin"), ("cni/bin", paths::CNI_BIN)] {

@@ -46,7 +46,7 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
         Some(release) => add_release(node, release, state),
         None => {
             state.add(drop_in(node));
-            // containerd reads both files only when it starts.
+            // containerd reads these two files only when it starts.
             state.add(
                 Unit::existing("containerd.service").restarted_by_files([DROP_IN, paths::CONTAINERD_CONFIG]),
             );
@@ -86,8 +86,8 @@ fn flags(node: &NodeConfig) -> Vec<String> {
     flags.into_sorted()
 }
 
-/// The unit. A change of runc or of a shim does not restart containerd: each container starts its own
-/// runc and shim.
+/// containerd's unit. A change of runc or of a shim does not restart containerd: each container starts its
+/// own runc and shim.
 fn unit(node: &NodeConfig) -> Unit {
     let mut file = UnitFile::default()
         .set("Unit", "Description", "containerd container runtime")
@@ -111,8 +111,8 @@ fn unit(node: &NodeConfig) -> Unit {
             format!("{PROGRAM} -c {} \"$CONTAINERD_OPTS\"", paths::CONTAINERD_CONFIG),
         )
         .set("Service", "Type", "notify")
-        // systemd must not manage the containers' cgroups, and must not stop the containers when
-        // containerd restarts.
+        // systemd must not manage the containers' cgroups. It must not stop the containers when containerd
+        // restarts.
         .set("Service", "Delegate", "yes")
         .set("Service", "KillMode", "process")
         .set("Service", "Restart", "always")
@@ -148,8 +148,8 @@ fn drop_in(node: &NodeConfig) -> File {
     File::text(DROP_IN, file.render())
         .on_change(&["systemctl", "daemon-reload"])
         .on_change(&["systemctl", "restart", "containerd.service"])
-        // Restarts the agent's own unit in the background. This program skips the command when it
-        // applies the file: the run that changed the file continues to converge the node.
+        // Restarts kops-agent's own unit in the background. kops-agent skips this command when it applies the
+        // file itself, because the run that changed the file continues to converge the node.
         .on_change(&["systemctl", "restart", "kops-configuration.service", "&"])
 }
 

@@ -1,5 +1,5 @@
-//! kops-agent's control-plane mode as a service of a control-plane machine, for clusters that use it instead of kOps'
-//! kops-controller. Adds the unit, its kubeconfig, its configuration, and a link to its keys.
+//! kops-agent's control-plane mode as a service of a control-plane machine, for clusters that use this mode instead of kOps'
+//! kops-controller. Adds the unit of the service, its kubeconfig, its configuration, and a link to its keys.
 //!
 //! kOps' pods mount the machine's `/etc/kubernetes/kops-controller` at its subdirectory `pki`, and their configuration
 //! names the keys by paths below `pki`. A link `pki` to the directory itself makes those paths valid outside the pod

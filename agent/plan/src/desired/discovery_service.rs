@@ -32,7 +32,8 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     });
 }
 
-/// The object to register. Every node has its own name, and a cluster has its own namespace.
+/// This node's DiscoveryEndpoint, as JSON. Its name is the node's name. Its namespace is the cluster's name
+/// with `-` for each `.`.
 fn object(node: &NodeConfig, service: &DiscoveryService) -> String {
     let object = json!({
         "apiVersion": "discovery.kops.k8s.io/v1alpha1",

@@ -1,7 +1,7 @@
 //! Environment files of systemd units (systemd.exec(5), `EnvironmentFile=`), such as the files that
 //! distributions keep in `/etc/sysconfig`.
 
-/// One line that sets a variable. The value may hold anything but line breaks.
+/// One line that sets a variable. The value may contain any character except a line break.
 pub(super) fn variable(name: &str, value: &str) -> String {
     let mut escaped = String::with_capacity(value.len());
     for c in value.chars() {

@@ -1,6 +1,6 @@
-//! Names of the control plane in `/etc/hosts`, for clusters without DNS and for machines that need
-//! the names before DNS has them. In a gossip cluster, protokube later replaces them
-//! with the addresses of all control planes.
+//! Names of the control plane in `/etc/hosts`, for clusters without DNS and for machines that need the names
+//! before DNS has them. In a gossip cluster, protokube later replaces these entries with entries for all
+//! control planes.
 //!
 //! Source: nodeup/pkg/model/etc_hosts.go, and `Update` in protokube/pkg/gossip/dns/hosts.go at v1.36.2.
 
@@ -40,7 +40,7 @@ fn add_own_api_server(node: &NodeConfig, state: &mut DesiredState) {
     }
 }
 
-/// The entry of a name that dns-controller publishes.
+/// The entry for a name that dns-controller publishes.
 fn published(node: &NodeConfig, hostname: String, addresses: Vec<String>) -> HostsEntry {
     HostsEntry { hostname, addresses, is_replaced_by_gossip: node.uses_gossip() && node.protokube.is_some() }
 }

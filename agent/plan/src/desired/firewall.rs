@@ -1,4 +1,4 @@
-//! A host firewall that lets the cluster's packets in and through.
+//! A host firewall that accepts the cluster's inbound and forwarded packets.
 //!
 //! Source: nodeup/pkg/model/firewall.go.
 
@@ -9,7 +9,8 @@ use super::unit_file::UnitFile;
 
 const SCRIPT_PATH: &str = "/opt/kops/bin/iptables-setup";
 
-/// Accepts inbound and forwarded TCP, UDP and ICMP packets, if an image's default policy drops packets.
+/// Accepts inbound and forwarded TCP, UDP and ICMP packets. Needed if the image's default policy drops
+/// packets.
 const SCRIPT: &str = r#"#!/bin/bash
 if iptables -w -L INPUT | grep "Chain INPUT (policy DROP)" > /dev/null; then
 echo "Add rules to accept all inbound TCP/UDP/ICMP packets"
@@ -47,8 +48,9 @@ pub(super) fn unit(name: &str, description: &str, script: &str) -> Unit {
     Unit::new(name, file.render()).restarted_by_files([script])
 }
 
-/// A marker file. Its creation stops and masks firewalld, which rejects packets that network plugins accept
-/// and overrides their rules. The commands succeed on machines without firewalld too.
+/// A marker file. When it is created, its commands stop and mask firewalld, which rejects packets that
+/// network plugins accept, and overrides the plugins' rules. The commands succeed on machines without
+/// firewalld too.
 fn without_firewalld() -> File {
     File::text(
         "/etc/kops/firewalld-disabled",

@@ -9,7 +9,7 @@ use kops_agent_spec::{Duration, Quantity};
 
 /// A value that can be the right-hand side of a flag.
 pub(super) trait FlagValue {
-    /// The text after `=`, or `None` if the value is unset.
+    /// The text after `=`. `None` if the value is unset.
     fn flag_value(&self) -> Option<String>;
 }
 
@@ -67,7 +67,7 @@ impl FlagValue for BTreeMap<String, String> {
     }
 }
 
-/// Flags of one component, each `--name=value`.
+/// The flags of a component. Each has the form `--name=value`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Flags(Vec<String>);
 
@@ -79,24 +79,24 @@ impl Flags {
         }
     }
 
-    /// Adds `--name=value`, if the value is set and is not `default`.
+    /// Adds `--name=value`, if the value is set and differs from `default`.
     pub(super) fn set_unless<V: FlagValue + ?Sized>(&mut self, name: &str, value: &V, default: &str) {
         if value.flag_value().is_some_and(|value| value != default) {
             self.set(name, value);
         }
     }
 
-    /// Adds `--name=value` if there is a value, even an empty one.
+    /// Adds `--name=value`, if the value is `Some`, even if the text is empty.
     pub(super) fn set_even_if_empty(&mut self, name: &str, value: Option<&str>) {
         self.0.extend(value.map(|value| format!("--{name}={value}")));
     }
 
-    /// Adds `--name=value` once for each value.
+    /// Adds a flag `--name=value` for each value.
     pub(super) fn repeat(&mut self, name: &str, values: &[String]) {
         self.0.extend(values.iter().map(|value| format!("--{name}={value}")));
     }
 
-    /// The flags, sorted, so that the same configuration always gives the same command line.
+    /// The flags in sorted order. So the same configuration always gives the same command line.
     pub(super) fn into_sorted(self) -> Vec<String> {
         let mut flags = self.0;
         flags.sort();

@@ -1,4 +1,5 @@
-//! `kops-agent fleet follow` as a service of a machine: it follows rollouts. Adds the unit.
+//! `kops-agent fleet follow` as a service of a machine. The service follows rollouts. This file adds its
+//! unit.
 
 use crate::resolve::NodeConfig;
 use crate::resource::{DesiredState, Unit};

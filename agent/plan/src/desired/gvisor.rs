@@ -1,5 +1,5 @@
-//! gVisor: a container runtime that isolates containers from the host's kernel. Only distributions
-//! with apt have packages of it.
+//! gVisor: a container runtime that isolates containers from the host's kernel. Only distributions with apt
+//! have packages of gVisor.
 //!
 //! Source: nodeup/pkg/model/gvisor.go.
 

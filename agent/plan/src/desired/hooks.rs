@@ -45,8 +45,8 @@ fn description(hook: &Hook, order: &HookOrder) -> UnitFile {
     file
 }
 
-/// The hook's unit. It restarts when its program or environment file changes, if that file is a
-/// fileAsset.
+/// The hook's unit. If its program or environment file is a fileAsset, a change of that file restarts the
+/// unit.
 fn unit(node: &NodeConfig, hook: &Hook, text: String) -> Unit {
     let named: Vec<String> = named_files(&text)
         .filter(|path| node.file_assets.iter().any(|asset| asset.path == *path))

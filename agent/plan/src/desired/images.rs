@@ -1,4 +1,4 @@
-//! Container images that are loaded from archives before kubelet starts.
+//! Container images from archives, which are loaded before kubelet starts.
 //!
 //! Source: the end of `Run` in upup/pkg/fi/nodeup/command.go.
 

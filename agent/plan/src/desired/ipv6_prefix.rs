@@ -1,5 +1,5 @@
-//! The IPv6 prefix for the pods of this node. An EC2 instance must request it; other clouds assign it
-//! without a request.
+//! The IPv6 prefix for the pods of this node. An EC2 instance must request its prefix. Other clouds assign a
+//! prefix without a request.
 //!
 //! Source: nodeup/pkg/model/prefix.go.
 

@@ -1,18 +1,18 @@
-//! Kernel modules that nothing else loads in time.
+//! Kernel modules that no other program loads in time.
 //!
 //! Source: `loadKernelModules` in upup/pkg/fi/nodeup/command.go.
 
 use crate::resolve::{NodeConfig, Project};
 use crate::resource::{DesiredState, KernelModule};
 
-/// Adds the modules. They load before components start, because components look for them at their start.
+/// Adds the modules. The modules load before the components start, because components need them at their
+/// start.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     let distribution = node.distribution;
-    // kindnet decides on packets in user space. Other networks need iptables to see the packets on
-    // bridges.
+    // kindnet decides on packets in user space. For other networks, iptables must see the packets on bridges.
     let network = if node.config.networking.kindnet.is_some() { "nfnetlink_queue" } else { "br_netfilter" };
     let others: &[&str] = if distribution.force_nftables {
-        // Calico's Felix lists ipsets even if it has none, and fails without the module.
+        // Calico's Felix lists ipsets even if there are no ipsets, and fails without the module.
         &["nf_tables", "nf_conntrack", "ip_set"]
     } else if distribution.project == Project::Rocky
         && distribution.version < 10.0
@@ -28,8 +28,8 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     }
 }
 
-/// The package with the modules, for distributions whose images lack them. It must match the running
-/// kernel: modules for a newer kernel are useless before a reboot.
+/// The package with the modules, for distributions whose images lack the modules. It must match the running
+/// kernel, because modules for a newer kernel are useless before a reboot.
 fn package(node: &NodeConfig) -> Option<String> {
     let kernel = node.facts.kernel.as_ref().filter(|_| node.distribution.force_nftables)?;
     Some(format!("kernel-modules-extra-{kernel}"))

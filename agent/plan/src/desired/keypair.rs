@@ -1,4 +1,4 @@
-//! Keypairs of the cluster for components on this machine that sign with them.
+//! Files with keypairs of the cluster, for components on this machine that sign with these keypairs.
 
 use crate::resolve::NodeConfig;
 use crate::resource::{Content, File, Mode, SecretPiece};

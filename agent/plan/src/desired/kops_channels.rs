@@ -1,5 +1,5 @@
-//! kops-channels: the static pod that applies the cluster's addons. kOps writes its manifest. Its user and kubeconfig also serve
-//! kops-agent's own service, if the service replaces the pod. Up to kOps 1.35 protokube applies addons instead, as root.
+//! kops-channels: the static pod that applies the cluster's addons. kOps writes the pod's manifest. If kops-agent's own service replaces
+//! the pod, the service has the pod's user and kubeconfig. Up to kOps 1.35 protokube applies addons instead, as root.
 //!
 //! Source: nodeup/pkg/model/channels.go.
 
@@ -18,27 +18,27 @@ const POD: &str = "kops-channels";
 const USER: &str = "kops-channels";
 const UID: u32 = 10013;
 const HOME: &str = "/var/lib/kops";
-/// The user name at the API server; also the name of the certificate.
+/// The user name at the API server. The certificate has this name too.
 const IDENTITY: &str = "kops";
 
 /// The program that applies the cluster's addons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AppliedBy {
-    /// kOps' own program: the pod, or protokube ([`super::protokube`]), depending on the release.
+    /// kOps' own program: the pod kops-channels or protokube ([`super::protokube`]), depending on the release.
     Kops,
     /// kops-agent's own service ([`super::addons_service`]).
     Service,
 }
 
-/// Whether a resource is part of a program of kOps that applies addons. Such a program must not run beside its successor: both would
-/// apply addons and label the node.
+/// Whether a resource belongs to a program of kOps that applies addons. Such a program must not run together with kops-agent's service:
+/// both would apply addons and label the node.
 pub(crate) fn applies_addons(id: &ResourceId) -> bool {
     let is = |(kind, name): (Kind, &str)| id.kind == kind && id.name == name;
     protokube::PARTS.into_iter().any(is) || is((Kind::File, &paths::manifest(POD)))
 }
 
-/// Adds the user, the kubeconfig and, unless the service replaces it, the pod. Adds nothing if the machine is not a control-plane
-/// machine, or if protokube applies addons.
+/// Adds the user and the kubeconfig. Also adds the pod, unless kops-agent's service replaces the pod. Adds nothing if the machine is not a
+/// control-plane machine, or if protokube applies addons.
 pub(super) fn add(node: &NodeConfig, by: AppliedBy, state: &mut DesiredState) {
     let pod = node.kops_channels.as_ref().filter(|_| by == AppliedBy::Kops);
     let runs_as_the_user = pod.is_some() || by == AppliedBy::Service;
@@ -49,13 +49,12 @@ pub(super) fn add(node: &NodeConfig, by: AppliedBy, state: &mut DesiredState) {
     add_kubeconfig(node, USER, state);
     if let Some(stored) = pod {
         let file = pod::manifest_file(POD, manifest(node, stored));
-        // Upstream lets all users read the manifest. Only kubelet reads it, as root.
+        // Upstream lets all users read the manifest. A manifest with credentials is private here, because only kubelet reads it, as root.
         state.add(if is_given_login(stored) { file.mode(Mode::PRIVATE) } else { file });
     }
 }
 
-/// Whether kOps put credentials for the cloud or the store into the pod. Only the names of the pod's variables count, not their
-/// values.
+/// Whether kOps put credentials for the cloud or the store into the pod. The names of the pod's variables decide, not their values.
 fn is_given_login(stored: &StoredPod) -> bool {
     let variables = stored.containers().iter().filter_map(|container| container["env"].as_array()).flatten();
     let mut names = variables.filter_map(|variable| variable["name"].as_str());

@@ -10,15 +10,15 @@ use kops_agent_spec::go_yaml;
 
 use super::{certificates, keypair};
 
-/// kops-controller's user (pkg/wellknownusers); also the name of its certificate.
+/// kops-controller's user on the machine (pkg/wellknownusers). Its certificate has this name too.
 pub(super) const NAME: &str = "kops-controller";
 const UID: u32 = 10011;
 pub(super) const DIRECTORY: &str = "/etc/kubernetes/kops-controller";
-/// Name of a file in kops-controller's directory. Control-plane mode accepts node certificates of the authorities in it.
+/// Name of a file in kops-controller's directory. Control-plane mode accepts node certificates that the authorities in this file signed.
 /// Upstream has no such file.
 pub const NODE_AUTHORITIES: &str = "kubernetes-ca-trusted.crt";
 
-/// Adds the user and its files on a control-plane machine.
+/// Adds the user of kops-controller and the files, on a control-plane machine.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     if !node.is_control_plane() {
         return;
@@ -53,7 +53,7 @@ fn add_serving_certificate(node: &NodeConfig, state: &mut DesiredState) {
     state.add(File::new(path("key"), Content::PrivateKey(NAME.into())).mode(Mode::PRIVATE).owned_by(NAME));
 }
 
-/// The keysets that sign certificates for nodes. Clients of Cilium's etcd have their own authority.
+/// The keysets that sign certificates for nodes. Cilium's etcd has a separate authority for its clients.
 fn signers(node: &NodeConfig) -> impl Iterator<Item = &'static str> {
     [KUBERNETES_CA].into_iter().chain(node.config.use_cilium_etcd.then_some("etcd-clients-ca-cilium"))
 }

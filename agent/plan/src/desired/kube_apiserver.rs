@@ -19,7 +19,7 @@ use files::NAME;
 
 pub(super) use pod::Published;
 
-/// Adds the API server if this machine runs one.
+/// Adds the API server, if this machine runs an API server.
 pub(super) fn add(node: &NodeConfig, published: Published, state: &mut DesiredState) {
     let Some(api_server) = &node.api_server else { return };
     credentials::add(node, api_server, state);
@@ -28,7 +28,7 @@ pub(super) fn add(node: &NodeConfig, published: Published, state: &mut DesiredSt
     encryption::add(node, api_server, state);
     state.add(File::text(paths::log(NAME), "").mode(Mode(0o400)).create_only());
     let manifest = pod::pod(node, api_server, published).manifest_file();
-    // Upstream lets all users read the manifest. A user's own variable can be a secret, and only kubelet reads the
-    // manifest, as root.
+    // Upstream lets all users read the manifest. If a user adds variables, the manifest is private here: a variable can be a secret, and
+    // only kubelet reads the manifest, as root.
     state.add(if api_server.config.env.is_empty() { manifest } else { manifest.mode(Mode::PRIVATE) });
 }

@@ -1,6 +1,6 @@
 //! kube-apiserver-healthcheck: the sidecar in the API server's pod. It checks the API server's health, so
-//! kubelet's probes need no credentials. Its containers come from the state store. This file adds its user
-//! and its certificate.
+//! kubelet's probes need no credentials. The sidecar's containers come from the state store. This file adds
+//! the sidecar's user and certificate.
 //!
 //! Source: nodeup/pkg/model/kube_apiserver_healthcheck.go.
 
@@ -9,8 +9,8 @@ use crate::resource::{CertificateType, DesiredState, User};
 
 use super::certificates;
 
-/// The sidecar's user on the machine (pkg/wellknownusers) and at the API server; also the name of its
-/// certificate.
+/// The sidecar's user on the machine (pkg/wellknownusers) and at the API server. The sidecar's certificate
+/// has this name too.
 const NAME: &str = "kube-apiserver-healthcheck";
 /// The uid of the sidecar's container.
 const UID: u32 = 10012;

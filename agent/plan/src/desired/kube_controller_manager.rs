@@ -1,5 +1,5 @@
-//! kube-controller-manager: a static pod on every control-plane machine. It signs certificates and tokens
-//! for the cluster, so it is given the keypairs for both.
+//! kube-controller-manager: a static pod on every control-plane machine. It signs certificates and tokens for
+//! the cluster, so it gets the keypairs for both.
 //!
 //! Source: nodeup/pkg/model/kube_controller_manager.go.
 
@@ -65,7 +65,7 @@ fn pod(node: &NodeConfig, config: &KubeControllerManagerConfig) -> Pod {
     pod.mount(&mut container, "cabundle", &paths::kubernetes_ca(node.distribution), Access::ReadOnly);
     pod.mount(&mut container, "srvkcm", &directory(node), Access::ReadOnly);
     pod.mount(&mut container, "varlibkcm", HOME, Access::ReadOnly);
-    // A DaemonSet installs plugins here, for this pod and for kubelet.
+    // A DaemonSet installs volume plugins here, for this pod and for kubelet.
     pod.mount(&mut container, "volplugins", volume_plugin_directory(node), Access::ReadWrite);
     pod.spec.containers.push(container);
     pod

@@ -1,5 +1,5 @@
-//! kube-proxy: a static pod on every node that sends the packets for a service to its pods. It is
-//! absent if the network plugin does that.
+//! kube-proxy: a static pod on every node. It sends the packets for a Service to the pods of the Service. If
+//! the network plugin does this itself, there is no kube-proxy.
 //!
 //! Source: nodeup/pkg/model/kube_proxy.go.
 
@@ -53,7 +53,7 @@ fn pod(node: &NodeConfig, config: &KubeProxyConfig) -> Pod {
         None,
     );
     if node.uses_gossip() {
-        // protokube writes the API server's addresses there.
+        // protokube writes the API server's addresses into `/etc/hosts`.
         pod.mount(&mut container, "etchosts", "/etc/hosts", Access::ReadOnly);
     }
     let lock = "/run/xtables.lock";

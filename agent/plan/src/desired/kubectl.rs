@@ -1,4 +1,4 @@
-//! kubectl, on machines with an API server, with a kubeconfig for the machine's user that administers the cluster.
+//! kubectl, on machines with an API server, with a kubeconfig for the user of the machine who administers the cluster.
 //!
 //! Source: nodeup/pkg/model/kubectl.go.
 
@@ -7,8 +7,7 @@ use crate::resource::{DesiredState, Directory, File, Mode};
 
 use super::{certificates, paths};
 
-/// Adds kubectl and a kubeconfig with full rights: a copy for root, and a copy for the login user if there
-/// is one.
+/// Adds kubectl and a kubeconfig with full rights: a copy for root, and a copy for the login user if the machine has one.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     let Some(kubectl) = &node.kubectl else { return };
     let path = format!("{}/kubectl", node.distribution.kubernetes_bin);

@@ -1,5 +1,5 @@
-//! kubelet: Kubernetes' agent on every node. Its settings are in a configuration file, or in flags if the file has no
-//! field for them.
+//! kubelet: Kubernetes' agent on every node. kubelet's settings are in a configuration file, or in flags if the file has no field for a
+//! setting.
 //!
 //! Source: nodeup/pkg/model/kubelet.go.
 
@@ -56,7 +56,7 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
 }
 
 fn sysconfig(node: &NodeConfig) -> String {
-    // kubelet looks for Docker's credentials in the home directory.
+    // `HOME` is set because kubelet looks for Docker's credentials in the home directory.
     let flags = match node.release().kubelet_settings_are_flags() {
         true => settings_as_flags::flags(node),
         false => daemon_flags::flags(node).into_sorted(),
@@ -64,7 +64,7 @@ fn sysconfig(node: &NodeConfig) -> String {
     variable("DAEMON_ARGS", &command_line(&flags)) + &variable("HOME", "/root")
 }
 
-/// kubelet's kubeconfig, with the user of this node.
+/// kubelet's kubeconfig, which authenticates as this node.
 fn kubeconfig(node: &NodeConfig, state: &mut DesiredState) -> Content {
     let subject = certificates::user_in_group(&format!("system:node:{}", node.node_name), "system:nodes");
     certificates::node_kubeconfig(state, node, "kubelet", subject)
@@ -75,8 +75,8 @@ fn add_serving_certificate(node: &NodeConfig, state: &mut DesiredState) {
     let own_names = &node.kubelet.serving_names;
     let (common_name, names) = match node.has_api_server() {
         true => (own_names.first().map_or("", String::as_str), own_names.clone()),
-        // The bootstrap server takes the names from the cloud and ignores names that the machine claims. The subject is
-        // the Node's name (cmd/kops-controller/pkg/server/server.go, `issueCert`).
+        // The bootstrap server takes the certificate's names from the cloud, and ignores names that the machine claims. The subject is the
+        // Node's name (cmd/kops-controller/pkg/server/server.go, `issueCert`).
         false => (node.node_name.as_str(), Vec::new()),
     };
     state.add(certificates::of_every_node(
@@ -105,7 +105,7 @@ fn add_serving_certificate(node: &NodeConfig, state: &mut DesiredState) {
     );
 }
 
-/// The unit. A new serving certificate does not restart kubelet: kubelet reloads it.
+/// kubelet's unit. A new serving certificate does not restart kubelet, because kubelet reloads the certificate.
 fn unit(node: &NodeConfig, program: &str) -> Unit {
     let mut file = UnitFile::default()
         .set("Unit", "Description", "Kubernetes Kubelet Server")

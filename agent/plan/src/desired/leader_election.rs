@@ -1,4 +1,4 @@
-//! The flags by which replicas of a component elect a leader. They are equal for every component.
+//! The flags by which replicas of a component elect a leader. All components have the same flags for this.
 
 use kops_agent_spec::LeaderElectionConfiguration;
 

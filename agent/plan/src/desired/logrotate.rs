@@ -41,7 +41,7 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
         );
         state.add(Unit::new("logrotate.service", service.render()));
     }
-    // The timer has the name of the distribution's own daily timer, and so replaces it.
+    // The timer replaces the distribution's own daily timer, because it has the same name.
     let timer = UnitFile::default().set("Unit", "Description", "Hourly Log Rotation").set(
         "Timer",
         "OnCalendar",
@@ -51,8 +51,8 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
 }
 
 fn rule(log: &str, project: Project) -> String {
-    // Flatcar names rotated files by date only. A second rotation on one day would fail, because
-    // the name exists.
+    // Flatcar names rotated files only by date. So a second rotation on the same day would fail, because the
+    // file exists.
     let date_format = if project == Project::Flatcar { "  dateformat -%Y%m%d-%s\n" } else { "" };
     format!(
         "{}{{\n  rotate 5\n  copytruncate\n  missingok\n  notifempty\n  delaycompress\n  maxsize 100M\n{date_format}  daily\n  create 0644 root root\n}}\n",

@@ -1,4 +1,4 @@
-//! The node's resources for the pods' network. The rest of a network is addons of the cluster.
+//! The node's resources for the pods' network. Addons of the cluster are the other part of a network.
 //!
 //! Each network has its own file. Flannel, GCE's network and kindnet need at most the CNI plugins.
 //!

@@ -30,8 +30,8 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     }
 }
 
-/// Whether the machine uses systemd-timesyncd: Ubuntu 20.04 does (kOps up to 1.35), except on Azure and GCE,
-/// where chrony works better.
+/// Whether the machine uses systemd-timesyncd: Ubuntu 20.04 does (kOps up to 1.35). On Azure and GCE it does
+/// not, because chrony works better there.
 fn uses_timesyncd(node: &NodeConfig) -> bool {
     let is_old_ubuntu = node.distribution.project == Project::Ubuntu && node.distribution.version < 22.0;
     is_old_ubuntu && !matches!(node.cloud_provider(), CloudProvider::Azure | CloudProvider::Gce)
@@ -49,7 +49,8 @@ fn add_timesyncd(node: &NodeConfig, state: &mut DesiredState) {
     }
 }
 
-/// The cloud's own time server, if there is one. Without it, the distribution's configuration stays unchanged.
+/// The time server of the cloud. `None` if the cloud has no time server; then the distribution's
+/// configuration stays unchanged.
 fn time_server(cloud: CloudProvider) -> Option<&'static str> {
     match cloud {
         CloudProvider::Aws => Some("169.254.169.123"),

@@ -1,5 +1,5 @@
-//! The driver of an NVIDIA GPU, and the runtime that lets containers use it. Only Ubuntu has packages
-//! of both.
+//! The driver of an NVIDIA GPU, and the runtime that lets containers use it. Only Ubuntu has packages of the
+//! driver and the runtime.
 //!
 //! Source: nodeup/pkg/model/nvidia.go.
 

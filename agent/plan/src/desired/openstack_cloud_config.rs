@@ -1,5 +1,5 @@
-//! The cloud configuration for OpenStack: the login, and settings for load balancers, volumes and
-//! networks. kOps puts the login into the agent's environment.
+//! The cloud configuration for OpenStack: the login, and settings for load balancers, volumes and networks.
+//! kOps puts the login into kops-agent's environment.
 //!
 //! Source: upup/pkg/fi/cloudup/openstack/openstackcloudconfig/config.go.
 
@@ -10,7 +10,7 @@ use kops_agent_spec::{
     OpenstackSpec,
 };
 
-/// Every kind of login sets this variable. If it is set, kOps passes on all variables of the login
+/// Every kind of login sets this variable. If the variable is set, kOps passes on all variables of the login
 /// (`buildEnvironmentVariables` in pkg/model/resources/nodeup.go).
 pub const LOGIN_VARIABLE: &str = "OS_AUTH_URL";
 

@@ -1,5 +1,5 @@
-//! Distribution packages that every node needs, and packages that the user adds. Single components add their own
-//! packages. Distributions with a read-only root get no packages.
+//! Distribution packages that every node needs, and packages that the user adds. A component that needs further packages adds them itself.
+//! Distributions with a read-only root get no packages.
 //!
 //! Source: nodeup/pkg/model/packages.go.
 
@@ -13,7 +13,7 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
         PackageFormat::Rpm => &["libseccomp", "util-linux"],
         PackageFormat::None => return,
     };
-    // SELinux is off on Amazon Linux 2.
+    // SELinux is off on Amazon Linux 2, so container-selinux is not needed there.
     let has_selinux = distribution.is_rhel_family() && distribution.project != Project::AmazonLinux2;
     let kube_proxy = node.config.kube_proxy.as_ref();
     let nftables =
@@ -26,8 +26,7 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     }
 }
 
-/// The packages of `iptables` and `nft`. With kOps up to 1.34, rpm distributions other than Amazon Linux 2023 get the
-/// package `iptables`.
+/// The packages of `iptables` and `nft`. Up to kOps 1.34, rpm distributions get the package `iptables`, except for Amazon Linux 2023.
 fn firewall_packages(node: &NodeConfig) -> &'static [&'static str] {
     let distribution = node.distribution;
     let is_forced = node.release().forces_nftables();
@@ -38,7 +37,7 @@ fn firewall_packages(node: &NodeConfig) -> &'static [&'static str] {
     }
 }
 
-/// Packages that containerd 1 and Docker needed. kOps up to 1.34 installs them.
+/// Packages of tools that containerd 1 and Docker needed. kOps up to 1.34 installs these packages.
 fn tools_of_docker(node: &NodeConfig) -> &'static [&'static str] {
     let distribution = node.distribution;
     if !node.release().installs_tools_of_docker() {

@@ -1,13 +1,13 @@
-//! Paths on a node. A component that needs another component's file takes its path from here. Functions take only the values that
-//! decide a path, not the whole node configuration: `resolve` depends on this file through [`crate::static_pod`].
+//! Paths on a node. If a component needs the file of another component, it takes the file's path from here. Functions take only the values
+//! that decide a path, not the whole node configuration: `resolve` depends on this file through [`crate::static_pod`].
 
 use kops_agent_spec::ContainerdConfig;
 
 use crate::resolve::distribution::Distribution;
 
-/// Path at which packages install this program. Other installations replace it in the units' texts.
+/// The path at which packages install kops-agent. If kops-agent is installed elsewhere, its path replaces this path in the units' texts.
 pub const PACKAGED_PROGRAM: &str = "/usr/bin/kops-agent";
-/// Path of the boot config in the texts of packaged units.
+/// The path of the boot config in the texts of packaged units.
 pub(super) const BOOT_CONFIG: &str = "/opt/kops/conf/kube_env.yaml";
 /// Directory from which kubelet runs static pods.
 pub(crate) const MANIFESTS: &str = "/etc/kubernetes/manifests";

@@ -1,4 +1,5 @@
-//! Static pods: the part of Kubernetes' Pod that kOps' own static pods use. Unset fields are not written.
+//! Static pods, with the fields of Kubernetes' Pod that kOps' own static pods use. Unset fields are not
+//! written.
 
 use std::collections::BTreeMap;
 
@@ -173,8 +174,8 @@ pub(super) struct Resources {
 }
 
 impl Resources {
-    /// Resources of a control-plane component. It always requests CPU; the other amounts are set only if the
-    /// user sets them.
+    /// Resources of a control-plane component. The CPU request is always set. The other amounts are set only
+    /// if the user sets them.
     pub(super) fn of_component(
         cpu_request: Option<&Quantity>,
         usual_cpu_request: &str,
@@ -343,14 +344,14 @@ fn unconfined_by_selinux(node: &NodeConfig) -> Option<PodSecurityContext> {
     Some(PodSecurityContext { selinux_options })
 }
 
-/// The options that let a pod without privileges read the host's files under SELinux, also for a manifest
-/// from the state store. `None` if containerd does not use SELinux.
+/// The options that let a pod without privileges read the host's files under SELinux. A manifest from the
+/// state store can have these options too. `None` if containerd does not use SELinux.
 pub(super) fn unconfined_selinux_options(node: &NodeConfig) -> Option<SelinuxOptions> {
     node.containerd().selinux_enabled.then_some(SelinuxOptions { selinux_type: "spc_t", level: "s0" })
 }
 
-/// The command and arguments that run `program` through `go-runner`, which Kubernetes' images include. It
-/// copies the program's output to a log file.
+/// The command and arguments that run `program` through `go-runner`, which Kubernetes' images include.
+/// `go-runner` copies the program's output to a log file.
 pub(super) fn logged_command(
     component: &str,
     program: &str,

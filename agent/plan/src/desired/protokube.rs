@@ -54,7 +54,7 @@ pub(super) fn add(node: &NodeConfig, by: AppliedBy, state: &mut DesiredState) {
     state.add(Unit::new(UNIT, unit.render()).restarted_by_files(read_at_start));
 }
 
-/// `channels` is the program that applies add-ons; `None` if protokube applies no add-ons.
+/// protokube's flags. `channels` is the program that applies add-ons. `None` if protokube applies no add-ons.
 fn flags(node: &NodeConfig, channels: Option<&Asset>) -> Vec<String> {
     let config = &node.config;
     let mut flags = Flags::default();
@@ -87,7 +87,7 @@ fn flags(node: &NodeConfig, channels: Option<&Asset>) -> Vec<String> {
     flags.into_sorted()
 }
 
-/// Flags with which protokube once published names in DNS. Up to kOps 1.35, protokube exits if both `cluster-id` and
+/// Flags with which protokube published names in DNS in the past. Up to kOps 1.35, protokube still exits if both `cluster-id` and
 /// `dns-internal-suffix` are missing.
 fn add_dns_flags(node: &NodeConfig, flags: &mut Flags) {
     let dot = if node.uses_gossip() { "" } else { "." };
@@ -178,7 +178,7 @@ mod tests {
     const UNIT: (Kind, &str) = (Kind::Unit, "protokube.service");
     const POD: (Kind, &str) = (Kind::File, "/etc/kubernetes/manifests/kops-channels.manifest");
 
-    /// A control plane as this version of kOps configures it.
+    /// A control plane as kOps of this version configures it.
     fn of_kops(version: &str, uses_gossip: bool) -> NodeConfig {
         control_plane(|inputs| {
             inputs.config.uses_legacy_gossip = Some(uses_gossip);

@@ -1,5 +1,5 @@
-//! kube-scheduler and kube-controller-manager serve HTTPS on their machine. The certificate is for the DNS name
-//! that a Service in front of them would have. A liveness probe watches them.
+//! Serving certificates and liveness probes of kube-scheduler and kube-controller-manager, which serve HTTPS
+//! on their machine. The certificate is for the DNS name that a Service in front of them would have.
 //!
 //! Source: nodeup/pkg/model/kube_scheduler.go, kube_controller_manager.go.
 

@@ -6,7 +6,7 @@ use crate::resolve::{NodeConfig, Project};
 use crate::resource::{DesiredState, File};
 use kops_agent_spec::CloudProvider;
 
-/// Applied on every node, before the range of Services' ports.
+/// The first parameters of every node. The range of Services' ports follows in the file.
 const MEMORY_AND_LOCKUPS: &str = "\
 # Databases and search engines map many files into memory.
 vm.max_map_count = 1048576
@@ -16,7 +16,7 @@ kernel.softlockup_panic = 1
 kernel.softlockup_all_cpu_backtrace = 1
 ";
 
-/// Applied on every node, after the range of Services' ports.
+/// More parameters of every node. They follow the range of Services' ports in the file.
 const CONNECTIONS_AND_FILES: &str = "\
 # Many connections, waiting and open, with buffers for fast networks.
 net.core.somaxconn = 32768
@@ -34,7 +34,7 @@ fs.file-max = 2097152
 fs.inotify.max_user_instances = 8192
 ";
 
-/// kOps up to 1.35 raises this limit. Newer kernels derive it from the machine's memory.
+/// kOps up to 1.35 raises this limit. Newer kernels derive this limit from the machine's memory.
 const WATCHES: &str = "fs.inotify.max_user_watches = 524288
 ";
 
@@ -66,8 +66,7 @@ const FORWARD_IPV4: &str = "
 net.ipv4.ip_forward=1
 ";
 
-/// Packets of Cilium's pods arrive on a different interface than the one for replies. The reverse path filter
-/// would drop them.
+/// Packets of Cilium's pods arrive on another interface than the interface for replies. The reverse path filter would drop such packets.
 const CILIUM: &str = "
 net.ipv4.conf.all.rp_filter=0
 net.ipv4.conf.lxc*.rp_filter=0
@@ -113,7 +112,7 @@ fn is_flannel_over_iptables(node: &NodeConfig) -> bool {
     node.config.networking.flannel.is_some() && matches!(mode, Some("" | "iptables"))
 }
 
-/// Debian 11 gets its IPv6 route from router advertisements. A kernel that forwards packets ignores them, unless
+/// Debian 11 gets its IPv6 route from router advertisements. A kernel that forwards packets ignores router advertisements, unless
 /// `accept_ra` is 2 for the interface. The setting for all interfaces only affects interfaces that appear later.
 fn accept_router_advertisements(node: &NodeConfig) -> String {
     let distribution = node.distribution;

@@ -63,7 +63,7 @@ impl Machine {
         Machine::node().in_control_plane()
     }
 
-    /// The same machine in the control plane.
+    /// Moves this machine into the control plane.
     pub(super) fn in_control_plane(self) -> Machine {
         self.boot(json!({ "InstanceGroupRole": "ControlPlane" })).config(json!({
             "KeypairIDs": { "apiserver-aggregator-ca": "1", "etcd-clients-ca": "1", "service-account": "1" },
@@ -74,24 +74,24 @@ impl Machine {
         }))
     }
 
-    /// The same machine with another distribution.
+    /// Changes the distribution of this machine.
     pub(super) fn on(self, id: &str, version: &str) -> Machine {
         self.facts(json!({ "distro": { "id": id, "versionID": version } }))
     }
 
-    /// The same machine with other fields in its boot config.
+    /// Changes fields in the boot config of this machine.
     pub(super) fn boot(mut self, fields: Value) -> Machine {
         merge(&mut self.boot, fields);
         self
     }
 
-    /// The same machine with other fields in its configuration.
+    /// Changes fields in the configuration of this machine.
     pub(super) fn config(mut self, fields: Value) -> Machine {
         merge(&mut self.config, fields);
         self
     }
 
-    /// The same machine with other facts.
+    /// Changes facts of this machine.
     pub(super) fn facts(mut self, fields: Value) -> Machine {
         merge(&mut self.facts, fields);
         self
@@ -118,7 +118,7 @@ impl Machine {
         self.resolve().unwrap_err().to_string()
     }
 
-    /// The resources that one component adds.
+    /// The resources that this component adds on this machine.
     pub(super) fn desired(&self, add: fn(&NodeConfig, &mut DesiredState)) -> Desired {
         let node = self.resolve().unwrap();
         let mut state = DesiredState::default();
@@ -146,7 +146,7 @@ fn merge(into: &mut Value, fields: Value) {
 pub(super) struct Desired(pub(super) DesiredState);
 
 impl Desired {
-    /// Whether there is such a resource: `file /etc/x`, `unit kubelet.service`.
+    /// Whether there is a resource with this id, such as `file /etc/x` or `unit kubelet.service`.
     pub(super) fn has(&self, id: &str) -> bool {
         self.0.iter().any(|(present, _)| present.to_string() == id)
     }

@@ -7,14 +7,15 @@ pub(super) struct UnitFile {
 }
 
 impl UnitFile {
-    /// Adds a directive. Sections come out in the order of their first use, directives in the order given.
+    /// Adds a directive. Sections are written in the order of their first use, and directives in the order of
+    /// the calls.
     pub(super) fn set(mut self, section: &str, directive: &str, value: impl Into<String>) -> UnitFile {
         let line = format!("{directive}={}\n", value.into());
         self.push(section, &line);
         self
     }
 
-    /// Adds directives unchanged, and a final line break if it is missing.
+    /// Adds directives unchanged. If the final line break is missing, adds it.
     pub(super) fn raw(mut self, section: &str, directives: &str) -> UnitFile {
         self.push(section, directives);
         if !directives.ends_with('\n') {
@@ -42,7 +43,7 @@ impl UnitFile {
     }
 }
 
-/// One command line for `ExecStart=`, quoted as systemd reads it (systemd.service(5), "Command lines").
+/// Formats a command line for `ExecStart=`, quoted as systemd reads it (systemd.service(5), "Command lines").
 pub(super) fn command_line<S: AsRef<str>>(words: &[S]) -> String {
     words.iter().map(|word| quoted(word.as_ref())).collect::<Vec<_>>().join(" ")
 }
@@ -64,7 +65,7 @@ fn quoted(word: &str) -> String {
             }
         }
     }
-    // A lone `;` would start another command.
+    // Without quotes, a lone `;` would start another command.
     if word.is_empty() || word == ";" || word.contains(' ') { format!("\"{escaped}\"") } else { escaped }
 }
 

@@ -18,7 +18,7 @@ const UPGRADE_NOTHING: &str = "APT::Periodic::Enable \"0\";\n";
 
 const FLATCAR_SERVICE: &str = "update-service.service";
 
-/// Configures automatic updates. Other distributions update only on request.
+/// Configures automatic updates on Debian, Ubuntu and Flatcar. Other distributions update only on request.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     match (node.distribution.project, node.distribution.package_format) {
         (Project::Flatcar, _) => add_flatcar_service(node, state),
@@ -37,7 +37,7 @@ fn add_apt_configuration(node: &NodeConfig, state: &mut DesiredState) {
     state.add(File::text("/etc/apt/apt.conf.d/20auto-upgrades", configuration));
 }
 
-/// Adds the service that masks locksmithd. A hook with this unit name replaces it.
+/// Adds the service that masks locksmithd. A user's hook with this unit name replaces the service.
 fn add_flatcar_service(node: &NodeConfig, state: &mut DesiredState) {
     if node.hooks.iter().any(|hook| hook.unit == FLATCAR_SERVICE) {
         return;

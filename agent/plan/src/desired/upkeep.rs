@@ -1,5 +1,5 @@
-//! Additions for a program that a boot script downloaded and no package installed: timers that verify the node and write its metrics,
-//! a link in `PATH`, and completions for bash.
+//! Additions for a kops-agent that a boot script downloaded and no package installed: timers that verify the node and write its metrics, a
+//! link in `PATH`, and completions for bash.
 
 use crate::resolve::{NodeConfig, Project};
 use crate::resource::{DesiredState, File, Resource, Symlink, Unit};
@@ -9,7 +9,7 @@ use super::paths::{BOOT_CONFIG, PACKAGED_PROGRAM};
 /// Directory of the agent's own units, on every distribution (`agent/host/src/places.rs`).
 const UNITS: &str = "/etc/systemd/system";
 
-/// Name and text of each service, and of the timer that starts it.
+/// Name and text of each service, and of the timer that starts the service.
 const SERVICES: [[(&str, &str); 2]; 2] = [
     [
         ("kops-agent-verify.service", include_str!("../../../../units/kops-agent-verify.service")),
@@ -21,7 +21,7 @@ const SERVICES: [[(&str, &str); 2]; 2] = [
     ],
 ];
 
-/// Where bash looks for completions of local programs.
+/// The path at which bash looks for the completions of a locally installed program.
 const COMPLETIONS: &str = "/usr/local/share/bash-completion/completions/kops-agent";
 
 /// The program and the boot config that the timers' services use.
@@ -33,12 +33,13 @@ pub struct Upkeep {
 }
 
 impl Upkeep {
-    /// The timers and their services. They need no result of a run, so they exist even if the first run fails.
+    /// The timers and their services. They do not depend on the result of a run, so they exist even if the first run fails.
     pub fn timers(&self) -> DesiredState {
         let mut state = DesiredState::default();
         for [(service, text), (timer, timer_text)] in SERVICES {
             let text = text.replace(PACKAGED_PROGRAM, &self.program).replace(BOOT_CONFIG, &self.conf);
-            // The service is a plain file, not a `Unit`: only its timer starts it, and a run that the service starts must not stop it.
+            // The service is a plain file, not a `Unit`, for two reasons. Only its timer starts it. A run that the service starts must not
+            // stop the service.
             state.add(File::text(format!("{UNITS}/{service}"), text));
             state.add(Unit::new(timer, timer_text));
         }
@@ -46,7 +47,8 @@ impl Upkeep {
     }
 }
 
-/// Adds the timers, the link and the completions. If the user describes a resource of the same name, the user's resource stays.
+/// Adds the timers, the link and the completions. If the user describes a resource with the name of one of these, the user's resource
+/// stays.
 pub(super) fn add(node: &NodeConfig, upkeep: &Upkeep, state: &mut DesiredState) {
     let mut add = |resource: Resource| {
         if state.get(&resource.id()).is_none() {

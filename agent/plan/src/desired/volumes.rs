@@ -1,4 +1,4 @@
-//! Volumes that the user has formatted and mounted.
+//! Volumes that the user wants formatted and mounted.
 //!
 //! Source: nodeup/pkg/model/volumes.go.
 

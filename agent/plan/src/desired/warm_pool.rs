@@ -1,5 +1,5 @@
-//! Images that an instance pulls while it warms up for an AWS warm pool. So they are present when it
-//! joins the cluster.
+//! Images that an instance pulls while it warms up for an AWS warm pool. So the images are present when the
+//! instance joins the cluster.
 //!
 //! Source: nodeup/pkg/model/warm_pool.go.
 

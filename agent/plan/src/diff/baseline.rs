@@ -1,5 +1,5 @@
-//! Decides what is up to date on a working machine that the agent has no record of: units and static pods that run with the present files,
-//! and those that started before a file changed.
+//! Decides which units and static pods are up to date on a working machine that the agent has no record of. A unit or static pod is up to
+//! date if it runs with the present files, and outdated if it started before a file changed.
 //!
 //! There is no record of a machine that nodeup made, or whose record was lost. A unit or static pod counts as up to date if its processes
 //! are younger than all files that they read. Without this rule the first run would restart everything. If its processes are older than
@@ -21,19 +21,19 @@ use super::units::reading as unit_reading;
 use crate::resource::{Content, DesiredState, Resource, ResourceId, Unit};
 use crate::unit_files::drop_in_of;
 
-/// A unit or static pod, and its reading.
+/// A unit or static pod that has started, and its reading.
 pub type Started = (ResourceId, Reading);
 
-/// The write times of files and the start times of processes on a machine, in microseconds since 1970, by one clock.
+/// The write times of files and the start times of processes on a machine, in microseconds since 1970. One clock measures all of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Times {
     pub now: u64,
     /// The last write of files and links, including unit files.
     pub written: BTreeMap<ResourceId, u64>,
-    /// The start times of units and static pods (by their manifests). A unit without processes, like a slice, is missing, and so is a unit
-    /// with an unknown start.
+    /// The start times of units and static pods (by their manifests). A unit is missing if it has no processes, like a slice, or if its
+    /// start is unknown.
     pub started: BTreeMap<ResourceId, u64>,
-    /// Units with a file that changed after systemd read it.
+    /// Units with a file that has changed since systemd read it.
     pub unread: BTreeSet<ResourceId>,
 }
 
@@ -42,12 +42,12 @@ pub struct Times {
 pub struct FirstSight {
     /// Units and static pods that run with the present files.
     pub current: Vec<Started>,
-    /// Units and static pods to restart, each with a file that it has not read.
+    /// Units and static pods to restart. Each comes with a file whose present content it has not read.
     pub outdated: Vec<(ResourceId, ResourceId)>,
 }
 
-/// Marks each running unit and each present static pod as started with the observed files. Skips those with a recorded reading, and those
-/// that started before one of their files changed.
+/// Marks each running unit and each present static pod as started with the observed files. Skips units and pods with a recorded reading,
+/// and units and pods that started before one of their files changed.
 pub fn take_as_started(desired: &DesiredState, observed: &mut ObservedState, times: &Times) -> FirstSight {
     let mut sight = FirstSight::default();
     let first = times.first(desired);
@@ -57,7 +57,7 @@ pub fn take_as_started(desired: &DesiredState, observed: &mut ObservedState, tim
             (Resource::Unit(unit), Some(Observed::Unit(present)))
                 if present.running && present.stamp.is_none() =>
             {
-                // The agent does not write the file of a distribution's unit. It may write drop-ins for it.
+                // If the distribution includes the unit, the agent does not write the unit's file. It may write drop-ins for the unit.
                 let of_systemd = unit.text.is_some().then_some(id);
                 let read: Vec<&ResourceId> = unit.restarted_by.iter().chain(of_systemd).collect();
                 let unread = started.map(|started| match unread_by_systemd(unit, &read, times) {
@@ -91,11 +91,11 @@ pub fn take_as_started(desired: &DesiredState, observed: &mut ObservedState, tim
     sight
 }
 
-/// The files that processes have not read in their present form.
+/// The files whose present content a unit's or pod's processes have not read.
 enum Unread {
-    /// All files are read, as far as the times show.
+    /// All files are read, as far as their times show.
     Nothing,
-    /// Only newly issued certificates. The loaded certificates stay valid until `due`, in seconds since 1970.
+    /// Only newly issued certificates are unread. The loaded certificates stay valid until `due`, in seconds since 1970.
     Reissued {
         due: u64,
     },
@@ -109,8 +109,8 @@ fn unread_by_systemd<'a>(unit: &Unit, read: &[&'a ResourceId], times: &Times) ->
     times.unread.contains(&own).then(|| read.iter().find(is_of_systemd).copied()).flatten()
 }
 
-/// The files in `read` that changed after processes started at `started`. The renewal time of loaded certificates is estimated: the program
-/// that issued the present certificates also issued the loaded ones, with the same lifetime, and not before `first`.
+/// The files in `read` that changed after processes started at `started`. The renewal time of the loaded certificates is an estimate. It
+/// assumes that one program issued the loaded and the present certificates, with the same lifetime, and not before `first`.
 fn unread_since(
     started: u64,
     first: Option<u64>,
@@ -137,7 +137,8 @@ fn unread_since(
 const MICROS_PER_SECOND: u64 = 1_000_000;
 
 impl Times {
-    /// The write time of the oldest text. nodeup and the agent never rewrite unchanged texts, so neither ran before that time.
+    /// The write time of the oldest text on the machine. nodeup and the agent never rewrite unchanged texts, so neither of them ran before
+    /// that time.
     fn first(&self, desired: &DesiredState) -> Option<u64> {
         let is_text = |id: &ResourceId| match desired.get(id) {
             Some(Resource::File(file)) => matches!(file.content, Content::Text(_)),

@@ -1,4 +1,5 @@
-//! Compares a desired resource with the observed one. [`super::units`] compares units, because their changes depend on all other resources.
+//! Compares a desired resource with the observed resource. [`super::units`] compares units, because their changes depend on all other
+//! resources.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +15,7 @@ use kops_agent_spec::urls::shown_url;
 
 /// The changes for a resource. `None` if the resource needs no step, not even to create it.
 ///
-/// `is_reissued` says whether the same plan replaces a certificate.
+/// `is_reissued` tells for each certificate whether this plan replaces it.
 pub(super) fn changes(
     desired: &Resource,
     observed: Option<&Observed>,
@@ -35,7 +36,7 @@ pub(super) fn changes(
             let issue = |why: &String| Change::Issue { why: why.clone(), renewal: present.is_due };
             Some(present.replace.iter().map(issue).collect())
         }
-        // An entry without addresses means that `/etc/hosts` has no line for the host.
+        // A desired entry without addresses means that `/etc/hosts` has no line for the host.
         (Resource::HostsEntry(entry), None) if entry.addresses.is_empty() => None,
         (Resource::HostsEntry(entry), Some(Observed::Resource(_))) if entry.is_replaced_by_gossip => None,
         (_, Some(Observed::Other(what))) => {
@@ -48,7 +49,7 @@ pub(super) fn changes(
     }
 }
 
-/// The properties of a simple resource that differ from `present`. Without `present`, all properties.
+/// The properties of a simple resource that differ from `present`. If nothing is present, all properties.
 fn properties(desired: &Resource, present: Option<&Resource>) -> Vec<Change> {
     let present: Vec<(&str, String)> = present.map(named_properties).unwrap_or_default();
     let find = |field: &str| present.iter().find(|(name, _)| *name == field).map(|(_, value)| value.clone());
@@ -68,7 +69,7 @@ fn named_properties(resource: &Resource) -> Vec<(&'static str, String)> {
         Resource::Group(x) => vec![("gid", x.gid.to_string())],
         Resource::User(x) => {
             let mut properties = vec![("uid", x.uid.to_string())];
-            // If the desired user has no home or shell, the user keeps its present one.
+            // If the desired user has no home or shell, the existing user keeps its home or shell.
             if !x.home.is_empty() {
                 properties.push(("home", x.home.clone()));
             }
@@ -128,7 +129,7 @@ fn access_changes(file: &File, present: Option<&ObservedFile>) -> Vec<Change> {
     changes_of_access(from, Access { mode: file.mode, owner: file.owner.clone(), group })
 }
 
-/// The changes that give a file the owner, group and mode `to`.
+/// The changes that give a file the owner, the group and the mode in `to`.
 pub(super) fn changes_of_access(from: Option<&Access>, to: Access) -> Vec<Change> {
     [
         set("mode", from.map(|from| from.mode.to_string()), to.mode.to_string()),
@@ -148,7 +149,7 @@ fn content_change(
     match &file.content {
         Content::Text(text) => text_change(file, text, present),
         Content::Base64(encoded) => {
-            // Invalid base64 never gets here: it is rejected before planning. The encoded text is the fallback.
+            // Invalid base64 never reaches this line, because it is rejected before planning. The fallback is the encoded text.
             let bytes = STANDARD.decode(encoded).unwrap_or_else(|_| encoded.clone().into_bytes());
             let to = sha256_hex(&bytes);
             let from = present.map(|present| present.sha256.clone());
@@ -201,7 +202,8 @@ fn text_change(file: &File, text: &str, present: Option<&ObservedFile>) -> Optio
     })
 }
 
-/// The change of a text, hidden if nothing of it may be shown. `before` has the free text of the present text, if it is known.
+/// The change of a text. The change is hidden if no part of the text may be shown. `before` is the present text with its free text, if that
+/// is known.
 pub(super) fn written(path: &str, before: Option<(&str, Option<&FreeText>)>, after: Text<'_>) -> Change {
     let (before, known) = before.unwrap_or_default();
     let free_text = match known {
@@ -214,7 +216,7 @@ pub(super) fn written(path: &str, before: Option<(&str, Option<&FreeText>)>, aft
     }
 }
 
-/// Marks the free text in a text that the agent did not write. A line counts as free text unless `after` has the same line as a public one.
+/// Marks the free text in a text that the agent did not write. Every line counts as free text, unless an equal line of `after` is public.
 fn of_unknown(before: &str, free_text: &FreeText, after: &str) -> FreeText {
     let FreeText::Lines(hidden) = free_text else { return free_text.clone() };
     let public = after.lines().enumerate().filter(|(number, _)| !hidden.contains(number));

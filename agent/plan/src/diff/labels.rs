@@ -1,5 +1,5 @@
-//! SELinux labels in a plan. The machine's policy decides the label of a file, not the cluster. So the desired state has no labels, and the
-//! observation reports wrong labels.
+//! SELinux labels in a plan. The machine's policy decides the label of a file, not the cluster. So the desired state contains no labels.
+//! Instead, the observation reports wrong labels.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::plan::Plan;
 use super::step::{Action, Change, Stage, Step};
 use crate::resource::ResourceId;
 
-/// A file's label that differs from the policy's.
+/// The label of a file whose label differs from the policy's label.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WrongLabel {
     /// The present label. `None` if the file has no label.
@@ -24,7 +24,7 @@ pub fn with_labels(mut plan: Plan, wrong: &WrongLabels) -> Plan {
     for (id, WrongLabel { found, wanted }) in wrong {
         let change = Change::Set { field: "SELinux label".into(), from: found.clone(), to: wanted.clone() };
         match plan.steps.iter_mut().find(|step| step.resource == *id) {
-            // The label is corrected first, so that it is correct before the file is used. New files get their label first too.
+            // The label is corrected first, so that it is correct before a program uses the file. New files get their label first too.
             Some(step) => step.changes.insert(0, change),
             None => {
                 let (stage, resource) = (Stage::from_resource(id), id.clone());

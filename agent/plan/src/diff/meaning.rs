@@ -1,7 +1,7 @@
 //! Decides whether two texts of a file mean the same to the program that reads it.
 //!
-//! The texts of upstream's nodeup and of the agent differ in order, quotes and comments, and in unset values that Go prints. Rewriting such
-//! a file would restart its readers for nothing. Only files with a known format and reader are compared by meaning. A user's file is
+//! A text by upstream's nodeup and a text by the agent differ in order, quotes and comments, and in unset values that Go prints. Rewriting
+//! such a file would restart its readers for nothing. Only files with a known format and reader are compared by meaning. A user's file is
 //! compared byte by byte. In doubt two texts are different: that costs only a write. The opposite error would keep a node from its
 //! configuration.
 
@@ -22,13 +22,13 @@ enum Format {
     /// Kubernetes objects and configurations, and other YAML.
     Yaml,
     Toml,
-    /// Sections of directives (systemd.syntax(7)).
+    /// Sections with directives (systemd.syntax(7)).
     Sections,
-    /// Variables with a program's flags (`EnvironmentFile=` of systemd.exec(5)).
+    /// Variables whose values are flags of a program (`EnvironmentFile=` of systemd.exec(5)).
     Flags,
-    /// One setting a line, with comments after `#`.
+    /// One setting in each line, with comments after `#`.
     Lines,
-    /// One row a line, in any order (kube-apiserver's `--token-auth-file`).
+    /// One row in each line, in any order (kube-apiserver's `--token-auth-file`).
     Rows,
 }
 
@@ -97,7 +97,7 @@ fn is_same(format: Format, one: &str, other: &str) -> bool {
     }
 }
 
-// YAML.
+// YAML: comparison by values.
 
 fn is_same_yaml(one: &str, other: &str) -> bool {
     match (documents(one), documents(other)) {
@@ -106,7 +106,7 @@ fn is_same_yaml(one: &str, other: &str) -> bool {
     }
 }
 
-/// The documents of a text, without values that mean nothing.
+/// Parses the documents of a text, and removes values without a meaning.
 fn documents(text: &str) -> Option<Vec<Value>> {
     let mut documents = Vec::new();
     for document in yaml::documents::<Value>(text) {
@@ -137,12 +137,12 @@ fn drop_nulls(value: &mut Value) {
 /// Removes unset fields that Go prints, depending on the object's kind.
 fn drop_unset(object: &mut Mapping) {
     match object.get("kind").and_then(Value::as_str) {
-        // kubelet reports a pod's status itself, so an empty status in a file means nothing.
+        // kubelet reports a pod's status itself, so an empty status in a file has no meaning.
         Some("Pod") if object.get("status").is_some_and(is_empty) => {
             object.remove("status");
         }
         Some("KubeletConfiguration") => drop_unset_of_kubelet(object),
-        // The order of `matchImages` means nothing, because any match counts (the kubelet's CredentialProvider API).
+        // The order of `matchImages` has no meaning, because any match counts (the kubelet's CredentialProvider API).
         Some("CredentialProviderConfig") => {
             let providers = object.get_mut("providers").and_then(Value::as_sequence_mut);
             for images in
@@ -161,8 +161,8 @@ fn is_empty(value: &Value) -> bool {
     value.as_mapping().is_some_and(Mapping::is_empty)
 }
 
-/// The struct fields of kubelet's configuration. An empty struct means the same as a missing one. An empty list, or an empty map with free
-/// keys (`evictionHard`), has a meaning of its own.
+/// The struct fields of kubelet's configuration. An empty struct has the same meaning as a missing struct. An empty list, or an empty map
+/// with free keys (`evictionHard`), has a meaning of its own.
 const STRUCTS_OF_KUBELET: [&str; 12] = [
     "anonymous",
     "authentication",
@@ -195,8 +195,8 @@ fn drop_unset_of_kubelet(object: &mut Mapping) {
     });
 }
 
-/// Counts how often each ambiguous string is in quotes. Without quotes Go reads such a string (`yes`, `0644`) as another type. The parser
-/// here knows fewer of these strings, so it would treat `yes` and `"yes"` as equal.
+/// Counts how often each ambiguous string is in quotes. Without quotes Go reads such a string (`yes`, `0644`) as another type. This crate's
+/// parser reads fewer strings as another type than Go does, so it would treat `yes` and `"yes"` as equal.
 fn ambiguous(documents: &[Value], text: &str) -> BTreeMap<String, usize> {
     let mut strings = BTreeSet::new();
     documents.iter().for_each(|document| collect_strings(document, &mut strings));
@@ -224,7 +224,7 @@ fn collect_strings<'a>(value: &'a Value, strings: &mut BTreeSet<&'a str>) {
     }
 }
 
-// Text.
+// Other texts: comparison by directives, variables or lines.
 
 /// The values of each directive in each section, in order. Lines outside sections and lines that are not directives stay unchanged.
 fn sections(text: &str) -> BTreeMap<String, BTreeMap<String, Vec<String>>> {
@@ -292,7 +292,7 @@ fn settings(text: &str) -> Vec<&str> {
     text.lines().map(str::trim_end).filter(|line| !line.is_empty() && !is_comment(line)).collect()
 }
 
-// Keys and certificates.
+// Keys and certificates: comparison by PEM blocks.
 
 /// Whether two texts have the same PEM blocks in the same order. Text around the blocks is ignored.
 pub fn is_same_pem(one: &str, other: &str) -> bool {
@@ -305,7 +305,7 @@ pub fn are_same_authorities(one: &str, other: &str) -> bool {
     one == other || set(one).is_some_and(|one| set(other) == Some(one))
 }
 
-/// The PEM blocks of a text. `None` if there are none, or one is malformed.
+/// The PEM blocks of a text. `None` if the text has no block, or a block is malformed.
 fn blocks(text: &str) -> Option<Vec<(String, Vec<u8>)>> {
     let blocks: Result<Vec<_>, _> = Pem::iter_from_buffer(text.as_bytes())
         .map(|block| block.map(|block| (block.label, block.contents)))
@@ -318,20 +318,21 @@ pub fn is_same_kubeconfig(one: &str, other: &str) -> bool {
     one == other || kubeconfig(one).is_some_and(|one| kubeconfig(other) == Some(one))
 }
 
-/// Whether a kubeconfig can stay instead of `wanted`. It must be equal, except that it may trust fewer authorities. It must trust at least
-/// those in `least`.
+/// Whether a kubeconfig can stay instead of `wanted`. Both must be equal, except that the found kubeconfig may trust fewer authorities. It
+/// must trust all authorities in `least`.
 pub fn serves_as_kubeconfig(found: &str, wanted: &str, least: &str) -> bool {
     let (Some(found), Some(wanted)) = (kubeconfig(found), kubeconfig(wanted)) else { return false };
     found.0 == wanted.0 && found.2 == wanted.2 && trusts_enough(&found.1, &wanted.1, least)
 }
 
-/// Whether the authorities `found` (PEM) can stay in place of `wanted`. Some of `wanted` may be missing, but none of `least`.
+/// Whether the authorities `found` (PEM) can stay in place of `wanted`. Some authorities of `wanted` may be missing, but all of `least`
+/// must be there.
 pub fn serve_as_authorities(found: &str, wanted: &str, least: &str) -> bool {
     let set = |text: &str| blocks(text).map(|blocks| blocks.into_iter().collect());
     set(found).zip(set(wanted)).is_some_and(|(found, wanted)| trusts_enough(&found, &wanted, least))
 }
 
-/// PEM blocks without order.
+/// A set of PEM blocks, whose order does not matter.
 type Blocks = BTreeSet<(String, Vec<u8>)>;
 
 fn trusts_enough(found: &Blocks, wanted: &Blocks, least: &str) -> bool {
@@ -339,7 +340,7 @@ fn trusts_enough(found: &Blocks, wanted: &Blocks, least: &str) -> bool {
     found.is_subset(wanted) && least.iter().all(|block| found.contains(block))
 }
 
-/// A parsed kubeconfig: the rest, its authorities, and its own certificate and key.
+/// The parts of a parsed kubeconfig: all fields except certificates and keys, then the authorities, then the user's certificate and key.
 type Kubeconfig = (Value, Blocks, Vec<(String, Vec<u8>)>);
 
 fn kubeconfig(text: &str) -> Option<Kubeconfig> {

@@ -8,7 +8,7 @@ use crate::resource::{FreeText, Mode, Resource, ResourceId};
 /// The observations of desired resources. A resource without an entry is missing.
 pub type ObservedState = BTreeMap<ResourceId, Observed>;
 
-/// The observation at the place of a resource.
+/// What exists at the place of a desired resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Observed {
     /// A resource that exists, with its present properties.
@@ -16,12 +16,12 @@ pub enum Observed {
     File(ObservedFile),
     Unit(ObservedUnit),
     Certificate(ObservedCertificate),
-    /// An object of another type, such as `a directory`.
+    /// An object of another type than the resource, such as `a directory`.
     Other(String),
 }
 
 impl Observed {
-    /// Forgets which part of the present text is free text. Then the desired text decides what a diff hides.
+    /// Forgets which part of the present text is free text. After that, the desired text decides what a diff hides.
     pub fn show_free_text(&mut self) {
         match self {
             Observed::File(file) => file.free_text = None,
@@ -42,7 +42,7 @@ pub struct Access {
 }
 
 impl Access {
-    /// The access of a file that everybody can read and only root can write.
+    /// The access of a file that root owns, that everybody can read, and that only root can write.
     pub fn of_roots() -> Access {
         Access { mode: Mode::FILE, owner: "root".into(), group: "root".into() }
     }
@@ -58,16 +58,16 @@ pub struct ObservedFile {
     pub content: ObservedContent,
     /// SHA-256 of the content for which the file's commands ([`crate::resource::File::on_change`]) last completed.
     pub commands_ran_for: Option<String>,
-    /// How other bytes can replace the content. `None` if only the same bytes can.
+    /// Other contents that serve the file's readers equally well. `None` if no other content does.
     pub serves: Option<Serves>,
     /// The value of [`super::pod_reading`] at the last start of this file's static pod.
     pub pod_mounted: Option<Reading>,
-    /// The free text in the content. `None` if the agent did not write this text. Then the desired file decides.
+    /// The free text in the content. `None` if the agent did not write the content; then the desired file decides.
     pub free_text: Option<FreeText>,
 }
 
-/// Describes which other bytes serve a file's readers equally well. A file whose certificate is invalid has no such description, because it
-/// must be replaced.
+/// Describes the other contents that serve a file's readers equally well. A file with an invalid certificate has no such description,
+/// because the file must be replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Serves {
     /// A digest that all equivalent contents share.
@@ -81,13 +81,14 @@ pub struct Serves {
 pub enum ObservedContent {
     Text(String),
     Bytes,
-    /// The content was unpacked from this archive, and is unchanged since then.
+    /// The content was unpacked from this archive, and has not changed since then.
     Member {
         /// SHA-256 of the archive.
         archive: String,
         member: String,
     },
-    /// The observer compared the content, because it has secrets, or because another text has the same meaning ([`super::meaning`]).
+    /// The observer itself compared the content with the desired content, because the content has secrets, or because another text can have
+    /// the same meaning ([`super::meaning`]).
     Compared {
         as_desired: bool,
     },
@@ -95,7 +96,8 @@ pub enum ObservedContent {
     Unknown {
         /// Why the desired content is unknown.
         why: String,
-        /// Whether the file is known to differ from the agent's last version, or is missing and only treated as present.
+        /// Whether the file is known to differ from the agent's last version. Also true if the file is missing and is only treated as
+        /// present.
         differs: bool,
     },
 }
@@ -113,13 +115,13 @@ pub enum Enablement {
 /// A unit as systemd reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObservedUnit {
-    /// The text at the path where the agent writes units. `None` if there is no file.
+    /// The text of the file at the path where the agent writes units. `None` if the file does not exist.
     pub text: Option<String>,
-    /// Whether somebody changed the text after the agent wrote it. Then only exactly the desired text is correct.
+    /// Whether a user or program changed the text after the agent wrote it. If so, only a text that equals the desired text is correct.
     pub edited: bool,
     /// The path of the file from which systemd loaded the unit, or of the file to write.
     pub path: String,
-    /// The desired path of the file. It differs from `path` if an earlier version of the agent wrote the file there.
+    /// The desired path of the unit's file. It differs from `path` if an earlier version of the agent wrote the file to `path`.
     pub belongs: String,
     /// Owner, group and mode of the file with the text.
     pub access: Option<Access>,
@@ -130,7 +132,7 @@ pub struct ObservedUnit {
     pub starting: bool,
     /// The value of [`super::unit_reading`] when the agent last started the unit.
     pub stamp: Option<Reading>,
-    /// The operator's override of the unit.
+    /// The override of the unit by an operator, if there is one.
     pub overridden: Option<Override>,
     /// The free text in `text`. `None` if the agent did not write `text`.
     pub free_text: Option<FreeText>,
@@ -139,7 +141,7 @@ pub struct ObservedUnit {
 /// An operator's override of a unit, which systemd prefers (systemd.unit(5)), with its path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Override {
-    /// A mask: systemd never starts the unit.
+    /// A mask, with its path. systemd never starts a masked unit.
     Masked(String),
     Unit(String),
 }
@@ -152,15 +154,15 @@ impl Override {
     }
 }
 
-/// A certificate in files of the machine.
+/// The observed certificate in files of the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObservedCertificate {
     /// SHA-256 of the certificate.
     pub fingerprint: String,
-    /// Why the certificate must be replaced. `None` if it is valid.
+    /// The reason why the certificate must be replaced. `None` if the certificate is valid.
     pub replace: Option<String>,
-    /// Whether the certificate's age is the only reason to replace it: it has expired, or expires soon.
+    /// Whether the certificate must be replaced only because of its age: it has expired, or expires soon.
     pub is_due: bool,
-    /// A problem of the certificate that cannot be fixed now, because no issuer is available.
+    /// A problem of the certificate that cannot be fixed now because no issuer is available.
     pub stuck: Option<String>,
 }

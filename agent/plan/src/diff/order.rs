@@ -1,5 +1,5 @@
-//! The order of resources, and of unit starts. systemd applies `Before=` and `After=` only within one request, and a run starts units one
-//! by one.
+//! The order of resources, and of unit starts. A run starts units one by one, but systemd applies `Before=` and `After=` only within one
+//! request. So the run needs an order of its own.
 //!
 //! The order matters: a hook may format the disk for images, and declares that it comes before containerd.
 
@@ -12,9 +12,9 @@ use crate::unit_files::drop_in_of_path;
 
 /// The order of the units in a desired state, from their texts.
 pub(super) struct Order {
-    /// The units that the container runtime is ordered after, and the units that those need.
+    /// All units that must start before the container runtime, and all units that these units need.
     before_runtime: BTreeSet<String>,
-    /// The position of every unit. kubelet is always the last one of its stage.
+    /// The position of every unit in the start order. kubelet is always the last unit of its stage.
     places: BTreeMap<String, usize>,
 }
 
@@ -24,7 +24,7 @@ impl Order {
         Order { before_runtime: units.ordered_before(&[CONTAINER_RUNTIME]), places: units.places() }
     }
 
-    /// The stage of a resource. Units that come before the container runtime are in the runtime's stage.
+    /// The stage of a resource. A unit that must start before the container runtime is in the runtime's stage.
     pub(super) fn stage(&self, id: &ResourceId) -> Stage {
         match id.kind {
             Kind::Unit if self.before_runtime.contains(&id.name) => Stage::Runtime,
@@ -42,15 +42,15 @@ impl Order {
     }
 }
 
-/// The units that pods need: the container runtime and kubelet, the units that these are ordered after, and the units that those need. Any
-/// other unit may fail or be slow without delaying pods.
+/// The units that pods need: the container runtime and kubelet, all units that must start before these two, and all units that those units
+/// need. If any other unit fails or is slow, pods are not delayed.
 pub fn awaited_units(desired: &DesiredState) -> BTreeSet<String> {
     let mut awaited = Units::from_desired(desired).ordered_before(&[CONTAINER_RUNTIME, KUBELET]);
     awaited.extend([CONTAINER_RUNTIME, KUBELET].map(str::to_owned));
     awaited
 }
 
-/// The rank of a resource within its stage. Parent directories come first, because paths sort that way.
+/// The rank of a resource within its stage. Parent directories come before their children, because the paths are sorted.
 pub(super) fn rank(id: &ResourceId) -> u8 {
     match id.kind {
         Kind::Package => 1,
@@ -66,7 +66,7 @@ pub(super) fn rank(id: &ResourceId) -> u8 {
     }
 }
 
-/// The relations between desired units, from their texts. Other units are ignored.
+/// The relations between desired units, from the units' texts. Units that are not desired are ignored.
 #[derive(Default)]
 struct Units<'a> {
     names: BTreeSet<&'a str>,
@@ -104,8 +104,8 @@ impl<'a> Units<'a> {
         units
     }
 
-    /// The units that come before these units, directly or indirectly, and the units that those need. Never contains kubelet or the
-    /// runtime.
+    /// The units that must start before these units, directly or indirectly, and the units that those units need. Never contains kubelet or
+    /// the container runtime.
     fn ordered_before(&self, units: &[&str]) -> BTreeSet<String> {
         let none = BTreeSet::new();
         let mut found = BTreeSet::new();
@@ -120,7 +120,8 @@ impl<'a> Units<'a> {
         found
     }
 
-    /// Numbers the units by name, but each after the units that must come before it. Units in a cycle are numbered by name.
+    /// Numbers the units in alphabetical order, but a unit comes after all units that must start before it. Units in a cycle are in
+    /// alphabetical order.
     fn places(&self) -> BTreeMap<String, usize> {
         let mut left = self.names.clone();
         let mut places = BTreeMap::new();
@@ -141,7 +142,7 @@ fn drop_in(resource: &Resource) -> Option<(&str, &str)> {
     Some((drop_in_of_path(path)?, text))
 }
 
-/// The directives of a unit's `[Unit]` section that name other units: order and dependencies (systemd.unit(5)).
+/// The directives in a unit's `[Unit]` section that name other units, with these names: order and dependencies (systemd.unit(5)).
 fn named_units(text: &str) -> Vec<(&str, &str)> {
     let mut section = "";
     // A line that ends with a backslash continues in the next line.
@@ -175,7 +176,7 @@ mod tests {
     use crate::diff::{ObservedState, diff};
     use crate::resource::Unit;
 
-    /// The units in start order, with their stages.
+    /// The desired units in start order, each with its stage.
     fn started(units: &[(&str, &str)]) -> Vec<String> {
         let mut desired = DesiredState::default();
         for (name, text) in units {

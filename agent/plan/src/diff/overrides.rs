@@ -1,5 +1,5 @@
-//! Units that an operator masks or overrides. They stay unchanged, and the plan reports them. If the machine cannot be a node without the
-//! unit, the report says what to do.
+//! Units that an operator masks or overrides. Such a unit stays unchanged, and the plan reports it. If the machine cannot be a node without
+//! the unit, the report says what to do.
 
 use super::meaning::is_same_unit;
 use super::observed::{Observed, ObservedState, ObservedUnit, Override};
@@ -35,7 +35,7 @@ fn keep(unit: &Unit, present: &ObservedUnit) -> Option<(String, Keeping)> {
             ),
             Keeping::Left,
         )),
-        // The agent has no text for a distribution's unit.
+        // There is no text of the agent for a unit that the distribution includes.
         Override::Unit(path) => {
             let desired = unit.text.as_deref()?;
             let is_same = present.text.as_deref().is_some_and(|text| is_same_unit(text, desired));
@@ -61,7 +61,7 @@ impl ObservedUnit {
         matches!(self.overridden, Some(Override::Masked(_)))
     }
 
-    /// Whether the operator's override is at the very path of the unit's file.
+    /// Whether the operator's override has the path that the unit's file needs.
     pub(super) fn has_no_place(&self) -> bool {
         self.overridden.as_ref().is_some_and(|overridden| overridden.path() == self.path)
     }

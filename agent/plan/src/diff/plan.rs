@@ -8,34 +8,35 @@ use super::removals::{Keeping, Kept};
 use super::step::{Action, Stage, Step};
 use crate::resource::{Kind, ResourceId};
 
-/// A plan: all steps in order, and resources that stay or become the agent's own.
+/// A plan: all steps in order, the resources that stay, and the resources that the agent adopts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// The steps by stage, and within a stage in execution order.
+    /// The steps, sorted by stage. Within a stage, they are in execution order.
     pub steps: Vec<Step>,
-    /// Resources that stay although they are no longer desired, or although their desired state is unknown.
+    /// Resources that stay, although they are no longer desired or their desired state is unknown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept: Vec<Kept>,
-    /// Resources that are as desired but were made by others. They become the agent's own: from then on the agent can prune and reset them.
+    /// Resources that equal the desired state although the agent did not make them. The agent adopts them: from then on it can prune and
+    /// reset them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub adopted: Vec<ResourceId>,
 }
 
-/// The number of changes in a plan.
+/// The numbers of changes in a plan, by action.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Summary {
-    /// Resources to create.
+    /// The number of resources to create.
     pub create: Count,
     pub change: Count,
-    /// Resources to remove.
+    /// The number of resources to remove.
     pub remove: Count,
-    /// The length of `restarts`.
+    /// The number of units and static pods in `restarts`.
     pub restart: usize,
     /// All units and static pods that restart, in order: `kubelet.service`, `static pod kube-apiserver`.
     pub restarts: Vec<String>,
 }
 
-/// A number of resources. JSON contains only the number.
+/// A number of resources. Its JSON form is only the number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(into = "usize")]
 pub struct Count {
@@ -69,18 +70,18 @@ impl fmt::Display for Count {
 }
 
 impl Plan {
-    /// Whether the machine is as desired: there is nothing to do, and no problem that cannot be fixed now.
+    /// Whether the machine equals the desired state: the plan is empty, and no wrong resource stays because it cannot be repaired now.
     pub fn is_as_wanted(&self) -> bool {
         self.is_empty() && self.kept.iter().all(|kept| kept.keeping != Keeping::Unmended)
     }
 
-    /// Whether there is nothing to do.
+    /// Whether the plan has no steps and adopts no resources.
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty() && self.adopted.is_empty()
     }
 
-    /// Marks these resources as adopted by the agent. Resources whose content the plan changes are skipped, because they were not as
-    /// desired.
+    /// Adds the resources that the agent adopts. If the plan changes a resource's content, the resource is skipped, because it did not
+    /// equal the desired state.
     pub fn adopting(mut self, there: Vec<ResourceId>) -> Plan {
         self.adopted =
             there.into_iter().filter(|id| !self.step(id).is_some_and(Step::changes_content)).collect();
@@ -116,7 +117,7 @@ impl Plan {
         }
     }
 
-    /// The number of resources that become the agent's own.
+    /// The number of resources that the agent adopts.
     pub(super) fn adopted_count(&self) -> Count {
         Count::from_resources(self.adopted.iter())
     }

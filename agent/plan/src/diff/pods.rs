@@ -2,7 +2,7 @@
 //! configurations only at startup.
 //!
 //! kubelet restarts a pod only when its manifest changes. The [`Reading`] recorded at the pod's last start shows whether the pod has read
-//! the present files. Units work in the same way.
+//! the present files. The agent decides in the same way about restarts of units.
 
 use super::observed::{Observed, ObservedState};
 use super::plan::Plan;
@@ -11,7 +11,7 @@ use super::step::Change;
 use crate::resource::{Content, DesiredState, File, Resource, ResourceId};
 use crate::static_pod::{is_manifest, mounted_paths};
 
-/// The desired files and links that a static pod's containers mount. Empty if the file is not a static pod's.
+/// The desired files and links that a static pod's containers mount. Empty if the file is not the manifest of a static pod.
 pub fn mounted<'a>(manifest: &File, desired: &'a DesiredState) -> Vec<(&'a ResourceId, &'a Resource)> {
     let Content::Text(text) = &manifest.content else { return Vec::new() };
     if !is_manifest(&manifest.path) {
@@ -22,7 +22,7 @@ pub fn mounted<'a>(manifest: &File, desired: &'a DesiredState) -> Vec<(&'a Resou
     desired
         .iter()
         .filter(|(id, resource)| match resource {
-            // Programs write to create-only files themselves, such as their logs.
+            // Programs themselves write to create-only files, such as their logs.
             Resource::File(file) => !file.create_only && is_mounted(id),
             Resource::Symlink(_) => is_mounted(id),
             _ => false,
@@ -30,13 +30,14 @@ pub fn mounted<'a>(manifest: &File, desired: &'a DesiredState) -> Vec<(&'a Resou
         .collect()
 }
 
-/// The reading of a static pod if it started now, with its mounted files as observed. `None` if it mounts no resources of the agent.
+/// The reading of a static pod if the pod started now, with its mounted files as observed. `None` if the pod mounts no resources of the
+/// agent.
 pub fn reading(manifest: &File, desired: &DesiredState, observed: &ObservedState) -> Option<Reading> {
     let mounted = mounted(manifest, desired);
     (!mounted.is_empty()).then(|| Reading::new(None, mounted.iter().map(|(id, _)| *id), observed))
 }
 
-/// The restart that a static pod needs after all other steps in `plan`.
+/// The restart of a static pod that is still necessary after all other steps in `plan`. `None` if no restart is necessary.
 pub(super) fn restart(
     manifest: &File,
     desired: &DesiredState,
@@ -99,7 +100,7 @@ mod tests {
         Resource::from(File::text(path, "")).id()
     }
 
-    /// A machine with the desired manifest, and with this text in the mounted key.
+    /// A machine with the desired manifest. The mounted key has this text.
     fn observed(paths: &[&str], key: &str, noted: Option<Reading>) -> ObservedState {
         ObservedState::from([
             (file_id(MANIFEST), present(&pod(paths), noted)),

@@ -1,4 +1,4 @@
-//! Properties of every plan, for arbitrary desired and observed states.
+//! Properties of plans, for arbitrary desired and observed states.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::*;
 use crate::resource::*;
 use kops_agent_spec::digest::sha256_hex;
 
-/// The observation of a resource right after it is made, given all earlier observations.
+/// The observation of a resource directly after it is made. `observed` has all earlier observations.
 fn made(resource: &Resource, observed: &ObservedState) -> Option<Observed> {
     Some(match resource {
         Resource::File(file) => {
@@ -75,7 +75,8 @@ fn apply(steps: &[Step], desired: &DesiredState, observed: &mut ObservedState) {
     }
 }
 
-/// The observation of the same machine for another desired state. The form of observed content depends on the desired content.
+/// The observation of the same machine for another desired state. This is needed because the form of observed content depends on the
+/// desired content.
 fn observed_for(desired: &DesiredState, mut observed: ObservedState) -> ObservedState {
     for (id, found) in &mut observed {
         let wanted = desired.get(id).and_then(|resource| made(resource, &ObservedState::new()));
@@ -203,7 +204,7 @@ proptest! {
         let done = done.min(plan.steps.len());
         apply(&plan.steps[..done], &after, &mut interrupted);
         let rest = diff(&after, &interrupted);
-        // Every restart that was not done is still due.
+        // If a restart was not done, it is still due.
         for step in plan.steps[done..].iter().filter(|step| step.restarts()) {
             prop_assert!(rest.step(&step.resource).is_some_and(Step::restarts), "{:?}", step);
         }

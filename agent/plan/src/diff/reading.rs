@@ -1,4 +1,4 @@
-//! Decides whether a change of its files restarts a unit or a static pod.
+//! Decides whether a changed file restarts the unit or static pod that has read the file.
 //!
 //! A reading records what the unit or pod read when it started, in two digests: of the bytes, and of their meaning. A change of the
 //! bytes alone restarts nothing: a certificate of the same authority for the same names, or a text in another notation. nodeup issues
@@ -17,21 +17,21 @@ use crate::resource::{DesiredState, Kind, Resource, ResourceId};
 use kops_agent_spec::digest::sha256_hex;
 use kops_agent_spec::timestamp;
 
-/// Replaces the digest of bytes that no program has read.
+/// The text for a digest of bytes that no program has read.
 const UNSEEN: &str = "unseen";
 
 /// The contents that a unit or static pod has read, or would read if it started now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reading {
     bytes: String,
-    /// The digest of the meaning. `None` if only the same bytes are equivalent.
+    /// The digest of the meaning. `None` if only equal bytes are equivalent.
     meaning: Option<String>,
-    /// The renewal time of the first due certificate, in seconds since 1970.
+    /// The renewal time of the certificate that is due first, in seconds since 1970.
     pub due: Option<u64>,
 }
 
 impl Reading {
-    /// The reading of these resources and of a unit's own text, if it has one. `text` has the present text and the desired text.
+    /// Makes the reading of these resources and of a unit's own text, if it has one. `text` has the present text and the desired text.
     pub(super) fn new<'a>(
         text: Option<[&str; 2]>,
         read: impl Iterator<Item = &'a ResourceId>,
@@ -58,13 +58,14 @@ impl Reading {
         Reading { bytes, meaning: Some(meaning), due }
     }
 
-    /// A reading with this meaning but with unknown bytes. Its certificates are due at `due`, or at their own time if that is earlier.
+    /// Makes a reading with the meaning of this reading but with unknown bytes. The certificates are due at `due`, or at their own time if
+    /// that is earlier.
     pub(super) fn of_earlier_bytes(self, due: u64) -> Reading {
         Reading { bytes: UNSEEN.into(), due: Some(self.due.map_or(due, |own| own.min(due))), ..self }
     }
 
-    /// Parses a recorded reading. If its certificates are due at `now`, only the bytes count. Earlier versions of the agent recorded only
-    /// bytes.
+    /// Parses a recorded reading. If the reading's certificates are due at `now`, only its bytes count. Earlier versions of the agent
+    /// recorded only bytes.
     pub fn noted(text: &str, now: OffsetDateTime) -> Reading {
         let mut words = text.split(' ').map(str::to_owned);
         let bytes = words.next().unwrap_or_default();
@@ -74,7 +75,7 @@ impl Reading {
         Reading { bytes, meaning: meaning.filter(|_| !is_due), due }
     }
 
-    /// Whether a program with this reading can go on without a restart if the files now have the reading `present`.
+    /// Whether a program with this reading can continue without a restart if its files now have the reading `present`.
     pub(super) fn serves_as(&self, present: &Reading) -> bool {
         self.bytes == present.bytes || (self.meaning.is_some() && self.meaning == present.meaning)
     }
@@ -105,7 +106,7 @@ fn fingerprint(observed: Option<&Observed>) -> String {
     }
 }
 
-/// The description of the contents that are equivalent to the content of this file. `None` if only the same bytes are equivalent.
+/// Other contents that are equivalent to the content of this file. `None` if only equal bytes are equivalent.
 pub(super) fn serves(observed: Option<&Observed>) -> Option<&Serves> {
     match observed {
         Some(Observed::File(file)) => file.serves.as_ref(),
@@ -113,12 +114,12 @@ pub(super) fn serves(observed: Option<&Observed>) -> Option<&Serves> {
     }
 }
 
-/// Whether a plan changes a resource so that running programs must read it again.
+/// Whether a plan changes a resource in such a way that running programs must read the resource again.
 pub(super) fn must_be_read(id: &ResourceId, observed: &ObservedState, plan: &Plan) -> bool {
     plan.step(id).is_some_and(Step::changes_content) && serves(observed.get(id)).is_none()
 }
 
-/// The units and static pods that go on with older certificates although new ones were issued, for the report.
+/// The units and static pods that continue with older certificates although new certificates were issued. The plan reports them.
 pub(super) fn kept(desired: &DesiredState, observed: &ObservedState, plan: &Plan) -> Vec<Kept> {
     let goes_on = |id: &ResourceId| {
         plan.step(id).is_none_or(|step| {
@@ -180,7 +181,7 @@ mod tests {
         let unchanged = reading("old", Some("same"), Some(9));
         assert!(Reading::noted(&noted, at(9)).serves_as(&unchanged), "there is nothing newer to read");
         assert!(!Reading::noted(&noted, at(8)).serves_as(&reading("new", Some("other"), None)));
-        // The form that earlier versions of the agent recorded.
+        // Earlier versions of the agent recorded readings in this form.
         assert!(Reading::noted("old", at(8)).serves_as(&unchanged));
         assert!(!Reading::noted("old", at(8)).serves_as(&present));
     }

@@ -1,8 +1,8 @@
 //! Decides about resources that the agent made and that are no longer desired.
 //!
 //! The agent removes a resource that it made and that is unchanged since then. A resource that existed before the agent, or that somebody
-//! changed, stays. The plan reports it once, and after that it is no longer the agent's. A program of kOps that applies addons does not
-//! stay if nodeup made it: its successor does the same work.
+//! changed, stays. The plan reports such a resource once, and after that the agent no longer manages it. One exception is a program of kOps
+//! that applies addons: it is removed even if nodeup made it, because its successor does the same work.
 
 use std::collections::BTreeMap;
 
@@ -13,14 +13,14 @@ use crate::desired::kops_channels::applies_addons;
 use crate::resource::{DesiredState, Kind, ResourceId};
 use crate::unit_files::drop_in_of;
 
-/// The resources that the agent made in its last converged run, in their present state.
+/// The resources that the agent made, according to its last converged run, with their present state.
 pub type OwnedState = BTreeMap<ResourceId, Owned>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owned {
-    /// Whether something with the resource's name or path existed before the agent's first run.
+    /// Whether an object with the resource's name or path existed before the agent's first run.
     pub was_there: bool,
-    /// The present state.
+    /// The resource's present state on the machine.
     pub now: OwnedNow,
 }
 
@@ -29,13 +29,13 @@ pub struct Owned {
 pub enum OwnedNow {
     /// The resource no longer exists.
     Gone,
-    /// The resource is unchanged.
+    /// The resource is as the agent left it.
     AsLeft,
-    /// The resource has changed. The texts name the changed properties (`content`).
+    /// The resource has changed since the agent left it. The texts name the changed properties, such as `content`.
     Changed(Vec<String>),
 }
 
-/// A resource that stays unchanged, although it is not desired, or may not be as desired.
+/// A resource that stays unchanged, with the reason. It is not desired, or it may differ from its desired state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept {
     pub resource: ResourceId,
@@ -44,7 +44,7 @@ pub struct Kept {
     pub keeping: Keeping,
 }
 
-/// Why a resource stays unchanged.
+/// The kind of reason why a resource stays unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Keeping {
@@ -53,11 +53,11 @@ pub enum Keeping {
     NotWanted,
     /// The resource is desired, but its desired state is unknown now.
     Unknown,
-    /// The resource is desired but wrong, and cannot be repaired now.
+    /// The resource is desired and wrong, but cannot be repaired now.
     Unmended,
     /// The resource is desired, but an operator overrides it.
     Left,
-    /// The resource is desired and runs with older certificates than those on disk.
+    /// The resource is desired, and its processes use older certificates than the certificates on disk.
     Loaded,
 }
 
@@ -95,7 +95,7 @@ pub(super) fn removals(desired: &DesiredState, owned: &OwnedState) -> (Vec<Step>
                 kept.push(keep(&format!("its {} was changed since kops-agent wrote it", how.join(" and "))));
             }
             (Kind::Unit, _) => steps.push(step(id, vec![Change::Stop, Change::Disable, Change::Remove])),
-            // Data on a volume stays there.
+            // Data that a program stored on a volume stays there.
             (
                 Kind::File
                 | Kind::Symlink
@@ -107,16 +107,16 @@ pub(super) fn removals(desired: &DesiredState, owned: &OwnedState) -> (Vec<Step>
                 _,
             ) => steps.push(step(id, vec![Change::Remove])),
             (Kind::Directory, _) => steps.push(step(id, vec![Change::RemoveIfEmpty])),
-            // Packages, users and images stay, because others may use them now.
+            // Packages, users and images stay, because other programs may use them now.
             _ => {}
         }
     }
-    // Units stop before their files are removed. Contents of a directory or volume are removed before it.
+    // Units stop before their files are removed. The contents of a directory or volume are removed before the directory or volume itself.
     steps.sort_by_key(|step| (rank(step.resource.kind), std::cmp::Reverse(step.resource.clone())));
     (steps, kept)
 }
 
-/// The step that removes a resource. A drop-in is removed early, so that its unit restarts without it.
+/// The step that removes a resource. A drop-in is removed in an early stage, so that its unit restarts without it.
 fn step(id: &ResourceId, changes: Vec<Change>) -> Step {
     let stage = if drop_in_of(id).is_some() { Stage::Files } else { Stage::Removals };
     Step { stage, resource: id.clone(), action: Action::Remove, changes }

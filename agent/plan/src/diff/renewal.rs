@@ -1,4 +1,4 @@
-//! Extracts from a plan the steps that renew certificates, for a node that must otherwise stay unchanged, even with drift.
+//! Extracts the steps that renew certificates from a plan. It is for a node that must otherwise stay unchanged, even with drift.
 //!
 //! A certificate is renewed if its age is its only problem. Its files are written, and their readers restart. Everything else stays as it
 //! is on the machine.
@@ -10,7 +10,7 @@ use super::pods::mounted;
 use super::step::{Action, Change, Stage, Step};
 use crate::resource::{Content, DesiredState, Kind, Resource, ResourceId};
 
-/// Whether an earlier renewal was interrupted. Such a renewal may have written certificates without restarting their readers.
+/// Whether an earlier renewal was interrupted. If so, certificates may be new although their readers have not restarted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interrupted {
     /// No renewal was interrupted.
@@ -36,7 +36,7 @@ pub fn renewal(plan: &Plan, desired: &DesiredState, interrupted: Interrupted) ->
     Plan { steps: plan.steps.iter().filter_map(part).collect(), ..Plan::default() }
 }
 
-/// The certificates whose age is their only problem, and whose files replace no object of another type.
+/// The certificates that must be replaced only because of their age, and whose files do not replace objects of another type.
 fn due<'a>(plan: &'a Plan, desired: &DesiredState) -> BTreeSet<&'a str> {
     let is_due = |step: &&Step| {
         step.resource.kind == Kind::Certificate
@@ -64,7 +64,7 @@ fn certificate_in<'a>(desired: &'a DesiredState, id: &ResourceId) -> Option<&'a 
     }
 }
 
-/// The restart of a unit or static pod that reads a renewed file, without the other changes of the step.
+/// The restart of a unit or static pod that reads a renewed file. The result has no other changes of the step.
 fn restart(
     step: &Step,
     desired: &DesiredState,
@@ -78,7 +78,7 @@ fn restart(
         Change::Restart { because } => Some(because),
         _ => None,
     })?;
-    // A restart that an interrupted run left undone has an empty `because`, because this plan changes none of its files.
+    // If an interrupted run left a restart undone, `because` is empty, because this plan changes no file of the unit or pod.
     let is_left_due = interrupted == Interrupted::Yes
         && because.is_empty()
         && match desired.get(&step.resource)? {
@@ -133,7 +133,7 @@ mod tests {
         desired
     }
 
-    /// The same node with other settings, other unit texts, and `of_old` as the certificate `old`.
+    /// The same node with other settings and other unit texts. The certificate `old` is `of_old`.
     fn observed(desired: &DesiredState, of_old: ObservedCertificate) -> ObservedState {
         let good =
             ObservedCertificate { fingerprint: "good".into(), replace: None, is_due: false, stuck: None };

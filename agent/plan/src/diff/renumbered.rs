@@ -1,4 +1,4 @@
-//! Finds the owner of files when a user or group gets another number. Files keep the old number.
+//! Finds the owner that files have after a user or group gets another number. Files keep the old number.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,8 @@ use super::plan::Plan;
 use super::step::Change;
 use crate::resource::{Kind, Resource, ResourceId};
 
-/// The file or directory after the plan has changed users and groups.
+/// The observed file or directory, with the owner and group that it has after the plan changes users and
+/// groups.
 pub(super) fn as_left<'a>(present: &'a Observed, plan: &Plan) -> Cow<'a, Observed> {
     let (owner, group) = match present {
         Observed::File(file) => (&file.access.owner, &file.access.group),
@@ -30,7 +31,7 @@ pub(super) fn as_left<'a>(present: &'a Observed, plan: &Plan) -> Cow<'a, Observe
     Cow::Owned(left)
 }
 
-/// The old number of a user or group, if this plan changes its number.
+/// The old number of a user or group. `None` if this plan does not change the number.
 fn old_number(plan: &Plan, kind: Kind, name: &str, number: &str) -> Option<String> {
     plan.step(&ResourceId::new(kind, name))?.changes.iter().find_map(|change| match change {
         Change::Set { field, from, .. } if field == number => from.clone(),

@@ -6,9 +6,9 @@ use serde_with::skip_serializing_none;
 use crate::resource::{Kind, ResourceId};
 use crate::static_pod::{is_manifest, name_by_file};
 
-/// The unit of the container runtime. Everything else on a node needs it.
+/// The unit of the container runtime. All other parts of a node need the container runtime.
 pub const CONTAINER_RUNTIME: &str = "containerd.service";
-/// The unit that starts pods. Everything that pods need comes before it.
+/// The unit that starts pods. Other units that pods need start before this unit.
 pub const KUBELET: &str = "kubelet.service";
 
 /// A stage of applying a plan, in execution order.
@@ -16,7 +16,7 @@ pub const KUBELET: &str = "kubelet.service";
 #[serde(rename_all = "camelCase")]
 pub enum Stage {
     Packages,
-    /// Groups and users. Their files come in a later stage.
+    /// Groups and users. The files that they own come in a later stage.
     Users,
     /// File systems. The files on them come in a later stage.
     Mounts,
@@ -24,13 +24,13 @@ pub enum Stage {
     Kernel,
     /// Directories, certificates, files, links and `/etc/hosts`.
     Files,
-    /// The container runtime, and the units that come before it.
+    /// The container runtime, and the units that must start before it.
     Runtime,
     Images,
-    /// The files of static pods, one after another: etcd, the API server, then the others. They come before kubelet, which must not be
-    /// newer than the API server (Kubernetes' version skew policy). The present kubelet runs the changed pods.
+    /// The files of static pods, one after another: etcd, the API server, then the others. This stage comes before the stage of kubelet,
+    /// which must not be newer than the API server (Kubernetes' version skew policy). The present kubelet runs the changed pods.
     Pods,
-    /// All other units, in their order, with kubelet last.
+    /// All other units, in start order. kubelet is the last unit.
     Services,
     /// Removals of resources that the agent made earlier and that are no longer desired. Drop-ins of units are removed in the files stage.
     Removals,
@@ -67,7 +67,7 @@ impl Stage {
         }
     }
 
-    /// The stage of a resource, except for units that come before the container runtime.
+    /// The stage of a resource. If a unit must start before the container runtime, its real stage is earlier.
     pub fn from_resource(id: &ResourceId) -> Stage {
         match id.kind {
             Kind::PackageSource | Kind::Package => Stage::Packages,
@@ -91,13 +91,13 @@ impl Stage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Action {
-    /// The resource is missing.
+    /// Create the resource, because it is missing.
     Create,
-    /// The resource exists and differs.
+    /// Change the resource, because it exists but differs.
     Change,
-    /// The resource exists as desired, but has read stale files.
+    /// Restart the unit or static pod. It exists as desired, but has read stale files.
     Restart,
-    /// The resource exists and is no longer desired.
+    /// Remove the resource, because it exists and is no longer desired.
     Remove,
 }
 
@@ -106,7 +106,7 @@ pub enum Action {
 #[serde(tag = "do", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Change {
     Set {
-        /// The name of the property.
+        /// The name of the property to set.
         field: String,
         /// The present value. `None` if the resource is missing.
         from: Option<String>,
@@ -116,25 +116,25 @@ pub enum Change {
         /// The unified diff from the present text.
         diff: String,
     },
-    /// Write bytes that are not shown.
+    /// Write bytes that a plan does not show.
     WriteBytes {
-        /// SHA-256 of the present content. `None` if there is none, or it is not comparable.
+        /// SHA-256 of the present content. `None` if no content exists, or if the content is not comparable.
         from: Option<String>,
-        /// The new content: `sha256 …`, or a member of an archive.
+        /// The new content, described as `sha256 …` or as a member of an archive.
         to: String,
-        /// The URL of the download.
+        /// The URL of the download. `None` if the content is not a download.
         url: Option<String>,
     },
     /// Write content that must not be shown, or that exists only while the plan is applied.
     WriteHidden {
-        /// The kind of content: `secret`, or the certificate that it belongs to.
+        /// The kind of content: a secret, the user's own text, or content of a certificate.
         what: String,
     },
     /// Issue a certificate with a new key.
     Issue {
-        /// Why the present certificate, if any, must be replaced.
+        /// The reason for issuing the certificate, such as a problem of the present certificate.
         why: String,
-        /// Whether the age of the present certificate is the only reason.
+        /// Whether the present certificate must be replaced only because of its age.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         renewal: bool,
     },
@@ -147,9 +147,9 @@ pub enum Change {
     Run {
         command: Vec<String>,
     },
-    /// Enable the unit at boot.
+    /// Make the unit start at boot.
     Enable,
-    /// Disable the unit at boot.
+    /// Make the unit not start at boot.
     Disable,
     Remove,
     /// Remove the directory if it is empty.
@@ -157,7 +157,7 @@ pub enum Change {
     Start,
     Stop,
     Restart {
-        /// The resources whose change the unit or pod has not read. Empty if an earlier run was interrupted before the restart.
+        /// The resources that changed after the unit or pod read them. Empty if an earlier run was interrupted before the restart.
         because: Vec<ResourceId>,
     },
 }
@@ -167,7 +167,7 @@ impl Change {
         matches!(self, Change::Write { .. } | Change::WriteBytes { .. } | Change::WriteHidden { .. })
     }
 
-    /// The unit that the command `systemctl restart UNIT` restarts.
+    /// The unit that this change restarts with the command `systemctl restart UNIT`.
     pub(crate) fn unit_restarted_by_command(&self) -> Option<&str> {
         let Change::Run { command } = self else { return None };
         match command.as_slice() {
@@ -177,7 +177,7 @@ impl Change {
     }
 }
 
-/// The changes of one resource.
+/// A step of a plan: the changes of one resource.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Step {
@@ -199,7 +199,8 @@ impl Step {
         self.changes.iter().any(Change::writes)
     }
 
-    /// Whether the step starts or restarts a static pod. kubelet does so when the file is written; otherwise the agent does.
+    /// Whether the step starts or restarts a static pod. If the step writes the pod's file, kubelet starts or restarts the pod. Otherwise
+    /// the agent restarts it.
     pub fn starts_pod(&self) -> bool {
         self.stage == Stage::Pods
             && self.action != Action::Remove
@@ -221,7 +222,7 @@ impl Step {
         self.restarts().then_some(name.as_str()).into_iter().chain(by_command).map(str::to_owned).collect()
     }
 
-    /// Whether the agent itself restarts a unit or a static pod.
+    /// Whether the step contains a restart of a unit or a static pod by the agent itself.
     pub fn restarts(&self) -> bool {
         self.changes.iter().any(|change| matches!(change, Change::Restart { .. }))
     }

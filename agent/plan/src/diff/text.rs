@@ -109,7 +109,7 @@ pub fn step(step: &Step, style: Style) -> String {
     };
     let mut line = format!("  {} {}", style.paint(colour, sign), printable(&step.resource.to_string()));
     let mut parts: Vec<String> = vec![];
-    // The usual owner, group and mode of a new file are left out.
+    // The usual owner, group and mode of a new file are not shown.
     let is_usual = |field: &str, to: &str| match field {
         "mode" => to == "0644" || to == "0755",
         "owner" | "group" => to == "root",
@@ -135,7 +135,8 @@ pub fn step(step: &Step, style: Style) -> String {
     line
 }
 
-/// Describes a change in a few words. `None` for a diff, which is shown separately.
+/// Describes a change in a few words. `None` for a change that the step shows in another way: as a diff, or
+/// by its sign.
 fn words(change: &Change) -> Option<String> {
     Some(match change {
         Change::Set { field, from: None, to } => format!("{field} {to}"),
@@ -152,7 +153,7 @@ fn words(change: &Change) -> Option<String> {
         Change::Run { command } => format!("run `{}`", command.join(" ")),
         Change::Enable => "enable".into(),
         Change::Disable => "disable".into(),
-        // The sign `-` already shows the removal.
+        // No words are needed, because the sign `-` already shows the removal.
         Change::Remove => return None,
         Change::RemoveIfEmpty => "if it is empty".into(),
         Change::Start => "start".into(),

@@ -1,7 +1,7 @@
 //! Decides the changes of a unit: its text, whether it starts at boot, and a restart when its files have changed.
 //!
-//! The agent records a [`Reading`] when it starts a unit, and compares it with the present files. So the next run finds a restart that an
-//! interrupted run left undone.
+//! The agent records a [`Reading`] when it starts a unit, and compares it with the present files. So if an interrupted run left a restart
+//! undone, the next run finds it.
 
 use std::collections::BTreeSet;
 
@@ -15,10 +15,10 @@ use crate::resource::{Resource, ResourceId, Unit};
 use crate::shown::Text;
 use crate::unit_files::drop_in_of;
 
-/// The property that changes when a unit file moves to the path that upstream uses.
+/// The property that changes when a unit's file moves to the path that upstream uses.
 pub const PATH: &str = "path";
 
-/// The reading of `unit` if it started now, with its files as observed. `None` for a unit that reads no files of the agent.
+/// The reading of `unit` if it started now, with its files as observed. `None` if the unit reads no files of the agent.
 pub fn reading(unit: &Unit, observed: &ObservedState) -> Option<Reading> {
     if unit.text.is_none() && unit.restarted_by.is_empty() {
         return None;
@@ -28,8 +28,8 @@ pub fn reading(unit: &Unit, observed: &ObservedState) -> Option<Reading> {
     Some(Reading::new(Some(text), read.into_iter(), observed))
 }
 
-/// The unit's text after its file is correct: the desired text, or a present text with the same meaning, which stays. A different notation
-/// is no reason for a restart.
+/// The unit's text after the plan has corrected its file. This is the desired text, or a present text with the same meaning, which stays
+/// because another notation is no reason for a restart.
 fn text_in_force<'a>(unit: &'a Unit, observed: &'a ObservedState) -> &'a str {
     // The agent does not manage the text of a distribution's unit.
     let Some(desired) = unit.text.as_deref() else { return "" };
@@ -53,8 +53,8 @@ fn is_right(unit: &Unit, present: Option<&ObservedUnit>) -> bool {
     })
 }
 
-/// The changes for `unit` after all other steps in `plan`. If pods need the unit (`is_awaited`), the run also waits for a start that an
-/// earlier run began.
+/// The changes for `unit` after all other steps in `plan`. If pods need the unit (`is_awaited`), the run also waits for a start that is in
+/// progress.
 pub(super) fn changes(
     unit: &Unit,
     observed: &ObservedState,
@@ -72,14 +72,14 @@ pub(super) fn changes(
     let enablement = enablement_change(unit, present);
     let is_joined = is_awaited && unit.running && present.is_some_and(|present| present.starting);
     let state = state_change(unit, present, observed, plan, text.is_some())
-        // Another start request joins the start in progress. A restart would cancel it (systemctl(1)).
+        // Another start request joins the start in progress. A restart would cancel that start (systemctl(1)).
         .or(is_joined.then_some(Change::Start));
     let (enablement, state) = if unit.text_only { (None, None) } else { (enablement, state) };
     let access = access_changes(unit, present);
     let moved = present.and_then(|present| set(PATH, Some(present.path.clone()), present.belongs.clone()));
     let changes: Vec<Change> =
         access.into_iter().chain([text, moved, enablement, state].into_iter().flatten()).collect();
-    // A missing unit of the distribution that must not run needs no change.
+    // If the distribution's unit is missing and must not run, nothing changes.
     if present.is_none() && changes.is_empty() { None } else { Some(changes) }
 }
 
@@ -93,7 +93,7 @@ fn text_change(unit: &Unit, present: Option<&ObservedUnit>) -> Option<Change> {
     (!is_right(unit, present)).then(|| written(path, Some(before), after))
 }
 
-/// Only root may write a unit's text, because whoever writes it can run any program.
+/// Changes the owner and mode of a unit's file. Only root may write this file, because whoever writes it can run any program.
 fn access_changes(unit: &Unit, present: Option<&ObservedUnit>) -> Vec<Change> {
     match present.filter(|_| unit.text.is_some()).and_then(|present| present.access.as_ref()) {
         Some(access) => changes_of_access(Some(access), Access::of_roots()),

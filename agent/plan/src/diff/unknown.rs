@@ -1,5 +1,5 @@
-//! Desired resources that cannot be made now, because a store denies access or does not answer. They stay unchanged, and the plan reports
-//! them. A denied or unreachable object does not count as missing.
+//! Desired resources that cannot be made now, because a store denies access or does not answer. Such resources stay unchanged, and the plan
+//! reports them. A denied or unreachable object does not count as missing.
 
 use super::observed::{Observed, ObservedContent, ObservedState};
 use super::removals::{Keeping, Kept};

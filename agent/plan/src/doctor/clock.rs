@@ -1,21 +1,21 @@
-//! Compares this machine's clock with those of servers. Signatures and certificates are valid only if the clocks agree.
+//! Compares this machine's clock with the clocks of servers. Signatures and certificates are valid only if the clocks agree.
 
 use super::finding::{Finding, Seen};
 
-/// Seconds that an AWS signature stays valid (IAM User Guide, "Elements of an AWS API request signature"). kops-agent's controller uses the
-/// same limit.
+/// Seconds for which an AWS signature stays valid (IAM User Guide, "Elements of an AWS API request signature"). kops-agent's controller
+/// uses the same limit.
 const SIGNATURES: i64 = 5 * 60;
-/// A synchronized clock never differs by more seconds than this.
+/// The maximum number of seconds by which a synchronized clock differs.
 const NOTICEABLE: i64 = 30;
 
 const CHECK: &str = "time";
 const SET: &str = "synchronize the clock over the network: `timedatectl set-ntp true`; check it with \
                    `timedatectl timesync-status` or `chronyc tracking`";
 
-/// The clock of this machine, compared with those of servers.
+/// The difference between this machine's clock and the clocks of servers.
 #[derive(Clone, Debug)]
 pub struct Clock {
-    /// The name of each server, and the seconds by which its clock is ahead of this machine's clock.
+    /// The name of each server, and the seconds by which the server's clock is ahead of this machine's clock.
     pub servers: Vec<(String, i64)>,
     /// Whether a time service synchronizes this machine's clock.
     pub is_synchronized: Seen<bool>,
@@ -25,7 +25,7 @@ pub(super) fn findings(clock: &Clock) -> Vec<Finding> {
     let Some((nearest, least)) = clock.servers.iter().min_by_key(|(_, ahead)| ahead.abs()) else {
         return vec![without_servers(&clock.is_synchronized)];
     };
-    // A cache between the machine and the server may return an old response with an old time.
+    // A cache between the machine and the server may return an old response, whose time is old too.
     let may_be_cached = clock.is_synchronized == Ok(true) && *least < 0;
     let mut findings = vec![match least.abs() {
         off if off > NOTICEABLE && may_be_cached => Finding::warning(
@@ -53,7 +53,7 @@ pub(super) fn findings(clock: &Clock) -> Vec<Finding> {
         ),
         _ => Finding::ok(CHECK, format!("this machine's clock agrees with that of {nearest}")),
     }];
-    // If this machine's clock agrees with one server, a server that differs has the wrong clock.
+    // This machine's clock agrees with one server. So a server that differs has a wrong clock.
     if least.abs() <= SIGNATURES {
         findings
             .extend(clock.servers.iter().filter(|(_, ahead)| ahead.abs() > SIGNATURES).map(|(server, ahead)| {

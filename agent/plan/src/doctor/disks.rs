@@ -4,25 +4,25 @@ use super::finding::{Finding, Seen};
 
 const CHECK: &str = "disk";
 
-/// With fewer free bytes than this, all programs that write fail.
+/// Free bytes below which all programs that write fail.
 const NOTHING: u64 = 64 << 20;
-/// kubelet evicts pods and accepts no new ones below these percentages of free space and free inodes (`evictionHard` in the defaults of
+/// The percentages of free space and free inodes below which kubelet evicts pods and accepts no new pods (`evictionHard` in the defaults of
 /// kubelet and kOps: `nodefs.available<10%`, `nodefs.inodesFree<5%`).
 const EVICTED_BELOW: u64 = 10;
 const INODES_EVICTED_BELOW: u64 = 5;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disk {
-    /// The node's first folder on this file system.
+    /// The first folder of the node on this file system.
     pub path: String,
     /// Bytes that root can still write.
     pub free: u64,
     pub total: u64,
-    /// Free inodes. Both inode counts are 0 if the file system does not count inodes, like btrfs.
+    /// Free inodes. If the file system does not count inodes, like btrfs, both inode counts are 0.
     pub free_inodes: u64,
     pub inodes: u64,
     pub is_read_only: bool,
-    /// Bytes still to download to this file system, as far as servers report sizes.
+    /// Bytes that must still be downloaded to this file system. Downloads whose server reports no size do not count.
     pub needed: u64,
 }
 

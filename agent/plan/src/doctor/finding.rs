@@ -9,7 +9,7 @@ pub type Seen<T> = Result<T, String>;
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     Ok,
-    /// The machine becomes its node, but a part of the node is wrong.
+    /// The machine can become its node, but a part of the node is wrong.
     Warning,
     /// The state is unknown: neither ok nor a problem.
     Unknown,
@@ -20,12 +20,12 @@ pub enum Verdict {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
-    /// The name of the check: `dns`, `disk`.
+    /// The name of the check, such as `dns` or `disk`.
     pub check: &'static str,
     pub verdict: Verdict,
-    /// The state, or the problem.
+    /// The observed state, or the problem.
     pub what: String,
-    /// The remedy. Empty if there is nothing to do.
+    /// The remedy. Empty if nothing has to be done.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub to_do: String,
 }

@@ -15,7 +15,7 @@ const CONTROLLERS: [&str; 4] = ["cpu", "cpuset", "memory", "pids"];
 /// The module that containerd needs for the file systems of containers.
 const OVERLAY: &str = "overlay";
 
-/// The mounted cgroup hierarchy, with its controllers.
+/// The mounted cgroup hierarchy, with its available controllers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cgroups {
     /// The unified hierarchy.
@@ -33,7 +33,7 @@ pub struct Module {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ModuleState {
-    /// Loaded, or built in.
+    /// The module is loaded, or built into the kernel.
     Loaded,
     Available,
     /// A line of a modprobe configuration file forbids the module.
@@ -85,7 +85,10 @@ fn of_cgroups(cgroups: &Seen<Cgroups>, kubernetes: Option<&KubernetesVersion>) -
     if !missing.is_empty() {
         return Finding::problem(
             CGROUPS,
-            format!("cgroups {version} are mounted without {}, but kubelet needs them", missing.join(", ")),
+            format!(
+                "cgroups {version} are mounted without {}; kubelet needs these controllers",
+                missing.join(", ")
+            ),
             BOOT,
         );
     }

@@ -1,4 +1,4 @@
-//! Checks the servers that a machine needs: names, the state store, its cloud, kops-controller, downloads.
+//! Checks the servers that a machine needs: DNS names, the state store, the cloud, kops-controller, downloads.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -13,14 +13,14 @@ const PLACEHOLDERS: [IpAddr; 2] = [
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0xdead, 0xadd, 0, 0, 0, 0, 0)),
 ];
 
-/// The result of a request to a server.
+/// The outcome of a request to a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The server answers correctly.
     Answers,
-    /// The server rejects the request, gives a wrong answer, or is unreachable. Holds the reason.
+    /// The server rejects the request, gives a wrong response, or is unreachable. The text is the reason.
     Fails(String),
-    /// The server timed out, got no request, or its answer is inconclusive. Holds the reason. The server may still be healthy.
+    /// The server timed out, was not asked, or gave an inconclusive response. The text is the reason. The server may still be healthy.
     Unknown(String),
 }
 
@@ -43,7 +43,7 @@ impl Purpose {
     }
 }
 
-/// A server's name, with the result of its DNS look-up.
+/// The DNS name of a server, with the outcome of its look-up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Name {
     pub name: String,
@@ -51,13 +51,13 @@ pub struct Name {
     pub outcome: NameOutcome,
 }
 
-/// The result of a DNS look-up.
+/// The outcome of a DNS look-up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NameOutcome {
     Addresses(Vec<IpAddr>),
-    /// The name certainly has no address. Holds the reason.
+    /// The name has no address, according to a name server. The text is the reason.
     Absent(String),
-    /// No name server gave an answer. Holds the reason.
+    /// No name server gave an answer. The text is the reason.
     Unknown(String),
 }
 
@@ -65,14 +65,14 @@ pub enum NameOutcome {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
     pub kind: ServiceKind,
-    /// The service's URL, or another name for it.
+    /// The service's URL. If it has no URL, a name for messages.
     pub name: String,
     pub outcome: Outcome,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServiceKind {
-    /// The boot config file.
+    /// The file with the machine's boot config.
     BootConfig,
     Store,
     /// kops-controller, for a machine that does not read the store.
@@ -85,7 +85,7 @@ pub enum ServiceKind {
 pub struct Download {
     pub name: String,
     pub is_there: bool,
-    /// The servers of the file, without credentials in their URLs, each with the result of a request.
+    /// The servers that offer the file, each with the outcome of a request. Their URLs have no credentials.
     pub servers: Vec<(String, Outcome)>,
 }
 
@@ -127,8 +127,8 @@ pub(super) fn of_name(name: &Name, is_control_plane: bool) -> Finding {
 const TO_DO_FOR_STORE: &str = "follow the message: check the URL and the files that `kops update cluster --yes` wrote there, the rights of \
      the machine's role, the variables in /etc/sysconfig/kops-configuration, or the network, DNS, and the proxy in /etc/environment";
 
-/// Two failures are only warnings. First, a kops-controller server does not answer, but another server does. Second, the store is
-/// unreadable, but the node's configuration is valid without it.
+/// The findings about services. Two failures are only warnings. First, a kops-controller server fails, but another server answers. Second,
+/// the store is unreadable, but the node's configuration is valid without the store.
 pub(super) fn of_services(services: &[Service]) -> impl Iterator<Item = Finding> {
     let is_controller = |service: &Service| service.kind == ServiceKind::KopsController;
     let one_answers =
@@ -197,7 +197,7 @@ fn of_service(service: &Service) -> Finding {
     }
 }
 
-/// Puts the name before the reason, unless the reason contains it. Most reasons contain the URL.
+/// Puts the name before the reason, unless the reason already contains the name. Most reasons contain the URL.
 fn with_name(name: &str, why: &str) -> String {
     if name.is_empty() || why.contains(name) { why.to_owned() } else { format!("{name}: {why}") }
 }

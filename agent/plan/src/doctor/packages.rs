@@ -7,11 +7,11 @@ const REPOSITORIES: &str = "repositories";
 
 #[derive(Clone, Debug)]
 pub struct Packages {
-    /// The held lock. `None` if no process holds a lock.
+    /// The lock that a process holds. `None` if no process holds a lock.
     pub lock: Seen<Option<PackageLock>>,
-    /// The packages that are not installed yet. `None` if the desired packages are unknown.
+    /// The desired packages that are not installed yet. `None` if the desired packages are unknown.
     pub missing: Option<Seen<Vec<String>>>,
-    /// The state of the repositories. `None` if there is nothing to install.
+    /// The state of the repositories. `None` if no package must be installed.
     pub repositories: Option<Seen<Repositories>>,
 }
 
@@ -22,10 +22,10 @@ pub struct PackageLock {
     pub holder: String,
 }
 
-/// The state of the repositories in the machine's own lists.
+/// The state of the repositories that the machine's own lists name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Repositories {
-    /// The number of readable repositories.
+    /// The number of repositories that can be read.
     pub answering: usize,
     /// The package manager's messages about the other repositories.
     pub complaints: Vec<String>,

@@ -6,7 +6,8 @@ use super::finding::{Finding, Seen};
 
 const CHECK: &str = "ports";
 
-/// A port of a node, with the programs that may listen on it. The kernel cuts process names to 15 characters.
+/// A port of a node, with the programs that may listen on the port. The kernel cuts process names to 15
+/// characters.
 struct Port {
     number: u16,
     owners: &'static [&'static str],
@@ -41,7 +42,7 @@ const CONTROL_PLANE: [Port; 11] = [
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Listener {
     pub port: u16,
-    /// The name and process id of the listener. `None` if they are not visible.
+    /// The name and process id of the listener. `None` if this user cannot see them.
     pub process: Option<(String, u32)>,
 }
 

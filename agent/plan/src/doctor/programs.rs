@@ -10,18 +10,19 @@ const PROGRAMS: &str = "programs";
 const OTHERS: [&str; 8] =
     ["k3s-server", "k3s-agent", "k3s", "rke2", "k0s", "kubelite", "crio", "cri-dockerd"];
 
-/// The programs and swap of the machine.
+/// The observations about programs and swap of the machine.
 #[derive(Clone, Debug)]
 pub struct Machine {
     /// Whether the machine booted with systemd.
     pub runs_systemd: Seen<bool>,
-    /// The devices and files in use as swap.
+    /// The devices and files that are in use as swap.
     pub swap: Seen<Vec<String>>,
-    /// Whether kubelet starts despite swap. `None` if its configuration is unknown.
+    /// Whether kubelet starts despite swap. `None` if kubelet's configuration is unknown.
     pub allows_swap: Option<bool>,
-    /// Why a program that the node will download cannot start here, and the remedy. `None` if no such problem is known.
+    /// The reason why a program that the node will download cannot start on this machine, and the remedy. `None` if no such reason is
+    /// known.
     pub unfit: Option<(String, String)>,
-    /// The node's own processes, and those that may conflict with a node.
+    /// The processes of the node's own programs, and of programs that may conflict with a node.
     pub processes: Seen<Vec<Process>>,
 }
 
@@ -29,12 +30,12 @@ pub struct Machine {
 pub struct Process {
     pub name: String,
     pub number: u32,
-    /// The systemd unit of the process. `None` if it has no unit, or the unit is unknown.
+    /// The systemd unit of the process. `None` if the process has no unit, or its unit is unknown.
     pub unit: Option<String>,
 }
 
 impl Process {
-    /// Whether the check looks for a process of this name.
+    /// Whether the checks look for a process of this name.
     pub fn is_of_interest(name: &str) -> bool {
         matches!(name, "kubelet" | "nodeup" | "dockerd") || OTHERS.contains(&name)
     }

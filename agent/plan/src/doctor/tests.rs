@@ -65,7 +65,7 @@ fn disk() -> Disk {
     }
 }
 
-/// The only finding that is not `Ok` after this change to a healthy machine.
+/// Changes a healthy machine, and returns the only finding that is not `Ok`.
 #[track_caller]
 fn only_finding(change: impl FnOnce(&mut Observations)) -> Finding {
     let mut observed = healthy();
@@ -76,7 +76,8 @@ fn only_finding(change: impl FnOnce(&mut Observations)) -> Finding {
     findings.remove(0)
 }
 
-/// Asserts that the change gives one finding with this verdict, with this text, and with a remedy.
+/// Asserts that the change gives one finding with this verdict and this text, and that the finding has a
+/// remedy.
 #[track_caller]
 fn assert_finding(verdict: Verdict, said: &str, change: impl FnOnce(&mut Observations)) {
     let finding = only_finding(change);
@@ -172,7 +173,7 @@ fn services() {
             observed.services[1].outcome = Outcome::Fails("access denied (403)".into());
         },
     );
-    // This happens during a rolling update of control planes.
+    // During a rolling update of control planes, one kops-controller does not answer.
     assert_finding(
         Verdict::Warning,
         "https://b:3988/: refused; another kops-controller answers",
@@ -374,7 +375,7 @@ fn packages() {
     let mut observed = healthy();
     missing(3, &[])(&mut observed);
     assert!(findings(&observed).iter().all(|finding| finding.verdict == Verdict::Ok));
-    // If the desired packages are unknown, another finding reports that.
+    // The desired packages are unknown. Another finding reports that.
     observed.packages = Packages { missing: None, ..healthy().packages };
     assert!(findings(&observed).iter().all(|finding| finding.check != "repositories"));
 }

@@ -17,7 +17,7 @@ fn check(component: &Component) -> Vec<String> {
     component.checks.iter().map(shown).collect()
 }
 
-/// All components that the first run of a control plane starts, in order.
+/// All components that the first run of a control plane starts, in order, each with its checks.
 fn of_control_plane() -> Vec<(String, Vec<String>)> {
     let desired = crate::desired::desired(&control_plane(|_| {})).unwrap();
     let texts = |path: &str| desired_text(&desired, path);

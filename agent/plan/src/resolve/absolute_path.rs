@@ -1,4 +1,4 @@
-//! Paths on the node that a user chose.
+//! Checks paths on the node that a user chose.
 
 /// Checks that a path is absolute, without empty, `.` or `..` parts. Such a path names the same file from
 /// every working directory.
@@ -12,7 +12,7 @@ pub(super) fn check(path: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The directory that a path is in.
+/// The directory that contains this path.
 pub(super) fn parent(path: &str) -> &str {
     match path.rsplit_once('/') {
         None | Some(("", _)) => "/",

@@ -1,4 +1,4 @@
-//! The files that this node can download: kOps' list with their hashes, searched by name.
+//! The files that this node can download. They are from kOps' list, which has their hashes, and are found by name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,18 +12,18 @@ use kops_agent_spec::urls::hash_and_urls;
 /// A file to download.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Asset {
-    /// Lower-case hexadecimal SHA-256; `None` if only the publisher knows it.
+    /// Lower-case hexadecimal SHA-256. `None` if only the publisher knows the hash.
     pub sha256: Option<String>,
     pub url: String,
     /// Other URLs of the file.
     pub mirrors: Vec<String>,
-    /// The files in the archive, if this machine has downloaded it before.
+    /// The names of the files in the archive. `None` if this machine has not downloaded the archive yet.
     #[serde(skip)]
     pub files: Option<BTreeSet<String>>,
 }
 
 impl Asset {
-    /// The members that a node takes from the archive, by their file name on the node. If the archive's files are unknown,
+    /// The members that a node takes from the archive. The key is the member's file name on the node. If the archive's files are unknown,
     /// `of_release` is assumed.
     pub fn taken<'a>(
         &'a self,
@@ -46,12 +46,12 @@ impl Asset {
         [".tgz", ".tar.gz", ".tar.xz", ".tar"].iter().any(|suffix| self.url.ends_with(suffix))
     }
 
-    /// The content of a file that has the bytes of the download itself.
+    /// The content of a file on the node that has the bytes of this download.
     pub fn content(&self) -> Content {
         self.asset_content(None)
     }
 
-    /// The content of a file that has the bytes of a member of the downloaded archive.
+    /// The content of a file on the node that has the bytes of this member of the downloaded archive.
     pub fn member(&self, member: &str) -> Content {
         self.asset_content(Some(member.to_owned()))
     }
@@ -66,12 +66,12 @@ impl Asset {
     }
 }
 
-/// Everything this node can download.
+/// All files that this node can download.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Assets(pub(super) Vec<Asset>);
 
 impl Assets {
-    /// Parses the entries of this architecture, each `sha256@url[,mirror…]`. The hash of an entry without one must come from the
+    /// Parses the entries of this architecture, each `sha256@url[,mirror…]`. If an entry has no hash, the hash must come from the
     /// publisher.
     pub(super) fn read(
         config: &NodeupConfig,

@@ -1,4 +1,4 @@
-//! The inputs for resolving every component, and values that follow directly from them.
+//! The inputs for resolving every component, and values that follow from these inputs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use kops_agent_spec::kops_release::KopsRelease;
 
 use super::{Asset, Assets, Distribution, KubernetesVersion, NodeName};
 
-/// The parts of a node's configuration that are resolved before any component.
+/// The parts of a node's configuration that are resolved before the components.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Basis<'a> {
     pub(super) boot: &'a BootConfig,
@@ -30,7 +30,7 @@ impl Basis<'_> {
         self.boot.instance_group_role == InstanceGroupRole::ControlPlane
     }
 
-    /// EC2's facts about this machine, if it runs on AWS.
+    /// EC2's facts about this machine. `None` if the machine does not run on AWS.
     pub(super) fn aws(&self) -> Option<&AwsFacts> {
         self.facts.cloud.aws.as_ref().filter(|_| self.boot.cloud_provider == CloudProvider::Aws)
     }
@@ -45,13 +45,14 @@ impl Basis<'_> {
         self.config.networking.non_masquerade_cidr.contains(':')
     }
 
-    /// The download with this file name.
+    /// Returns the download with this file name, or a problem text if the list of downloads does not have
+    /// this name.
     pub(super) fn required(&self, name: &str) -> Result<Asset, String> {
         let asset = self.assets.named(name).cloned();
         asset.ok_or_else(|| format!("has no {name}; run `kops update cluster --yes` to write the list again"))
     }
 
-    /// The path of the list of downloads, for problems.
+    /// The path of the field with the list of downloads, for problem texts.
     pub(super) fn assets_field(&self) -> String {
         format!("Assets.{}", self.facts.arch)
     }

@@ -7,7 +7,7 @@ use super::Problems;
 /// Id of the keyset that signs the certificates of the etcd cluster's clients.
 pub const CILIUM_ETCD_CLIENTS_CA: &str = "etcd-clients-ca-cilium";
 
-/// Checks that the configuration names the key that signs Cilium's certificate.
+/// Checks that the configuration names the key that signs the certificate of Cilium.
 pub(super) fn resolve(config: &NodeupConfig, problems: &mut Problems) {
     if config.use_cilium_etcd && config.keypair_ids.get(CILIUM_ETCD_CLIENTS_CA).is_none_or(String::is_empty) {
         problems.add(

@@ -1,5 +1,5 @@
-//! Checks values of the API server, kube-controller-manager, kube-scheduler and kube-proxy. Such a component exits at its start if it does
-//! not accept the value of a flag.
+//! Checks values of the API server, kube-controller-manager, kube-scheduler and kube-proxy. Each of these components exits at its start if
+//! it does not accept the value of a flag.
 //!
 //! Source: the `Validate` methods of the components' options, and the types of their flags: cmd/kube-apiserver, pkg/controlplane/apiserver,
 //! pkg/kubeapiserver, cmd/kube-controller-manager, cmd/kube-scheduler, cmd/kube-proxy, pkg/proxy/apis/config/validation, and
@@ -41,13 +41,14 @@ struct Component<'a> {
     /// The path of the component's settings in the configuration.
     settings: &'static str,
     version: &'a KubernetesVersion,
-    /// Whether the pod's image has the program of the node's Kubernetes release, and this release is known.
+    /// Whether the tables of this module describe the program in the pod's image: it is the program of the node's Kubernetes release, and
+    /// the release is known.
     has_known_program: bool,
     feature_gates: BTreeMap<String, bool>,
     problems: &'a mut Problems,
 }
 
-/// A name that the releases of a range of minor versions know.
+/// A name, and the range of minor versions whose releases know this name.
 type Known = (&'static str, RangeInclusive<u64>);
 
 pub(super) fn check(
@@ -99,8 +100,8 @@ pub(super) fn check(
     }
 }
 
-/// Whether an image is the build of this Kubernetes version that the tables of this module describe. Values of other builds and of
-/// newer releases are unknown.
+/// Whether an image is the build of this Kubernetes version that the tables of this module describe. For other builds and for newer
+/// releases, the valid values are unknown.
 fn is_of_release(image: &str, version: &KubernetesVersion) -> bool {
     let image = image.split('@').next().unwrap_or_default();
     let tag = image.rsplit('/').next().and_then(|name| name.split_once(':')).map(|(_, tag)| tag);
@@ -115,12 +116,12 @@ impl Component<'_> {
         Gates::new(&self.feature_gates, self.version)
     }
 
-    /// Reports a setting with which the component does not start.
+    /// Reports a setting that prevents the start of the component.
     fn refuse(&mut self, field: &str, problem: impl Into<String>) {
         self.refuse_at(&format!("{}.{field}", self.settings), problem);
     }
 
-    /// Reports a field outside the component's own settings, as `refuse` does.
+    /// Like `refuse`, for a field outside of the component's own settings.
     fn refuse_at(&mut self, field: &str, problem: impl Into<String>) {
         match self.has_known_program {
             true => self.problems.refuse(field, problem),
@@ -137,7 +138,7 @@ impl Component<'_> {
         self.problems.warn(format!("{}.{field}", self.settings), problem);
     }
 
-    /// Checks a word. An empty word is unset.
+    /// Checks that a word is one of the accepted words. An empty word is an unset value.
     fn word(&mut self, field: &str, word: &str, accepted: &[&str]) {
         if !word.is_empty() && !accepted.contains(&word) {
             let advice = format!("it accepts {}", accepted.join(", "));
@@ -145,7 +146,7 @@ impl Component<'_> {
         }
     }
 
-    /// Checks names that depend on the release.
+    /// Checks names that not every release knows.
     fn known<'a>(
         &mut self,
         field: &str,
@@ -170,7 +171,7 @@ impl Component<'_> {
         }
     }
 
-    /// Checks whole numbers. `None` is unset.
+    /// Checks that whole numbers are in a range. `None` is an unset value.
     fn numbers(&mut self, range: RangeInclusive<i64>, numbers: &[(&str, Option<i64>)]) {
         for (field, number) in numbers {
             if let Some(number) = number.filter(|number| !range.contains(number)) {
@@ -183,7 +184,7 @@ impl Component<'_> {
         }
     }
 
-    /// Checks durations that the component refuses if they are negative.
+    /// Checks durations that the component does not accept if they are negative.
     fn durations(&mut self, durations: &[(&str, Option<Duration>)]) {
         for (field, duration) in durations {
             if let Some(duration) = duration.filter(|duration| *duration < Duration::default()) {
@@ -192,7 +193,7 @@ impl Component<'_> {
         }
     }
 
-    /// Warns of negative values that the component accepts.
+    /// Warns of negative values, which the component accepts.
     fn warn_of_negative(&mut self, values: &[(&str, Option<String>)]) {
         for (field, value) in values {
             if let Some(value) = value.as_ref().filter(|value| value.starts_with('-')) {
@@ -219,7 +220,7 @@ impl Component<'_> {
         }
     }
 
-    /// Reads one range of addresses, or an IPv4 range and an IPv6 range with a comma between them. Reports any other text.
+    /// Reads one range of addresses, or an IPv4 range and an IPv6 range separated by a comma. Reports a problem for any other text.
     fn ranges(&mut self, field: &str, text: &str) -> Vec<IpNet> {
         let read: Option<Vec<IpNet>> = text.split(',').map(|range| range.trim().parse().ok()).collect();
         let is_accepted = |ranges: &[IpNet]| match ranges {
@@ -237,7 +238,7 @@ impl Component<'_> {
         }
     }
 
-    /// Checks paths without authorization. Only the last character of a path may be `*`.
+    /// Checks the paths that need no authorization. Only the last character of a path may be `*`.
     fn always_allow_paths(&mut self, paths: &[String]) {
         for (index, path) in items(paths) {
             if path.strip_suffix('*').unwrap_or(path).contains('*') {
@@ -248,13 +249,13 @@ impl Component<'_> {
     }
 }
 
-/// The values of a list, each with the index of its item. kOps joins the items by commas, and a component splits the whole at
-/// each comma, so an item may have several values.
+/// The values in a list, each with the index of its item. kOps joins the items by commas, and a component splits the joined text at each
+/// comma. So an item may contain several values.
 fn items(list: &[String]) -> impl Iterator<Item = (usize, &str)> {
     list.iter().enumerate().flat_map(|(index, item)| item.split(',').map(move |value| (index, value)))
 }
 
-/// The text of a number or a duration that may be negative.
+/// The text of an amount that may be negative: a number or a duration.
 fn text<T: Display>(value: Option<T>) -> Option<String> {
     value.map(|value| value.to_string())
 }

@@ -21,17 +21,17 @@ use super::{Asset, Distribution, Problems, Project, containerd_config, dotted_pa
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Containerd {
-    /// kOps' settings; all unset if kOps wrote none.
+    /// kOps' settings of containerd. If kOps wrote none, all fields are unset.
     pub config: ContainerdConfig,
-    /// The version that the configuration file declares.
+    /// The version that containerd's configuration file declares.
     pub config_version: i64,
-    /// The user's own settings, each with the keys that lead to it in the configuration file.
+    /// The user's own settings, each with the path of keys in the configuration file.
     pub config_additions: Vec<(Vec<String>, toml::Value)>,
-    /// The programs to install; `None` if the distribution includes them, or if the user skips the installation.
+    /// The programs to install. `None` if the distribution includes them, or if the user skips the installation.
     pub release: Option<ContainerdRelease>,
-    /// nerdctl, if it is to be installed.
+    /// The program nerdctl. `None` if it is not installed.
     pub nerdctl: Option<Program>,
-    /// crictl, if it is to be installed.
+    /// The program crictl. `None` if it is not installed.
     pub crictl: Option<Program>,
     /// The driver package of the machine's NVIDIA GPU, if there is a GPU and pods may use it.
     pub nvidia_driver_package: Option<String>,
@@ -39,7 +39,7 @@ pub struct Containerd {
     pub gvisor_platform: Option<String>,
 }
 
-/// The parts of a containerd release to install.
+/// The programs of a containerd release to install.
 #[derive(Clone, Debug, Serialize)]
 pub struct ContainerdRelease {
     /// The archive of containerd's own programs.
@@ -50,13 +50,12 @@ pub struct ContainerdRelease {
 }
 
 impl Containerd {
-    /// Whether pods use a GPU with the driver of the machine's image. kOps installs a driver only on Ubuntu.
+    /// Whether pods use a GPU with a driver that the machine's image brings. kOps installs a driver only on Ubuntu.
     pub fn uses_driver_of_image(&self, distribution: &Distribution) -> bool {
         self.nvidia_driver_package.is_some() && distribution.project != Project::Ubuntu
     }
 
-    /// Why the downloaded containerd cannot start on this distribution, and what to set instead; `None` if no reason is
-    /// known.
+    /// The reason why the downloaded containerd cannot start on this distribution, and what to set instead. `None` if no reason is known.
     pub fn unfit_for(&self, distribution: &Distribution) -> Option<(String, &'static str)> {
         let release = self.release.as_ref()?;
         let glibc = distribution.old_glibc?;
@@ -139,8 +138,8 @@ pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<Cont
     Some(containerd)
 }
 
-/// The version that the configuration file declares, depending on the containerd that reads it. `installed` is the
-/// version to install; `None` if containerd is not installed.
+/// The version that the configuration file declares, depending on the containerd that reads it. `installed` is the version of containerd to
+/// install. `None` if kops-agent does not install containerd.
 fn config_version(basis: &Basis<'_>, config: &ContainerdConfig, installed: Option<ContainerdVersion>) -> i64 {
     if basis.release.containerd_configuration_is_of_1() {
         return CONFIG_VERSION_OF_1;
@@ -173,7 +172,7 @@ fn check_log_level(level: &str, problems: &mut Problems) {
     }
 }
 
-/// containerd exits if both directories are the same one (`CreateTopLevelDirectories` in cmd/containerd/server/server.go).
+/// containerd exits if both settings name one directory (`CreateTopLevelDirectories` in cmd/containerd/server/server.go).
 fn check_directories(config: &ContainerdConfig, problems: &mut Problems) {
     let [address, root, state] = [&config.address, &config.root, &config.state]
         .map(|path| path.as_deref().filter(|path| !path.is_empty()));
@@ -190,7 +189,7 @@ fn check_directories(config: &ContainerdConfig, problems: &mut Problems) {
     }
 }
 
-/// Warns of negative timeouts of NRI (containerd's Node Resource Interface): with one, every call of a plugin fails.
+/// Warns of negative timeouts of NRI (containerd's Node Resource Interface). With a negative timeout, every call of a plugin fails.
 fn check_nri(nri: Option<&NRIConfig>, problems: &mut Problems) {
     let nri = nri.cloned().unwrap_or_default();
     for (field, timeout) in [
@@ -241,7 +240,7 @@ fn config_additions(config: &ContainerdConfig) -> Result<Vec<(Vec<String>, toml:
         .collect()
 }
 
-/// The strings `true` and `false` become bools. Any other string stays a string, even a number in quotes.
+/// Converts a value. The strings `true` and `false` become bools. Any other string stays a string, even a number in quotes.
 fn toml_value(value: &kops_agent_spec::IntOrString) -> toml::Value {
     use kops_agent_spec::IntOrString::{Int, String};
     match value {
@@ -269,8 +268,8 @@ fn warn_of_ignored_gpu(basis: &Basis<'_>, problems: &mut Problems) {
     }
 }
 
-/// The driver package, if the machine has a GPU and its group enables it. On AWS, the facts tell whether there is a
-/// GPU. On OpenStack, only groups of machines with a GPU may enable it. On other clouds, kOps sets up no GPU.
+/// The driver package, if the machine has a GPU and its group enables GPUs. On AWS, the facts tell whether the machine has a GPU. On
+/// OpenStack, only groups of machines with a GPU may enable GPUs. On other clouds, kOps sets up no GPU.
 fn nvidia_driver_package(basis: &Basis<'_>) -> Result<Option<String>, String> {
     let has_gpu = match basis.boot.cloud_provider {
         CloudProvider::Aws if enables_nvidia(basis.config) => basis.aws().and_then(|aws| aws.gpu).ok_or(
@@ -287,7 +286,7 @@ fn nvidia_driver_package(basis: &Basis<'_>) -> Result<Option<String>, String> {
     }))
 }
 
-/// Refuses a GPU whose driver neither kOps nor the image brings. Warns if the image is unknown.
+/// Adds a problem for a GPU if neither kOps nor the image brings its driver. Warns if the image is unknown.
 fn check_driver(basis: &Basis<'_>, problems: &mut Problems) {
     const NOTHING: &str = "is enabled, but nothing installs NVIDIA's driver on this distribution: kOps installs it only on Ubuntu";
     const ADVICE: &str = "use an image of Ubuntu, or an image with the driver and /usr/bin/nvidia-container-runtime (nvidiaRuntime of the \
@@ -303,7 +302,7 @@ fn check_driver(basis: &Basis<'_>, problems: &mut Problems) {
     }
 }
 
-/// Whether the group and the cluster's containerd both enable NVIDIA GPUs. On AWS, the driver and the runtime need both
+/// Whether the group's settings and the cluster's containerd settings both enable NVIDIA GPUs. On AWS, the driver and the runtime need both
 /// settings.
 pub(super) fn enables_nvidia(config: &NodeupConfig) -> bool {
     let containerd = config.containerd_config.as_ref().and_then(|containerd| containerd.nvidia_gpu.as_ref());
@@ -446,7 +445,7 @@ mod tests {
     #[test]
     fn a_gpu_gives_a_warning_while_the_image_is_unknown() {
         for (id, distro, told) in [("debian", "12", 1), ("ubuntu", "24.04", 0)] {
-            // Another problem of this machine does not matter here.
+            // This machine has other problems too, but they do not matter here.
             let problems = resolved(|inputs| with_gpu(id, distro, None, inputs)).err().unwrap_or_default();
             let warnings: Vec<String> = problems.warnings().iter().map(ToString::to_string).collect();
             assert_eq!(warnings.len(), told, "{warnings:?}");

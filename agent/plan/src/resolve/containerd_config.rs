@@ -57,7 +57,7 @@ const PLUGINS: [(&str, i64); 38] = [
     ("io.containerd.transfer.v1.local", 2),
     ("io.containerd.ttrpc.v1.otelttrpc", 3),
 ];
-/// Settings that [`CRI_OF_1`] still has in containerd 2.
+/// Settings that stay in [`CRI_OF_1`] in containerd 2.
 const STREAMING: [&str; 6] = [
     "disable_tcp_service",
     "enable_tls_streaming",
@@ -66,7 +66,7 @@ const STREAMING: [&str; 6] = [
     "stream_server_port",
     "x509_key_pair_streaming",
 ];
-/// Settings that moved from [`CRI_OF_1`] to [`CRI_IMAGES`]. The others moved to [`CRI_RUNTIME`].
+/// Settings that moved from [`CRI_OF_1`] to [`CRI_IMAGES`]. All other settings moved to [`CRI_RUNTIME`].
 const OF_IMAGES: [&str; 7] = [
     "image_decryption",
     "image_pull_progress_timeout",
@@ -76,21 +76,21 @@ const OF_IMAGES: [&str; 7] = [
     "sandbox_image",
     "stats_collect_period",
 ];
-/// Settings of `containerd` in [`CRI_OF_1`] that moved to [`CRI_IMAGES`].
+/// Settings of the table `containerd` in [`CRI_OF_1`] that moved to [`CRI_IMAGES`].
 const UNPACKING: [&str; 3] = ["disable_snapshot_annotations", "discard_unpacked_layers", "snapshotter"];
-/// Since this version of the file, `disabled_plugins` and `required_plugins` have full names.
+/// The first version of the file in which `disabled_plugins` and `required_plugins` have full names.
 const WHOLE_NAMES: i64 = 2;
 
-/// Versions of containerd's configuration file.
+/// The written version and the readable version of containerd's configuration file.
 #[derive(Clone, Copy)]
 pub(super) struct Versions {
-    /// The version that kOps writes. It may be older than the newest one that containerd reads.
+    /// The version that kOps writes. It may be older than the newest version that containerd can read.
     pub(super) written: i64,
-    /// The newest version that containerd reads; `None` if containerd is part of the image.
+    /// The newest configuration version that containerd can read. `None` (unknown) if containerd is part of the image.
     pub(super) readable: Option<i64>,
 }
 
-/// Checks the user's whole file.
+/// Checks a configuration file that the user wrote completely.
 pub(super) fn check_file(field: &str, text: &str, versions: Versions, problems: &mut Problems) {
     let file: Table = match text.parse() {
         Ok(file) => file,
@@ -187,7 +187,7 @@ pub(super) fn check_value(
     }
 }
 
-/// Why containerd ignores a setting, and how many keys of its path the warning names. `None` if containerd reads the setting.
+/// The reason why containerd ignores a setting, and how many keys of its path the warning names. `None` if containerd reads the setting.
 fn why_ignored(path: &[&str], version: i64) -> Option<(usize, String)> {
     let no_such_key = |above: usize, plugin: &str, below: &[&str]| {
         let (at, advice) = containerd_keys::unknown(plugin, below, version)?;
@@ -301,7 +301,7 @@ mod tests {
             "version = 4\nmine = 1\n[plugins.'io.containerd.grpc.v1.cri'.registry]\nx = 1\n[plugins.cri]\n";
         let (problems, warnings) = told(|problems| check_file("f", text, of(4), problems));
         assert_eq!((problems.as_str(), warnings.len()), ("", 3), "{warnings:#?}");
-        // containerd migrates an older file.
+        // containerd migrates a file of an older version.
         let older = text.replace("version = 4", "version = 2");
         assert_eq!(told(|problems| check_file("f", &older, of(4), problems)), (String::new(), Vec::new()));
     }

@@ -1,5 +1,5 @@
 //! The keys of the containerd plugins that operators configure most, by the version of the configuration file. containerd ignores a key
-//! that it does not know. It does not start, or runs no pods, if a value has another type than its key.
+//! that it does not know. If a value has another type than its key requires, containerd does not start, or runs no pods.
 //!
 //! Source: the `toml` names in pkg/cri/config/config.go of containerd 1.6 and 1.7 (file version 2), internal/cri/config/config.go of 2.0 to
 //! 2.3 (versions 3 and 4), plugins/snapshots/overlay/plugin/plugin.go, and api/types/runc/options and runtimeoptions of the shims.
@@ -10,12 +10,13 @@ use toml::Value;
 
 use super::containerd_config::{CRI_IMAGES, CRI_OF_1, CRI_RUNTIME};
 
-/// Stands for the file itself in the place of a plugin.
+/// The name that stands for the file itself where a plugin is expected.
 pub(super) const FILE: &str = "";
 const OVERLAYFS: &str = "io.containerd.snapshotter.v1.overlayfs";
-/// In the path of a table: stands for any name.
+/// In the path of a table, this name stands for any name.
 const ANY: &str = "*";
-/// The versions of configuration files: of containerd 1, of containerd 2, of both, and with those that containerd 1 migrates.
+/// Ranges of versions of the configuration file: of containerd 1, of containerd 2, of both, and of both including older versions that
+/// containerd 1 migrates.
 const OF_1: RangeInclusive<i64> = 2..=2;
 const OF_2: RangeInclusive<i64> = 3..=i64::MAX;
 const OF_BOTH: RangeInclusive<i64> = 2..=i64::MAX;
@@ -26,12 +27,12 @@ struct Keys {
     versions: RangeInclusive<i64>,
     plugin: &'static str,
     table: &'static [&'static str],
-    /// The keys, separated by spaces. The last character of a key is the type of its value ([`TYPES`]); without one of these characters,
-    /// the value is a string.
+    /// The keys, separated by spaces. The last character of a key is the type of its value ([`TYPES`]). If it is not one of these
+    /// characters, the value is a string.
     known: &'static str,
 }
 
-/// The characters for types other than a string, with a type's name in messages.
+/// The types except for strings. Each has its character, and its name for messages.
 const TYPES: [(char, &str); 4] =
     [('?', "true or false"), ('#', "a whole number"), ('*', "a list of strings"), ('/', "a table")];
 const STRING: &str = "a string";
@@ -61,7 +62,7 @@ const RUNTIME_OF_1: &str = "base_runtime_spec cni_conf_dir cni_max_conf_num# con
 const REGISTRY: &str = "auths/ config_path configs/ headers/ mirrors/";
 const AUTH: &str = "auth identitytoken password username";
 const X509: &str = "tls_cert_file tls_key_file";
-/// Options of runc's shim, and of shims that read a file. The names are Go fields, so TOML may write them in any case.
+/// Options of runc's shim, and of shims that read a file. The names are Go fields, so a TOML file may write them in upper or lower case.
 const RUNTIME_OPTIONS: &str = "BinaryName ConfigBody ConfigPath CriuImagePath CriuPath CriuWorkPath IoGid# IoUid# NoNewKeyring? NoPivotRoot? Root \
     ShimCgroup SystemdCgroup? TaskApiAddress TaskApiVersion# TypeUrl";
 
@@ -125,8 +126,8 @@ const TABLES: [Keys; 32] = [
     Keys { versions: OF_BOTH, plugin: OVERLAYFS, table: &[], known: "mount_options* root_path slow_chown? sync_remove? upperdir_label?" },
 ];
 
-/// Finds the first unknown key of a path below a plugin or [`FILE`]. Returns the number of keys up to and including it, and advice. `None` if all
-/// keys are known, or if this file does not list the tables on the path.
+/// Finds the first unknown key of a path below a plugin or [`FILE`]. Returns the number of keys up to and including this key, and advice.
+/// `None` if all keys are known, or if this module does not list the tables on the path.
 pub(super) fn unknown(plugin: &str, path: &[&str], version: i64) -> Option<(usize, String)> {
     (0..path.len()).find_map(|at| {
         let key = path[at];
@@ -144,8 +145,8 @@ pub(super) fn unknown(plugin: &str, path: &[&str], version: i64) -> Option<(usiz
     })
 }
 
-/// The name of the type that containerd reads at a path below a plugin or [`FILE`], if `value` has another type. `None` if this file does not list
-/// the path's table.
+/// The name of the type that containerd expects at a path below a plugin or [`FILE`], if `value` has another type. `None` if this module
+/// does not list the path's table.
 pub(super) fn other_type(plugin: &str, path: &[&str], value: &Value, version: i64) -> Option<&'static str> {
     let (key, table) = path.split_last()?;
     let mut known = Keys::find(plugin, table, version)?.known();
@@ -172,7 +173,7 @@ fn is_of(table: &[&str], pattern: &[&str]) -> bool {
         && table.iter().zip(pattern).all(|(name, pattern)| *pattern == ANY || name == pattern)
 }
 
-/// The Levenshtein distance of two keys, in which case and underscores do not count.
+/// The Levenshtein distance of two keys. Case and underscores do not count.
 fn distance(one: &str, other: &str) -> usize {
     let plain = |key: &str| key.to_ascii_lowercase().replace('_', "").into_bytes();
     let (one, other) = (plain(one), plain(other));

@@ -31,15 +31,15 @@ impl ContainerdVersion {
         self.major < 2
     }
 
-    /// Whether the release's default archive needs glibc 2.34 or later. It is built on Ubuntu 22.04 ("Which file should I
+    /// Whether the release's default archive needs glibc 2.34 or later. Such an archive is built on Ubuntu 22.04 ("Which file should I
     /// download?" in the notes of releases 2.0 and 2.1).
     pub(super) fn needs_glibc_2_34(&self) -> bool {
         (self.major, self.minor) >= (2, 1)
     }
 
-    /// The version that containerd's configuration file declares (`containerdConfigVersion` in nodeup/pkg/model/containerd.go).
-    /// Since 2.3.0, a drop-in such as NVIDIA's may declare 4, and containerd rejects it if the main file declares less.
-    /// containerd 1, which kOps up to 1.36 can install, reads only version 2.
+    /// The version that containerd's configuration file must declare (`containerdConfigVersion` in nodeup/pkg/model/containerd.go). Since
+    /// 2.3.0, a drop-in such as NVIDIA's may declare 4, and containerd rejects the drop-in if the main file declares less. containerd 1,
+    /// which kOps up to 1.36 can install, reads only version 2.
     pub fn config_version(&self) -> i64 {
         let is_2_3 = (self.major, self.minor, self.patch) > (2, 3, 0)
             || (self.major, self.minor, self.patch) == (2, 3, 0) && !self.is_pre_release;
@@ -50,7 +50,8 @@ impl ContainerdVersion {
         }
     }
 
-    /// A known fault of this version. kOps itself does not choose such a version (pkg/model/components/containerd.go).
+    /// A known fault of this version. `None` if no fault is known. kOps itself chooses no version with a fault
+    /// (pkg/model/components/containerd.go).
     pub fn known_fault(&self) -> Option<String> {
         let is_faulty = (self.major, self.minor) == (2, 3) && self.patch < 4;
         is_faulty.then(|| {
@@ -62,10 +63,10 @@ impl ContainerdVersion {
     }
 }
 
-/// The configuration version of containerd 1, which reads no newer one. A file of this version has one plugin for Kubernetes,
-/// not two.
+/// The configuration version of containerd 1, which cannot read a newer version. A file of this version has one plugin for Kubernetes, not
+/// two.
 pub(crate) const CONFIG_VERSION_OF_1: i64 = 2;
-/// The configuration version for containerd 2, if its exact version is unknown or supports no newer one.
+/// The configuration version for a containerd 2 that supports no newer version, or whose exact version is unknown.
 pub(super) const OLDEST_CONFIG_VERSION_OF_2: i64 = 3;
 
 #[cfg(test)]

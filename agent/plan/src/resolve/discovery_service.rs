@@ -1,4 +1,4 @@
-//! The data that a control-plane machine registers with a hosted discovery service, so that others can
+//! The data that a control-plane machine registers with a hosted discovery service, so that other systems can
 //! verify tokens of this cluster's service accounts.
 //!
 //! Source: nodeup/pkg/model/discovery_service.go.
@@ -25,30 +25,30 @@ pub struct DiscoveryService {
 /// A public RSA key (RFC 7517).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct JsonWebKey {
-    /// The purpose: `sig`.
+    /// The purpose of the key: `sig` (signatures).
     #[serde(rename = "use")]
     pub key_use: &'static str,
-    /// The type: `RSA`.
+    /// The type of the key: `RSA`.
     #[serde(rename = "kty")]
     pub key_type: &'static str,
     /// Id of the item in the keyset `service-account`.
     #[serde(rename = "kid")]
     pub key_id: String,
-    /// The algorithm of signatures: `RS256`.
+    /// The signature algorithm: `RS256`.
     #[serde(rename = "alg")]
     pub algorithm: &'static str,
     pub n: String,
     pub e: String,
 }
 
-/// The registration. `None` if the cluster has no discovery service, or if this is not a control-plane
-/// machine.
+/// The registration of this machine. `None` if the cluster has no discovery service, or if this is not a
+/// control-plane machine.
 pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<DiscoveryService> {
     if !basis.is_control_plane() {
         return None;
     }
     let url = basis.config.discovery_service.as_ref()?.url.clone();
-    // `keypairs` reports a missing keyset.
+    // If the keyset is missing, `keypairs` reports it.
     let keyset = basis.keysets.get("service-account")?;
     let keys = problems.keep("discoveryServiceWithUniverse", json_web_keys(keyset))?;
     Some(DiscoveryService { url, keys })
@@ -62,7 +62,7 @@ fn json_web_keys(keyset: &Keyset) -> Result<Vec<JsonWebKey>, String> {
     Ok(keys)
 }
 
-/// The public key of an item; `None` if the item is not one that kOps made.
+/// The public key of an item. `None` if kOps did not make the item.
 fn json_web_key(item: &KeysetItem) -> Result<Option<JsonWebKey>, String> {
     let problem = |what: &str| {
         format!(
@@ -115,13 +115,13 @@ mod tests {
         let ids: Vec<&str> = keys.iter().map(|key| key.key_id.as_str()).collect();
         assert_eq!(ids, ["10", "9"]);
         assert_eq!(keys[0].e, "AQAB");
-        // The modulus of 2048 bits, without the zero byte that ASN.1 puts before it.
+        // A modulus of 2048 bits has 256 bytes. ASN.1 puts a zero byte before it, which is removed.
         assert_eq!(URL_SAFE_NO_PAD.decode(&keys[0].n).unwrap().len(), 256);
     }
 
     #[test]
     fn other_certificates_are_skipped() {
-        // This is the certificate of kubernetes-ca.
+        // This certificate is the certificate of kubernetes-ca, whose key is not an RSA key.
         let keyset = keyset_of("service-account", &[("1", EC_CERTIFICATE, "")]);
         assert_eq!(json_web_keys(&keyset), Ok(Vec::new()));
     }

@@ -16,7 +16,7 @@ pub enum PackageFormat {
     Deb,
     /// `rpm`, by dnf.
     Rpm,
-    /// The root is read-only and already has all programs.
+    /// The distribution installs no packages: its root is read-only and already has all programs.
     None,
 }
 
@@ -34,12 +34,12 @@ pub enum Project {
     ContainerOS,
 }
 
-/// One supported version of a distribution.
+/// A supported version of a distribution.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Distribution {
     pub project: Project,
-    /// The version within the project; 0 if versions do not matter.
+    /// The distribution's version. 0 if the version does not matter.
     pub version: f32,
     pub package_format: PackageFormat,
     /// Whether `/etc/resolv.conf` always points to systemd-resolved's stub on the loopback address.
@@ -48,10 +48,10 @@ pub struct Distribution {
     pub force_nftables: bool,
     /// The directory for Kubernetes' keys and certificates.
     pub srv_kubernetes: &'static str,
-    /// The directory for users' files with which an API server reaches nodes through a proxy.
+    /// The directory for users' files that an API server needs to reach nodes through a proxy.
     pub srv_sshproxy: &'static str,
-    /// The directories in which programs look for the distribution's trusted certificates. A pod that mounts them creates missing
-    /// ones.
+    /// The directories in which programs look for the distribution's trusted certificates. If a directory is missing, a pod that mounts it
+    /// creates it.
     pub ssl_directories: &'static [&'static str],
     /// The directory for kubectl and other programs.
     pub kubernetes_bin: &'static str,
@@ -59,9 +59,9 @@ pub struct Distribution {
     pub kubelet_bin: &'static str,
     /// kubelet's default directory of volume plugins.
     pub volume_plugin_directory: &'static str,
-    /// Whether the distribution includes containerd, so that it is only configured.
+    /// Whether the distribution includes containerd. If so, the agent configures containerd but does not install it.
     pub brings_containerd: bool,
-    /// The users that people log in as, the most likely one first; empty if unknown.
+    /// The users as which people log in, the most likely user first. Empty if the users are unknown.
     pub login_users: &'static [&'static str],
     /// The packages of `iptables` and `nft`.
     pub firewall_packages: &'static [&'static str],
@@ -76,7 +76,7 @@ pub struct Distribution {
     pub old_glibc: Option<&'static str>,
 }
 
-/// Existing directories only: a mount cannot create a directory below a read-only `/usr`.
+/// The list has only existing directories, because a mount cannot create a directory below a read-only `/usr`.
 const READ_ONLY_ROOT_SSL: &[&str] =
     &["/etc/ssl", "/etc/pki/tls", "/etc/pki/ca-trust", "/usr/share/ca-certificates"];
 
@@ -111,11 +111,11 @@ const USUAL: Distribution = Distribution {
     old_glibc: None,
 };
 
-/// For distributions with a package named `iptables`.
+/// The package `iptables`, for distributions that have it.
 const IPTABLES: &[&str] = &["iptables"];
-/// For Amazon Linux 2023, which only has the nftables variant of iptables.
+/// The package for Amazon Linux 2023, which has only the nftables variant of iptables.
 const IPTABLES_NFT: &[&str] = &["iptables-nft"];
-/// nftables, and an `iptables` on top of it for network plugins that run that program.
+/// The packages nftables, and an `iptables` that uses nftables. Some network plugins run `iptables`.
 const NFTABLES: &[&str] = &["nftables", "iptables-nft"];
 
 const fn debian(version: f32) -> Distribution {
@@ -179,7 +179,7 @@ const fn login_users(project: Project) -> &'static [&'static str] {
     }
 }
 
-/// A distribution without iptables' kernel modules.
+/// A distribution whose kernel has no modules for iptables.
 const fn rpm_without_iptables(project: Project, version: f32) -> Distribution {
     Distribution { force_nftables: true, ..rpm(project, version, NFTABLES) }
 }
@@ -191,7 +191,7 @@ const AMAZON_LINUX_2023: Distribution = Distribution {
 };
 
 /// `ID` and `VERSION_ID` of `/etc/os-release`, and the kOps releases that support the distribution (`FindDistribution` in
-/// util/pkg/distributions/identify.go). A version that ends in a dot matches every version that starts with it.
+/// util/pkg/distributions/identify.go). If a version here ends in a dot, it matches every version that starts with it.
 const SUPPORTED: &[(&str, &str, Releases, Distribution)] = &[
     ("amzn", "2", Releases::UpTo(35), rpm(Project::AmazonLinux2, 2.0, IPTABLES)),
     ("amzn", "2023", Releases::All, AMAZON_LINUX_2023),
@@ -255,7 +255,7 @@ const SUPPORTED: &[(&str, &str, Releases, Distribution)] = &[
 ];
 
 impl Distribution {
-    /// The distribution of this name and version, if nodes of this kOps release can run it.
+    /// The distribution with this name and version. `None` if nodes of this kOps release cannot run it.
     pub fn find(distro: &Distro, release: KopsRelease) -> Option<&'static Distribution> {
         SUPPORTED
             .iter()
@@ -297,7 +297,7 @@ impl Distribution {
     }
 }
 
-/// The version `"9."` matches 9 and every 9.x; `"."` matches every version.
+/// Whether a version matches a supported version: `"9."` matches 9 and every 9.x, and `"."` matches every version.
 fn version_matches(supported: &str, version: &str) -> bool {
     match supported.strip_suffix('.') {
         Some("") => true,

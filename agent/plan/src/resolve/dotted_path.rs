@@ -1,8 +1,8 @@
 //! Paths of keys, separated by dots. A key that contains dots is quoted:
 //! `plugins."io.containerd.grpc.v1.cri".sandbox_image`.
 
-/// The keys of a path. Quotes enclose a whole key, and a quote inside them is doubled, as in kOps
-/// (`applyConfigAdditions` in nodeup/pkg/model/containerd.go).
+/// Splits a path into its keys. Quotes must enclose a whole key, and a quote inside the quotes is doubled, as
+/// in kOps (`applyConfigAdditions` in nodeup/pkg/model/containerd.go).
 ///
 /// # Errors
 /// A quote is misplaced or not closed, or the path is empty.
@@ -25,7 +25,7 @@ pub(super) fn read(path: &str) -> Result<Vec<String>, String> {
     }
 }
 
-/// A key up to its closing quote, and the text after the dot behind the quote.
+/// Reads a key up to its closing quote. Returns the key, and the text after the dot that follows the quote.
 fn quoted_key(text: &str) -> Result<(String, Option<&str>), String> {
     let mut key = String::new();
     let mut rest = text;

@@ -1,4 +1,4 @@
-//! Feature gates of Kubernetes' components: checks whether the Kubernetes release has them and allows their values.
+//! Feature gates of Kubernetes' components: checks whether the Kubernetes release has these gates and allows their values.
 //!
 //! A component exits if it does not know a gate, or if a locked gate gets another value (`SetFromMap` of
 //! k8s.io/component-base/featuregate).
@@ -10,12 +10,12 @@ use kops_agent_spec::NodeupConfig;
 
 use super::{KubernetesVersion, Problems};
 
-/// The gates by release, one in each line.
+/// The table of gates: a line for each gate, a column for each release.
 const TEXT: &str = include_str!("feature_gates.txt");
 /// The gates by name. A decision about a control plane looks up some 2,000 gates.
 static TABLE: LazyLock<BTreeMap<&str, Columns>> =
     LazyLock::new(|| lines().filter_map(Columns::read).collect());
-/// The minor versions that the table has a column for.
+/// The oldest and the newest minor version that have a column in the table.
 const OLDEST_MINOR: u64 = 29;
 const NEWEST_MINOR: u64 = 36;
 /// Since this minor version, a component exits if a gate is on and needs another gate that is off.
@@ -42,7 +42,8 @@ impl<'a> Gates<'a> {
         Gates { set, minor: version.minor(), is_pre_release: version.is_pre_release() }
     }
 
-    /// Whether a gate is on: by its own setting, else by `AllAlpha` or `AllBeta` for its stage, else by default.
+    /// Whether a gate is on. Its own setting decides. Without such a setting, `AllAlpha` or `AllBeta` decides for its stage. Otherwise its
+    /// default decides.
     pub(super) fn is_on(&self, name: &str) -> bool {
         let Some(gate) = self.gate(name) else { return self.set.get(name).copied().unwrap_or_default() };
         let of_stage = match gate.stage {
@@ -57,16 +58,18 @@ impl<'a> Gates<'a> {
         TABLE.get(name).and_then(|columns| columns.gate(self.minor.clamp(OLDEST_MINOR, NEWEST_MINOR)))
     }
 
-    /// The reason to refuse a setting that needs this gate while the gate is off, and what to do.
+    /// The reason to refuse a setting that needs this gate, because the gate is off or missing. Also says what to do.
     pub(super) fn why_off(&self, name: &str) -> String {
         match self.gate(name) {
-            Some(_) => format!("the feature gate {name} is off; remove it, or set the gate to true"),
-            None => format!("Kubernetes 1.{} has no feature gate {name}; remove it", self.minor),
+            Some(_) => {
+                format!("the feature gate {name} is off; remove this setting, or set the gate to true")
+            }
+            None => format!("Kubernetes 1.{} has no feature gate {name}; remove this setting", self.minor),
         }
     }
 
-    /// Checks a gate. A pre-release may still have the gates of the release before it, so a gate is only wrong if it is wrong
-    /// in both.
+    /// Checks the value of a gate. A pre-release may still have the gates of the release before it, so its gate is only wrong if it is
+    /// wrong in both releases.
     fn check(&self, name: &str, value: bool) -> Result<(), String> {
         self.unless_the_release_before(|gates| gates.check_in_release(name, value))
     }
@@ -112,7 +115,7 @@ impl<'a> Gates<'a> {
         }
     }
 
-    /// The gates that this gate needs and that are off.
+    /// The gates that this gate needs although they are off.
     fn missing(&self, name: &str) -> Vec<&'static str> {
         let needs = TABLE
             .get(name)
@@ -121,7 +124,7 @@ impl<'a> Gates<'a> {
         needs.split(',').filter(|needed| !needed.is_empty() && !self.is_on(needed)).collect()
     }
 
-    /// Checks the gates that are on without their own setting.
+    /// Checks the gates that are on by default, without a setting of the user.
     fn check_defaults(&self) -> Result<(), String> {
         let names = TABLE.keys().copied();
         let on = names
@@ -142,7 +145,7 @@ impl<'a> Gates<'a> {
     }
 }
 
-/// A line of the table.
+/// The parsed line of a gate in the table.
 #[derive(Clone, Copy)]
 struct Columns {
     gates: [Option<Gate>; (NEWEST_MINOR - OLDEST_MINOR + 1) as usize],
@@ -159,7 +162,7 @@ fn gate_of(word: &str) -> Option<Gate> {
 }
 
 impl Columns {
-    /// Reads a line of the table: the name, one word a release, and perhaps the names of gates that it needs.
+    /// Reads a line of the table: the name, one word for each release, and optionally the names of the gates that this gate needs.
     fn read(line: &'static str) -> Option<(&'static str, Columns)> {
         let mut words = line.split(' ');
         let name = words.next()?;
@@ -175,7 +178,7 @@ impl Columns {
         self.gates.get(column).copied().flatten()
     }
 
-    /// Why a release in the table lacks the gate.
+    /// The reason why a release in the table lacks the gate.
     fn why_not(&self, release: u64) -> String {
         let has_it = |minor: &u64| self.gate(*minor).is_some();
         match (OLDEST_MINOR..release).rfind(has_it) {
@@ -188,8 +191,7 @@ impl Columns {
     }
 }
 
-/// Parses the gates of `field`. Adds a problem for each wrong gate, and for each default gate that needs a gate that is
-/// off.
+/// Parses the gates of `field`. Adds a problem for each wrong gate, and for each gate that is on by default but needs a gate that is off.
 pub(super) fn read(
     field: &str,
     gates: &BTreeMap<String, String>,
@@ -211,13 +213,13 @@ pub(super) fn read(
     read
 }
 
-/// The gates of a component that are set, without those whose value cannot be read.
+/// Returns the gates that a component's settings set, without gates whose value cannot be read.
 pub(super) fn set(gates: &BTreeMap<String, String>) -> BTreeMap<String, bool> {
     gates.iter().filter_map(|(name, value)| Some((name.clone(), go_bool(value)?))).collect()
 }
 
-/// Checks the gates of all components except kubelet. A problem is only a warning: such a component exits in its own
-/// pod, and the node works.
+/// Checks the gates of all components except kubelet. Each problem is only a warning, because these components exit in their own pods and
+/// the node still works.
 pub(super) fn check(config: &NodeupConfig, version: &KubernetesVersion, problems: &mut Problems) {
     let api_server = config.api_server_config.as_ref().and_then(|config| config.kube_api_server.as_ref());
     let control_plane = config.control_plane_config.as_ref();
@@ -306,7 +308,7 @@ mod tests {
         for version in ["1.29.0", "1.30.0", "1.31.0"] {
             assert!(told(version, &[("NoSuchGate", "true")]).contains("correct or remove it"), "{version}");
         }
-        // The gates of a newer release are unknown.
+        // For a newer release, the gates are unknown.
         assert_eq!(told("1.37.0", &[("NoSuchGate", "true")]), "");
     }
 
@@ -352,7 +354,7 @@ mod tests {
         let found = told("1.36.0", &[off, ("RestartAllContainersOnContainerExits", "false")]);
         assert!(found.starts_with("gates: ") && !found.contains("RestartAllContainers"), "{found}");
         assert!(found.contains("ExtendWebSocketsToKubelet, which needs NodeDeclaredFeatures"), "{found}");
-        // Components of older releases do not check the dependencies of gates.
+        // Components before Kubernetes 1.36 do not check the dependencies of gates.
         assert_eq!(told("1.35.0", &[off]), "");
         assert_eq!(told("1.36.0", &[]), "");
         assert_eq!(told("1.37.0", &[off]), "");

@@ -1,4 +1,5 @@
-//! The files that a user, or kOps itself, adds to nodes: checked, decoded, and each path once.
+//! The files that a user, or kOps itself, adds to nodes. The files are checked and decoded, and each path
+//! occurs once.
 //!
 //! Source: nodeup/pkg/model/file_assets.go.
 
@@ -21,7 +22,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// A file that was added to this node.
+/// A file that a user, or kOps itself, adds to this node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FileAsset {
     /// Absolute path on the node.

@@ -1,4 +1,4 @@
-//! The units that a user adds to nodes or disables: checked and named, each unit once.
+//! The units that a user adds to nodes or disables. The units are checked and named, and each unit occurs once.
 //!
 //! Source: nodeup/pkg/model/hooks.go. The checks are from `validateHookSpec` in pkg/apis/kops/validation/validation.go.
 
@@ -45,7 +45,7 @@ pub enum HookAction {
     },
 }
 
-/// The dependencies of a hook's unit.
+/// The dependencies of a hook's unit: the units that it requires, and the units that start after it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct HookOrder {
     pub requires: Vec<String>,
@@ -53,7 +53,7 @@ pub struct HookOrder {
     pub before: Vec<String>,
 }
 
-/// The hooks of this node: the group's hooks, then the cluster's hooks with other unit names.
+/// The hooks of this node: the group's hooks, then the cluster's hooks whose unit names are not used yet.
 pub(super) fn resolve(config: &NodeupConfig, problems: &mut Problems) -> Vec<Hook> {
     let mut hooks = Vec::new();
     let mut units = BTreeSet::new();
@@ -73,7 +73,7 @@ pub(super) fn resolve(config: &NodeupConfig, problems: &mut Problems) -> Vec<Hoo
     hooks
 }
 
-/// The default name of a hook comes from its place in the list; the group's hooks come first.
+/// The name of a hook. The default name comes from the hook's place in its list. The group's hooks come first.
 fn name(spec: &HookSpec, side: usize, index: usize) -> String {
     match (spec.name.as_str(), side) {
         ("", 0) => format!("kops-hook-{index}-ig"),
@@ -82,7 +82,7 @@ fn name(spec: &HookSpec, side: usize, index: usize) -> String {
     }
 }
 
-/// systemd's suffixes of units' names.
+/// The suffixes of unit names in systemd.
 const SUFFIXES: [&str; 11] = [
     ".automount",
     ".device",
@@ -97,7 +97,7 @@ const SUFFIXES: [&str; 11] = [
     ".timer",
 ];
 
-/// A name without one of systemd's suffixes names a service (pkg/systemd/unit.go).
+/// The full name of a unit. A name without one of systemd's suffixes names a service (pkg/systemd/unit.go).
 fn unit_name(name: &str) -> String {
     if has_suffix(name) { name.to_owned() } else { format!("{name}.service") }
 }

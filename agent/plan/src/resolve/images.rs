@@ -1,5 +1,5 @@
-//! Container images that are loaded from archives instead of pulled, for clusters with an
-//! unpublished Kubernetes.
+//! Container images that are loaded from archives and not pulled. Clusters with an unpublished build of
+//! Kubernetes need such images.
 //!
 //! Source: the end of `Run` in upup/pkg/fi/nodeup/command.go.
 
@@ -12,7 +12,7 @@ use kops_agent_spec::facts::Architecture;
 
 use super::Problems;
 
-/// The images of this architecture.
+/// The images for this machine's architecture.
 pub(super) fn resolve(config: &NodeupConfig, arch: Architecture, problems: &mut Problems) -> Vec<Image> {
     let mut names = BTreeSet::new();
     let mut images = Vec::new();
@@ -24,7 +24,7 @@ pub(super) fn resolve(config: &NodeupConfig, arch: Architecture, problems: &mut 
         } else if !names.insert(name.to_owned()) {
             problems.add(
                 format!("{field}.sources"),
-                format!("{name} is in the list already; remove one of them"),
+                format!("{name} is in the list twice; remove one of the two entries"),
             );
         }
         let sha256 = parse_sha256(&spec.hash);
@@ -87,7 +87,7 @@ mod tests {
             problems,
             "images.amd64[0].sources: names no archive; give the URL of one\n\
              images.amd64[1].hash: \"abc\" is no SHA-256 in hexadecimal\n\
-             images.amd64[2].sources: b is in the list already; remove one of them"
+             images.amd64[2].sources: b is in the list twice; remove one of the two entries"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Checks that the machine can get addresses for its pods, if the cluster is IPv6-only.
+//! Checks that a machine of an IPv6-only cluster can get addresses for its pods.
 //!
 //! Source: nodeup/pkg/model/prefix.go.
 
@@ -7,7 +7,7 @@ use kops_agent_spec::CloudProvider;
 use super::Problems;
 use super::basis::Basis;
 
-/// Rejects clouds that assign no IPv6 prefix.
+/// Adds a problem if the cloud assigns no IPv6 prefix.
 pub(super) fn check(basis: &Basis<'_>, problems: &mut Problems) {
     let cloud = basis.boot.cloud_provider;
     let has_prefix = matches!(cloud, CloudProvider::Aws | CloudProvider::Gce | CloudProvider::Metal);

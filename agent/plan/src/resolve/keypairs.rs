@@ -1,4 +1,5 @@
-//! The keypairs whose private keys a machine with an API server uses: they must all be in the state store.
+//! Checks the keypairs whose private keys a machine with an API server uses. All of them must be in the state
+//! store.
 //!
 //! Source: `buildCertificatePairTask` in nodeup/pkg/model/context.go and `newStaticKeystore` in
 //! upup/pkg/fi/nodeup/nodetasks/issue_cert.go.
@@ -9,7 +10,7 @@ use super::authorities::{DISCOVERY_CA, KUBERNETES_CA};
 use super::basis::Basis;
 use super::problems::Problems;
 
-/// Rejects a configuration if a keypair that the machine uses is not in the store, or lacks its
+/// Adds a problem for each keypair that the machine uses and that is not in the store, or lacks its
 /// certificate or private key.
 pub(super) fn check(basis: &Basis<'_>, problems: &mut Problems) {
     for keyset in used(basis) {
@@ -17,9 +18,9 @@ pub(super) fn check(basis: &Basis<'_>, problems: &mut Problems) {
     }
 }
 
-/// The keysets with which etcd-manager signs certificates for one etcd cluster. Each keyset follows
-/// etcd-manager's name for it. The API server has one client certificate for all its etcd clusters, so
-/// these share the CA for clients (nodeup/pkg/model/etcd_manager_tls.go).
+/// The keysets with which etcd-manager signs certificates for one etcd cluster. Each entry has etcd-manager's
+/// name for the keyset, and then the keyset. The API server has one client certificate for all its etcd
+/// clusters, so these share the CA for clients (nodeup/pkg/model/etcd_manager_tls.go).
 pub fn etcd_manager_authorities(cluster: &str) -> [(&'static str, String); 3] {
     let clients = match cluster {
         "main" | "events" | "leases" => "etcd-clients-ca".to_owned(),

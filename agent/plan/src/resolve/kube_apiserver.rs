@@ -22,17 +22,17 @@ pub struct KubeApiServer {
     pub config: KubeAPIServerConfig,
     /// Names and load balancer of the API.
     pub api: APISpec,
-    /// The OpenID provider that the API server trusts, if any.
+    /// The OpenID provider that the API server trusts. `None` if there is no provider.
     pub oidc: Option<OIDCAuthenticationSpec>,
-    /// The webhook that verifies tokens, if any.
+    /// The webhook that verifies tokens. `None` if there is no webhook.
     pub token_webhook: Option<TokenWebhook>,
     /// Whether the API server encrypts its data in etcd, as the secret `encryptionconfig` configures.
     pub encrypts: bool,
-    /// PEM public keys that verify tokens of service accounts.
+    /// Public keys that verify tokens of service accounts, in PEM.
     pub service_account_public_keys: String,
-    /// Names and addresses under which the API server serves.
+    /// Names and addresses at which clients reach the API server.
     pub serving_names: Vec<String>,
-    /// The sidecar that answers probes, if kOps has one for this machine.
+    /// The sidecar that answers kubelet's probes. `None` if kOps has no sidecar for this machine.
     pub healthcheck: Option<StoredPod>,
 }
 
@@ -44,7 +44,7 @@ pub enum TokenWebhook {
     AwsIamAuthenticator,
 }
 
-/// Resolves the API server's settings. `None` on machines without an API server, and if an address or the
+/// Resolves the API server's settings. `None` on machines without an API server, or if an address or the
 /// configuration is missing.
 pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<KubeApiServer> {
     if !basis.boot.instance_group_role.runs_api_server() {
@@ -88,7 +88,7 @@ fn config(basis: &Basis<'_>, settings: &APIServerConfig, local_address: Option<&
                 config.advertise_address = address.to_owned();
             }
         }
-        // The API server finds no IPv6 address itself:
+        // The API server does not find an IPv6 address by itself:
         // https://github.com/kubernetes/kubernetes/issues/111671.
         CloudProvider::Metal if basis.is_ipv6_only() => {
             if let Some(address) = global_ipv6_address(basis.facts) {
@@ -100,7 +100,8 @@ fn config(basis: &Basis<'_>, settings: &APIServerConfig, local_address: Option<&
     if !basis.is_control_plane() {
         name_etcd_of_the_control_plane(&mut config, &basis.config.cluster_name);
     }
-    // Very old clusters have the ordered list `admissionControl`. The API server does not accept both flags.
+    // Very old clusters have the ordered list `admissionControl`. The API server does not accept its flag
+    // together with `--enable-admission-plugins`.
     if !config.admission_control.is_empty() {
         config.enable_admission_plugins = std::mem::take(&mut config.admission_control);
     }
@@ -125,7 +126,7 @@ fn name_etcd_of_the_control_plane(config: &mut KubeAPIServerConfig, cluster_name
     }
 }
 
-/// The token webhook. If the user sets both webhooks, Kopeio's takes precedence.
+/// The webhook that verifies tokens. If the user sets both webhooks, Kopeio's webhook is used.
 fn token_webhook(authentication: &AuthenticationSpec) -> Option<TokenWebhook> {
     match authentication {
         AuthenticationSpec { kopeio: Some(_), .. } => Some(TokenWebhook::Kopeio),
@@ -146,7 +147,7 @@ fn encrypts(basis: &Basis<'_>, settings: &APIServerConfig, problems: &mut Proble
     encrypts
 }
 
-/// Checks that the paths of the audit files are absolute, because the pod mounts their directories.
+/// Checks that the paths of the audit files are absolute. The pod mounts the directories of these files.
 fn check_audit_paths(config: &KubeAPIServerConfig, problems: &mut Problems) {
     let log = config.audit_log_path.as_deref().filter(|path| *path != "-").unwrap_or_default();
     for (field, path) in [("auditLogPath", log), ("auditPolicyFile", config.audit_policy_file.as_str())] {
@@ -179,7 +180,7 @@ fn serving_names(
     names
 }
 
-/// The machine's own address, on clouds where an API server announces it or serves under it.
+/// The machine's own address, on clouds where the API server advertises this address or serves under it.
 fn local_address(basis: &Basis<'_>) -> Result<Option<String>, String> {
     let cloud = &basis.facts.cloud;
     let address = match basis.boot.cloud_provider {
@@ -197,7 +198,7 @@ fn local_address(basis: &Basis<'_>) -> Result<Option<String>, String> {
     Ok(Some(address).filter(|address| !address.is_empty()))
 }
 
-/// The first IPv6 address at which others can reach this machine.
+/// The first IPv6 address of this machine that is reachable from other machines.
 fn global_ipv6_address(facts: &Facts) -> Option<Ipv6Addr> {
     let addresses = facts.interfaces.iter().flat_map(|interface| &interface.addresses);
     addresses.filter_map(|address| address.split('/').next()?.parse::<Ipv6Addr>().ok()).find(|address| {
@@ -208,7 +209,7 @@ fn global_ipv6_address(facts: &Facts) -> Option<Ipv6Addr> {
     })
 }
 
-/// The address of the Service `kubernetes`: the first in the range after the network's own.
+/// The address of the Service `kubernetes`: the first address after the range's network address.
 fn first_address(range: &str) -> Result<IpAddr, String> {
     let range: IpNet =
         range.parse().map_err(|_| format!("{range:?} is no range of addresses such as 100.64.0.0/13"))?;

@@ -9,9 +9,9 @@ use kops_agent_spec::{KubeProxyConfig, Quantity};
 use super::basis::Basis;
 use super::{Problems, api_name};
 
-/// The value of `bindAddress` that means the machine's own address.
+/// A value of `bindAddress` that stands for the machine's own address.
 const AWS_LOCAL_ADDRESS: &str = "@aws";
-/// Maximum number of tracked connections for each CPU.
+/// Default for the maximum number of tracked connections per CPU.
 const DEFAULT_CONNTRACK_MAX_PER_CORE: i32 = 131_072;
 
 /// Resolves kube-proxy's configuration; `None` if the network plugin replaces kube-proxy.
@@ -25,8 +25,8 @@ pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<Kube
         config.proxy_mode = "nftables".into();
     }
     if config.master.is_empty() {
-        // A control-plane machine uses its own API server: DNS may not have the API's name before kube-proxy
-        // runs.
+        // A control-plane machine uses its own API server, because DNS may not have the API's name until
+        // kube-proxy runs.
         config.master = if basis.is_control_plane() {
             "https://127.0.0.1".into()
         } else {

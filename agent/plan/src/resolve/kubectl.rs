@@ -1,4 +1,4 @@
-//! kubectl, and the machine's user that gets a kubeconfig.
+//! kubectl, and the user of the machine who gets a kubeconfig.
 //!
 //! Source: nodeup/pkg/model/kubectl.go.
 
@@ -14,7 +14,7 @@ use super::{Asset, Problems};
 #[derive(Clone, Debug, Serialize)]
 pub struct Kubectl {
     pub program: Asset,
-    /// The machine's user that administers the cluster with kubectl, if there is one.
+    /// The user of the machine who administers the cluster with kubectl. `None` if there is no such user.
     pub user: Option<LoginUser>,
 }
 

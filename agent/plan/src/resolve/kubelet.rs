@@ -1,4 +1,4 @@
-//! kubelet's configuration with all defaults, and with all its texts parsed.
+//! kubelet's configuration, with all defaults and with all its texts parsed.
 //!
 //! Source: nodeup/pkg/model/kubelet.go.
 
@@ -31,17 +31,17 @@ pub(super) use values::{CIPHER_SUITES, TLS_VERSIONS, no_quantity};
 pub struct Kubelet {
     pub config: KubeletConfigSpec,
     pub program: Asset,
-    /// The program that gives kubelet credentials for the cloud's own registries, if there is one.
+    /// The program that gives kubelet credentials for the cloud's own registries. `None` if there is no such program.
     pub credential_provider: Option<Asset>,
     /// The cloud's id of this machine; empty if kubelet gets no id.
     pub provider_id: String,
     /// Addresses that the node announces instead of kubelet's own choice.
     pub node_ips: Vec<String>,
-    /// Names and addresses of kubelet's own server; the first is its certificate's common name.
+    /// Names and addresses in the certificate of kubelet's own server. The first is the certificate's common name.
     pub serving_names: Vec<String>,
     /// Feature gates, with their values.
     pub feature_gates: BTreeMap<String, bool>,
-    /// Taints that the node registers with.
+    /// Taints with which the node registers.
     pub taints: Vec<Taint>,
     /// Thresholds of each resource below which kubelet evicts pods immediately.
     pub eviction_hard: BTreeMap<String, String>,
@@ -64,7 +64,7 @@ pub struct Taint {
     pub effect: String,
 }
 
-/// The valid effects of a taint.
+/// The valid effects of a taint in Kubernetes.
 const EFFECTS: [&str; 3] = ["NoExecute", "NoSchedule", "PreferNoSchedule"];
 
 /// kubelet's default maximum number of pods.
@@ -180,13 +180,13 @@ fn with_defaults(basis: &Basis<'_>, max_pods: Option<i32>) -> KubeletConfigSpec 
     {
         config.crash_loop_back_off_max_container_restart_period = Some(Duration::from_seconds(60));
     }
-    // kubelet may not set kOps' labels on its own Node; kops-controller sets them.
+    // kubelet may not set kOps' labels on its own Node. kops-controller sets these labels.
     config.node_labels.clear();
     config
 }
 
-/// A list without empty entries, as kubelet reads it from a flag (`MapStringString.Set` in k8s.io/component-base/cli/flag). If kOps
-/// writes kubelet's configuration file instead of flags, nodeup rejects empty entries.
+/// Removes the empty entries of a list, as kubelet does when it reads the list from a flag (`MapStringString.Set` in
+/// k8s.io/component-base/cli/flag). If kOps writes kubelet's configuration file instead of flags, nodeup rejects empty entries.
 fn without_empty_entries(list: &str) -> String {
     list.split(',').filter(|entry| !entry.is_empty()).collect::<Vec<_>>().join(",")
 }
@@ -206,8 +206,8 @@ fn key_values(list: &str, separator: char) -> Result<BTreeMap<String, String>, S
         .collect()
 }
 
-/// The taints that the node registers with. kubelet does not start with an effect that it does not know (`CheckTaintValidation` and
-/// `parseTaint` in k8s.io/kubernetes/pkg/util/taints), and the API server rejects a Node with another invalid taint.
+/// The taints with which the node registers. kubelet does not start if it does not know an effect (`CheckTaintValidation` and `parseTaint`
+/// in k8s.io/kubernetes/pkg/util/taints), and the API server rejects a Node with another invalid taint.
 fn taints(texts: &[String], problems: &mut Problems) -> Vec<Taint> {
     let mut taints = Vec::new();
     let mut seen = BTreeSet::new();
@@ -235,7 +235,7 @@ fn taints(texts: &[String], problems: &mut Problems) -> Vec<Taint> {
     taints
 }
 
-/// Checks the node's labels, so that the API server accepts them.
+/// Checks that the API server will accept the node's labels.
 fn check_labels(labels: &BTreeMap<String, String>, problems: &mut Problems) {
     for (key, value) in labels {
         problems.keep("KubeletConfig.nodeLabels", label_syntax::check_key(key));
@@ -264,8 +264,8 @@ impl Taint {
     }
 }
 
-/// Whether `maxPods` is derived from the instance type: each pod has an address of one of its network interfaces, and `maxPods` is
-/// unset.
+/// Whether `maxPods` is derived from the instance type. It is derived if `maxPods` is unset and each pod has an address of one of the
+/// machine's network interfaces.
 pub(super) fn derives_max_pods(config: &NodeupConfig) -> bool {
     config.kubelet_config.max_pods.is_none() && primary_interface::pods_use_enis(&config.networking)
 }
@@ -289,8 +289,8 @@ fn max_pods(basis: &Basis<'_>) -> Result<Option<i32>, String> {
     Ok(i32::try_from(most).ok())
 }
 
-/// The addresses that kubelet announces. If a network plugin attaches more interfaces to the host, kubelet must know which address is
-/// the node's. In an IPv6-only cluster, `::` lets kubelet choose an IPv6 address.
+/// The addresses that kubelet announces. If a network plugin attaches more interfaces to the host, kubelet must know which address belongs
+/// to the node. In an IPv6-only cluster, `::` lets kubelet choose an IPv6 address.
 fn node_ips(basis: &Basis<'_>) -> Result<Vec<String>, String> {
     let networking = &basis.config.networking;
     let cloud = &basis.facts.cloud;
@@ -347,7 +347,7 @@ fn serving_names(basis: &Basis<'_>) -> Vec<String> {
     let Some(aws) = basis.aws() else {
         let mut names = facts.hostname_addresses.clone();
         if is_named_by_us(basis) {
-            // If the host still has its previous name, the addresses of that name do not count (`desired/linode.rs`).
+            // If the host still has its previous name, the addresses of that previous name do not count (`desired/linode.rs`).
             names.retain(|_| facts.hostname == basis.node_name.name);
             names.push(basis.node_name.name.clone());
             return names;
@@ -374,7 +374,7 @@ fn serving_names(basis: &Basis<'_>) -> Vec<String> {
     names
 }
 
-/// Whether this program sets the host's name.
+/// Whether kops-agent sets the host's name.
 fn is_named_by_us(basis: &Basis<'_>) -> bool {
     basis.boot.cloud_provider == CloudProvider::Linode
 }

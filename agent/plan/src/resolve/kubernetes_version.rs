@@ -25,12 +25,12 @@ impl Serialize for KubernetesVersion {
 }
 
 impl KubernetesVersion {
-    /// The newest known minor version. kOps' main branch has no asset hashes for newer ones. A newer version follows the same
-    /// rules, as in upstream's nodeup, which has no upper bound.
+    /// The newest known minor version. kOps' main branch has no asset hashes for newer versions. The same rules apply to a newer version,
+    /// because upstream's nodeup has no upper bound either.
     pub const NEWEST_KNOWN_MINOR: u64 = 36;
 
-    /// Parses a version. As in upstream, a leading `v` and a missing patch number are allowed. From the URL of a build, it
-    /// takes the version in the path (`…/v1.34.…/…`).
+    /// Parses a version. As in upstream, a leading `v` and a missing patch number are allowed. If the text is the URL of a build, the
+    /// version is in the path (`…/v1.34.…/…`).
     pub fn parse(text: &str) -> Option<KubernetesVersion> {
         let numbers = if text.contains("://") { &text[text.find("/v1.")? + "/v".len()..] } else { text };
         let numbers = numbers.trim().trim_start_matches('v');
@@ -66,7 +66,7 @@ impl KubernetesVersion {
         )
     }
 
-    /// The warning about a version that is newer than the newest known one; `None` for a known version.
+    /// The warning about a version that is newer than the newest known version. `None` for a known version.
     pub fn newer_than_known(&self) -> Option<String> {
         (self.major == 1 && self.minor > Self::NEWEST_KNOWN_MINOR).then(|| {
             format!(
@@ -105,25 +105,26 @@ impl KubernetesVersion {
         (self.major == 1).then(|| release.cni_plugins(self.minor))?
     }
 
-    /// kubelet has a setting for the maximum wait before it restarts a failing container (nodeup/pkg/model/kubelet.go,
+    /// Whether kubelet has a setting for the maximum wait before it restarts a failing container (nodeup/pkg/model/kubelet.go,
     /// `buildKubeletConfigSpec`).
     pub fn can_limit_crash_loop_back_off(&self) -> bool {
         self.at_least(35)
     }
 
-    /// Components of this version accept configuration for in-tree code for clouds (nodeup/pkg/model/kubelet.go and
+    /// Whether components of this version accept configuration for in-tree code for clouds (nodeup/pkg/model/kubelet.go and
     /// kube_apiserver.go of kOps up to 1.35).
     pub fn has_in_tree_clouds(&self) -> bool {
         !self.at_least(33)
     }
 
-    /// The pod of this version's API server has a liveness probe, but no startup and no readiness probe
+    /// Whether the pod of this version's API server has a liveness probe, but no startup and no readiness probe
     /// (nodeup/pkg/model/kube_apiserver.go of kOps up to 1.35).
     pub fn has_only_a_liveness_probe(&self) -> bool {
         !self.at_least(31)
     }
 
-    /// kubelet of this version does not start on cgroups v1 unless its configuration allows it (KEP-5573, `failCgroupV1`).
+    /// Whether kubelet of this version refuses to start on cgroups v1, unless its configuration allows cgroups v1 (KEP-5573,
+    /// `failCgroupV1`).
     pub fn refuses_cgroups_v1(&self) -> bool {
         self.at_least(35)
     }

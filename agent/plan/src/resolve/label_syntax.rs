@@ -1,4 +1,4 @@
-//! Rejects keys and values of labels and taints that the API server does not accept.
+//! Checks that the API server accepts the keys and values of labels and taints.
 
 use kops_agent_cluster::labels::{LONGEST, is_domain, is_name};
 
@@ -16,7 +16,7 @@ pub(super) fn check_key(key: &str) -> Result<(), String> {
     }
     Err(format!(
         "{key:?} is no key that the API server accepts; a key is NAME or DOMAIN/NAME. NAME has at most {LONGEST} letters, \
-         digits, '-', '_' and '.', and begins and ends with a letter or digit; DOMAIN has lower-case letters only"
+         digits, '-', '_' and '.', and begins and ends with a letter or digit; DOMAIN is a DNS name in lower case"
     ))
 }
 

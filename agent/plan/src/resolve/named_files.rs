@@ -1,5 +1,5 @@
-//! Checks the files that settings of Kubernetes' components name. A component needs such a file when it starts. Its pod sees only the
-//! places that are mounted.
+//! Checks the files that settings of Kubernetes' components name. A component needs such a file when it starts. If the component runs in a
+//! pod, it sees only the mounted files and directories.
 
 mod components;
 
@@ -14,20 +14,20 @@ struct Component<'a> {
     name: &'static str,
     /// The path of the component's settings in the configuration.
     settings: &'static str,
-    /// The directory for files that a user adds.
+    /// The directory into which a user can put files for the component.
     directory: String,
-    /// The files and directories of the machine that the pod mounts; `None` if the component runs outside pods.
+    /// The files and directories of the machine that the component's pod mounts. `None` if the component does not run in a pod.
     seen: Option<Vec<String>>,
     /// The files that kOps writes for the component.
     own: Vec<String>,
-    /// The fields whose value becomes a path of the component, each with the path. An empty path names no file.
+    /// The fields whose value is a path that the component uses, each with this path. An empty path names no file.
     named: Vec<(&'static str, &'a str)>,
-    /// The fields that kOps replaces, each with its path and the path that replaces it.
+    /// The fields whose path kOps replaces, each with its own path and with kOps' path.
     replaced: Vec<(&'static str, &'a str, String)>,
 }
 
-/// Adds a problem for each file that a pod does not see. Adds a warning for each file that neither kOps nor fileAssets write, and for each
-/// path that kOps replaces.
+/// Adds a problem for each file that is not visible in the component's pod. Adds a warning for each file that neither kOps nor fileAssets
+/// write, and for each path that kOps replaces.
 pub(super) fn check(
     basis: &Basis<'_>,
     kubelet: Option<&Kubelet>,
@@ -51,7 +51,7 @@ pub(super) fn check(
 impl Component<'_> {
     fn check(&self, files: &[FileAsset], problems: &mut Problems) {
         let Component { name, settings, directory, .. } = self;
-        // Another check rejects relative paths of the API server's two audit files, whose directories are mounted.
+        // Relative paths of the API server's two audit files are rejected elsewhere. The pod mounts the directories of these files.
         for (field, path) in self.named.iter().filter(|(_, path)| path.starts_with('/')) {
             let field = format!("{settings}.{field}");
             if !self.sees(path) {

@@ -13,8 +13,7 @@ use kops_agent_spec::{CloudProvider, NodeupConfig};
 pub struct NodeName {
     /// The name of the Node object.
     pub name: String,
-    /// The value of `hostnameOverride` for kubelet and kube-proxy; empty if the node has the host's
-    /// own name.
+    /// The value of `hostnameOverride` for kubelet and kube-proxy. Empty if the node has the name of the host.
     pub hostname_override: String,
 }
 
@@ -28,8 +27,8 @@ pub(super) fn node_name(
     Ok(NodeName { name: name.trim().to_lowercase(), hostname_override })
 }
 
-/// The names that the Node of this machine may have. The machine's configuration decides between them, on AWS only. Empty if the facts
-/// lack the description of the cloud.
+/// The names that the Node of this machine may have. On AWS there are two names, and the machine's configuration selects one. Empty if the
+/// facts lack the description of the cloud.
 pub fn possible_node_names(provider: CloudProvider, facts: &Facts) -> Vec<String> {
     let name = |use_ip_based_node_names| {
         let config = NodeupConfig { use_ip_based_node_names, ..NodeupConfig::default() };
@@ -78,8 +77,8 @@ fn unread(what: &str) -> String {
     format!("the name of the node comes from {what}, which could not be read on this machine")
 }
 
-/// The private DNS name that EC2 derives from an instance's address. An instance with a
-/// resource-based name keeps that name, which never matches.
+/// The private DNS name that EC2 derives from an instance's address. An instance with a resource-based name has no such name, which is an
+/// error.
 fn ip_based_name(aws: &AwsFacts) -> Result<String, String> {
     if aws.local_hostname.starts_with(&aws.instance_id) {
         return Err(format!(

@@ -1,14 +1,14 @@
-//! Checks that values stay on one line. Most user settings become part of a line of a unit, an
-//! environment file or an INI file. A line break in a value would start a new line there, and a NUL
-//! ends the text for programs in C.
+//! Checks that values stay on one line. Most user settings become part of a line of a unit, an environment
+//! file or an INI file. A line break in a value would start a new line of that file, and a NUL ends the text
+//! for programs in C.
 
 use serde::Serialize;
 use serde_json::Value;
 
 use super::Problems;
 
-/// Fields of nodeupconfig.yaml that may have several lines, or that are escaped when they are
-/// written. `*` matches any key or index.
+/// Fields of nodeupconfig.yaml whose value may have several lines, or is escaped when it is written. `*`
+/// matches any key or index.
 const OF_MANY_LINES: &[&[&str]] = &[
     &["CAs", "*"],
     &["APIServerConfig", "ServiceAccountPublicKeys"],
@@ -22,8 +22,7 @@ const OF_MANY_LINES: &[&[&str]] = &[
     &["ConfigServer", "CACertificates"],
 ];
 
-/// Adds a problem for every string of `document`, including keys, that has a control character other
-/// than a tab.
+/// Adds a problem for every string and key of `document` that has a control character other than a tab.
 pub(super) fn resolve(document: &impl Serialize, problems: &mut Problems) {
     if let Ok(value) = serde_json::to_value(document) {
         check(&value, &mut Vec::new(), problems);

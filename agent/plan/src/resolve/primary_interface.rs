@@ -1,4 +1,4 @@
-//! The primary network interface of an EC2 instance, if pods get addresses of other interfaces.
+//! The primary network interface of an EC2 instance whose pods get addresses of other interfaces.
 //!
 //! Source: `primaryInterfaceName` in nodeup/pkg/model/networking/eni_networking.go.
 
@@ -13,7 +13,7 @@ pub(super) fn pods_use_enis(networking: &NetworkingSpec) -> bool {
     networking.amazon_vpc.is_some() || networking.cilium.as_ref().is_some_and(|cilium| cilium.ipam == "eni")
 }
 
-/// The name of the primary interface; `None` if it need not be distinguished from other interfaces.
+/// The name of the primary interface. `None` if it need not be distinguished from other interfaces.
 pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<String> {
     if pods_use_enis(&basis.config.networking)
         && basis.distribution.networkd_configures_new_interfaces

@@ -5,16 +5,16 @@ use std::fmt;
 use kops_agent_spec::failure::{Failing, Kind};
 use kops_agent_spec::redaction::{Redactor, without_credentials};
 
-/// One thing that a user has to change.
+/// A problem that a user has to fix, or a warning.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
-    /// The path of the field as in its file, or the name of the file or fact.
+    /// The path of the field, as its file spells the path, or the name of the file or fact.
     pub field: String,
-    /// The problem, and what to do about it.
+    /// The problem of the field, and what to do about it.
     pub problem: String,
 }
 
-/// All problems and warnings. As an error, it has at least one problem.
+/// All problems, refusals and warnings. If it is returned as an error, it has at least one problem.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Problems {
     problems: Vec<Problem>,
@@ -23,7 +23,7 @@ pub struct Problems {
 }
 
 impl Problem {
-    /// Removes credentials from URLs, because problems are written to journals.
+    /// Makes a problem without credentials in URLs, because problems are written to journals.
     fn new(field: impl Into<String>, problem: impl Into<String>) -> Problem {
         Problem { field: field.into(), problem: without_credentials(&problem.into()) }
     }
@@ -43,13 +43,13 @@ impl Problems {
         add_once(&mut self.problems, Problem::new(field, problem));
     }
 
-    /// Adds a problem with which the machine never becomes a node, although kOps describes that node. A command that only describes the
-    /// node shows a warning. All other commands fail.
+    /// Adds a problem with which the machine never becomes a node, although kOps describes that node. Commands that only describe the node
+    /// show a refusal as a warning. All other commands fail.
     pub fn refuse(&mut self, field: impl Into<String>, problem: impl Into<String>) {
         add_once(&mut self.refusals, Problem::new(field, problem));
     }
 
-    /// Adds a warning: the configuration is valid, but the node does less than the user asked for.
+    /// Adds a warning: the configuration is valid, but has less effect on the node than the user intended.
     pub fn warn(&mut self, field: impl Into<String>, problem: impl Into<String>) {
         add_once(&mut self.warnings, Problem::new(field, problem));
     }
@@ -62,7 +62,7 @@ impl Problems {
         warnings.iter().for_each(|warning| add_once(&mut self.warnings, warning.clone()));
     }
 
-    /// Returns the value of `Ok`. For `Err`, adds a problem and returns `None`.
+    /// Returns the value of an `Ok`. For an `Err`, adds a problem and returns `None`.
     pub fn keep<T>(&mut self, field: &str, result: Result<T, String>) -> Option<T> {
         match result {
             Ok(value) => Some(value),
@@ -104,7 +104,7 @@ impl Problems {
         self
     }
 
-    /// Whether there is no problem. Refusals and warnings do not count.
+    /// Whether there are no problems. Refusals and warnings do not count.
     pub fn is_empty(&self) -> bool {
         self.problems.is_empty()
     }
@@ -119,7 +119,7 @@ impl Problems {
         &self.warnings
     }
 
-    /// Returns `value` if there is no problem.
+    /// Returns `value` if there are no problems.
     ///
     /// # Errors
     /// All problems.

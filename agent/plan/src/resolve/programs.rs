@@ -1,7 +1,7 @@
 //! The programs in the archives that a node downloads.
 //!
-//! Resolving a configuration downloads nothing, so this file lists the programs of a release. After the download, the archive's own
-//! list of files counts.
+//! Resolving a configuration downloads nothing, so this file lists the programs of a release. After the download, the archive's own list of
+//! files replaces this list.
 
 use serde::Serialize;
 
@@ -13,14 +13,14 @@ use super::{Asset, Assets, ContainerdVersion};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Program {
     pub name: String,
-    /// The source of its bytes.
+    /// The source of the program's bytes.
     pub content: Content,
 }
 
-/// `bin/` of containerd's releases since 2.0, which no longer have the older shims.
+/// The programs in `bin/` of containerd's releases since 2.0. These releases no longer have the older shims.
 const CONTAINERD_2: [&str; 4] =
     ["bin/containerd", "bin/containerd-shim-runc-v2", "bin/containerd-stress", "bin/ctr"];
-/// `bin/` of containerd's 1.x releases.
+/// The programs in `bin/` of containerd's 1.x releases.
 const CONTAINERD_1: [&str; 6] = [
     "bin/containerd",
     "bin/containerd-shim",
@@ -39,13 +39,13 @@ impl Assets {
         taken.into_iter().map(|(name, member)| Program { name, content: archive.member(&member) }).collect()
     }
 
-    /// A program with its own archive, whose file name starts with the program's name.
+    /// A program from an archive of its own. The archive's file name starts with the program's name.
     pub fn packed(&self, name: &str) -> Option<Program> {
         let archive = self.starting(&format!("{name}-"))?;
         Some(Program { name: name.to_owned(), content: archive.member(name) })
     }
 
-    /// The user's own archive, else kOps'. A mirror keeps the file name of the user's archive.
+    /// The archive of containerd: the user's own archive, or else kOps' archive. A mirror keeps the file name of the user's archive.
     pub fn containerd_archive(&self, config: &ContainerdConfig) -> Option<&Asset> {
         let of_user = config.packages.iter().flat_map(|packages| [&packages.url_amd64, &packages.url_arm64]);
         of_user

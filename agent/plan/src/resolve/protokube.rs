@@ -11,11 +11,11 @@ use super::{Asset, Problems};
 #[derive(Clone, Debug, Serialize)]
 pub struct Protokube {
     pub program: Asset,
-    /// The program that applies add-ons for protokube; `None` if protokube applies no add-ons.
+    /// The program that applies add-ons for protokube. `None` if protokube applies no add-ons.
     pub channels: Option<Asset>,
 }
 
-/// The programs, on nodes that run protokube.
+/// The programs of protokube. `None` on nodes that do not run protokube.
 pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<Protokube> {
     let uses_gossip = basis.config.uses_legacy_gossip == Some(true);
     let needs_gossip = uses_gossip || is_gossip_name(&basis.config.cluster_name);

@@ -31,7 +31,7 @@ pub(super) fn check(mirrors: &BTreeMap<String, Vec<String>>, problems: &mut Prob
     }
 }
 
-/// containerd puts `https://` before an address that does not begin with `http`.
+/// Whether a text is a URL of a mirror. containerd puts `https://` before an address that does not begin with `http`.
 fn is_mirror(url: &str) -> bool {
     let rest = ["https://", "http://"].iter().find_map(|scheme| url.strip_prefix(scheme)).unwrap_or(url);
     let authority = rest.split(['/', '?']).next().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! The manifests that a control-plane machine takes from the state store. All must be present, and a
-//! manifest that this program changes must be a pod.
+//! The manifests that a control-plane machine takes from the state store. All of them must be present. If
+//! kops-agent changes a manifest, it must be a manifest of a pod.
 //!
 //! Source: nodeup/pkg/model/manifests.go, channels.go and kube_apiserver_healthcheck.go.
 
@@ -15,8 +15,8 @@ pub(super) fn check_etcd_manifests(basis: &Basis<'_>, problems: &mut Problems) {
     }
 }
 
-/// The pod that applies addons. `None` on machines that do not run it, and for kOps releases in which
-/// protokube applies addons.
+/// The pod that applies addons. `None` on machines without this pod, and for kOps releases in which protokube
+/// applies addons.
 pub(super) fn kops_channels(basis: &Basis<'_>, problems: &mut Problems) -> Option<StoredPod> {
     if !basis.is_control_plane() || basis.release.protokube_applies_addons() {
         return None;
@@ -32,7 +32,7 @@ pub(super) fn kops_channels(basis: &Basis<'_>, problems: &mut Problems) -> Optio
     problems.keep("channelsManifest", manifest(basis, url).and_then(|text| StoredPod::parse(text, url)))
 }
 
-/// The API server's sidecar that answers probes; `None` if kOps configures none.
+/// The API server's sidecar, which answers probes. `None` if kOps configures no sidecar.
 pub(super) fn kube_apiserver_healthcheck(basis: &Basis<'_>, problems: &mut Problems) -> Option<StoredPod> {
     let manifests = &basis.config.static_manifests;
     let path = &manifests.iter().find(|manifest| manifest.key == "kube-apiserver-healthcheck")?.path;

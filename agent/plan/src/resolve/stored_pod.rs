@@ -1,4 +1,4 @@
-//! Pods that kOps wrote into the state store. This machine runs them unchanged or with small additions.
+//! Pods that kOps wrote into the state store. The machine runs them unchanged or with small additions.
 
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
@@ -21,7 +21,7 @@ impl Serialize for StoredPod {
 }
 
 impl StoredPod {
-    /// Parses a pod. Problems name `url`.
+    /// Parses a pod. Problem texts contain `url`.
     pub(super) fn parse(text: &str, url: &str) -> Result<StoredPod, String> {
         let document: Map<String, Value> =
             parse_yaml(text.as_bytes(), url).map_err(|error| error.to_string())?;
@@ -37,7 +37,7 @@ impl StoredPod {
         Ok(StoredPod { text: text.to_owned(), document, spec })
     }
 
-    /// The unchanged text of the file.
+    /// The text of the manifest, unchanged.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -52,7 +52,7 @@ impl StoredPod {
         self.list("volumes")
     }
 
-    /// The pod with this field of its security context set, and otherwise unchanged.
+    /// A copy of the pod in which this field of the security context has this value.
     pub fn with_security_context(&self, field: &str, value: Value) -> Value {
         let mut spec = self.spec.clone();
         let mut context = spec.get("securityContext").and_then(Value::as_object).cloned().unwrap_or_default();

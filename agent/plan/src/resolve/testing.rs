@@ -59,7 +59,7 @@ const KEYSETS: [&str; 6] = [
     "service-account",
 ];
 
-/// A keyset of items, each with id, certificate, and more of its YAML.
+/// Makes a keyset. Each item has an id, a certificate, and the rest of its YAML.
 pub(crate) fn keyset_of(name: &str, items: &[(&str, &str, &str)]) -> Keyset {
     let items: String = items
         .iter()
@@ -78,7 +78,7 @@ pub(crate) fn keyset_of(name: &str, items: &[(&str, &str, &str)]) -> Keyset {
     Keyset::parse(text.as_bytes(), "keyset.yaml").unwrap()
 }
 
-/// Adds every keypair and manifest that the configuration names to the store.
+/// Adds to the store every keypair and manifest that the configuration names.
 pub(crate) fn fill_store(inputs: &mut Inputs) {
     for (keyset, id) in &inputs.config.keypair_ids {
         inputs.keysets.insert(keyset.clone(), keyset_of(keyset, &[(id, RSA_CERTIFICATE, "")]));
@@ -107,7 +107,7 @@ pub(crate) fn problems(change: impl FnOnce(&mut Inputs)) -> String {
     resolved(change).unwrap_err().to_string()
 }
 
-/// The machine, or its problems.
+/// Resolves a control-plane machine after this change. Returns the machine, or its problems.
 pub(crate) fn resolved(change: impl FnOnce(&mut Inputs)) -> Result<NodeConfig, Problems> {
     let mut inputs = Inputs {
         boot: BootConfig::parse(BOOT.as_bytes(), "kube_env.yaml").unwrap(),

@@ -1,9 +1,8 @@
 //! Trims whitespace around values that upstream trims when it uses them. Users write such a value as a YAML block, which ends
 //! with a line break.
 //!
-//! Sources: `isValidExecContainerAction` in nodeup/pkg/model/hooks.go, `parseKeyValueList` in nodeup/pkg/model/kubelet.go,
-//! `IssueCert` in pkg/pki/issue.go. For kOps before 1.36, this does not change kubelet's flags: systemd splits them at
-//! whitespace.
+//! Sources: `isValidExecContainerAction` in nodeup/pkg/model/hooks.go, `parseKeyValueList` in nodeup/pkg/model/kubelet.go, `IssueCert` in
+//! pkg/pki/issue.go. For kOps before 1.36, the trimming does not change kubelet's flags, because systemd splits the flags at whitespace.
 
 use kops_agent_spec::NodeupConfig;
 

@@ -1,4 +1,4 @@
-//! The volumes that a user has formatted and mounted.
+//! The volumes that a user wants formatted and mounted.
 //!
 //! Source: nodeup/pkg/model/volumes.go; the checks are from `validateVolumeMountSpec` in
 //! pkg/apis/kops/validation/instancegroup.go.
@@ -62,17 +62,16 @@ fn path(spec: &VolumeMountSpec, taken: &mut BTreeSet<String>) -> Result<String, 
     }
 }
 
-/// Why a volume must not be mounted at `path`: it would hide files that the machine or kops-agent needs. `None` if a
-/// volume may be mounted there.
+/// The reason why a volume must not be mounted at `path`: it would hide files that the machine or kops-agent needs. `None` if a volume may
+/// be mounted there.
 fn would_hide(path: &str) -> Option<&'static str> {
     /// Trees of the operating system (hier(7)).
     const SYSTEM: [&str; 11] =
         ["/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc", "/sbin", "/sys", "/usr"];
-    /// Directories of `/usr/local` that a distribution creates (hier(7)). Other directories there belong to the
-    /// operator.
+    /// Directories of `/usr/local` that a distribution creates (hier(7)). All other directories of `/usr/local` belong to the operator.
     const LOCAL: [&str; 11] =
         ["bin", "etc", "games", "include", "lib", "lib64", "libexec", "man", "sbin", "share", "src"];
-    /// Directories with files of many programs, which a volume would hide. A volume below them is fine.
+    /// Directories with files of many programs, which a volume would hide. A volume may be mounted below these directories.
     const SHARED: [&str; 10] = [
         "/run",
         "/root",

@@ -1,6 +1,5 @@
-//! The inputs that a node needs besides its configuration: objects of the state store, and facts that cost a request to
-//! the cloud. The binary reads them before [`super::resolve`]. Objects that are missing, or that the node may not read,
-//! are left out.
+//! The inputs that a node needs besides its configuration: objects of the state store, and facts that cost a request to the cloud. The
+//! binary reads these inputs before [`super::resolve`]. It leaves out objects that are missing or that the node may not read.
 
 use std::collections::BTreeSet;
 
@@ -8,11 +7,11 @@ use kops_agent_spec::CloudProvider;
 
 use super::{Inputs, containerd, kubelet};
 
-/// Secrets that any node may have.
+/// Secrets that every node may use.
 const COMMON_SECRETS: [&str; 1] = ["dockerconfig"];
 
-/// Secrets of a machine with an API server (nodeup/pkg/model/kube_apiserver.go): the encryption
-/// configuration, and the tokens that the API server knows.
+/// Secrets of a machine with an API server (nodeup/pkg/model/kube_apiserver.go): the encryption configuration, and the static tokens that
+/// the API server accepts.
 const API_SERVER_SECRETS: [&str; 10] = [
     "admin",
     "encryptionconfig",
@@ -51,8 +50,8 @@ impl Inputs {
             .collect()
     }
 
-    /// Whether the node's configuration depends on data about the instance type that only EC2 has (`GetMachineTypeInfo`
-    /// and its callers in upup/pkg/fi/nodeup/command.go and nodeup/pkg/model/kubelet.go), and that the facts lack.
+    /// Whether the node's configuration depends on data about the instance type that only EC2 has (`GetMachineTypeInfo` and its callers in
+    /// upup/pkg/fi/nodeup/command.go and nodeup/pkg/model/kubelet.go), and the facts lack this data.
     pub fn wants_instance_type(&self) -> bool {
         let Some(aws) = self.facts.cloud.aws.as_ref() else { return false };
         let wants_limits = kubelet::derives_max_pods(&self.config) && aws.network_interfaces.is_none();

@@ -1,11 +1,11 @@
-//! Archives from which a node takes all files of a kind. The files are only known after the archive is downloaded.
+//! Archives from which a node takes all files of one kind. These files are known only after the archive is downloaded.
 //!
 //! Sources: `installContainerd` in nodeup/pkg/model/containerd.go of kOps 1.34 and later, `AddCNIBinAssets` in
 //! nodeup/pkg/model/context.go.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The files in downloaded archives, by the SHA-256 of the archive.
+/// The names of the files in downloaded archives, by the SHA-256 of the archive.
 pub type ArchiveFiles = BTreeMap<String, BTreeSet<String>>;
 
 /// The kind of files that a node takes from an archive.
@@ -16,8 +16,8 @@ pub enum ArchiveKind {
     CniPlugins,
 }
 
-/// Directories of programs in containerd's archives, with the prefixes of the programs' names. Only the first directory with such
-/// programs counts.
+/// Directories of programs in containerd's archives, with the prefixes of the programs' names. If several directories have such programs,
+/// only the first of them counts.
 const CONTAINERD: [(&str, &[&str]); 3] = [
     ("bin/", &["containerd", "ctr"]),
     ("usr/local/bin/", &["containerd", "crictl", "ctr"]),
@@ -27,7 +27,7 @@ const CONTAINERD: [(&str, &[&str]); 3] = [
 const NO_PLUGINS: [&str; 2] = ["LICENSE", "README.md"];
 
 impl ArchiveKind {
-    /// The members that a node takes from an archive with these files. The key is the member's file name on the node.
+    /// The members that a node takes from an archive that has these files. The key is the member's file name on the node.
     pub fn taken<'a>(self, files: impl IntoIterator<Item = &'a str>) -> BTreeMap<String, String> {
         let named: Vec<(&str, &str)> = files.into_iter().filter_map(named).collect();
         let taken: Vec<(&str, &str)> = match self {
@@ -49,7 +49,7 @@ impl ArchiveKind {
     }
 }
 
-/// A member's file name and its path; `None` if a file cannot have that name.
+/// A member's file name and its path. `None` if a file cannot have that name.
 fn named(member: &str) -> Option<(&str, &str)> {
     let member = member.trim_start_matches("./");
     let name = member.rsplit('/').next()?;

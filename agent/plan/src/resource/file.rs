@@ -14,7 +14,7 @@ use kops_agent_spec::base64_text;
 pub enum Content {
     /// Text without secrets.
     Text(String),
-    /// Bytes without secrets, in standard base64.
+    /// Bytes without secrets, encoded in standard base64.
     Base64(String),
     /// A downloaded file, or a member of a downloaded archive.
     Asset(AssetContent),
@@ -41,18 +41,18 @@ impl Content {
     }
 }
 
-/// Where a file's bytes come from when they are downloaded.
+/// The source of a file that is downloaded.
 #[apply(_ => #[serde(default, skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AssetContent {
     /// The publisher's URL, or the mirror's URL if the cluster names a mirror.
     #[serde_with(skip_apply)]
     pub url: String,
-    /// Other URLs of the same bytes, in the order of the attempts after `url` fails.
+    /// Other URLs of the same bytes. If `url` fails, the agent tries them in this order.
     pub mirrors: Vec<String>,
-    /// Lower-case hexadecimal SHA-256 of the bytes at the URL; `None` if only the publisher knows it.
+    /// Lower-case hexadecimal SHA-256 of the bytes at the URL. `None` if only the publisher knows the hash.
     pub sha256: Option<String>,
-    /// Path inside the archive at the URL; `None` if the download is the file itself.
+    /// Path of a file inside the archive at the URL. `None` if the download is the file itself.
     pub member: Option<String>,
 }
 
@@ -65,8 +65,8 @@ pub struct Kubeconfig {
     pub server: String,
 }
 
-/// The part of a text that is free text of the specification ([`kops_agent_spec::free_text`]). Outputs hide this part and show
-/// the rest.
+/// The part of a text that is free text of the specification ([`kops_agent_spec::free_text`]). Outputs hide this part and show all other
+/// parts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum FreeText {
@@ -74,7 +74,8 @@ pub enum FreeText {
     Whole,
     /// The values of environment variables in a pod's manifest.
     Variables,
-    /// These lines, counted from 0. If the file has another text, outputs show only its lines that are public in this text.
+    /// These lines are free text, counted from 0. If the file on the machine has another text, outputs show only its lines that are public
+    /// in this text.
     Lines(BTreeSet<usize>),
 }
 
@@ -86,14 +87,14 @@ pub enum SecretPiece {
     Text(String),
     /// The decoded bytes of `secrets/<name>` in the state store.
     Secret(String),
-    /// The first of these variables of the agent's environment that is set and not empty. kOps sets them. Empty if none of them
+    /// The value of the first of these variables that has a value in the agent's environment, where kOps sets them. Empty if none of them
     /// has a value.
     Environment(Vec<String>),
-    /// A line `NAME=value` with a variable that kOps sets in the agent's environment. The value can be empty. There is no line if
-    /// the variable `given` has no value.
+    /// A line `NAME=value` with a variable that kOps sets in the agent's environment. The value can be empty. If the variable `given` has
+    /// no value, the line is left out.
     EnvironmentLine {
         name: String,
-        /// The variable that decides whether there is a line.
+        /// The variable that decides whether the line is written.
         given: String,
     },
     /// The PEM private key of one item of a keyset in the state store.
@@ -111,10 +112,10 @@ pub struct File {
     pub path: String,
     pub mode: Mode,
     pub owner: String,
-    /// Owning group. With `None`, an existing file keeps its group, and a new file gets root's.
+    /// Owning group. If it is `None`, an existing file keeps its group, and a new file gets root's group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// The file is written only if it does not exist yet.
+    /// Whether the file is written only if it does not exist yet.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub create_only: bool,
     /// Commands to run, in order, after the file has changed.
@@ -127,7 +128,7 @@ pub struct File {
 }
 
 impl File {
-    /// A file of root that all users can read.
+    /// Makes a file that root owns and that all users can read.
     pub fn new(path: impl Into<String>, content: Content) -> File {
         File {
             path: path.into(),
@@ -141,12 +142,11 @@ impl File {
         }
     }
 
-    /// A file of root that all users can read, with this text.
+    /// Makes a file with this text that root owns and that all users can read.
     pub fn text(path: impl Into<String>, text: impl Into<String>) -> File {
         File::new(path, Content::Text(text.into()))
     }
 
-    /// Sets the permission bits.
     pub fn mode(self, mode: Mode) -> File {
         File { mode, ..self }
     }
@@ -162,7 +162,6 @@ impl File {
         File { owner: user.into(), group: (user == "root").then(|| user.into()), ..self }
     }
 
-    /// Sets the owning group.
     pub fn group(self, group: &str) -> File {
         File { group: Some(group.into()), ..self }
     }
@@ -189,12 +188,11 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// A directory of root that all users can enter.
+    /// Makes a directory that root owns and that all users can enter.
     pub fn new(path: impl Into<String>) -> Directory {
         Directory { path: path.into(), mode: Mode::EXECUTABLE, owner: "root".into(), group: "root".into() }
     }
 
-    /// Sets the permission bits.
     pub fn mode(self, mode: Mode) -> Directory {
         Directory { mode, ..self }
     }

@@ -64,7 +64,7 @@ impl Kind {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ResourceId {
     pub kind: Kind,
-    /// The path of a file, directory, link or mount; the name of anything else.
+    /// The path of a file, directory, link or mount. For all other kinds, the name.
     pub name: String,
 }
 

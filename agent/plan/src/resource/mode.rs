@@ -1,4 +1,4 @@
-//! Permission bits.
+//! Permission bits of files and directories.
 
 use std::fmt;
 
@@ -9,11 +9,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub struct Mode(pub u32);
 
 impl Mode {
-    /// Readable by all, writable by the owner.
+    /// All users can read the file. Only the owner can write it.
     pub const FILE: Mode = Mode(0o644);
-    /// A directory that all may enter, or a program.
+    /// For programs, and for directories that all users may enter.
     pub const EXECUTABLE: Mode = Mode(0o755);
-    /// Readable and writable only for the owner.
+    /// Only the owner can read and write the file.
     pub const PRIVATE: Mode = Mode(0o600);
 
     /// Reads permission bits as kOps and users write them: octal digits, with or without a leading zero.

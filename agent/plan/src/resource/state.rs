@@ -1,11 +1,11 @@
-//! Everything a node must have, with one description for each thing.
+//! Everything that a node must have, with one description for each resource.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{ArchiveKind, Content, Kind, Resource, ResourceId};
 use crate::unit_files::drop_in_of;
 
-/// Two different descriptions of one resource. The node would get an arbitrary one of them, so this is an error.
+/// Two different descriptions of one resource. The node could get either of them, so this is an error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{id} has two different descriptions; if a fileAsset or hook uses the name of a resource of kOps, rename or remove it"
@@ -14,7 +14,7 @@ pub struct Conflict {
     pub id: ResourceId,
 }
 
-/// Everything a node must have.
+/// Everything that a node must have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DesiredState {
     resources: BTreeMap<ResourceId, Resource>,
@@ -32,12 +32,12 @@ impl DesiredState {
         }
     }
 
-    /// The directories in which components keep data, as the spec writes them.
+    /// The directories in which components keep data, as the spec spells them.
     pub fn data_folders(&self) -> &BTreeSet<String> {
         &self.data_folders
     }
 
-    /// Records that the file list of the archive with this SHA-256 is an assumption.
+    /// Records that the file list of this archive is only an assumption. `archive` is its SHA-256.
     pub fn assumes_files_of(&mut self, archive: &str, kind: ArchiveKind) {
         self.assumed_archives.insert(archive.to_owned(), kind);
     }
@@ -47,7 +47,7 @@ impl DesiredState {
         &self.assumed_archives
     }
 
-    /// The members that files of this state take from the archive with this SHA-256.
+    /// The members of the archive with this SHA-256 that files of this state use.
     pub fn members_of(&self, archive: &str) -> BTreeSet<&str> {
         let assets = self.resources.values().filter_map(|resource| match resource {
             Resource::File(file) => match &file.content {
@@ -60,13 +60,13 @@ impl DesiredState {
         of_archive.filter_map(|asset| asset.member.as_deref()).collect()
     }
 
-    /// Adds a resource. A second description of a resource is fine if it is equal. Otherwise the first one stays
-    /// and [`DesiredState::checked`] reports the conflict.
+    /// Adds a resource. An equal second description of a resource is accepted. If the descriptions differ, the first stays and
+    /// [`DesiredState::checked`] reports the conflict.
     pub fn add(&mut self, resource: impl Into<Resource>) {
         let resource = resource.into();
         let id = resource.id();
         match self.resources.get(&id) {
-            // A user may add a resource exactly as kOps adds it; only the marking of free text may differ.
+            // A user may add a resource exactly as kOps adds it. Only the marking of free text may differ.
             Some(present) if present.clone().without_free_text() != resource.clone().without_free_text() => {
                 self.conflicts.push(Conflict { id });
             }
@@ -99,7 +99,7 @@ impl DesiredState {
         if self.conflicts.is_empty() { Ok(self) } else { Err(self.conflicts) }
     }
 
-    /// The same state without free text: outputs show the whole text of every resource.
+    /// A copy of the state in which no text counts as free text. Outputs then show the whole text of every resource.
     #[must_use]
     pub fn without_free_text(self) -> DesiredState {
         let resources = self.resources.into_iter().map(|(id, resource)| (id, resource.without_free_text()));

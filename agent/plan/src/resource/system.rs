@@ -1,4 +1,4 @@
-//! Other resources of a machine: packages, accounts, file systems, images, names.
+//! All other resources of a machine: packages, accounts, file systems, images, names.
 
 use kops_agent_spec::CloudProvider;
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ pub struct Package {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PackageSource {
-    /// Name of the source; also of its files under `/etc/apt`.
+    /// Name of the source. Its files under `/etc/apt` have this name too.
     pub name: String,
     /// URL of the signing key.
     pub keyring: String,
@@ -27,7 +27,7 @@ pub struct PackageSource {
 pub struct User {
     pub name: String,
     pub uid: u32,
-    /// Home directory; empty for none.
+    /// Home directory. Empty if the user has no home directory.
     pub home: String,
     pub shell: String,
 }
@@ -45,9 +45,9 @@ pub struct Group {
 pub struct Mount {
     pub device: String,
     pub path: String,
-    /// File system to make on a blank device, and to mount.
+    /// Type of the file system. A blank device is formatted with this type.
     pub filesystem: String,
-    /// Options for making the file system.
+    /// Options for formatting the device.
     pub format_options: Vec<String>,
     pub mount_options: Vec<String>,
     /// Whether the machine mounts the file system at every boot, before any program uses it.
@@ -68,20 +68,20 @@ pub struct BindMount {
     pub path: String,
     /// Mount options (`exec`, `nosuid`, `nodev`).
     pub options: Vec<String>,
-    /// Whether mounts below the directory are included.
+    /// Whether mounts below the directory are mounted at the second path too.
     pub recursive: bool,
 }
 
-/// A container image that the node must have before anything needs it.
+/// A container image that the node must have before a pod needs it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Image {
     /// The reference to pull, or the file name of the archive to load.
     pub name: String,
-    /// URLs of an archive to load; empty if the image is pulled from its registry.
+    /// URLs of an archive to load. Empty if the image is pulled from its registry.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<String>,
-    /// Lower-case hexadecimal SHA-256 of the archive; empty for a pulled image.
+    /// Lower-case hexadecimal SHA-256 of the archive. Empty for a pulled image.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub sha256: String,
 }
@@ -90,14 +90,14 @@ pub struct Image {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostsEntry {
     pub hostname: String,
-    /// The name's addresses. An empty list means that the name must be absent.
+    /// The name's addresses. If the list is empty, `/etc/hosts` must not have the name.
     pub addresses: Vec<String>,
-    /// Whether protokube replaces the addresses by those that gossip publishes. If so, any address of the name is right.
+    /// Whether protokube replaces the addresses with addresses that gossip publishes. If so, any address of the name is correct.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_replaced_by_gossip: bool,
 }
 
-/// A kernel module to load now and at every boot. A module that is built in or missing is not a failure.
+/// A kernel module to load now and at every boot. If a module is built in or missing, this is not a failure.
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelModule {
@@ -106,16 +106,15 @@ pub struct KernelModule {
     pub package: Option<String>,
 }
 
-/// The IPv6 prefix for the addresses of this node's pods, requested from the cloud.
+/// The IPv6 prefix for the addresses of this node's pods. The machine requests it from the cloud.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ipv6Prefix {
-    /// The resource's name. A node has at most one such resource.
+    /// The name of this resource. A node has at most one resource of this kind.
     pub name: String,
 }
 
 impl Ipv6Prefix {
-    /// The cloud from which a machine must request its prefix. Other clouds assign a prefix without a request, or have
-    /// no prefixes.
+    /// The only cloud from which a machine must request its prefix. Other clouds assign a prefix without a request, or have no prefixes.
     pub const ASKED_OF: CloudProvider = CloudProvider::Aws;
 }
 
@@ -125,7 +124,7 @@ impl Ipv6Prefix {
 pub struct DiscoveryRegistration {
     pub name: String,
     pub url: String,
-    /// Name of the client [`Certificate`](super::Certificate) that registers.
+    /// Name of the client [`Certificate`](super::Certificate) with which the node registers.
     pub certificate: String,
     /// The object to register, as JSON.
     pub object: String,

@@ -1,4 +1,4 @@
-//! Units of systemd.
+//! Units of systemd, as resources of a node.
 
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
@@ -11,15 +11,15 @@ use super::{FreeText, Kind, ResourceId};
 pub struct Unit {
     /// The unit's name with its suffix (`kubelet.service`).
     pub name: String,
-    /// The unit file; `None` if the distribution includes the unit, and only its state is managed.
+    /// The unit file. `None` if the distribution includes the unit, so that the agent manages only its state.
     pub text: Option<String>,
     /// Whether the unit starts at boot.
     pub enabled: bool,
     pub running: bool,
-    /// Whether the agent manages only the text. systemd then decides whether the unit starts at boot and whether it runs.
+    /// Whether the agent manages only the unit's text. If so, systemd decides whether the unit starts at boot and whether it runs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub text_only: bool,
-    /// The resources whose change restarts the unit, besides its own text, which always does.
+    /// The resources whose change restarts the unit. A change of the unit's own text always restarts it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub restarted_by: Vec<ResourceId>,
     /// The part of the text that outputs hide.
@@ -28,12 +28,12 @@ pub struct Unit {
 }
 
 impl Unit {
-    /// A unit with this text, enabled and running.
+    /// Makes a unit with this text. The unit is enabled and running.
     pub fn new(name: impl Into<String>, text: impl Into<String>) -> Unit {
         Unit { text: Some(text.into()), ..Unit::existing(name) }
     }
 
-    /// A unit that the distribution includes, enabled and running.
+    /// Makes a unit that the distribution includes. The unit is enabled and running.
     pub fn existing(name: impl Into<String>) -> Unit {
         Unit {
             name: name.into(),

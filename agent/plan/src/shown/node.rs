@@ -1,4 +1,4 @@
-//! The displayable form of a node's configuration for `config dump`: without free text and without credentials in URLs.
+//! Shows a node's configuration for `config dump`: without free text, and without credentials in URLs.
 
 use serde_json::Value;
 
@@ -9,11 +9,11 @@ use kops_agent_spec::redaction::MARK;
 
 #[must_use]
 pub fn node(node: &NodeConfig) -> Value {
-    // Serialization cannot fail, because the type is our own.
+    // Serialization cannot fail, because the type of the configuration is our own.
     document(serde_json::to_value(node).unwrap_or_default())
 }
 
-/// The displayable form of a document.
+/// Hides the free text of a document, and the credentials in its URLs.
 #[must_use]
 pub fn document(mut document: Value) -> Value {
     free_text::for_each(&mut document, &mut |value| *value = Value::from(MARK));

@@ -1,9 +1,9 @@
-//! The machines that a group can have, as far as the names of its image and its machine types tell.
+//! Narrows the machines that a group can have, by the names of the group's image and machine types.
 
 use kops_agent_spec::facts::{Architecture, Distro, Facts};
 use kops_agent_spec::{CloudProvider, InstanceGroupSpec};
 
-/// Words of images' names, and the `ID` of the distribution.
+/// Words in images' names, each with the `ID` of the distribution that the word stands for.
 const DISTRIBUTIONS: [(&str, &str); 10] = [
     ("al2023", "amzn"),
     ("amzn2", "amzn"),
@@ -16,11 +16,10 @@ const DISTRIBUTIONS: [(&str, &str); 10] = [
     ("rocky", "rocky"),
     ("ubuntu", "ubuntu"),
 ];
-/// How many words, such as a code name, may stand between a distribution and its version.
+/// The maximum number of words, such as a code name, between the distribution and its version in an image's name.
 const MOST_WORDS_BETWEEN: usize = 2;
 
-/// Keeps the machines that the group can have. An unknown name, or a name of a machine that is not in the list, excludes no
-/// machine.
+/// Keeps the machines that the group can have. A name that is unknown, or that fits no machine in the list, excludes no machine.
 pub(super) fn narrowed(machines: Vec<Facts>, cloud: CloudProvider, group: &InstanceGroupSpec) -> Vec<Facts> {
     let words = words(&group.image);
     let distribution = distribution(&words);
@@ -80,7 +79,8 @@ impl Distribution {
     }
 }
 
-/// The distribution in an image's name, by the last word that names one: `ubuntu/images/hvm-ssd/ubuntu-noble-24.04-amd64-server`.
+/// The distribution in an image's name. The last word that names a distribution counts, as in
+/// `ubuntu/images/hvm-ssd/ubuntu-noble-24.04-amd64-server`.
 fn distribution(words: &[String]) -> Option<Distribution> {
     let found = words.iter().enumerate().rev().find_map(|(at, word)| {
         let (_, id) = DISTRIBUTIONS.iter().find(|(known, _)| known == word)?;
@@ -109,7 +109,7 @@ fn architecture(words: &[String]) -> Option<Architecture> {
     })
 }
 
-/// The architecture of these machine types, if it is the same for all.
+/// The architecture of these machine types. `None` if they have different architectures, or if it is unknown.
 fn of_machine_types(cloud: CloudProvider, types: &str) -> Option<Architecture> {
     let mut architectures = types.split(',').map(|one| of_machine_type(cloud, one.trim()));
     let first = architectures.next()??;
@@ -118,7 +118,8 @@ fn of_machine_types(cloud: CloudProvider, types: &str) -> Option<Architecture> {
 
 fn of_machine_type(cloud: CloudProvider, name: &str) -> Option<Architecture> {
     let is_arm = match cloud {
-        // A `g` after the generation stands for Graviton (docs.aws.amazon.com/ec2/latest/instancetypes, "Naming conventions").
+        // In the name of an instance type, a `g` after the generation stands for Graviton (docs.aws.amazon.com/ec2/latest/instancetypes,
+        // "Naming conventions").
         CloudProvider::Aws => {
             let (family, _size) = name.split_once('.')?;
             let after = family.trim_start_matches(|letter: char| !letter.is_ascii_digit());

@@ -54,12 +54,13 @@ fn table_of(timeline: &Timeline) -> String {
 fn bar(step: &TimedStep, whole_us: u64) -> String {
     let at = |us: u64| us.saturating_mul(WIDTH).checked_div(whole_us).unwrap_or_default().min(WIDTH);
     let begin = at(step.begin_us).min(WIDTH - 1);
-    // A step that is shorter than one character gets one character.
+    // The bar of a step has at least one character.
     let end = at(step.end_us).max(begin + 1);
     (0..WIDTH).map(|place| if (begin..end).contains(&place) { '#' } else { ' ' }).collect()
 }
 
-/// The summary of a boot: one line with the longest steps, and one with the lower bound for its duration.
+/// The summary of a boot: a line with the longest steps, and a line with the lower bound for the boot's
+/// duration.
 pub fn summary(timeline: &Timeline) -> Vec<String> {
     let parts: Vec<String> = longest(&timeline.steps)
         .into_iter()

@@ -1,7 +1,7 @@
 //! For arbitrary specs, deciding returns a node or a list of problems. It never panics.
 //!
-//! The tests change working clusters of every cloud at random. They set fields of the API to matching and other values. They replace, copy
-//! and remove existing values. `PROPTEST_CASES=10000` runs longer.
+//! The tests change working clusters of every cloud at random. The changes set fields of the API to values of the right or another type.
+//! They replace, copy and remove existing values. `PROPTEST_CASES=10000` runs longer.
 
 #![allow(clippy::unwrap_used)]
 
@@ -163,7 +163,7 @@ static MACHINES: LazyLock<Vec<Machine>> = LazyLock::new(|| {
 static DERIVED: LazyLock<Vec<Derived>> =
     LazyLock::new(|| MACHINES.iter().map(|machine| machine.derive().unwrap()).collect());
 
-/// Converts a machine's documents to v1alpha3, whose field names are those of the types.
+/// Converts a machine's documents to v1alpha3, in which fields have the names of our types.
 fn in_v1alpha3(machine: Machine) -> Machine {
     let cluster = Cluster::parse(machine.cluster.to_string().as_bytes(), "cluster").unwrap();
     let group = InstanceGroup::parse(machine.group.to_string().as_bytes(), "group").unwrap();
@@ -182,10 +182,11 @@ fn in_v1alpha3(machine: Machine) -> Machine {
     respelled
 }
 
-/// A change of a document.
+/// A change that a test makes in a document.
 #[derive(Clone, Debug)]
 enum Change {
-    /// Sets a field of the API to a value. On the way to the field, `lengthen` extends lists, and mappings get `key`.
+    /// Sets a field of the API to a value. On the path to the field, lists get a new item if `lengthen` is set, and mappings get the key
+    /// `key`.
     Set { field: Index, lengthen: bool, key: String, value: Odd },
     /// Replaces the value at a place.
     Replace { place: Index, value: Odd },
@@ -195,7 +196,7 @@ enum Change {
     Remove { place: Index },
 }
 
-/// A value for any kind of field.
+/// A value for any kind of field. It need not be valid.
 #[derive(Clone, Debug)]
 struct Odd {
     fits: bool,
@@ -376,7 +377,7 @@ fn places(document: &Value) -> Vec<String> {
     found
 }
 
-/// Runs `decide` for many changes, and checks that both nodes and problems occur often enough.
+/// Runs `decide` for many changes. Checks that enough changes give a node, and that enough changes give problems.
 fn for_many<S: Strategy>(changes: S, decide: impl Fn(S::Value) -> Result<DesiredState, String>) {
     let (decided, refused) = (Cell::new(0), Cell::new(0));
     let mut runner =
@@ -437,7 +438,7 @@ fn no_nodeup_config_panics() {
     });
 }
 
-/// Tests extreme values in all fields that the code computes with.
+/// Tests extreme values in all fields with which the code computes.
 #[test]
 fn no_amount_or_duration_panics() {
     const AMOUNTS: [&str; 9] = [

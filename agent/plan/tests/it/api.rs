@@ -14,14 +14,14 @@ use serde::de::{
 };
 use serde_json::{Value, json};
 
-/// A step from the top of a document to a field.
+/// A step on the path from a document to a field.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Step {
-    /// Into the field with this name.
+    /// Goes to the field with this name.
     Field(&'static str),
-    /// Into an item of a list.
+    /// Goes to an item of a list.
     Item,
-    /// Into the value of a mapping's key.
+    /// Goes to the value of a key in a mapping.
     Entry,
 }
 
@@ -30,17 +30,17 @@ pub enum Kind {
     Text,
     /// A text with a duration.
     Duration,
-    /// One of a few words.
+    /// A text that must be one of a few words.
     Word,
     Number,
     Bool,
     /// An amount: a text, a number, or any other value.
     Amount,
-    /// A mapping without relevant contents. Only its presence matters.
+    /// A mapping whose contents do not matter, only its presence.
     Mapping,
 }
 
-/// A field without nested fields, and the path to it.
+/// A field that has no nested fields, with its path.
 #[derive(Clone, Debug)]
 pub struct Field {
     pub path: Vec<Step>,
@@ -83,11 +83,11 @@ impl fmt::Display for Field {
     }
 }
 
-/// Texts to try for a field until the field accepts one, and the kind that this shows.
+/// Texts to try for a field until the field accepts a text, and the kind of field that the accepted text shows.
 const ANSWERS: [(&str, Kind); 4] =
     [("text", Kind::Text), ("1m", Kind::Duration), ("Node", Kind::Word), ("aws", Kind::Word)];
 
-/// All fields of this type.
+/// Returns the fields of `T` that have no nested fields, with their paths.
 pub fn fields<T: DeserializeOwned>() -> Vec<Field> {
     let mut answers = BTreeMap::new();
     loop {
@@ -96,7 +96,7 @@ pub fn fields<T: DeserializeOwned>() -> Vec<Field> {
             let found = trace.found.into_inner();
             return found.into_iter().map(|(path, kind)| Field { path, kind }).collect();
         };
-        // Deserializing stopped at the last answer. The next run tries another one for that field.
+        // Deserializing stopped because a field rejected the last answer. The next run tries another answer for that field.
         let last = trace.last.into_inner();
         let answer = answers.entry(last.clone()).or_insert(0);
         *answer += 1;
@@ -245,7 +245,7 @@ impl<'de> Deserializer<'de> for Tracer<'_> {
     }
 }
 
-/// The contents of a list, a mapping or a struct. The remaining steps are in reverse order.
+/// Gives access to the contents of a list, a mapping or a struct. `steps` has the remaining steps in reverse order.
 struct Inside<'a> {
     tracer: Tracer<'a>,
     steps: Vec<Step>,

@@ -36,7 +36,7 @@ macro_rules! example {
     };
 }
 
-/// The contents of all private keys in these tests. No output may contain this text.
+/// The content of every private key in these tests. No output may contain this text.
 pub const PRIVATE: &str = "a private key of this test";
 /// A certificate of `service-account` with an RSA public key, like kOps' certificates.
 const CERTIFICATE: &str = include_str!("../../../spec/src/keyset/testdata/rsa.pem");
@@ -51,7 +51,7 @@ pub enum Role {
 impl Role {
     pub const ALL: [Role; 2] = [Role::ControlPlane, Role::Node];
 
-    /// The name in snapshot file names.
+    /// The name of the role in the names of snapshot files.
     pub fn name(self) -> &'static str {
         match self {
             Role::ControlPlane => "control-plane",
@@ -66,7 +66,7 @@ pub struct Machine {
     pub cluster: Value,
     pub group: Value,
     pub facts: Value,
-    /// Addresses of the API's load balancer. Only the cloud knows them.
+    /// Addresses of the API's load balancer, which only the cloud knows.
     pub api_server_addresses: Vec<String>,
 }
 
@@ -118,7 +118,7 @@ impl Machine {
         self.derive_from(&document(&self.cluster), &document(&self.group))
     }
 
-    /// Derives the documents from these texts of cluster and group.
+    /// Derives the documents from these texts of the cluster and the group.
     pub fn derive_from(&self, cluster: &str, group: &str) -> Result<Derived, String> {
         let cluster = Cluster::parse(cluster.as_bytes(), "cluster").map_err(text)?;
         let group = InstanceGroup::parse(group.as_bytes(), "group").map_err(text)?;
@@ -170,7 +170,7 @@ impl Derived {
     }
 }
 
-/// Decides from the texts of a boot config, a nodeupconfig and facts. The store has every key and manifest that they name.
+/// Decides from the texts of a boot config, a nodeupconfig and facts. The store has every key and manifest that these documents name.
 pub fn decide(boot: &str, config: &str, facts: &str) -> Result<DesiredState, String> {
     let mut config = NodeupConfig::parse(config.as_bytes(), "nodeupconfig.yaml").map_err(text)?;
     let boot = BootConfig::parse(boot.as_bytes(), "kube_env.yaml").map_err(text)?;
@@ -226,7 +226,7 @@ impl AssetHashes for HashOfUrl {
     }
 }
 
-/// The test hash of the download at this URL.
+/// The test's hash of the download at this URL.
 pub fn hash_of_url(url: &str) -> String {
     sha256_hex(url.as_bytes())
 }
@@ -275,7 +275,7 @@ fn manifest(url: &str) -> &'static str {
     }
 }
 
-/// Formats a document like kOps. JSON is not enough, because NEL is a line break in YAML but not in JSON.
+/// Formats a document as kOps does. JSON is not enough, because NEL is a line break in YAML but not in JSON.
 fn document(value: &Value) -> String {
     go_yaml::value_to_string(value)
 }

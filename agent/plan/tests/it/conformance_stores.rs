@@ -113,7 +113,7 @@ fn every_secret_is_readable() {
     });
 }
 
-/// Checks an assumption of cluster-spec mode: a control plane's config has the certificates and keys of the store's key sets, in the form
+/// An assumption of cluster-spec mode: the certificates and keys in a control plane's config are those of the store's key sets, in the form
 /// that we write.
 #[test]
 fn trusted_certificates_equal_those_in_nodeup_configs() {

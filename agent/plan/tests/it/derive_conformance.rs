@@ -19,7 +19,7 @@ fn name(path: &Path) -> &str {
     path.file_name().unwrap().to_str().unwrap()
 }
 
-/// A cluster's folder in a store, read like the agent reads it.
+/// A cluster's folder in a store, which the test reads as the agent does.
 struct Store {
     folder: PathBuf,
     cluster: Cluster,
@@ -49,7 +49,7 @@ impl Store {
         self.groups.values().map(|group| group.spec.role).collect()
     }
 
-    /// The addresses of the API's load balancer. Only the cloud knows them, so they come from kOps' own output.
+    /// The addresses of the API's load balancer. They come from kOps' own output, because only the cloud knows them.
     fn api_server_addresses(&self) -> Vec<String> {
         let files = entries(&self.folder.join("igconfig")).into_iter().flat_map(|role| entries(&role));
         let configs = files.filter_map(|folder| fs::read(folder.join("nodeupconfig.yaml")).ok());

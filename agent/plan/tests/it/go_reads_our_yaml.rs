@@ -1,5 +1,5 @@
-//! Go reads the YAML that we write for Kubernetes, and does not follow YAML 1.1 exactly. So these tests let Go itself read it. Without Go,
-//! the tests are skipped.
+//! Go does not follow YAML 1.1 exactly. So these tests let Go itself read the YAML that we write for Kubernetes. Without Go, the tests are
+//! skipped.
 
 #![allow(clippy::unwrap_used)]
 
@@ -161,7 +161,7 @@ const RETYPED: &[&str] = &[
     "0xffffffffffffffffff",
 ];
 
-/// The tolerance for numbers: serde_json parses fractions fast, but not exactly to the last digit.
+/// The tolerance for numbers. serde_json parses fractions fast, but the last digit may differ.
 const JSON_READER: f64 = 1e-14;
 
 /// Checks that Go reads each document as its intended value.
@@ -221,11 +221,11 @@ fn go_reads_every_file_of_every_node_like_our_parser() {
     go_reads(&files);
 }
 
-/// Replaces each text of the configuration, one at a time, by a text that parsers easily misread. Go must read it back from every file that
-/// contains it.
+/// Replaces each text of the configuration, one at a time, by a text that parsers easily misread. Go must read this text back from every
+/// file that contains it.
 #[test]
 fn go_reads_every_text_of_the_configuration_unchanged() {
-    // An empty text is an unset field. Taints have their own syntax.
+    // An empty text is left out, because it is an unset field. Taints are left out, because they have their own syntax.
     let mut retyped = RETYPED.iter().filter(|text| !text.is_empty()).cycle();
     let is_a_text =
         |field: &Field| field.kind == Kind::Text && field.to_string() != "/KubeletConfig/taints/[]";

@@ -14,9 +14,9 @@ use kops_agent_plan::resource::{
 use serde_json::json;
 use similar::{ChangeTag, TextDiff};
 
-/// The machines to compare with first, in this order.
+/// The machines with which other machines are compared first, in this order.
 const FIRST: [(&str, Role); 2] = [("aws", Role::ControlPlane), ("aws", Role::Node)];
-/// The minimum number of lines of a text that is replaced by a reference to an earlier equal text.
+/// The minimum number of lines of a text that a reference to an earlier equal text may replace.
 const LONG: usize = 4;
 const SNAPSHOTS: &str = "../../../../tests/golden/snapshots";
 
@@ -119,7 +119,7 @@ fn decide(cloud: &str, role: Role) -> DesiredState {
     named
 }
 
-/// Prints a state: one line for each resource, with its text below.
+/// Prints a state: one line for each resource, with the text of the resource below.
 fn print(state: &DesiredState, known: &[(String, DesiredState)]) -> String {
     let mut out = String::new();
     let mut previous = None;
@@ -141,8 +141,8 @@ fn print(state: &DesiredState, known: &[(String, DesiredState)]) -> String {
     out
 }
 
-/// Replaces a long text by a reference, if the text was printed before. A text that is similar to its namesake is replaced by the
-/// difference.
+/// Replaces a long text by a reference if another machine has the same text. A text that differs a little from the same resource of another
+/// machine is replaced by the difference.
 fn shorten(known: &[(String, DesiredState)], id: &ResourceId, body: &str) -> String {
     let lines = body.lines().count();
     if lines < LONG {
@@ -167,7 +167,7 @@ fn shorten(known: &[(String, DesiredState)], id: &ResourceId, body: &str) -> Str
         .unwrap_or_else(|| body.to_owned())
 }
 
-/// The lines that only one of the texts has, each after the line before it.
+/// The lines that only one of the texts has. Each comes after the line before it.
 fn difference(old: &str, new: &str) -> String {
     let mut out = String::new();
     let mut before = None;

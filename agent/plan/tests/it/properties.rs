@@ -130,7 +130,7 @@ static TEXTS: LazyLock<Vec<Field>> = LazyLock::new(|| {
     fields::<NodeupConfig>().into_iter().filter(is_one_line).collect()
 });
 
-/// The desired state of a machine of this role with this text in this field.
+/// The desired state of a machine of this role whose configuration has this text in this field.
 fn decide_with(role: Role, field: &Field, text: &str) -> Result<DesiredState, String> {
     static MACHINES: LazyLock<[Derived; 2]> =
         LazyLock::new(|| Role::ALL.map(|role| Machine::new("scaleway", role).derive().unwrap()));
@@ -143,7 +143,7 @@ fn lines(text: &str) -> impl Iterator<Item = &str> {
     text.split(['\n', '\r']).map(|line| line.trim_start_matches([' ', '\t']))
 }
 
-/// The document as JSON, with the keys of mappings in an order that these numbers choose.
+/// Formats the document as JSON. `orders` decides the order of the keys in mappings.
 fn with_keys_in_any_order(value: &Value, orders: &mut impl Iterator<Item = u64>) -> String {
     match value {
         Value::Array(items) => {
@@ -182,14 +182,14 @@ fn the_base_configuration_is_a_whole_node() {
 }
 
 proptest! {
-    /// A text in the configuration is written as one value, for any text. A YAML file holds the same values as with another text, except
-    /// for that one text. In other files no line begins inside the text.
+    /// A text in the configuration is written as one value, for any text. If the text is replaced, only that one value of a YAML file
+    /// changes. In other files, no line begins inside the text.
     #[test]
     fn no_value_breaks_out_of_its_line(role in select(&Role::ALL[..]), field: Index, text in odd_text()) {
         let field = field.get::<Field>(&TEXTS);
-        // A colon splits a taint into two values.
+        // A colon splits a taint into two values, so this text is skipped.
         prop_assume!(!(format!("{field}/").contains("/taints/") && text.contains(':')));
-        // A comma splits these texts into several values.
+        // A comma splits this field into several values, so this text is skipped.
         prop_assume!(!(format!("{field}").ends_with("/enforceNodeAllocatable") && text.contains(',')));
         let Ok(state) = decide_with(role, field, &text) else { return Ok(()) };
         // The value of a variable in the API server's pod may have several lines, because it is only written as YAML.

@@ -1,5 +1,4 @@
-//! The expected contents of a node's YAML files after one value of its configuration is replaced: the files stay the same, except for that
-//! one value.
+//! The expected contents of a node's YAML files after one value of its configuration is replaced: only that one value changes in the files.
 
 // All modules are in one test binary, so no `pub` item is reachable from outside.
 #![allow(dead_code, unreachable_pub)]
@@ -7,7 +6,7 @@
 use kops_agent_plan::resource::{Content, DesiredState, Resource};
 use serde_json::Value;
 
-/// A text that every parser reads as a text, and that no file contains otherwise.
+/// A text that every parser reads as a text. No file of a node contains this text otherwise.
 pub const HARMLESS: &str = "harmless-text";
 
 /// All texts that are written to the node, each with the id of its resource.

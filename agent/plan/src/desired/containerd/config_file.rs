@@ -1,5 +1,5 @@
-//! containerd's configuration file. In the format of containerd 1, one plugin serves Kubernetes. In the format of containerd 2,
-//! two plugins do: one for images and one for the runtime.
+//! containerd's configuration file. In the format of containerd 1, one plugin serves Kubernetes. In the format of containerd 2, two plugins
+//! serve Kubernetes: one for images and one for the runtime.
 
 use std::collections::BTreeSet;
 
@@ -31,7 +31,7 @@ const OF_2: Form = Form {
 /// The plugin that runs plugins of the Node Resource Interface.
 const NRI: [&str; 2] = ["plugins", "io.containerd.nri.v1.nri"];
 
-/// The file. If the user overrides the configuration, it has the user's text.
+/// containerd's configuration file. If the user overrides the configuration, the file has the user's text.
 pub(super) fn file(node: &NodeConfig) -> File {
     if let Some(text) = &node.containerd().config_override {
         return File::text(paths::CONTAINERD_CONFIG, text.clone()).with_free_text(FreeText::Whole);
@@ -50,7 +50,7 @@ pub(super) fn data_folders(config: &str) -> Vec<String> {
     folders.map(str::to_owned).collect()
 }
 
-/// The configuration. `has_additions` is whether it includes the user's own settings.
+/// The configuration that kOps generates. `has_additions` tells whether it includes the user's own settings.
 fn configuration(node: &NodeConfig, has_additions: bool) -> Table {
     let config = node.containerd();
     let runtime = &node.container_runtime;
@@ -93,7 +93,7 @@ fn pause_image(node: &NodeConfig) -> Option<String> {
     node.containerd().sandbox_image.clone()
 }
 
-/// Sets the mirrors of each registry here or, after kOps 1.35, names the directory with their files.
+/// Sets the mirrors of each registry in this file. After kOps 1.35, sets the directory with a file of mirrors for each registry instead.
 fn set_mirrors(file: &mut Table, form: &Form, node: &NodeConfig) {
     let mirrors = &node.containerd().registry_mirrors;
     if node.release().containerd_configuration_is_of_1() {
@@ -142,8 +142,8 @@ fn set_in(file: &mut Table, plugin: [&str; 2], path: &[&str], value: impl Into<V
     set(file, &[&plugin[..], path].concat(), value);
 }
 
-/// Sets the value at this path. If a key on the path already has a plain value, the rest of the path is set beside that key. A
-/// table at the end of the path is replaced. kOps treats contradictory additions of the user the same way.
+/// Sets the value at this path. If a key on the path already has a plain value, the rest of the path is set beside that key. A table at the
+/// end of the path is replaced. kOps treats contradictory additions of a user in this way too.
 fn set(table: &mut Table, path: &[&str], value: impl Into<Value>) {
     match path {
         [] => {}

@@ -1,5 +1,5 @@
-//! The replacement of kubenet. containerd makes a CNI configuration from a template as soon as the
-//! node has a pod CIDR. Packets that leave the cluster get the node's address.
+//! The replacement of kubenet. containerd makes a CNI configuration from a template as soon as the node has a
+//! pod CIDR. Packets that leave the cluster get the node's address as their source.
 
 use crate::desired::{firewall, paths};
 use crate::resolve::NodeConfig;
@@ -53,8 +53,8 @@ fn cni_template(node: &NodeConfig) -> String {
     )
 }
 
-/// A script that sends packets that leave the node through an iptables chain of its own. Packets to
-/// `inside` keep the pod's address; other packets get the node's address.
+/// A script that sends packets that leave the node through its own iptables chain. Packets to `inside` keep
+/// the pod's address. All other packets get the node's address.
 fn masquerade_script(inside: &str) -> String {
     format!(
         r#"#!/bin/bash

@@ -17,13 +17,13 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     }
 }
 
-/// The directory of a registry. kOps' `*` means all registries without their own directory; containerd's name for that is
+/// The directory of a registry. kOps' `*` means all registries without their own directory. containerd's name for these registries is
 /// `_default`.
 fn directory(registry: &str) -> &str {
     if registry == "*" { "_default" } else { registry.trim_matches('/') }
 }
 
-/// The text of the file. It has a repeated mirror only once, because TOML rejects a repeated table.
+/// The text of the file. A repeated mirror is in the file only once, because TOML rejects a repeated table.
 fn hosts(mirrors: &[String]) -> String {
     let mut text = String::new();
     for (index, mirror) in mirrors.iter().enumerate() {

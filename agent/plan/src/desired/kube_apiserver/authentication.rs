@@ -1,5 +1,5 @@
 //! Webhooks on the machine that verify tokens for the API server: Kopeio's authentication and AWS IAM
-//! Authenticator. Both run as pods of their own. This file configures how the API server calls them.
+//! Authenticator. Each of them runs in its own pod. This file configures how the API server calls them.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -66,7 +66,7 @@ fn authenticator_config(node: &NodeConfig) -> String {
         server: "https://127.0.0.1:21362/authenticate",
         certificate_authority_data: STANDARD.encode(node.ca(KUBERNETES_CA)),
     };
-    // kOps has always written this file without kind and version, and the API server accepts it.
+    // kOps has always omitted kind and version in this file, and the API server accepts that.
     go_yaml::to_string(&WebhookConfig::new("", "", AUTHENTICATOR, cluster))
 }
 

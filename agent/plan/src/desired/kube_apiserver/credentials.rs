@@ -17,7 +17,7 @@ pub(super) fn add(node: &NodeConfig, api_server: &KubeApiServer, state: &mut Des
     add_serving_certificate(node, api_server, state);
     add_client_certificate(node, state, "etcd-client", ETCD_CLIENTS_CA, "kube-apiserver");
     add_client_certificate(node, state, "kubelet-api", KUBERNETES_CA, "kubelet-api");
-    // Aggregated API servers expect this common name: requestheaderAllowedNames.
+    // Aggregated API servers expect this common name (`requestheaderAllowedNames`).
     add_client_certificate(node, state, "apiserver-aggregator", AGGREGATOR_CA, "aggregator");
     state.add(File::text(file(node, "etcd-ca.crt"), node.ca(ETCD_CLIENTS_CA)));
     state.add(File::text(file(node, "apiserver-aggregator-ca.crt"), node.ca(AGGREGATOR_CA)));

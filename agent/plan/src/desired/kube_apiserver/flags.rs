@@ -1,5 +1,5 @@
-//! The API server's command line: a flag for every field of `KubeAPIServerConfig` that has one, and
-//! flags with the paths of its files.
+//! The API server's command line: the flags from the fields of `KubeAPIServerConfig`, and flags with the
+//! paths of the API server's files.
 //!
 //! Source: the `flag` tags of `KubeAPIServerConfig` in pkg/apis/kops/componentconfig.go, and
 //! nodeup/pkg/model/kube_apiserver.go.
@@ -90,7 +90,7 @@ fn add_authentication_flags(flags: &mut Flags, node: &NodeConfig, api_server: &K
     flags.set("anonymous-auth", &config.anonymous_auth);
     flags.set("authentication-config", &config.authentication_config_file);
     flags.set("authentication-token-webhook-cache-ttl", &config.authentication_token_webhook_cache_ttl);
-    // For Kopeio's webhook kOps sets the field itself.
+    // For Kopeio's webhook, kOps itself sets the field for the webhook's file.
     match api_server.token_webhook {
         Some(TokenWebhook::AwsIamAuthenticator) => {
             flags.set("authentication-token-webhook-config-file", authentication::CONFIG_FILE);

@@ -21,8 +21,7 @@ const HEALTHCHECK_PORT: i32 = 3990;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::desired) enum Published {
     ApiServer,
-    /// Includes the bootstrap server's name. The bootstrap server is a service of the machine, without a pod that can
-    /// have the annotation.
+    /// Includes the bootstrap server's name. The bootstrap server is a service of the machine, so it has no pod for the annotation.
     ApiServerAndBootstrapServer,
 }
 
@@ -52,8 +51,8 @@ pub(super) fn pod(node: &NodeConfig, api_server: &KubeApiServer, published: Publ
     pod
 }
 
-/// The pod's annotations. dns-controller publishes the machine's addresses under the names in them, separated by
-/// commas (upstream: `updatePodRecords` in `dns-controller/pkg/watchers/pod.go`; external-dns does so too with
+/// The pod's annotations. dns-controller publishes the machine's addresses under the names in these annotations, separated by commas
+/// (upstream: `updatePodRecords` in `dns-controller/pkg/watchers/pod.go`; external-dns does so too with
 /// `--compatibility=kops-dns-controller`).
 fn annotations(
     node: &NodeConfig,
@@ -143,8 +142,8 @@ fn add_probes(node: &NodeConfig, api_server: &KubeApiServer, container: &mut Con
     });
 }
 
-/// The port and scheme of kubelet's probes. Without the sidecar, kubelet probes the API server itself, which then
-/// must accept requests without credentials.
+/// The port and scheme of kubelet's probes. If there is no sidecar, kubelet probes the API server itself, which must then accept requests
+/// without credentials.
 fn probed_port(api_server: &KubeApiServer) -> (i32, Option<&'static str>) {
     let config = &api_server.config;
     match insecure_port(config) {

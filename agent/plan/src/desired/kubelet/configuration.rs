@@ -152,7 +152,8 @@ impl From<&Taint> for WrittenTaint {
     }
 }
 
-/// Every field except the format is always written. Zero means kubelet's default.
+/// The settings of kubelet's log. Every field except the format is always written. Zero means kubelet's
+/// default.
 #[derive(Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Logging {
@@ -210,7 +211,7 @@ pub(super) fn configuration(node: &NodeConfig) -> KubeletConfiguration {
         },
         enable_debugging_handlers: config.enable_debugging_handlers,
         enforce_node_allocatable: enforced.filter(|what| !what.is_empty()).collect(),
-        // The older field, `eventQPS`, has always taken precedence over the newer one.
+        // The older field, `eventQPS`, overrides the newer field.
         event_record_qps: config.event_qps.or(config.event_record_qps),
         eviction_hard: kubelet.eviction_hard.clone(),
         eviction_max_pod_grace_period: config.eviction_max_pod_grace_period,

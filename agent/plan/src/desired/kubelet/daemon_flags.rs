@@ -1,11 +1,11 @@
-//! The flags on kubelet's command line: settings without a field in the configuration file, and
-//! settings that kOps has never moved to it.
+//! The flags on kubelet's command line: settings that have no field in the configuration file, and settings
+//! that kOps has never moved to the file.
 
 use crate::desired::flags::Flags;
 use crate::desired::paths;
 use crate::resolve::NodeConfig;
 
-/// The flags since kOps 1.36.
+/// kubelet's flags since kOps 1.36.
 pub(super) fn flags(node: &NodeConfig) -> Flags {
     let config = &node.kubelet.config;
     let mut flags = of_every_release(node);

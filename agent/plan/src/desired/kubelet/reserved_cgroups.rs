@@ -15,7 +15,7 @@ use crate::resource::{DesiredState, File};
 const DROP_IN: &str = "/etc/systemd/system/kubelet.service.d/10-kops-agent-reserved-cgroups.conf";
 const CONTROLLERS: [&str; 5] = ["cpu", "cpuset", "memory", "hugetlb", "pids"];
 
-/// Adds a drop-in that makes the cgroups.
+/// Adds a drop-in of kubelet's unit that makes the cgroups.
 pub(super) fn add(reserved: &[ReservedCgroup], state: &mut DesiredState) {
     if reserved.is_empty() {
         return;
@@ -24,7 +24,7 @@ pub(super) fn add(reserved: &[ReservedCgroup], state: &mut DesiredState) {
     for slice in reserved.iter().filter_map(|reserved| reserved.slice.as_deref()) {
         file = file.set("Unit", "Wants", slice).set("Unit", "After", slice);
     }
-    // A failure of the command is ignored (`-`): kubelet then names the missing cgroup, which helps more than a failed unit.
+    // A failure of the command is ignored (`-`). kubelet then reports the missing cgroup, which helps an operator more than a failed unit.
     let command = command_line(&["/bin/sh", "-c", &script(reserved)]);
     file = file.set("Service", "ExecStartPre", format!("-{command}"));
     state.add(File::text(DROP_IN, file.render()));

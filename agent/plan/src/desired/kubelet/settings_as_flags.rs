@@ -13,7 +13,7 @@ use kops_agent_spec::Duration;
 use super::configuration::{CrashLoopBackOff, Logging, MemorySwap, some_time};
 use super::daemon_flags;
 
-/// The flags. If a flag repeats, kubelet uses its last value.
+/// kubelet's flags up to kOps 1.35. If a flag repeats, kubelet uses its last value.
 pub(super) fn flags(node: &NodeConfig) -> Vec<String> {
     let config = &node.kubelet.config;
     let mut flags = daemon_flags::of_every_release(node);
@@ -103,7 +103,7 @@ fn add_resource_flags(flags: &mut Flags, node: &NodeConfig) {
     flags.set("topology-manager-policy", &config.topology_manager_policy);
 }
 
-/// The part of `KubeletConfiguration` that has no flag.
+/// The part of `KubeletConfiguration` for settings without a flag.
 #[skip_serializing_none]
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]

@@ -8,11 +8,11 @@
 use crate::resource::{DesiredState, File};
 use kops_agent_spec::Duration;
 
-/// The name sorts after every name that a package is likely to have.
+/// The file's name sorts after every name that a package is likely to use.
 const PATH: &str = "/etc/systemd/logind.conf.d/zz-kops-agent-shutdown.conf";
 const UNATTENDED_UPGRADES: Duration = Duration::from_seconds(30);
 
-/// Makes logind allow the delay, if it is longer than unattended-upgrades allows.
+/// Makes logind allow the delay of a shutdown, if the delay is longer than unattended-upgrades allows.
 pub(super) fn add(grace_period: Option<Duration>, state: &mut DesiredState) {
     let Some(period) = grace_period.filter(|period| *period > UNATTENDED_UPGRADES) else { return };
     // kubelet compares logind's limit with the exact period, so a fraction of a second rounds up.

@@ -1,5 +1,5 @@
-//! The Amazon VPC CNI gives pods addresses of the instance's own network interfaces, and attaches
-//! more interfaces on demand. Nothing else on the node may change them.
+//! The Amazon VPC CNI gives pods addresses of the instance's own network interfaces, and attaches more
+//! interfaces on demand. No other program on the node may change these interfaces.
 //!
 //! Source: nodeup/pkg/model/networking/amazon-vpc-routed-eni.go.
 

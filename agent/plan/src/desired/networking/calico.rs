@@ -1,13 +1,12 @@
-//! Calico encrypts traffic between nodes with WireGuard. On Ubuntu, WireGuard's tools are a
-//! package.
+//! WireGuard's tools on Ubuntu, for Calico. Calico encrypts traffic between nodes with WireGuard.
 //!
 //! Source: nodeup/pkg/model/networking/calico.go.
 
 use crate::resolve::{NodeConfig, Project};
 use crate::resource::{DesiredState, Package};
 
-/// Adds the package, unless WireGuard is off or the cluster is IPv6-only. kOps up to 1.34 always
-/// adds it.
+/// Adds the package with WireGuard's tools, unless WireGuard is off or the cluster is IPv6-only. kOps up to
+/// 1.34 always adds this package.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     let Some(calico) = &node.config.networking.calico else { return };
     let may_use_it = calico.wireguard_enabled.unwrap_or(true) && !node.is_ipv6_only();

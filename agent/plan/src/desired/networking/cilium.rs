@@ -1,5 +1,5 @@
-//! Cilium: mounts for its eBPF programs and cgroups, network settings that keep its routes, and a
-//! client certificate if its state is in etcd.
+//! Cilium: mounts for its eBPF programs and cgroups, and network settings that keep Cilium's routes. If
+//! Cilium's state is in etcd, also a client certificate.
 //!
 //! Source: nodeup/pkg/model/networking/cilium.go.
 
@@ -13,8 +13,8 @@ use super::eni_networking;
 const ETCD_CLIENT: &str = "etcd-client-cilium";
 const ETCD_DIRECTORY: &str = "/etc/kubernetes/pki/cilium";
 
-/// Adds Cilium's resources. The certificate stays as long as Cilium's etcd cluster exists, even
-/// while the cluster moves to another network.
+/// Adds Cilium's resources. The certificate stays as long as Cilium's etcd cluster exists, even during a
+/// migration of the cluster to another network plugin.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     if node.config.use_cilium_etcd {
         add_etcd_certificate(node, state);
@@ -22,7 +22,7 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     if node.config.networking.cilium.is_none() {
         return;
     }
-    // systemd rejects a unit for a path that it mounts by itself.
+    // If systemd mounts a path by itself, systemd rejects a unit for that path.
     if !node.facts.bpf_mounted_by_systemd {
         state.add(mount("sys-fs-bpf.mount", "Cilium BPF mounts", "bpffs", "/sys/fs/bpf", "bpf"));
     }

@@ -1,13 +1,13 @@
 //! The standard CNI plugins, which most networks use. Until the archive is downloaded, its version tells which plugins it has.
 //!
-//! Upstream copies all downloads into this directory, including kubelet and containerd (`AddCNIBinAssets` in
-//! nodeup/pkg/model/context.go). Nothing reads them from there, so this program does not copy them.
+//! Upstream copies all downloads into this directory, including kubelet and containerd (`AddCNIBinAssets` in nodeup/pkg/model/context.go).
+//! No program reads those copies, so kops-agent does not copy them.
 
 use crate::desired::paths;
 use crate::resolve::{Asset, NodeConfig};
 use crate::resource::{ArchiveKind, DesiredState, File, Mode};
 
-/// Plugins of every version since 0.8.
+/// Plugins that every version since 0.8 has.
 const ALWAYS: [&str; 15] = [
     "bandwidth",
     "bridge",

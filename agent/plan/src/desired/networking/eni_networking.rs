@@ -8,14 +8,15 @@ use crate::resource::{DesiredState, File};
 
 const RESTART_NETWORKD: &[&str] = &["systemctl", "restart", "systemd-networkd"];
 
-/// Whether the kOps release handles this distribution's changes to an attached interface.
+/// Whether the kOps release prevents this distribution from changing an attached interface.
 fn is_known(node: &NodeConfig) -> bool {
     node.distribution.project != Project::Debian || node.release().knows_debians_networkd()
 }
 
-/// On Amazon Linux, ec2-net-utils assigns an interface's secondary addresses, which are for pods, to
-/// the interface itself. The pods' packets then never leave the node. An empty file hides the udev
-/// rules that start it. The commands stop services that started at boot and undo their changes.
+/// On Amazon Linux, ec2-net-utils assigns an interface's secondary addresses, which are for pods, to the
+/// interface itself. The pods' packets then never leave the node. An empty file hides the udev rules that
+/// start ec2-net-utils. The commands stop services that started at boot, and undo the changes of these
+/// services.
 pub(super) fn mask_ec2_net_utils(node: &NodeConfig, state: &mut DesiredState) {
     if node.distribution.project != Project::AmazonLinux2023 {
         return;
@@ -60,10 +61,10 @@ MACAddressPolicy=none
     }
 }
 
-/// systemd-networkd requests a lease on every interface of EC2's driver. Interface names differ
-/// between instance families, so this file excludes all interfaces but the primary one. Its number
-/// sorts it after the files for single interfaces, which must match the primary one first. It also
-/// sorts before the file for all interfaces.
+/// systemd-networkd requests a lease on every interface of EC2's driver. Interface names differ between
+/// instance families, so this file excludes all interfaces but the primary one. Its number sorts it after the
+/// files for single interfaces, so that the primary interface matches its own file first. It also sorts
+/// before the file for all interfaces.
 pub(super) fn leave_secondary_interfaces(node: &NodeConfig, state: &mut DesiredState) {
     if let Some(primary) = &node.primary_interface {
         // `INTERFACE` is the interface's single name. A negated `Name=` would match alternative names
@@ -96,8 +97,8 @@ pub(super) fn disable_cloud_init_hotplug(node: &NodeConfig, state: &mut DesiredS
     }
 }
 
-/// Debian 11 requests a lease on every interface named `en*`, including pods' interfaces named `eni*`,
-/// and takes them down if they get no lease. cloud-init wrote the rule, so no package restores it.
+/// Debian 11 requests a lease on every interface named `en*`, including pods' interfaces named `eni*`, and
+/// takes these interfaces down if they get no lease. cloud-init wrote the rule, so no package restores it.
 pub(super) fn narrow_cloud_ifupdown_helper(node: &NodeConfig, state: &mut DesiredState) {
     let distribution = node.distribution;
     if distribution.project == Project::Debian && distribution.version < 12.0 {
@@ -110,8 +111,8 @@ pub(super) fn narrow_cloud_ifupdown_helper(node: &NodeConfig, state: &mut Desire
 }
 
 /// On RHEL 9, nm-cloud-setup routes an interface's secondary addresses, which are for pods, by its own
-/// tables. Those take precedence over the pods' network. The file marks that the service is disabled
-/// for good. Connections go down and up again, so that its rules disappear too.
+/// tables. These tables take precedence over the pods' network. The file marks that nm-cloud-setup is
+/// disabled for good. Connections go down and up again, so that the rules of nm-cloud-setup disappear too.
 pub(super) fn disable_nm_cloud_setup(node: &NodeConfig, state: &mut DesiredState) {
     let distribution = node.distribution;
     if distribution.project == Project::Rhel && distribution.version >= 9.0 && distribution.version < 10.0 {

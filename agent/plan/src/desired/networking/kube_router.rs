@@ -1,4 +1,5 @@
-//! kube-router: a kubeconfig for its DaemonSet, and iproute2's tables at the path that it reads.
+//! kube-router: a kubeconfig for its DaemonSet, and iproute2's tables at the path from which kube-router
+//! reads them.
 //!
 //! Source: nodeup/pkg/model/networking/kube_router.go.
 

@@ -37,7 +37,7 @@ fn pods_are_compared_as_kubelet_reads_them() {
     different(MANIFEST, pod, "\t");
 }
 
-/// nodeup's texts up to kOps 1.35, and in a second notation.
+/// Texts by nodeup up to kOps 1.35, and the same settings in another notation.
 #[test]
 fn files_of_older_releases_are_compared_by_meaning() {
     let variables = "KUBECONFIG=/var/lib/kops/kubeconfig\nAWS_REGION=us-test-1\n";
@@ -88,7 +88,7 @@ fn kubelet_treats_zero_durations_but_not_empty_lists_as_unset() {
     }
     let grace = format!("{config}evictionSoftGracePeriod: {{memory.available: 0s}}\n");
     different(KUBELET, &grace, &format!("{config}evictionSoftGracePeriod: {{}}\n"));
-    // In other kinds a zero duration is a value.
+    // In objects of other kinds, a zero duration is a value.
     let providers = "/var/lib/kubelet/credential-provider.conf";
     let ours = "kind: CredentialProviderConfig\nproviders: [{name: a, matchImages: [x, y]}]\n";
     same(providers, ours, &ours.replace("[x, y]", "[y, x]"));
@@ -191,9 +191,9 @@ fn kubeconfigs_are_compared_by_authority_and_user() {
     assert!(are_same_authorities(&format!("{a}{b}"), &format!("{b}{a}")) && !are_same_authorities(&a, ""));
 }
 
-// Properties.
+// Properties of the comparison, for arbitrary texts.
 
-/// A document without null or empty leaves. After `change`, the changed leaf differs from before.
+/// A document without null or empty leaves. So `change` always changes the value of a leaf.
 fn document() -> impl Strategy<Value = Json> {
     let word = prop_oneof![
         "[a-z]{1,6}",
@@ -263,7 +263,7 @@ fn ini() -> impl Strategy<Value = Ini> {
     })
 }
 
-/// Formats the sections. `other_way` selects another notation with the same meaning.
+/// Formats the sections as text. With `other_way`, uses another notation with the same meaning.
 fn ini_text(ini: &Ini, other_way: bool) -> String {
     let mut lines = Vec::new();
     for (name, keys) in ini {
@@ -287,7 +287,7 @@ proptest! {
     fn a_document_in_another_notation_is_the_same(document in document()) {
         let (yaml, json) = (go_yaml::to_string(&document), serde_json::to_string_pretty(&document).unwrap());
         prop_assert!(is_same_file(MANIFEST, &yaml, &yaml));
-        // JSON quotes strings that Go's YAML does not quote. The meaning is equal, except for strings that are YAML keywords.
+        // JSON quotes some strings that Go's YAML does not quote. The meaning is equal, except for strings that are YAML keywords.
         prop_assert!(is_same_file(MANIFEST, &yaml, &json), "{yaml}\n{json}");
         prop_assert!(is_same_file(MANIFEST, &json, &yaml));
     }

@@ -6,7 +6,7 @@ use kops_agent_spec::KubeAPIServerConfig;
 
 use super::{Component, Known, items};
 
-/// The plugins of each known release.
+/// The plugins that all known releases have.
 const PLUGINS: [&str; 34] = [
     "AlwaysAdmit",
     "AlwaysDeny",
@@ -43,7 +43,7 @@ const PLUGINS: [&str; 34] = [
     "ValidatingAdmissionPolicy",
     "ValidatingAdmissionWebhook",
 ];
-/// The plugins of some releases, with the minor versions of these releases.
+/// The plugins that only some releases have, each with the minor versions of these releases.
 const PLUGINS_OF_SOME: [Known; 9] = [
     ("JobValidation", 36..=u64::MAX),
     ("MutatingAdmissionPolicy", 32..=u64::MAX),
@@ -59,7 +59,7 @@ const PLUGINS_OF_SOME: [Known; 9] = [
 pub(super) fn check(component: &mut Component<'_>, config: &KubeAPIServerConfig) {
     let (enabled, disabled) = (&config.enable_admission_plugins, &config.disable_admission_plugins);
     for (field, names) in [("enableAdmissionPlugins", enabled), ("disableAdmissionPlugins", disabled)] {
-        // An empty text is an empty list.
+        // An empty text counts as an empty list.
         let is_empty = names.iter().all(String::is_empty) && names.len() < 2;
         let names = items(names).filter(|_| !is_empty).map(|(_, name)| name);
         component.known(field, "admission plugin", names, &PLUGINS, &PLUGINS_OF_SOME);
@@ -68,7 +68,7 @@ pub(super) fn check(component: &mut Component<'_>, config: &KubeAPIServerConfig)
         component.refuse(
             "disableAdmissionPlugins",
             format!(
-                "has {name}, which enableAdmissionPlugins has too, so {} does not start; remove it from one of them",
+                "has {name}, which enableAdmissionPlugins has too, so {} does not start; remove it from one of the two lists",
                 component.name
             ),
         );

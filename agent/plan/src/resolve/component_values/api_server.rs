@@ -10,13 +10,13 @@ use crate::resolve::KubeApiServer;
 
 /// The types of addresses (`NodeAddressType` in k8s.io/api/core/v1).
 const ADDRESS_TYPES: [&str; 5] = ["ExternalDNS", "ExternalIP", "Hostname", "InternalDNS", "InternalIP"];
-/// The maximum number of addresses of Services, as a power of two, before Kubernetes stores each address on its own.
+/// The maximum size of a range of Services, as a power of two, unless Kubernetes stores each Service address in its own object.
 const MOST_SERVICE_BITS: u8 = 20;
-/// The minor version since which large ranges need the gate `DisableAllocatorDualWrite`, too.
+/// The first minor version in which large ranges also need the gate `DisableAllocatorDualWrite`.
 const FIRST_WITH_DUAL_WRITE: u64 = 31;
-/// The newest minor version with code for clouds.
+/// The newest minor version that has code for clouds.
 const LAST_WITH_CLOUDS: u64 = 30;
-/// The highest value of `goawayChance`.
+/// The highest value of `goawayChance` that the API server accepts.
 const MOST_GOAWAY_CHANCE: f64 = 0.02;
 
 pub(super) fn check(mut component: Component<'_>, api_server: &KubeApiServer) {
@@ -50,7 +50,7 @@ fn check_cloud(component: &mut Component<'_>, config: &KubeAPIServerConfig) {
     let gates = ["DisableCloudProviders", "DisableKubeletCloudCredentialProviders"];
     let minor = component.version.minor();
     let accepted: &[&str] = match gates.map(|gate| component.gates().is_on(gate)) {
-        // `removed_flags` warns of the field itself.
+        // `removed_flags` warns if the field is set at all.
         _ if minor > removed_flags::LAST_WITH_CLOUD_PROVIDER => return,
         [false, false] if minor <= LAST_WITH_CLOUDS => &["azure", "gce", "vsphere"],
         _ => &["external"],
@@ -106,7 +106,8 @@ fn check_services(component: &mut Component<'_>, config: &KubeAPIServerConfig) {
     }
 }
 
-/// Whether a text is `FIRST-LAST`, `FIRST+COUNT` or one port. An empty text is unset.
+/// Whether a text is a range of ports (`FIRST-LAST`, `FIRST+COUNT`) or one port. An empty text counts as a range, because the value is
+/// unset.
 fn is_port_range(text: &str) -> bool {
     const MOST: u32 = 65535;
     let text = text.trim();
@@ -134,7 +135,7 @@ fn check_etcd(component: &mut Component<'_>, config: &KubeAPIServerConfig) {
             component.refuse_value(&field, format!("{rule:?}"), advice);
         }
     }
-    // Without the cache, the API server does not read its sizes.
+    // If the cache is off, the API server does not read the cache sizes.
     let sizes = items(&config.watch_cache_sizes).filter(|_| config.watch_cache != Some(false));
     for (index, size) in sizes {
         let is_size = |(_, size): (&str, &str)| size.parse::<u32>().is_ok();

@@ -1,4 +1,4 @@
-//! The versions of the API that `runtimeConfig` switches, by release.
+//! The API versions that `runtimeConfig` can switch on or off, by release.
 //!
 //! Source: the `install` packages in pkg/apis, and k8s.io/apiserver/pkg/server/resourceconfig.
 
@@ -6,11 +6,12 @@ use std::collections::BTreeMap;
 
 use super::{Component, Known};
 
-/// Each stands for many versions.
+/// Keys that each stand for many API versions.
 const ALL: [&str; 4] = ["api/all", "api/alpha", "api/beta", "api/ga"];
-/// The groups of API servers inside the API server, whose versions are not listed here.
+/// The API groups of the servers that are built into the API server. The tables here do not list the versions
+/// of these groups.
 const GROUPS_OF_OTHERS: [&str; 2] = ["apiextensions.k8s.io/", "apiregistration.k8s.io/"];
-/// The versions of each known release.
+/// The API versions that all known releases have.
 const VERSIONS: [&str; 49] = [
     "/v1",
     "admission.k8s.io/v1",
@@ -62,7 +63,7 @@ const VERSIONS: [&str; 49] = [
     "storage.k8s.io/v1alpha1",
     "storage.k8s.io/v1beta1",
 ];
-/// The versions of some releases, with the minor versions of these releases.
+/// The API versions that only some releases have, each with the minor versions of these releases.
 const VERSIONS_OF_SOME: [Known; 14] = [
     ("autoscaling/v2beta1", 0..=35),
     ("autoscaling/v2beta2", 0..=35),
@@ -84,7 +85,8 @@ pub(super) fn check(component: &mut Component<'_>, runtime_config: &BTreeMap<Str
     const FIELD: &str = "runtimeConfig";
     for (key, value) in runtime_config {
         let is_many = ALL.contains(&key.as_str());
-        // Go's `strconv.ParseBool`, which also reads an absent value as true.
+        // For a single version, an empty value means true. Any other value must be a bool for Go's
+        // `strconv.ParseBool`.
         let is_switch = match is_many {
             true => matches!(value.as_str(), "true" | "false"),
             false => value.is_empty() || crate::resolve::feature_gates::go_bool(value).is_some(),
@@ -117,7 +119,7 @@ pub(super) fn check(component: &mut Component<'_>, runtime_config: &BTreeMap<Str
         component.refuse_value(FIELD, "api/all=false alone", "also switch on the versions that you need");
         return;
     }
-    // The API server itself needs this version.
+    // The API server itself needs this API version.
     let needed = ["flowcontrol.apiserver.k8s.io/v1", "api/ga", "api/all"];
     let first = needed.iter().find_map(|key| Some((*key, runtime_config.get(*key)?)));
     if let Some((key, _)) = first.filter(|(_, value)| *value == "false") {

@@ -1,6 +1,7 @@
 //! Checks the audit log and the audit webhook of the API server.
 //!
-//! Source: k8s.io/apiserver/pkg/server/options/audit.go. The API server does not check a log or a webhook that it does not use.
+//! Source: k8s.io/apiserver/pkg/server/options/audit.go. If the API server does not use its log or its webhook, it does not check the
+//! settings of that log or webhook.
 
 use kops_agent_spec::KubeAPIServerConfig;
 

@@ -44,7 +44,7 @@ fn check_users(component: &mut Component<'_>, api_server: &KubeApiServer) {
         {
             if value.is_empty() {
                 let problem = format!(
-                    "is not set, but {} does not start with other settings of OpenID Connect alone; set it, or remove them",
+                    "is not set, but {} needs it for the other settings of OpenID Connect; set it, or remove the other settings",
                     component.name
                 );
                 component.refuse_at(&format!("{OIDC}.{field}"), problem);
@@ -82,7 +82,7 @@ fn check_authorization(component: &mut Component<'_>, api_server: &KubeApiServer
     let modes = config.authorization_mode.as_deref().unwrap_or_default();
     let modes: Vec<&str> = if modes.is_empty() { Vec::new() } else { modes.split(',').collect() };
     for (index, mode) in modes.iter().enumerate() {
-        // kOps has no field for the policy file of ABAC.
+        // ABAC is not accepted, because kOps has no field for its policy file.
         let accepted = ["AlwaysAllow", "AlwaysDeny", "Node", "RBAC", WEBHOOK];
         if mode.is_empty() {
             component.refuse_value(FIELD, "an empty word", "remove the comma");

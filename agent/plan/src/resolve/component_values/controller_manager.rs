@@ -5,11 +5,12 @@ use kops_agent_spec::{Duration, KubeControllerManagerConfig};
 use super::resources::Resources;
 use super::{Component, controllers, leader_election, removed_flags, text};
 
-/// The newest minor version with allocators of node ranges other than RangeAllocator.
+/// The newest minor version that has allocators of node ranges besides RangeAllocator.
 const LAST_WITH_CLOUD_RANGES: u64 = 31;
 const SECOND: Duration = Duration::from_seconds(1);
 const DEFAULT_NODE_PREFIX: [i32; 2] = [24, 64];
-/// The most bits by which the prefix length of a node's IPv6 range may exceed the cluster's.
+/// The maximum difference, in bits, between the prefix length of a node's IPv6 range and the prefix length of
+/// the cluster's range.
 const MOST_IPV6_BITS: i32 = 16;
 
 pub(super) fn check(mut component: Component<'_>, config: &KubeControllerManagerConfig) {
@@ -56,13 +57,13 @@ fn check_clouds(component: &mut Component<'_>, config: &KubeControllerManagerCon
     };
     component.word("cloudProvider", &config.cloud_provider, clouds);
     let allocator = config.cidr_allocator_type.as_deref().unwrap_or_default();
-    // Releases with cloud ranges check the allocator only if allocateNodeCIDRs is true.
+    // Releases with several allocators check the allocator only if allocateNodeCIDRs is true.
     if !has_cloud_ranges || config.allocate_node_cidrs == Some(true) {
         component.word("cidrAllocatorType", allocator, allocators);
     }
 }
 
-/// Checks the ranges of addresses that the controller for nodes divides.
+/// Checks the address ranges that kube-controller-manager divides among the nodes.
 fn check_node_ranges(component: &mut Component<'_>, config: &KubeControllerManagerConfig) {
     let allocator = config.cidr_allocator_type.as_deref().unwrap_or_default();
     let is_divided =
@@ -142,7 +143,7 @@ fn check_times(component: &mut Component<'_>, config: &KubeControllerManagerConf
     ]);
 }
 
-/// Warns of controllers without a worker. They do nothing.
+/// Warns of controllers without a worker, because such controllers do nothing.
 fn warn_of_no_workers(component: &mut Component<'_>, config: &KubeControllerManagerConfig) {
     for (field, workers) in [
         ("concurrentDeploymentSyncs", config.concurrent_deployment_syncs),

@@ -4,7 +4,7 @@
 
 use super::{Component, Known, items};
 
-/// The names and aliases of each known release.
+/// The names and aliases that all known releases have.
 const CONTROLLERS: [&str; 85] = [
     "attachdetach",
     "bootstrap-signer-controller",
@@ -92,7 +92,7 @@ const CONTROLLERS: [&str; 85] = [
     "ttl-controller",
     "validatingadmissionpolicy-status-controller",
 ];
-/// The names and aliases of some releases, with the minor versions of these releases.
+/// The names and aliases that only some releases have, each with the minor versions of these releases.
 const CONTROLLERS_OF_SOME: [Known; 9] = [
     ("device-taint-eviction-controller", 33..=u64::MAX),
     ("kube-apiserver-serving-clustertrustbundle-publisher-controller", 32..=u64::MAX),
@@ -105,11 +105,10 @@ const CONTROLLERS_OF_SOME: [Known; 9] = [
     ("volumeattributesclass-protection-controller", 32..=u64::MAX),
 ];
 
-/// Checks names of controllers. `*` enables the default controllers, and a `-` before a name disables it.
-/// The controller that gives nodes their ranges of addresses, and its alias.
+/// The name and the alias of the controller that gives nodes their ranges of addresses.
 const NODE_IPAM: [&str; 2] = ["node-ipam-controller", "nodeipam"];
 
-/// Whether the controller that gives nodes their ranges runs. Without a list, all controllers run.
+/// Whether the controller runs that gives nodes their ranges of addresses. If `controllers` is empty, all controllers run.
 pub(super) fn runs_node_ipam(controllers: &[String]) -> bool {
     let names = || items(controllers).map(|(_, name)| name);
     let is_excluded =

@@ -11,7 +11,7 @@ use super::{Component, LOG_FORMATS};
 const IPVS: &str = "ipvs";
 const NFTABLES: &str = "nftables";
 const DEFAULT_SYNC_PERIOD: Duration = Duration::from_seconds(30);
-/// The schedulers that Linux has (net/netfilter/ipvs).
+/// The IPVS schedulers that Linux has (net/netfilter/ipvs).
 const IPVS_SCHEDULERS: [&str; 14] =
     ["dh", "fo", "lblc", "lblcr", "lc", "mh", "nq", "ovf", "rr", "sed", "sh", "twos", "wlc", "wrr"];
 

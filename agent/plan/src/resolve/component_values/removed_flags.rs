@@ -1,5 +1,5 @@
-//! Warns of settings of the API server and of kube-controller-manager that become flags which their program does not have. For kubelet,
-//! `kubelet/values.rs` refuses such settings.
+//! Warns of settings of the API server and of kube-controller-manager that become flags, although the program does not have such a flag.
+//! For kubelet, `kubelet/values.rs` refuses such settings.
 //!
 //! Source: the flags of kube-apiserver and kube-controller-manager of Kubernetes 1.29 to 1.36.
 
@@ -7,7 +7,8 @@ use kops_agent_spec::{KubeAPIServerConfig, KubeControllerManagerConfig};
 
 use super::Component;
 
-/// The newest minor version whose kube-controller-manager has `--horizontal-pod-autoscaler-downscale-delay` and its counterpart.
+/// The newest minor version whose kube-controller-manager has the flags `--horizontal-pod-autoscaler-downscale-delay` and
+/// `--horizontal-pod-autoscaler-upscale-delay`.
 const LAST_WITH_SCALE_DELAYS: u64 = 30;
 /// The newest minor version whose API server has `--cloud-provider`.
 pub(super) const LAST_WITH_CLOUD_PROVIDER: u64 = 32;
@@ -62,7 +63,7 @@ pub(super) fn check_controller_manager(component: &mut Component<'_>, config: &K
     );
 }
 
-/// An empty text gives no flag.
+/// Whether a text gives a flag. An empty text gives no flag.
 fn is_set(text: Option<&str>) -> bool {
     text.is_some_and(|text| !text.is_empty())
 }

@@ -10,7 +10,7 @@ use crate::resolve::kubelet::no_quantity;
 /// The requests and limits of a pod.
 pub(super) struct Resources<'a> {
     pub(super) cpu_request: Option<&'a Quantity>,
-    /// kOps' request, if the user sets none.
+    /// The CPU request that kOps sets if the user sets none.
     pub(super) usual_cpu_request: &'static str,
     pub(super) cpu_limit: Option<&'a Quantity>,
     pub(super) memory_request: Option<&'a Quantity>,

@@ -1,4 +1,4 @@
-//! Checks values of kube-scheduler. It ignores `kubeAPIQPS` and `kubeAPIBurst`, because kOps gives it a configuration file.
+//! Checks values of kube-scheduler. kube-scheduler ignores `kubeAPIQPS` and `kubeAPIBurst`, because kOps gives it a configuration file.
 
 use kops_agent_spec::KubeSchedulerConfig;
 
@@ -8,7 +8,7 @@ use super::{Component, leader_election, text};
 pub(super) fn check(mut component: Component<'_>, config: &KubeSchedulerConfig) {
     component.logging(&config.log_format, config.log_level);
     component.always_allow_paths(&config.authorization_always_allow_paths);
-    // `clientConnection.burst` of the configuration file.
+    // This value becomes `clientConnection.burst` of the configuration file.
     component.numbers(0..=i64::MAX, &[("burst", Some(config.burst.into()))]);
     component.warn_of_negative(&[
         ("kubeAPIBurst", text(config.kube_api_burst)),

@@ -1,4 +1,4 @@
-//! Nodes whose components have other settings, for tests.
+//! Nodes whose components have the settings of a test.
 #![allow(clippy::unwrap_used)]
 
 use serde_json::{Value, json};
@@ -23,7 +23,8 @@ fn found(version: &str, settings: &str, set: &str) -> [Vec<String>; 2] {
             inputs.config.uses_legacy_gossip = Some(false);
         }
     });
-    // kOps 1.35 needs more downloads than the test's configuration has, so such a node has other problems, too.
+    // kOps 1.35 needs more downloads than the test's configuration has. So a node of kOps 1.35 has problems
+    // besides the tested problems.
     let (refusals, warnings) = match node {
         Ok(node) => (node.refusals, node.warnings),
         Err(problems) => (problems.iter().cloned().collect(), problems.warnings().to_vec()),
@@ -62,7 +63,7 @@ pub(super) fn refused(version: &str, settings: &str, set: &str) -> Vec<String> {
     refusals
 }
 
-/// Asserts that each of the settings has one refusal, of the field that is the second text.
+/// Asserts that each setting has one refusal. The second text of a case is the field of the refusal.
 #[track_caller]
 pub(super) fn assert_refused(version: &str, settings: &str, cases: &[(&str, &str)]) {
     for (set, field) in cases {
@@ -79,7 +80,8 @@ pub(super) fn assert_accepted(version: &str, settings: &str, cases: &[&str]) {
     }
 }
 
-/// Asserts that each of the settings has one warning, of the field that is the second text, and no refusal.
+/// Asserts that each setting has one warning and no refusal. The second text of a case is the field of the
+/// warning.
 #[track_caller]
 pub(super) fn assert_warned(version: &str, settings: &str, cases: &[(&str, &str)]) {
     for (set, field) in cases {

@@ -16,7 +16,7 @@ pub(super) fn check(config: &KubeletConfigSpec, problems: &mut Problems) {
             ),
         );
     }
-    // A negative `volumeStatsAggPeriod` switches the collection off.
+    // `volumeStatsAggPeriod` is not in this list, because a negative value switches the collection off.
     for (field, duration) in [
         ("authenticationTokenWebhookCacheTTL", config.authentication_token_webhook_cache_ttl),
         ("evictionPressureTransitionPeriod", config.eviction_pressure_transition_period),

@@ -22,7 +22,7 @@ const SIGNALS: [&str; 9] = [
     "pid.available",
 ];
 
-/// kubelet's eviction settings: an amount, or a time, by signal.
+/// kubelet's eviction settings. The key is a signal, and the value is an amount or a time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Eviction<'a> {
     pub(super) hard: &'a BTreeMap<String, String>,

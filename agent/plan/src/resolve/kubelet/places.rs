@@ -6,7 +6,7 @@ use kops_agent_spec::KubeletConfigSpec;
 
 use crate::resolve::Problems;
 
-/// The root of all cgroups, and the slices of systemd below it (systemd.special(7)).
+/// The root of all cgroups, and systemd's slices below the root (systemd.special(7)).
 const CGROUPS_OF_SYSTEMD: [&str; 4] = ["", "machine.slice", "system.slice", "user.slice"];
 
 pub(super) fn check(config: &KubeletConfigSpec, problems: &mut Problems) {

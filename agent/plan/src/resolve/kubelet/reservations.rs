@@ -1,4 +1,4 @@
-//! Checks that the machine has the memory and the processors that kubelet reserves. kubelet does not start with fewer.
+//! Checks that the machine has the memory and the processors that kubelet reserves. kubelet does not start if the machine has less.
 //!
 //! Source: `validateNodeAllocatable` and `GetNodeAllocatableReservation` in pkg/kubelet/cm/node_container_manager_linux.go.
 
@@ -12,10 +12,10 @@ use crate::resolve::Problems;
 use super::values::quantity;
 
 const MEBIBYTE: f64 = 1024.0 * 1024.0;
-/// kubelet's threshold if `evictionHard` is unset, in bytes (pkg/kubelet/apis/config/v1beta1/defaults_linux.go).
+/// kubelet's eviction threshold if `evictionHard` is unset, in bytes (pkg/kubelet/apis/config/v1beta1/defaults_linux.go).
 const DEFAULT_EVICTION: f64 = 100.0 * MEBIBYTE;
 
-/// Checks memory and processors, as far as the facts have them.
+/// Checks the reserved memory and processors. Skips an amount that the facts do not have.
 pub(super) fn check(
     config: &KubeletConfigSpec,
     eviction_hard: &BTreeMap<String, String>,
@@ -52,7 +52,7 @@ pub(super) fn check(
     }
 }
 
-/// The memory below which kubelet evicts pods immediately. kubelet keeps it from pods, too.
+/// The memory below which kubelet evicts pods immediately. kubelet also subtracts this memory from the memory for pods.
 fn evicted(config: &KubeletConfigSpec, eviction_hard: &BTreeMap<String, String>, memory: f64) -> f64 {
     if config.experimental_allocatable_ignore_eviction == Some(true) {
         return 0.0;
@@ -60,7 +60,7 @@ fn evicted(config: &KubeletConfigSpec, eviction_hard: &BTreeMap<String, String>,
     match eviction_hard.get("memory.available") {
         None if eviction_hard.is_empty() => DEFAULT_EVICTION,
         None => 0.0,
-        // kubelet leaves out a threshold of these.
+        // kubelet ignores a threshold of 0 % or 100 %.
         Some(amount) if matches!(amount.as_str(), "0%" | "100%") => 0.0,
         Some(amount) => match amount.strip_suffix('%') {
             Some(percent) => percent.parse().unwrap_or(0.0) / 100.0 * memory,

@@ -11,9 +11,9 @@ const LONGEST_NAME: usize = 255;
 /// A cgroup that must exist when kubelet starts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ReservedCgroup {
-    /// The slice, if systemd makes the cgroup.
+    /// The slice of the cgroup. `None` if systemd does not make the cgroup.
     pub slice: Option<String>,
-    /// The directories from the cgroup root to the cgroup, each as a path from the root.
+    /// The directories from the cgroup root down to the cgroup. Each path starts at the cgroup root.
     pub folders: Vec<String>,
 }
 
@@ -30,7 +30,7 @@ pub(super) fn resolve(config: &KubeletConfigSpec, problems: &mut Problems) -> Ve
     let is_cgroupfs = config.cgroup_driver == "cgroupfs";
     wanted
         .into_iter()
-        // Another check reports a cgroup that is enforced but not set.
+        // If a cgroup is enforced but not set, another check reports that.
         .filter(|(what, _, cgroup)| enforces(what) && !cgroup.is_empty())
         .filter_map(|(_, field, cgroup)| {
             let reserved = if is_cgroupfs { of_cgroupfs(cgroup) } else { of_systemd(cgroup) };
@@ -66,7 +66,7 @@ fn of_cgroupfs(cgroup: &str) -> Option<ReservedCgroup> {
     is_path.then(|| ReservedCgroup { slice: None, folders: nested(parts.into_iter().map(str::to_owned)) })
 }
 
-/// Whether a part of a name needs no quotes in a unit or a shell, and cannot lead out of its directory.
+/// Whether a part of a name needs no quotes in a unit file or a shell, and cannot lead out of its directory.
 fn is_plain(part: &str) -> bool {
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || ":_.".contains(c);
     !part.is_empty() && !part.starts_with('.') && part.chars().all(is_allowed)
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn an_invalid_cgroup_name_is_rejected() {
         for name in ["/", "/a b", "/$(reboot)", "/a--b", "/-a", "/kube.slice/.x"] {
-            // Only systemd rejects these two names: it splits a slice's name at each "-".
+            // Only systemd rejects these two names, because it splits the name of a slice at each "-".
             let has_empty_part = ["/a--b", "/-a"].contains(&name);
             for driver in ["systemd", "cgroupfs", ""]
                 .into_iter()

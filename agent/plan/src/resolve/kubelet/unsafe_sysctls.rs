@@ -1,12 +1,11 @@
-//! The sysctls that kubelet lets pods set although they are unsafe. Each must be a kernel setting that every pod has
-//! of its own.
+//! Checks the unsafe sysctls that kubelet lets pods set. Each of them must be a kernel setting that is separate for each pod.
 //!
 //! Source: `NewAllowlist` in pkg/kubelet/sysctl, `IsValidSysctlPattern` in pkg/apis/policy/validation, and
 //! k8s.io/component-helpers/node/util/sysctl.
 
 /// Maximum length of a pattern.
 const LONGEST: usize = 253;
-/// Kernel settings that each pod has of its own.
+/// Kernel settings that are separate for each pod.
 const NAMESPACED: [&str; 10] = [
     "kernel.msg",
     "kernel.msgmax",
@@ -19,7 +18,7 @@ const NAMESPACED: [&str; 10] = [
     "kernel.shmmax",
     "kernel.shmmni",
 ];
-/// Prefixes of kernel settings that each pod has of its own.
+/// Prefixes of kernel settings that are separate for each pod.
 const NAMESPACED_PREFIXES: [&str; 2] = ["fs.mqueue.", "net."];
 
 /// Checks that kubelet accepts a name, or a pattern that ends in `*`.
@@ -44,7 +43,7 @@ pub(super) fn check(pattern: &str) -> Result<(), String> {
     ))
 }
 
-/// Whether the text is a list of valid parts, separated by `.` or `/`. The last part may end in `*`.
+/// Whether the text consists of valid parts, separated by `.` or `/`. The last part may end in `*`.
 fn is_pattern(pattern: &str) -> bool {
     let is_edge = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     let is_inner = |c: char| is_edge(c) || matches!(c, '-' | '_');
@@ -60,7 +59,7 @@ fn is_pattern(pattern: &str) -> bool {
     is_last && parts.iter().all(is_part)
 }
 
-/// The name with `.` as the separator. If the first separator is `/`, both separators are exchanged.
+/// The name with `.` as its separator. If the first separator of the name is `/`, the function exchanges `/` and `.` everywhere.
 fn dotted(name: &str) -> String {
     match name.find(['.', '/']) {
         Some(first) if name[first..].starts_with('/') => name

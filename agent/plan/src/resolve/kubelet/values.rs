@@ -1,5 +1,5 @@
-//! The checks that kubelet makes before it starts. kubelet exits if it rejects a value, and on a new machine it does so
-//! forever. So such a value is a problem here.
+//! The checks that kubelet makes before it starts. If kubelet rejects a value, it exits, and on a new machine it exits again and again. So
+//! a value that kubelet rejects is a problem here.
 //!
 //! Source: pkg/kubelet/apis/config/validation, the defaults in pkg/kubelet/apis/config/v1beta1, and cmd/kubelet/app of
 //! Kubernetes 1.29 to 1.36. A node of a newer release is checked by the rules of 1.36.
@@ -77,7 +77,7 @@ enum Reserved {
     System,
 }
 
-/// Checks kubelet's settings, defaults included.
+/// Checks kubelet's settings, including the defaults.
 pub(super) fn check(
     config: &KubeletConfigSpec,
     gates: &Gates<'_>,
@@ -124,7 +124,7 @@ impl Check<'_> {
             (true, ..=29) => &["LimitedSwap", "UnlimitedSwap"],
             (true, _) => &["LimitedSwap", "NoSwap"],
         };
-        // Kubernetes 1.31 removed the code for clouds, which Kubernetes 1.29 had turned off.
+        // Kubernetes 1.31 removed the code for clouds. Since Kubernetes 1.29, this code is off by default.
         let clouds: &[&str] = match version.minor() <= 30 && !self.gates.is_on("DisableCloudProviders") {
             true => &["azure", "external", "gce", "vsphere"],
             false => &["external"],
@@ -306,7 +306,7 @@ impl Check<'_> {
             let missing = match (its_cgroup.is_empty(), its_amounts.is_empty()) {
                 (true, true) => format!("{cgroup} and {amounts}, which are not set"),
                 (true, false) => format!("{cgroup}, which is not set"),
-                // `enforceExistingCgroup` in pkg/kubelet/cm/node_container_manager_linux.go.
+                // kubelet exits in this case, too (`enforceExistingCgroup` in pkg/kubelet/cm/node_container_manager_linux.go).
                 (false, true) => format!("{amounts}, which is not set"),
                 (false, false) => continue,
             };
@@ -349,7 +349,7 @@ impl Check<'_> {
             self.refuse("containerLogMaxFiles", format!("{files} is refused by kubelet; use 2 or more"));
         }
         let size = config.container_log_max_size.as_str();
-        // kubelet cannot convert a quantity with a fraction and a suffix such as Mi into a whole number.
+        // kubelet cannot convert a size to a whole number if the size has both a fraction and a suffix such as Mi.
         let is_whole = quantity(size).is_some_and(|bytes| bytes.fract() == 0.0)
             && !(size.contains('.') && size.ends_with('i'));
         if !size.is_empty() && !is_whole {
@@ -392,7 +392,7 @@ impl Check<'_> {
             if whole > none || critical > none {
                 self.refuse(
                     "shutdownGracePeriod",
-                    "is set, but the feature gate GracefulNodeShutdown is off; set it and shutdownGracePeriodCriticalPods to 0s",
+                    "is set, but the feature gate GracefulNodeShutdown is off; set this field and shutdownGracePeriodCriticalPods to 0s",
                 );
             }
             return;
@@ -411,7 +411,7 @@ impl Check<'_> {
         }
     }
 
-    /// kubelet exits if it does not know a flag.
+    /// Refuses fields whose flag kubelet of this version does not have, because kubelet exits if it does not know a flag.
     fn removed_flags(&mut self, version: &KubernetesVersion) {
         let config = self.config;
         let has_register_schedulable = version.minor() <= LAST_WITH_REGISTER_SCHEDULABLE;
@@ -453,7 +453,7 @@ impl Check<'_> {
     }
 }
 
-/// The amount of a `resource.Quantity`.
+/// The numeric amount of a `resource.Quantity`. `None` if the text is not a quantity.
 pub(super) fn quantity(text: &str) -> Option<f64> {
     Quantity::from(text).as_f64().filter(|_| text.trim() == text)
 }

@@ -1,7 +1,7 @@
 //! The components of a machine whose settings name files, with the files that kOps gives them.
 //!
-//! Source: nodeup/pkg/model/kube_apiserver.go, kube_controller_manager.go, kube_scheduler.go and kubelet.go. In each list of fields, the
-//! path is empty if the field is unset, or if kOps replaces its flag without a loss.
+//! Source: nodeup/pkg/model/kube_apiserver.go, kube_controller_manager.go, kube_scheduler.go and kubelet.go. In each list of fields, a path
+//! is empty if the field is unset, or if kOps replaces the field's flag without losing anything.
 
 use std::path::Path;
 
@@ -29,7 +29,7 @@ const API_SERVER_FILES: [&str; 13] = [
 ];
 /// The kubeconfig of a token webhook, which kOps writes.
 const TOKEN_WEBHOOK_CONFIG: &str = "/etc/kubernetes/authn.config";
-/// Places of resolver configurations that services of the machine write while it runs.
+/// Files and directories with resolver configurations that services of the machine write at run time.
 const RESOLVER_CONFIGURATIONS: [&str; 3] = ["/etc/resolv.conf", "/run", "/var/run"];
 
 pub(super) fn api_server<'a>(basis: &Basis<'_>, api_server: &'a KubeApiServer) -> Component<'a> {
@@ -120,7 +120,7 @@ pub(super) fn api_server<'a>(basis: &Basis<'_>, api_server: &'a KubeApiServer) -
     }
 }
 
-/// kube-controller-manager; `None` outside the control plane.
+/// The settings of kube-controller-manager. `None` outside of the control plane.
 pub(super) fn kube_controller_manager<'a>(
     basis: &Basis<'a>,
     volume_plugin_directory: &str,
@@ -156,7 +156,7 @@ pub(super) fn kube_controller_manager<'a>(
     })
 }
 
-/// kube-scheduler; `None` outside the control plane.
+/// The settings of kube-scheduler. `None` outside of the control plane.
 pub(super) fn kube_scheduler<'a>(basis: &Basis<'a>) -> Option<Component<'a>> {
     let config =
         &basis.config.control_plane_config.as_ref().filter(|_| basis.is_control_plane())?.kube_scheduler;
@@ -176,7 +176,7 @@ pub(super) fn kube_scheduler<'a>(basis: &Basis<'a>) -> Option<Component<'a>> {
     })
 }
 
-/// kubelet. It does not need the file of `bootstrapKubeconfig`, because kOps gives it a kubeconfig.
+/// kubelet's settings. kubelet does not need the file of `bootstrapKubeconfig`, because kOps gives it a kubeconfig.
 pub(super) fn kubelet<'a>(basis: &Basis<'a>) -> Component<'a> {
     let config = &basis.config.kubelet_config;
     let resolver = config.resolv_conf.as_deref().unwrap_or_default();
@@ -203,7 +203,8 @@ pub(super) fn kubelet<'a>(basis: &Basis<'a>) -> Component<'a> {
     }
 }
 
-/// The serving certificate and its key. Without a certificate, kOps makes both and replaces the key.
+/// The fields of the serving certificate and its key. If the user gives no certificate, kOps makes the certificate and the key, and
+/// replaces the user's key.
 fn serving<'a>(certificate: Option<&'a str>, key: &'a str) -> Vec<(&'static str, &'a str)> {
     let key = certificate.map_or("", |_| key);
     vec![("tlsCertFile", certificate.unwrap_or_default()), ("tlsPrivateKeyFile", key)]

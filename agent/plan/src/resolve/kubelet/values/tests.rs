@@ -4,7 +4,7 @@ use crate::resolve::Inputs;
 use crate::resolve::testing::{control_plane, problems, resolved};
 use kops_agent_spec::kops_release::Told;
 
-/// A machine with this Kubernetes version and these settings of kubelet.
+/// Changes the inputs: this Kubernetes version, and these settings of kubelet.
 fn with(version: &str, settings: &str) -> impl FnOnce(&mut Inputs) {
     let (version, settings) = (version.to_owned(), settings.to_owned());
     move |inputs| {
@@ -146,7 +146,7 @@ fn an_unknown_taint_effect_is_a_refusal() {
     assert_eq!(node.refusals[0].field, "KubeletConfig.taints[0]");
 }
 
-/// The problems of a machine whose store kOps 1.35 wrote.
+/// The problems of a machine with a state store that kOps 1.35 wrote.
 fn problems_of_1_35(version: &str, settings: &str) -> String {
     let node = resolved(|inputs| {
         with(version, settings)(inputs);
@@ -169,12 +169,12 @@ fn kubernetes_1_29_accepts_unlimited_swap() {
 #[test]
 fn values_that_only_older_kubelets_reject_are_problems_there() {
     for (first, settings, told) in [
-        (30, "memorySwapBehavior: LimitedSwap", "the feature gate NodeSwap is off; remove it, or set"),
-        (30, "imageMaximumGCAge: 24h", "the feature gate ImageMaximumGCAge is off; remove it, or set"),
+        (30, "memorySwapBehavior: LimitedSwap", "gate NodeSwap is off; remove this setting, or set the gate"),
+        (30, "imageMaximumGCAge: 24h", "gate ImageMaximumGCAge is off; remove this setting, or set"),
         (
             32,
             "{crashLoopBackOffMaxContainerRestartPeriod: 60s, featureGates: {AllAlpha: 'true'}}",
-            "has no feature gate KubeletCrashLoopBackOffMax; remove it",
+            "has no feature gate KubeletCrashLoopBackOffMax; remove this setting",
         ),
         (
             32,
