@@ -7,8 +7,8 @@ use crate::host::Host;
 use crate::places::present_texts;
 
 impl Host {
-    /// Whether the API server of this machine answers where kubelet probes it. `None` if the machine has no API server,
-    /// or if its manifest has no probe.
+    /// Whether the API server of this machine answers at the URL that kubelet probes. `None` if the machine has no
+    /// API server, or if its manifest has no probe.
     pub async fn api_server_answers(&self) -> Option<bool> {
         let component = health::of_manifest(API_SERVER_MANIFEST, &present_texts(&self.root))?;
         let mut answers = None;

@@ -1,11 +1,11 @@
-//! The last applied state. The agent repairs a machine by it while the store cannot be read, or while the store's
-//! configuration is for other machines.
+//! The last applied state. While the store cannot be read, or while the store's configuration is for other machines,
+//! the agent repairs the machine with this state.
 //!
 //! The state is stored beside the record with mode 0600. It holds the certificates of keysets, but only references to
 //! private keys and secrets, as every desired state does. Before the first write, a run stores its target state in a
-//! file of its own (`BEGUN_PATH`). Once the machine has converged to the target state, it becomes the last applied
-//! state. The record says which state was settled and which one was begun. So an interruption never makes an unreached
-//! or outdated state the last one.
+//! file of its own (`BEGUN_PATH`). Once the machine has converged to the target state, the target state becomes the
+//! last applied state. The record names the settled state and the begun state. So an interruption never makes an
+//! unreached or outdated state the last one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,7 +26,7 @@ use crate::staged::write_file;
 const PATH: &str = "/var/lib/kops-agent/applied.json";
 /// The state that a run is about to apply.
 const BEGUN_PATH: &str = "/var/lib/kops-agent/begun.json";
-/// Format version of the file. Files of other versions are ignored.
+/// Format version of a stored state. A state of another version is ignored.
 const VERSION: u32 = 1;
 
 /// Where a state's keys and secrets are stored. Empty if this machine reads no store.
@@ -51,14 +51,14 @@ pub struct Applied {
     pub machine: String,
     /// `NodeupConfigHash` of the configuration.
     pub config_hash: String,
-    /// Whether the configuration was also derived from the cluster spec, byte for byte. If the spec later gives another
+    /// Whether the cluster spec gave the same configuration, byte for byte. If the spec later gives another
     /// configuration, that configuration is newer.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_proven: bool,
     /// The kOps release that wrote the configuration; `None` if an earlier version of the agent did not record it.
     #[serde(default, deserialize_with = "if_readable", skip_serializing_if = "Option::is_none")]
     pub written_by: Option<WrittenBy>,
-    /// The boot config that the node follows in place of the one in its user-data.
+    /// The boot config that the node follows instead of the boot config in its user-data.
     #[serde(default, deserialize_with = "if_readable", skip_serializing_if = "Option::is_none")]
     pub followed: Option<Followed>,
     pub sources: Sources,
@@ -68,13 +68,14 @@ pub struct Applied {
     /// Folders where components keep data, by the spec ([`DesiredState::data_folders`]).
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub(crate) data_folders: BTreeSet<String>,
-    /// Digest of the state at the time of the apply. Another version of the agent may serialize resources differently,
-    /// and could not recompute it.
+    /// Digest of the state at the time of the apply. Another version of the agent may serialize resources
+    /// differently, and would compute another digest.
     #[serde(default)]
     digest: String,
 }
 
-/// Reads a value that this version cannot parse as `None`, so that the rest of the state is not lost.
+/// Reads a value. If this version of the agent cannot parse the value, returns `None`, so that the rest of the state
+/// is not lost.
 pub(crate) fn if_readable<'de, D: Deserializer<'de>, T: DeserializeOwned>(
     deserializer: D,
 ) -> Result<Option<T>, D::Error> {
@@ -92,7 +93,7 @@ pub struct Unfinished {
 #[serde(default, rename_all = "camelCase")]
 struct PublicKeyset {
     trusted: String,
-    /// Certificates of items, by ID.
+    /// Certificates of a keyset's items, by item ID.
     items: BTreeMap<String, String>,
 }
 
@@ -188,7 +189,7 @@ impl Applied {
             .collect()
     }
 
-    /// The path of the file that holds only the private key of an item.
+    /// The path of the file that holds only the private key of a keyset item.
     pub fn file_of_key(&self, keyset: &str, id: &str) -> Option<&str> {
         self.resources.iter().find_map(|resource| match resource {
             Resource::File(File { path, content: Content::SecretText(pieces), .. }) => {
@@ -249,8 +250,8 @@ impl Host {
         Ok(None)
     }
 
-    /// All stored states, even those that the record does not name: the last applied one, a begun one, or an older
-    /// leftover. Callers use them only to find files that may be secret.
+    /// All stored states, even states that the record does not name: the last applied state, a begun state, or an
+    /// older leftover. Callers use them only to find files that may be secret.
     pub fn kept_states(&self) -> Result<Vec<Applied>> {
         let mut states = Vec::new();
         for path in [PATH, BEGUN_PATH] {
@@ -272,7 +273,7 @@ impl Host {
         Ok(Some(Unfinished { state: kept }))
     }
 
-    /// The given resources that an interrupted run was to write and did not.
+    /// The given resources that an interrupted run was about to write but did not write.
     pub fn still_to_write<'r>(
         &self,
         ids: impl IntoIterator<Item = &'r ResourceId>,
@@ -307,7 +308,8 @@ impl Host {
         shred(&self.root, BEGUN_PATH)
     }
 
-    /// The content of a file that is as the agent left it; `None` if it differs or the agent did not write it.
+    /// The content of a file that is unchanged since the agent wrote it. `None` if the file differs or the agent did
+    /// not write it.
     pub fn read_unchanged(&self, path: &str) -> Result<Option<Vec<u8>>> {
         let record = self.record()?;
         let Some(left) = record.left_sha256(path) else { return Ok(None) };

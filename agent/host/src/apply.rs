@@ -73,7 +73,8 @@ impl Host {
     /// Records, for `status`, that a run failed. An unreadable record stays, so that `status` still reports it.
     ///
     /// # Errors
-    /// The record cannot be written, or another run holds the lock. The record belongs to that run until it ends.
+    /// The record cannot be written, or another run holds the lock. The record belongs to the other run until that
+    /// run ends.
     pub fn note_failure(&self, kind: Kind, problem: &str) -> Result<()> {
         let _lock = self.lock()?;
         let mut record = self.record()?;
@@ -95,7 +96,7 @@ impl Host {
     pub fn note_superseded(&self, by: &str, next: Option<Next>, is_put_right: bool) -> Result<()> {
         let _lock = self.lock()?;
         let mut record = self.record()?;
-        // Another run has taken that configuration meanwhile.
+        // Another run has applied the configuration `by` meanwhile.
         if record.config_hash == by {
             return Ok(());
         }

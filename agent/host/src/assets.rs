@@ -1,5 +1,5 @@
-//! Downloads, several at the same time. Each goes in one pass from the network into its hash, the cache and the
-//! wanted files. Files are placed only after verification, and are never held in memory.
+//! Downloads, several at the same time. Each download goes in one pass from the network into its hash, the cache and
+//! the wanted files. Files are placed only after verification, and are never held in memory.
 //!
 //! [`Downloads`] has the options; [`prepare`](crate::prepare) decides what to download. The modules, in the order of
 //! the bytes: `fetching` chooses the mirror and resumes. `attempt` sends one request and reads its answer. `intake`

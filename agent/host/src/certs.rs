@@ -28,7 +28,8 @@ use keep::Reason;
 pub(crate) struct Certificates<'a> {
     secrets: &'a dyn Secrets,
     now: OffsetDateTime,
-    /// Extra lifetime of this node's certificates in hours. It differs between nodes, so that they do not all renew at the same time.
+    /// Extra lifetime of this node's certificates in hours. It differs between nodes, so that the nodes do not all
+    /// renew at the same time.
     extra_hours: u32,
     authorities: BTreeMap<(String, String), Authority>,
     entries: BTreeMap<&'a str, Entry<'a>>,
@@ -36,7 +37,7 @@ pub(crate) struct Certificates<'a> {
 
 struct Entry<'a> {
     wanted: &'a Certificate,
-    /// The good existing certificate, or the issued one.
+    /// The existing certificate if it is good, or else the issued certificate.
     pair: Option<PemPair>,
     /// Whether a desired file holds the certificate.
     is_used: bool,
@@ -44,7 +45,7 @@ struct Entry<'a> {
     replace: Option<String>,
     /// Whether the certificate is right, except that it has expired or needs a renewal.
     is_due: bool,
-    /// Why no certificate can be issued now, if that may change later.
+    /// Why no certificate can be issued now, although a later run may be able to issue one.
     unissuable: Option<String>,
     /// The problem of a certificate that is kept because no other one can be issued.
     stuck: Option<String>,
@@ -169,7 +170,7 @@ impl<'a> Certificates<'a> {
         is_there.then_some(Observed::Certificate(ObservedCertificate { fingerprint, replace, is_due, stuck }))
     }
 
-    /// Issues a certificate, or takes the one from the bootstrap server.
+    /// Issues a certificate, or takes the certificate from the bootstrap server.
     pub(crate) fn issue(&mut self, name: &str) -> Result<()> {
         let Some(entry) = self.entries.get(name) else {
             return Err(CertificateError::Changed { name: name.into() }.into());
@@ -231,7 +232,7 @@ impl<'a> Certificates<'a> {
         }
     }
 
-    /// Why no new certificate of this name can be issued now, if that may change later.
+    /// Why no new certificate of this name can be issued now, although a later run may be able to issue one.
     pub(crate) fn why_unissuable(&self, name: &str) -> Option<&str> {
         self.entries.get(name)?.unissuable.as_deref()
     }

@@ -1,4 +1,4 @@
-//! Hashes files on all cores. A process hashes each file once, as long as nothing touches it.
+//! Hashes files on all cores. A process hashes a file again only if the file was touched.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};

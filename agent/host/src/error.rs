@@ -52,7 +52,8 @@ pub enum Error {
     /// Units failed. The run did everything else.
     #[error("{}", every(.0))]
     Units(Vec<FailedUnit>),
-    /// Resources failed, and at least one of them is not a unit (it is an image, say). The run did everything else.
+    /// Resources failed, and at least one of them is not a unit but, for example, an image. The run did everything
+    /// else.
     #[error("everything else is as it should be: {}", reasons(.0.iter().map(|failed| failed.why.as_str())))]
     Resources(Vec<FailedResource>),
     #[error(transparent)]
@@ -66,7 +67,7 @@ pub enum Error {
         /// The secret (`the secret dockerconfig`).
         secret: String,
     },
-    /// A file's content comes from environment variables that this run did not get.
+    /// A file's content comes from environment variables that are unknown to this run.
     #[error("cannot create {file}: {why}")]
     UnknownEnvironment {
         file: ResourceId,
@@ -214,8 +215,8 @@ impl Error {
         Some(Error::Units(failed.into_iter().map(unit).collect()))
     }
 
-    /// Whether a program or systemd refused, or another user's link is in the way. Such an error concerns one component
-    /// or file. Errors of the disk or the bus affect everything.
+    /// Whether the error concerns only one component or file: a program or systemd refused, or another user's link is
+    /// in the way. Errors of the disk or the bus affect everything.
     pub(crate) fn is_refusal(&self) -> bool {
         matches!(self, Error::Command { .. } | Error::Unit { .. } | Error::ForeignLink { .. })
     }

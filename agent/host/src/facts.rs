@@ -37,7 +37,7 @@ pub enum FactsError {
         "this machine's architecture, {machine}, is not supported; kOps runs on x86_64 (amd64) and aarch64 (arm64)"
     )]
     UnsupportedArchitecture {
-        /// `uname -m`.
+        /// The output of `uname -m`.
         machine: String,
     },
     #[error("cannot read {}: {source}", file.display())]
@@ -177,7 +177,7 @@ fn unquoted(value: &str) -> String {
 /// Parses an architecture of `uname -m`.
 ///
 /// # Errors
-/// kOps has no Kubernetes for it.
+/// kOps has no Kubernetes for this architecture.
 pub fn parse_architecture(machine: &str) -> Result<Architecture, FactsError> {
     match machine {
         "x86_64" => Ok(Architecture::Amd64),
@@ -199,7 +199,7 @@ fn parse_processors(cpuinfo: &str) -> Option<u32> {
     u32::try_from(cpuinfo.lines().filter(is_name).count()).ok().filter(|count| *count > 0)
 }
 
-/// The name servers of a resolv.conf, in its order.
+/// The name servers of a resolv.conf, in the order of the file.
 pub fn parse_nameservers(resolv_conf: &str) -> Vec<String> {
     resolv_conf
         .lines()

@@ -9,7 +9,7 @@ use crate::record::{Failure, Record};
 use crate::root::Root;
 use crate::staged::{remove_file, write_file};
 
-/// Path of the note, below the root. It is read only if there is no record.
+/// Path of the note, below the root. The note is read only if there is no record.
 const PATH: &str = "/var/lib/kops-agent/first-failure.json";
 
 impl Host {

@@ -1,6 +1,6 @@
-//! The first sight of a working machine: nodeup made it, or its record was lost. Components that match their files are
-//! recorded, so that they are not restarted. Components older than their files are restarted ([`take_as_started`]
-//! decides).
+//! The first sight of a working machine: nodeup made the machine, or the record was lost. Components that match their
+//! files are recorded, so that they are not restarted. Components older than their files are restarted
+//! ([`take_as_started`] decides).
 
 use kops_agent_plan::diff::{FirstSight, Observed, ObservedContent, ObservedState, Times, take_as_started};
 use kops_agent_plan::health::{self, Check};
@@ -17,7 +17,7 @@ use crate::system::clock::micros;
 
 impl Host {
     /// On the first sight of a working machine, treats running components as started with the current files, unless
-    /// their times contradict it.
+    /// the times of start and of writing contradict that.
     pub(crate) fn baseline(&self, desired: &DesiredState, observed: &mut ObservedState) -> Result<()> {
         if self.record()?.is_first_sight() {
             let times = self.times(desired, observed)?;

@@ -246,7 +246,8 @@ impl Host {
         self.systemd.enqueue_start(unit)
     }
 
-    /// Runs a program apart from this process, in a transient unit. If that unit already runs, it continues.
+    /// Runs a program apart from this process, in a transient unit. If the unit already runs, the call changes
+    /// nothing.
     pub fn run_apart(&self, unit: &str, command: &[&str]) -> Result<()> {
         self.systemd.run_apart(unit, command)
     }
@@ -284,8 +285,8 @@ impl Host {
     }
 }
 
-/// Extra lifetime of this node's certificates in hours. It differs between nodes, and stays fixed while the node's
-/// addresses do.
+/// Extra lifetime of this node's certificates in hours. It differs between nodes, and changes only if the node's
+/// addresses change.
 fn extra_hours() -> u32 {
     let mut addresses: Vec<String> = getifaddrs()
         .map(|interfaces| {

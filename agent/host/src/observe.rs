@@ -207,8 +207,8 @@ impl<'a> Observer<'a> {
         let metadata = match above.entry(&name)? {
             None => return Ok(None),
             Some(Entry::Directory(metadata)) => metadata,
-            // A link of root's to a directory counts as a directory. The target of another user's link does not belong
-            // to the agent.
+            // A link that root owns and that leads to a directory counts as a directory. The target of another user's
+            // link does not belong to the agent.
             Some(entry @ Entry::Symlink(_)) => match self.host.root.reach(path) {
                 Ok(Some(dir)) => dir.metadata()?,
                 Ok(None) => return Ok(Some(Observed::Other(entry.describe()))),
@@ -238,7 +238,8 @@ impl<'a> Observer<'a> {
 
     fn file(&self, file: &File) -> Result<Option<Observed>> {
         let unknown = contents::why_unknown(file, self.certificates, self.secrets)?;
-        // Programs cannot start without these credentials, so a run that would create the file must fail before it writes.
+        // The programs that read the file cannot start without its credentials. So a run that would create the file
+        // must fail before it writes.
         let is_first = self.record.left_sha256(&file.path).is_none();
         let is_missing = is_first && contents::lacks_environment(file, self.secrets);
         let assumed_present = || match is_missing {
@@ -302,8 +303,8 @@ impl<'a> Observer<'a> {
         Ok(noted.map(|noted| Reading::noted(&noted, self.host.now())))
     }
 
-    /// The state of a missing file that cannot be written now, as if the agent had left it. So the missing file
-    /// causes no other change.
+    /// The state of a missing file that cannot be written now, described as if the file were there. So the missing
+    /// file causes no other change.
     fn assumed_present(&self, file: &File, why: String) -> Observed {
         let sha256 = self.record.left_sha256(&file.path).unwrap_or_default().to_owned();
         let why = format!("it is missing and cannot be written now: {why}");
@@ -372,7 +373,7 @@ impl<'a> Observer<'a> {
             belongs,
             access,
             enablement: state.enablement,
-            // If a unit must not run, its finished runs need no action.
+            // A unit that must not run and only rests after its work needs no action, so it counts as stopped.
             running: state.running && (unit.running || state.rests == Rest::No),
             starting: state.starting,
             stamp: self.noted_reading(Stamp::Unit, &unit.name)?,

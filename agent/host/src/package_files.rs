@@ -72,7 +72,8 @@ impl Host {
     }
 }
 
-/// Removes outdated backups of units: if no claim of a unit is left, the current file is the one to restore.
+/// Removes outdated backups of units: if no claim of a unit is left, a later restore needs the current file, not the
+/// backup.
 pub(crate) fn forget_replaced(root: &Root, plan: &Plan, record: &Record) -> Result<()> {
     // If the record was lost, nothing shows what the agent itself wrote.
     if record.was_lost {

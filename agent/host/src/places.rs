@@ -49,8 +49,8 @@ pub(crate) fn is_kept_when_written(root: &Root, step: &Step) -> bool {
     step.writes() && is_kept(root, &step.resource.name, &unit_path(root, &step.resource.name))
 }
 
-/// Whether another program's unit file at this path is backed up before the agent writes there. A file of an earlier
-/// version of the agent is not.
+/// Whether another program's unit file at this path is backed up before the agent writes there. A file that an
+/// earlier version of the agent wrote is not backed up.
 pub(crate) fn is_kept(root: &Root, name: &str, path: &str) -> bool {
     !name.starts_with(OWN) && path == upstreams_unit_path(root, name)
 }
@@ -76,7 +76,7 @@ fn find_folder(root: &Root) -> &'static str {
 
 /// Whether an earlier version of the agent wrote a unit into the folder of administrators' units.
 pub(crate) fn has_own_unit_in_etc(root: &Root, name: &str) -> bool {
-    // If the record is unreadable, the agent does not overwrite units there.
+    // If the record is unreadable, the agent does not overwrite units in `/etc`.
     root.own_units_in_etc(|root| own_in_etc(root).unwrap_or_default()).contains(name)
 }
 

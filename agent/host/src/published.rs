@@ -24,12 +24,13 @@ impl Host {
             reason: "there is no such folder; create it for the program that reads the file".into(),
         })?;
         let temporary = temporary_name(&name);
-        // A killed run or another user left this name. The removal does not touch the target of a link.
+        // A killed run or another user may have left a file of this name. The removal does not touch the target of a
+        // link.
         dir.remove(&temporary)?;
         let file = dir.create_new(&temporary)?;
         let written = fill(&dir, &temporary, file, content).and_then(|()| dir.rename(&temporary, &name));
         if written.is_err() {
-            // The error of the write is reported, not that of this removal.
+            // If the removal fails, too, only the error of the write is reported.
             let _ = dir.remove(&temporary);
         }
         written

@@ -20,16 +20,17 @@ const MARK: &str = "run/reboot-required";
 const PACKAGES: &str = "run/reboot-required.pkgs";
 /// The command of the RHEL family that knows updated core packages (yum-utils, dnf-utils).
 const NEEDS_RESTARTING: [&str; 2] = ["needs-restarting", "-r"];
-/// The sentences of its answers. Its exit status alone is no answer: 1 also means that it failed.
+/// The sentences in the output of [`NEEDS_RESTARTING`]. The exit status is not enough: 1 also means that the command
+/// failed.
 const REQUIRED: &str = "Reboot is required";
 const NOT_REQUIRED: &str = "Reboot should not be necessary";
-/// Timeout of this command. A report of a run waits for it.
+/// Timeout of [`NEEDS_RESTARTING`]. A report of a run waits for this command.
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// The most packages that a reason names.
 const NAMED: usize = 5;
 
 impl Host {
-    /// Whether the real machine requires a reboot. `None` if that is not known now.
+    /// Whether the real machine requires a reboot. `None` if this is unknown now.
     pub fn reboot_report(&self) -> Option<RebootReport> {
         let (kernel, boot_id) = (uname().ok()?, self.boot_id().ok()?);
         // The sandbox of a unit may hide /lib/modules.
@@ -47,7 +48,7 @@ impl Host {
         };
         if let Some(why) = why_unknown {
             log::debug!("this report does not say whether core packages require a reboot: {why}");
-            // An answer that is missing once must not look like a reboot that is no longer required.
+            // A missing answer must not look like the answer that no reboot is required.
             if reasons.is_empty() {
                 return None;
             }
@@ -56,12 +57,13 @@ impl Host {
     }
 }
 
-/// The reasons by the files under `root`. `running` is the release of the running kernel (`uname -r`).
+/// The reasons for a reboot that the files under `root` show. `running` is the running kernel's release (`uname -r`).
 fn reboot_reasons(root: &Path, running: &str) -> Vec<String> {
     packages(root).into_iter().chain(newer_kernel(root, running)).collect()
 }
 
-/// The reason by the output of [`NEEDS_RESTARTING`]. It names one package a line, indented.
+/// The reason for a reboot that the output of [`NEEDS_RESTARTING`] shows. The output names one package a line,
+/// indented.
 fn updated_packages(output: &str) -> Option<String> {
     let names = output.lines().filter_map(|line| line.strip_prefix("  "));
     let names: BTreeSet<&str> = names.map(|name| name.trim_start_matches("* ").trim()).collect();
@@ -77,7 +79,7 @@ fn packages(root: &Path) -> Option<String> {
     Some(with_names("packages ask for it", &names))
 }
 
-/// A reason with the first names of packages.
+/// The text `reason`, followed by the first of `names`.
 fn with_names(reason: &str, names: &BTreeSet<&str>) -> String {
     let mut named: Vec<String> = names.iter().take(NAMED).map(|name| (*name).to_owned()).collect();
     if names.len() > NAMED {
@@ -86,8 +88,9 @@ fn with_names(reason: &str, names: &BTreeSet<&str>) -> String {
     if named.is_empty() { reason.to_owned() } else { format!("{reason}: {}", named.join(", ")) }
 }
 
-/// The newest kernel of the running kernel's flavor, if it is newer than the running one and was installed since the boot. A
-/// kernel that this boot has passed over would be passed over again.
+/// The newest kernel of the running kernel's flavor, if it is newer than the running one and was installed since the
+/// boot. A kernel that was installed before the boot does not count: the boot loader did not choose it, and would not
+/// choose it at the next boot.
 fn newer_kernel(root: &Path, running: &str) -> Option<String> {
     let booted = boot_time(root)?;
     let is_candidate = |(release, kernel): &(String, PathBuf)| {

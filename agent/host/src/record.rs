@@ -99,11 +99,11 @@ impl Failure {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Superseded {
-    /// When the agent first saw it, in RFC 3339.
+    /// When the agent first saw the other configuration, in RFC 3339.
     pub since: String,
     /// `NodeupConfigHash` of the other configuration.
     pub by: String,
-    /// The change to it; `None` if no run has planned it.
+    /// The change to the other configuration; `None` if no run has planned it.
     #[serde(default, deserialize_with = "if_readable", skip_serializing_if = "Option::is_none")]
     pub next: Option<Next>,
 }
@@ -146,8 +146,8 @@ impl Record {
         }
     }
 
-    /// Whether no run has ever claimed a resource here, except for early units. Then other programs made everything
-    /// else that exists.
+    /// Whether no run has ever claimed a resource here, except for early units. If so, other programs made all other
+    /// existing resources.
     pub(crate) fn is_first_sight(&self) -> bool {
         self.config_hash.is_empty() && (self.is_early || self.resources.is_empty())
     }
@@ -182,7 +182,7 @@ impl Record {
         self.resources.values_mut().for_each(|claim| claim.begun = None);
     }
 
-    /// Whether a run began to write and has not finished. It is running or was interrupted.
+    /// Whether a run began to write and has not finished. The run is in progress or was interrupted.
     pub(crate) fn is_begun(&self) -> bool {
         self.resources.values().any(|claim| claim.begun.is_some() || claim.left.is_none())
     }
@@ -200,7 +200,7 @@ impl Record {
         }
     }
 
-    /// SHA-256 of the content that an interrupted run was to write into a file.
+    /// SHA-256 of the content that a running or interrupted run writes into a file.
     pub(crate) fn begun_sha256(&self, path: &str) -> Option<&str> {
         self.resources.get(&ResourceId::new(Kind::File, path))?.begun.as_ref()?.sha256()
     }

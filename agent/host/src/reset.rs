@@ -135,7 +135,8 @@ impl Host {
         let own: Vec<ResourceId> = units.iter().map(|unit| ResourceId::new(Kind::Unit, unit)).collect();
         let mut of_node = record.units();
         of_node.sort_by_key(|unit| (stop_order(unit), (*unit).to_owned()));
-        // These units come first. They would make the machine a node again, immediately or at the next boot.
+        // The units that start the agent are stopped first. Otherwise they would make the machine a node again,
+        // immediately or at the next boot.
         let starting = would_start(&*self.systemd, of_packages, &of_node)?;
         units.splice(0..0, starting);
         units.extend(of_node.iter().map(|unit| (*unit).to_owned()));
@@ -217,7 +218,8 @@ impl Host {
         }
         for path in &reset.published {
             progress.doing(&format!("removing {path}"));
-            // The owner of the folder may put anything there meanwhile. That must not block the reset.
+            // The folder belongs to another program, which may change it at any time. A failure there must not block
+            // the reset.
             if let Err(error) = self.withdraw(path) {
                 log::warn!("{error}");
             }
@@ -251,7 +253,8 @@ impl Host {
             progress.doing(&format!("removing {id}"));
             remove_resource(&self.root, id)?;
         }
-        // Volumes are still mounted here. A folder on a volume would come back with the next mount.
+        // Volumes are still mounted at this point, so folders on volumes are removed, too. Otherwise they would come
+        // back with the next mount.
         let is_of_runtime = |folder: &&String| runtime.contains(&folder.as_str());
         for folder in reset.folders.iter().filter(is_of_runtime) {
             progress.doing(&format!("removing {folder}"));
@@ -303,7 +306,7 @@ impl Host {
         if state.is_known || state.running {
             self.systemd.stop(unit)?;
         }
-        // Pods and containers may run without the unit.
+        // Pods and containers may still run, even if the unit does not.
         match unit {
             KUBELET => stop_or_kill(&*self.systemd, PODS, GRACE)?,
             // The processes that keep containers running outlive the container runtime.
@@ -315,7 +318,7 @@ impl Host {
     }
 }
 
-/// The given units that run or start at boot, without those in `listed`.
+/// The given units that run or start at boot, except the units in `listed`.
 fn would_start(systemd: &dyn Systemd, of_packages: &[&str], listed: &[&str]) -> Result<Vec<String>> {
     let states = systemd.states(of_packages)?;
     let would_start = |(unit, state): (&&str, UnitState)| {
@@ -368,7 +371,8 @@ fn remove_resource(root: &Root, id: &ResourceId) -> Result<()> {
     }
 }
 
-/// Overwrites and removes the temporary file that a killed run left for a resource. It may hold a key.
+/// Overwrites and removes the temporary file that a killed run left for a resource. The temporary file may hold a
+/// key.
 fn remove_temporary(root: &Root, id: &ResourceId) -> Result<()> {
     let Some(path) = written_file(root, id) else { return Ok(()) };
     match root.parent(&path)? {

@@ -81,17 +81,17 @@ impl Root {
         format!("{}/{}", root.trim_end_matches('/'), path.trim_start_matches('/'))
     }
 
-    /// The folder for units that upstream writes too. Calls `find` once.
+    /// The folder of units that upstream also writes. Only the first call calls `find`.
     pub(crate) fn units_folder(&self, find: fn(&Root) -> &'static str) -> &'static str {
         self.units.get_or_init(|| find(self))
     }
 
-    /// The agent's units in the folder of administrators' units. Calls `find` once.
+    /// The agent's units in the folder of administrators' units. Only the first call calls `find`.
     pub(crate) fn own_units_in_etc(&self, find: fn(&Root) -> BTreeSet<String>) -> &BTreeSet<String> {
         self.own_in_etc.get_or_init(|| find(self))
     }
 
-    /// Treats every link as another user's.
+    /// Treats every link as a link of another user.
     #[cfg(test)]
     pub(crate) fn following_none(self) -> Root {
         Root { followed: [uid_t::MAX; 2], ..self }
@@ -442,12 +442,10 @@ impl Dir {
     }
 }
 
-/// Sets the owner and group of an open file.
 pub(crate) fn set_owner(file: &File, uid: u32, gid: u32) -> io::Result<()> {
     Ok(fchown(file.as_fd(), Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?)
 }
 
-/// Sets the permission bits of an open file.
 pub(crate) fn set_mode(file: &File, mode: u32) -> io::Result<()> {
     Ok(fchmod(file.as_fd(), Mode::from_bits_truncate(mode))?)
 }

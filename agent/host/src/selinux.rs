@@ -1,8 +1,8 @@
 //! SELinux labels of the files that the agent makes, from the policy of their root. Without a policy, nothing is
 //! labelled.
 //!
-//! A service may be unable to read a file with a wrong label. So the label is part of making a file, as owner and mode
-//! are, and is set before the content.
+//! A service may be unable to read a file with a wrong label. So the agent sets the label together with the owner and
+//! the mode, before it writes the content.
 
 mod file_contexts;
 
@@ -54,7 +54,7 @@ fn policy_in_use(config: &str) -> Option<String> {
         config.lines().filter_map(of_name).next_back()
     };
     let is_enabled = value("SELINUX").is_some_and(|mode| matches!(mode.as_str(), "enforcing" | "permissive"));
-    // The value must be a name, not a path.
+    // SELINUXTYPE becomes part of a path, so a value with a `/` is rejected.
     value("SELINUXTYPE").filter(|name| is_enabled && !name.is_empty() && !name.contains('/'))
 }
 

@@ -1,9 +1,9 @@
 //! Writes files that are complete before they are visible.
 //!
 //! A file is written beside its target under a temporary name. Its SELinux label, owner and mode are set before the
-//! first byte. The file is synced and renamed over the target, and the directory is synced. An interruption leaves the
-//! target unchanged. The temporary name derives from the target's, so that the next run finds and removes what a killed
-//! run left.
+//! first byte. The file is synced and renamed over the target, and the directory is synced. An interruption leaves
+//! the target unchanged. The temporary name derives from the target's name, so that the next run finds and removes
+//! the file of a killed run.
 
 use std::fs::File;
 use std::io::{self, Write};

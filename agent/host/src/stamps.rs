@@ -31,12 +31,13 @@ pub(crate) enum Stamp {
     Image,
     /// A static pod's manifest: digest of the files that the pod had mounted at its last start.
     Pod,
-    /// A unit: the text of a package or of nodeup that the agent overwrote. It is restored when the agent's unit is
-    /// removed.
+    /// A unit: the text of a package or of nodeup that the agent overwrote. The text is restored when the agent's
+    /// unit is removed.
     Replaced,
     /// A request to a remote service: digest of the request.
     Remote,
-    /// A package that the package manager lists under another name or not at all: the requested name, by its digest.
+    /// A package that the package manager lists under another name or not at all: the requested name. The stamp is
+    /// named after the digest of this name.
     Package,
 }
 
@@ -96,7 +97,7 @@ impl Stamp {
 }
 
 /// Encodes a name or path as one file name. In a path, `/` becomes `-`, and a literal `-` is escaped. The escapes are
-/// lower-case, as in stamps of earlier versions; libraries write upper-case ones.
+/// lower-case, as in stamps of earlier versions; libraries write upper-case escapes.
 fn as_file_name(name: &str) -> String {
     let escaped = name.replace('%', "%25");
     match escaped.strip_prefix('/') {

@@ -26,7 +26,7 @@ pub struct Status {
     /// Whether the machine is as the last successful run left it, and its units run. Also true after a failed run that
     /// changed nothing.
     pub converged: bool,
-    /// Whether no run has ever settled here.
+    /// Whether no run has ever settled on this machine.
     pub never_converged: bool,
     /// `NodeupConfigHash` of the last configuration to which the machine converged; empty before the first.
     pub config_hash: String,
@@ -38,7 +38,7 @@ pub struct Status {
     pub converged_since: Option<String>,
     /// Why the last run failed, if it did.
     pub failure: Option<Failure>,
-    /// Whether a run began a change and has not finished. It is running or was killed.
+    /// Whether a run began a change and has not finished. The run is in progress or was killed.
     pub unfinished: bool,
     /// The last change that was rolled back, if no later run succeeded.
     pub rolled_back: Option<RolledBack>,
@@ -55,7 +55,7 @@ pub struct Status {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Drift {
     pub resource: ResourceId,
-    /// How it differs: `gone`, or any of `content`, `mode`, `owner`, `target`, `type`.
+    /// How the resource differs: `gone`, or any of `content`, `mode`, `owner`, `target`, `type`.
     pub how: Vec<String>,
 }
 
@@ -76,7 +76,7 @@ pub struct CertificateStatus {
     pub path: String,
     /// Expiry in seconds since 1970; `None` if the file has no readable certificate.
     pub expires: Option<i64>,
-    /// Whole days until the expiry; negative after it.
+    /// Whole days until the expiry; negative after the expiry.
     pub days_left: Option<i64>,
 }
 
@@ -93,7 +93,8 @@ impl Host {
         let changed = drift(&self.owned_of(&record)?);
         let units = self.unit_statuses(&record)?;
         let certificates = self.certificate_statuses(&record)?;
-        // A run writes no journal before the first convergence, or if it waits for no component.
+        // Both are checked: a run writes no journal before the first convergence, or if the run waits for no
+        // component.
         let unfinished = record.is_begun() || Journal::read(&self.root)?.is_some();
         let never_converged = record.config_hash.is_empty();
         let is_as_left = record.converged_since.is_some() && !unfinished && changed.is_empty();

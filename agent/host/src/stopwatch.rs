@@ -42,7 +42,7 @@ impl Stopwatch {
         Running { watch: self.clone(), name: name.into(), work, begin_us: self.now_us() }
     }
 
-    /// Merges everything measured so far into one step: a failed try and the pause after it.
+    /// Merges everything measured so far into one step, which stands for failed tries and the pauses after them.
     pub fn start_over(&self) {
         let end_us = self.now_us();
         let name = "tries that failed".into();

@@ -18,7 +18,7 @@ impl Host {
     /// Stores and returns the measurements of the run that ends now. The caller holds the lock.
     ///
     /// # Errors
-    /// The file cannot be written. Nothing else depends on it.
+    /// The file cannot be written. Nothing else depends on this file.
     pub fn keep_timeline(&self, changes: usize, succeeded: bool) -> Result<Timeline> {
         let timeline = self.stopwatch.timeline(self.timestamp(), changes, succeeded);
         // An unreadable file counts as empty.
@@ -28,7 +28,7 @@ impl Host {
         let mut staged = Staged::new(&self.root, TIMELINE, 0o600, None)?;
         staged.write(&json)?;
         match changes {
-            // A run without changes does not wait for the disk.
+            // The timeline of a run without changes may be lost, so the run does not wait for the disk.
             0 => place_loosely(staged.seal_loosely())?,
             _ => place(vec![staged.seal()?])?,
         }

@@ -1,5 +1,5 @@
-//! Tries downloaded programs before the machine is changed. With a program that does not start, a restarted component
-//! would fail, and a new machine would not become a node.
+//! Tries downloaded programs before the machine is changed. If a program does not start, a restarted component fails,
+//! and a new machine does not become a node.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -17,8 +17,8 @@ const RUNC_ADVICE: &str =
 const KUBELET_ADVICE: &str = "set spec.image of the InstanceGroup to a newer distribution for the architecture of its machineType, or \
                               spec.kubernetesVersion to an older release";
 
-/// Programs that are test-started before they are installed. Each has its name, the flag that prints its version and
-/// exits, and the advice if it does not start.
+/// Programs that are test-started before they are installed. Each entry has the program's name, the flag that makes
+/// it print its version and exit, and the advice if it does not start.
 const TRIED: [(&str, &str, &str); 5] = [
     ("containerd", "--version", CONTAINERD_ADVICE),
     ("containerd-shim-runc-v2", "-v", CONTAINERD_ADVICE),
@@ -27,9 +27,9 @@ const TRIED: [(&str, &str, &str); 5] = [
     ("runc", "--version", RUNC_ADVICE),
 ];
 
-/// Refuses downloaded programs that do not start on this machine. `programs` has them by their final path. If the run
-/// installs packages (`brings_packages`), a package may bring a missing library. Programs that need such a library are
-/// then returned, to be tried again.
+/// Refuses downloaded programs that do not start on this machine. `programs` has the downloaded files by their final
+/// path. If the run installs packages (`brings_packages`), a package may bring a missing library. Programs that need
+/// such a library are then returned, to be tried again.
 ///
 /// # Errors
 /// The first program that does not start: the cause and the remedy.

@@ -45,7 +45,7 @@ impl Host {
     }
 }
 
-/// Removes the file of a unit, or restores the file that the agent overwrote. A mask in its place stays.
+/// Removes the file of a unit, or restores the file that the agent overwrote. A mask in the file's place stays.
 pub(crate) fn remove_unit(root: &Root, id: &ResourceId, dir: &Dir, name: &str) -> Result<()> {
     let path = unit_path(root, &id.name);
     if unit_overrides::find(root, &id.name)?.is_some_and(|theirs| theirs.path() == path) {
@@ -60,8 +60,8 @@ pub(crate) fn remove_unit(root: &Root, id: &ResourceId, dir: &Dir, name: &str) -
     }
 }
 
-/// Backs up the text of another program's unit that the agent is about to overwrite, to restore it when the agent's
-/// unit is removed.
+/// Backs up the text of another program's unit that the agent is about to overwrite. The text is restored when the
+/// agent's unit is removed.
 pub(crate) fn keep_replaced(root: &Root, path: &str, id: &ResourceId, text: &[u8]) -> Result<()> {
     let is_new = Stamp::Replaced.read(root, &id.name)?.is_none();
     let found = match is_new && is_kept(root, &id.name, path) {

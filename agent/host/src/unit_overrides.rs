@@ -1,6 +1,6 @@
 //! Finds an operator's override of a unit: a mask (systemctl(1), `mask`), or another unit file (`edit --full`,
 //! `link`). systemd uses the override instead of the file of the agent or of a package (systemd.unit(5), "Unit File
-//! Load Path"). The agent does not overwrite or remove it.
+//! Load Path"). The agent does not overwrite or remove the override.
 
 use kops_agent_plan::diff::Override;
 use kops_agent_plan::unit_files::is_of_systemd;
@@ -22,8 +22,8 @@ pub(crate) fn find(root: &Root, name: &str) -> Result<Option<Override>> {
         // A link into systemd's own folders makes an alias, or leads to the unit's own file by another path.
         Some(Entry::Symlink(target)) if is_of_systemd(&target) => Ok(None),
         Some(Entry::Symlink(_)) => Ok(Some(Override::Unit(path))),
-        // systemd treats an empty file as a mask. Where the agent writes, an empty file may be the remains of a power
-        // cut.
+        // systemd treats an empty file as a mask. In a folder where the agent writes, an empty file may be the
+        // remains of a power cut.
         Some(Entry::File(metadata)) if metadata.size == 0 && has_other_place => {
             Ok(Some(Override::Masked(path)))
         }

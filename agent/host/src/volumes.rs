@@ -1,8 +1,8 @@
 //! The `.mount` units by which systemd mounts volumes at boot, before the container runtime and kubelet start.
 //!
 //! kubelet and containerd are enabled, and start long before a converge at boot could mount a volume. Without its
-//! volume, either fills the root disk, and the later mount hides those files. If `/etc/fstab` or an operator's unit
-//! already mounts a volume, the agent leaves it alone.
+//! volume, kubelet or containerd would fill the root disk, and the later mount would hide those files. If
+//! `/etc/fstab` or an operator's unit already mounts a volume, the agent writes no unit for it.
 //!
 //! Source of names and options: systemd.mount(5), systemd.unit(5) and systemd-escape(1).
 
@@ -22,8 +22,8 @@ const FSTAB: &str = "/etc/fstab";
 const MARK: &str = "# Written by kops-agent for spec.volumeMounts.\n";
 
 impl Host {
-    /// Whether the agent has no boot unit to write: something mounts the volume at boot, or an operator masked its
-    /// unit.
+    /// Whether the agent need not write a boot unit: something mounts the volume at boot, or an operator masked the
+    /// volume's unit.
     pub(crate) fn is_mounted_at_boot(&self, mount: &Mount) -> Result<bool> {
         let name = unit_name(&mount.path);
         if is_linked(&self.root, &name)? {
@@ -42,7 +42,8 @@ impl Host {
         Ok((is_ours && is_enabled()?) || (text.is_none() && is_in_fstab(&self.root, &mount.path)?))
     }
 
-    /// Refuses volumes at whose path another volume is mounted, before a working node is changed.
+    /// Refuses a volume if another volume is mounted at its path. The caller checks this before it changes a working
+    /// node.
     pub(crate) fn refuse_other_volumes(&self, plan: &Plan, desired: &DesiredState) -> Result<()> {
         for step in plan.stage(Stage::Mounts) {
             if let Some(Resource::Mount(mount)) = desired.get(&step.resource) {
@@ -60,8 +61,8 @@ impl Host {
         let (name, text) = (unit_name(&mount.path), unit_text(mount)?);
         let is_there = self.root.read(&mount_unit_path(&name))?;
         if is_there.is_some_and(|present| present != text.as_bytes()) {
-            // The old unit may be enabled for other targets than the new one. If the run is killed here, the next run
-            // sees a disabled unit.
+            // The old version of the unit may be enabled for other targets than the new version. If the run is killed
+            // here, the next run sees a disabled unit.
             self.systemd.disable(&name)?;
         }
         write_file(&self.root, &mount_unit_path(&name), 0o644, None, text.as_bytes())?;
@@ -69,7 +70,7 @@ impl Host {
         self.systemd.reload()
     }
 
-    /// Reverts [`Host::mount_at_boot`] for the volume at `path`. Units of others stay.
+    /// Reverts [`Host::mount_at_boot`] for the volume at `path`. Units of other programs stay.
     pub(crate) fn no_longer_mount_at_boot(&self, path: &str) -> Result<()> {
         if !has_boot_unit(&self.root, path)? {
             return Ok(());
@@ -127,7 +128,7 @@ pub(crate) fn is_optional(mount: &Mount) -> bool {
 }
 
 /// The text of a volume's mount unit. Neither the boot nor a login waits for a late or missing device. The container
-/// runtime and kubelet wait, and do not start without it, unless the volume is optional.
+/// runtime and kubelet wait for the device, and do not start without it, unless the volume is optional.
 fn unit_text(mount: &Mount) -> Result<String> {
     let options = mount.mount_options.join(",");
     for value in [&mount.device, &mount.path, &options] {
@@ -166,7 +167,7 @@ fn literal(value: &str) -> String {
     value.replace('%', "%%")
 }
 
-/// Upstream writes no such units, so they go into the folder of administrators' units.
+/// The path of a mount unit. Upstream writes no such units, so the folder is the folder of administrators' units.
 fn mount_unit_path(name: &str) -> String {
     format!("{OVERRIDES}/{name}")
 }

@@ -7,11 +7,11 @@ use crate::system::systemd::Act;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waits {
-    /// Timeout of a unit that pods wait for. Most units have shorter timeouts of their own. A oneshot unit has none, and
-    /// may format a disk or build a driver.
+    /// Timeout of a unit that pods wait for. Most units have shorter timeouts of their own. A oneshot unit has no
+    /// timeout of its own, and may format a disk or build a driver.
     pub awaited: Duration,
     /// Timeout of all other units together, after everything else is done. The run reports failures within this time.
-    /// systemd and the next run report later ones.
+    /// systemd and the next run report later failures.
     pub others: Duration,
     /// Timeout of the pull or load of an image. Upstream retries a task for the same time (`RunTasksOptions` in
     /// upup/pkg/fi/executor.go). If an image that kubelet waits for exceeds this timeout, each later image gets only

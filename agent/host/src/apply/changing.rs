@@ -19,7 +19,7 @@ use crate::system::systemd::UnitState;
 
 /// The progress of a change of a working node.
 pub(super) struct Changing {
-    /// `None` if a rollback would have nothing to restore.
+    /// The journal of the change; `None` if a rollback would have nothing to restore.
     journal: Mutex<Option<Journal>>,
     pub(super) waited: Mutex<BTreeSet<ResourceId>>,
     /// The manifests of the static pods that were unhealthy before this run. The run does not wait for these pods.
@@ -70,8 +70,8 @@ impl Host {
         Ok(self.refused_by(&self.record()?, plan, desired, config_hash))
     }
 
-    /// Backs up everything that `plan` replaces. `None` if the scope is a part of the machine, if the machine is no
-    /// working node, or if no component is checked for health.
+    /// Backs up everything that `plan` replaces. `None` if the scope covers only a part of the machine, if the
+    /// machine is no working node, or if no component is checked for health.
     pub(super) fn begin_change(
         &self,
         plan: &Plan,
@@ -140,8 +140,8 @@ impl Host {
 }
 
 impl Host {
-    /// Whether the machine is a working node. It is one if a run has converged, if a change was interrupted, or if
-    /// kubelet runs at the first sight of the machine. If the record was lost, the machine counts as a working node.
+    /// Whether the machine is a working node. True if a run has converged, if a change was interrupted, or if kubelet
+    /// runs at the first sight of the machine. Also true if the record was lost.
     pub(super) fn works(&self, record: &Record) -> Result<bool> {
         if !record.config_hash.is_empty() || record.was_lost || Journal::read(&self.root)?.is_some() {
             return Ok(true);

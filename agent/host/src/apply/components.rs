@@ -1,4 +1,5 @@
-//! Restarts the components of a working node one at a time. The next one follows only when the last one is healthy.
+//! Restarts the components of a working node one after another. A component restarts only when the component before
+//! it is healthy.
 
 use kops_agent_plan::diff::{Change, KUBELET, Plan, Stage, Step};
 use kops_agent_plan::health::{self, Component};
@@ -61,7 +62,8 @@ impl Run<'_> {
             let is_waited_for = changing.waited.lock().contains(&id);
             let component = match self.desired.get(&id) {
                 _ if is_waited_for => None,
-                // The run itself reports what happened to these units.
+                // There is no wait for a unit that pods do not need, that has failed, or that is left to systemd. The
+                // run reports such a unit elsewhere.
                 Some(Resource::Unit(unit))
                     if !self.starts.is_awaited(&unit.name)
                         || self.starts.has_failed(&unit.name)
@@ -86,7 +88,7 @@ impl Run<'_> {
     /// Takes the journal if this error requires a rollback.
     pub(super) fn journal_to_roll_back(&self, error: &Error) -> Option<Journal> {
         let Error::Unhealthy { resource, .. } = error else { return None };
-        // This unit did not run before, so a rollback does not help, and the change is not to blame.
+        // If the unit did not run before, a rollback does not help, and the change is not to blame.
         if resource.kind == Kind::Unit && is_merely_started(self.plan, resource) {
             return None;
         }

@@ -57,8 +57,8 @@ impl Run<'_> {
         self.commands(&written)
     }
 
-    /// If another user's link is in the way, the run continues and fails at its end. So no user can block the node's
-    /// other changes by a link in the user's own folder.
+    /// Turns the refusal of a step into `None`, if another user's link is in the way: the run continues, and fails at
+    /// its end. So no user can block the node's other changes by a link in the user's own folder.
     fn unless_refused<T>(&self, step: &Step, outcome: Result<T>) -> Result<Option<T>> {
         match outcome {
             Err(error @ Error::ForeignLink { .. }) => {
@@ -150,7 +150,7 @@ impl Run<'_> {
         dir.sync()
     }
 
-    /// Writes all entries at once, because they share a file.
+    /// Writes all entries of `/etc/hosts` in one step, because they share the file.
     fn hosts(&self) -> Result<()> {
         let entries: Vec<&HostsEntry> = self
             .desired

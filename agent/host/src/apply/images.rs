@@ -52,7 +52,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Pulls the other images, after all units were started.
+    /// Pulls the images that are not from archives, after all units were started.
     pub(super) async fn pull_images(&self) -> Result<()> {
         for (step, image) in self.images(|image| image.sources.is_empty()).await? {
             self.progress.applying(step);
@@ -74,7 +74,7 @@ impl Run<'_> {
                 found.push((step, image));
             }
         }
-        // The next run plans these images again.
+        // If the container runtime failed, the next run plans the images again.
         if found.is_empty() || self.starts.has_failed(CONTAINER_RUNTIME) {
             return Ok(vec![]);
         }
@@ -90,9 +90,9 @@ impl Run<'_> {
 }
 
 impl Host {
-    /// Loads the images from archives before a working node is changed, because its pods may need them after the
-    /// change. If an image cannot be loaded, the run ends with the node unchanged. If the container runtime does not
-    /// run, the images are loaded later. Returns the names of the loaded images.
+    /// Loads the images from archives before a working node is changed, because the node's pods may need the images
+    /// after the change. If an image cannot be loaded, the run ends with the node unchanged. If the container runtime
+    /// does not run, the images are loaded later. Returns the names of the loaded images.
     pub(super) async fn load_ahead(
         &self,
         plan: &Plan,

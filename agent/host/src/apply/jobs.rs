@@ -79,7 +79,8 @@ impl Run<'_> {
 }
 
 impl Host {
-    /// Records the digest of the files that a unit has read at its start, and that a oneshot has run.
+    /// Records, after the start of a unit, the digest of the files that the unit read. Also records that a run-once
+    /// unit ran in this boot.
     pub(super) fn note_started(&self, act: Act, unit: &str, digest: Option<&str>) -> Result<()> {
         if act == Act::Stop {
             return Ok(());

@@ -47,8 +47,9 @@ impl Run<'_> {
         self.pods(&steps).await
     }
 
-    /// Whether the API server can start during this run. It cannot if no pod can run, or if kubelet starts only after
-    /// this run. It also cannot if an image is missing, which may be the API server's.
+    /// Whether the API server can start during this run. It cannot start if no pod can run, or if kubelet starts only
+    /// after this run. It also cannot start if an image is missing, because the missing image may be the API
+    /// server's.
     fn can_have_an_api_server(&self) -> bool {
         self.starts.fatal_failures().is_none()
             && self.starts.failed(Kind::Image).is_empty()
@@ -65,7 +66,7 @@ impl Run<'_> {
             self.pull_meanwhile().await;
             pending().await
         };
-        // An interrupted pull loses nothing: kubelet continues it with the layers that containerd has.
+        // An interrupted pull loses nothing: kubelet continues the pull with the layers that containerd has.
         let answers = async {
             tokio::select! {
                 () = self.api_server_answers() => {}
@@ -87,8 +88,8 @@ impl Run<'_> {
         }
     }
 
-    /// Pulls the images of the delayed pods after the images that kubelet needs first are there. If a pull fails,
-    /// kubelet pulls that image later. kubelet may have credentials for it.
+    /// Pulls the images of the delayed pods, once the machine has the images that kubelet needs first. If a pull
+    /// fails, kubelet pulls that image later. kubelet may have credentials for it.
     async fn pull_meanwhile(&self) {
         let (tether, _leash) = Tether::new(self.host.waits.api_server);
         for image in self.missing_images().await {

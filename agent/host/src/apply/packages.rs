@@ -23,7 +23,7 @@ use crate::system::packages::PackageManager;
 /// Packages that another thread fetches, and installs once it is allowed to. Dropping this value waits until the thread
 /// ends.
 pub(super) struct Installing<'a> {
-    /// The steps of these packages.
+    /// The steps of the plan that install these packages.
     steps: Vec<&'a Step>,
     thread: Option<JoinHandle<Result<()>>>,
     said: UnboundedReceiver<Said>,
@@ -42,7 +42,7 @@ struct Passing(UnboundedSender<Said>);
 
 impl Passing {
     fn pass(&self, said: Said) {
-        // The receiver is gone if the run was asked to stop.
+        // If the run was asked to stop, the receiver is gone and needs no message.
         let _ = self.0.send(said);
     }
 }
@@ -58,8 +58,8 @@ impl Progress for Passing {
 }
 
 impl<'a> Installing<'a> {
-    /// Starts to fetch all packages of a plan. They are installed once the caller calls the returned function. If the
-    /// caller drops that function instead, they are not installed.
+    /// Starts to fetch all packages of a plan. The packages are installed once the caller calls the returned
+    /// function. If the caller drops the function instead, the packages are not installed.
     pub(super) fn begin(
         host: &Host,
         plan: &'a Plan,
@@ -78,7 +78,7 @@ impl<'a> Installing<'a> {
         let packages = Arc::clone(&host.packages);
         let stopwatch = host.stopwatch.clone();
         let work = move || {
-            // The thread drops the sender when it ends. That tells the run about the end.
+            // When the thread ends, it drops the sender. The closed channel tells the run that the thread has ended.
             let passing = Passing(tell);
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
             let step = stopwatch.begin(Work::Packages, "packages are fetched");
@@ -124,8 +124,8 @@ impl<'a> Installing<'a> {
     /// Runs `beside` to its end and waits until the package manager has ended.
     ///
     /// # Errors
-    /// The error of `beside`, or else that of the packages. If both fail, the error of the packages is reported as a
-    /// warning.
+    /// The error of `beside`, or else the error of the packages. If both fail, the error of the packages is reported
+    /// as a warning.
     pub(super) async fn beside<T>(
         mut self,
         beside: impl Future<Output = Result<T>>,
@@ -142,7 +142,8 @@ impl<'a> Installing<'a> {
                 if let Some(step) = self.steps.last() {
                     progress.applying(step);
                 }
-                // Messages about downloads have replaced the message about the wait, so that message is repeated.
+                // Messages about downloads have replaced the message about the wait, so the message about the wait is
+                // repeated.
                 if let Some(what) = &self.waiting {
                     progress.waiting_for(what);
                 }
@@ -162,7 +163,7 @@ impl<'a> Installing<'a> {
 
     fn join(&mut self) -> Result<()> {
         let Some(thread) = self.thread.take() else { return Ok(()) };
-        // A panic of that thread continues here.
+        // If the thread has panicked, the panic continues here.
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }
@@ -171,7 +172,7 @@ impl Drop for Installing<'_> {
     fn drop(&mut self) {
         if let Some(thread) = self.thread.take() {
             log::info!("waiting for the package manager to finish");
-            // The next run checks the result.
+            // The result of the package manager is ignored, because the next run checks which packages are installed.
             let _ = thread.join();
         }
     }
@@ -317,7 +318,7 @@ mod tests {
             Scene { _root: root, host, desired, plan }
         }
 
-        /// Packages that may be installed.
+        /// Begins to fetch packages, and allows their installation.
         fn begin(&self) -> Installing<'_> {
             let (installing, allow) = Installing::begin(&self.host, &self.plan, &self.desired).unwrap();
             allow();

@@ -20,7 +20,7 @@ impl Run<'_> {
         let is_host = |step: &&&Step| step.resource.kind == Kind::HostsEntry;
         let hosts: Vec<&str> = steps.iter().filter(is_host).map(|step| step.resource.name.as_str()).collect();
         if !hosts.is_empty() {
-            // All entries are removed at once, because they share a file.
+            // All entries of `/etc/hosts` are removed in one step, because they share the file.
             remove_entries(&self.host.root, &hosts)?;
         }
         for step in &steps {
@@ -41,8 +41,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Removes unwanted drop-ins. If a drop-in changed, systemd reads all unit files again, also of units that are not
-    /// the agent's.
+    /// Removes unwanted drop-ins. If a drop-in changed, systemd reads all unit files again, including unit files of
+    /// other programs.
     pub(super) fn drop_ins(&self) -> Result<()> {
         let mut is_unread = self.is_unread;
         for step in self.plan.stage(Stage::Files) {
@@ -67,7 +67,7 @@ impl Run<'_> {
         match step.resource.kind {
             Kind::Directory => dir.remove_dir_if_empty(&name)?,
             Kind::Unit => {
-                // A later unit of the same name must not inherit these stamps.
+                // A later unit of the same name must not inherit the stamps of the removed unit.
                 for stamp in [Stamp::Unit, Stamp::Run] {
                     stamp.put_back(&self.host.root, &step.resource.name, None)?;
                 }

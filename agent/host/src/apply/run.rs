@@ -29,7 +29,7 @@ pub(super) struct Run<'a> {
     pub(super) secrets: &'a dyn Secrets,
     pub(super) inputs: Inputs<'a>,
     pub(super) progress: &'a dyn Progress,
-    /// `None` if the run does not wait for components.
+    /// The progress of the change; `None` if the run does not wait for components.
     pub(super) changing: Option<Changing>,
     /// Whether systemd still has to read changed unit files, left by an interrupted run or found at the first sight.
     pub(super) is_unread: bool,
@@ -68,7 +68,7 @@ impl Run<'_> {
             report.applied.extend(self.plan.stage(stage).map(|step| step.resource.clone()));
             tokio::task::yield_now().await;
         }
-        // These three waits run concurrently, so that none of them delays the others.
+        // The run waits for images, jobs and delayed pods concurrently, so that none of them delays the others.
         let (pulled, starting, late) =
             tokio::join!(self.pull_images(), self.collect_jobs(), self.late_pods());
         pulled?;
@@ -121,7 +121,7 @@ impl Run<'_> {
             .all()
     }
 
-    /// Asks for the pods' IPv6 addresses before anything starts that assigns them.
+    /// Asks the cloud for the pods' IPv6 addresses, before a program starts that assigns these addresses to pods.
     async fn ipv6_prefix(&self, steps: &Steps<'_>) -> Result<()> {
         let Some((step, _)) = steps.iter().find(|(step, _)| step.resource.kind == Kind::Ipv6Prefix) else {
             return Ok(());
@@ -167,7 +167,7 @@ impl Run<'_> {
         if kernel.has(name) {
             kernel.load(name)?;
         } else {
-            self.progress.warned(&format!("this kernel has no module {name}; going on without it"));
+            self.progress.warned(&format!("this kernel has no module {name}; this run continues without it"));
         }
         let text = boot_text(&module.name);
         write_file(&self.host.root, &boot_file(&module.name), 0o644, None, text.as_bytes())

@@ -33,8 +33,8 @@ pub enum Scope<'a> {
         /// URLs of store files that this node may not read. The state was decided without them.
         without: &'a BTreeSet<String>,
     },
-    /// The last applied state again, because the new state is unknown or must not be applied. It is like
-    /// [`Scope::Node`], except that recorded failures and rollbacks stay.
+    /// The last applied state again, because the new state is unknown or must not be applied. Like [`Scope::Node`],
+    /// except that recorded failures and rollbacks stay.
     LastApplied {
         /// `NodeupConfigHash` of the configuration that was last applied.
         config_hash: &'a str,
@@ -48,7 +48,7 @@ pub enum Scope<'a> {
     /// A part of a machine, independent of the rest. Nothing is recorded.
     Part,
     /// Units that run before the rest of the node is known. The agent records that they are its own, and the machine
-    /// still counts as one on which no run has begun.
+    /// still counts as a machine on which no run has begun.
     Early,
 }
 

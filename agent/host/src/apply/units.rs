@@ -41,7 +41,8 @@ impl Run<'_> {
         for (step, unit) in units {
             self.enable(unit, step)?;
         }
-        // systemd always reads all unit files: an earlier run may have been interrupted between writing and reading.
+        // systemd reads all unit files even if none was written now: an earlier run may have been interrupted after
+        // it wrote some.
         self.host.systemd.reload()
     }
 
@@ -146,7 +147,7 @@ impl Run<'_> {
     /// runtime or kubelet. For example, a hook may always fail: the health of the runtime and of kubelet shows whether
     /// they run without it.
     fn component_failed(&self, unit: &Unit, step: &Step, error: Error) -> Result<()> {
-        // A full disk or a lost bus says nothing about the unit.
+        // A full disk or a lost connection to systemd says nothing about the unit.
         if !error.is_refusal() && !matches!(error, Error::Unhealthy { .. }) {
             return Err(error);
         }

@@ -72,7 +72,7 @@ pub(super) enum Body {
 }
 
 impl Body {
-    /// The next bytes, or `None` at the end.
+    /// The next bytes of the body, or `None` at its end.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Trouble> {
         match self {
             // A server that began to answer is reachable, even if the body fails.
@@ -118,8 +118,8 @@ pub(super) async fn open(
         StatusCode::OK => (0, number(headers, CONTENT_LENGTH.as_str())),
         StatusCode::PARTIAL_CONTENT => content_range(headers)
             .ok_or_else(|| Trouble::Passing("the server's answer has no valid Content-Range".into()))?,
-        // The part on the disk is at least as large as the file, so there is nothing to read. The hash of the part
-        // shows whether it is the file.
+        // The part on the disk is at least as large as the file, so there is nothing to read. The hash shows whether
+        // the part is the complete file.
         StatusCode::RANGE_NOT_SATISFIABLE if from > 0 => {
             return Ok(Opened { begins_at: from, total: None, validator: None, body: Body::Nothing });
         }
@@ -147,7 +147,7 @@ pub(super) async fn size(
         .map_err(|_| Trouble::Unreachable(format!("the server did not answer for {limit:.0?}")))??;
     match response.status() {
         StatusCode::OK => Ok(number(response.headers(), CONTENT_LENGTH.as_str())),
-        // Not every server supports HEAD. A real error shows in the download itself.
+        // Not every server supports HEAD. The download itself reports a real error.
         _ => Ok(None),
     }
 }

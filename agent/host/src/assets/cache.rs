@@ -1,4 +1,5 @@
-//! The cache directory of downloads. It has complete files, verified and named by hash, and parts to resume.
+//! The cache directory of downloads. It has complete files, which are verified and named by hash, and parts of files
+//! whose download can resume.
 //!
 //! The content is never trusted: a complete file is hashed on use, a part when its download resumes. So nothing is
 //! synced. A file that a power failure damages is removed and downloaded again.
@@ -16,7 +17,7 @@ use super::staging::Staging;
 use crate::error::{Error, Result};
 use crate::root::{Dir, Entry, Root};
 
-/// The default cache directory, the same as upstream's nodeup uses.
+/// The default cache directory. Upstream's nodeup uses the same directory.
 const DEFAULT: &str = "/var/cache/nodeup";
 const LOCK: &str = ".kops-agent.lock";
 const PART: &str = ".part";
@@ -54,7 +55,8 @@ impl Cache {
     }
 
     fn new(dir: Dir) -> Result<Cache> {
-        // The lock is on a file that only root can open. Any user can open the directory, and so could lock it.
+        // The lock is on a file that only root can open. Any user can open the directory, and could lock the
+        // directory.
         let lock = dir.open_or_create(LOCK)?;
         let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock).map_err(|_| Error::Path {
             doing: "use",
@@ -136,7 +138,7 @@ impl Part {
         Error::path(doing, self.dir.shown(&self.beside(PART)), error)
     }
 
-    /// Appends bytes.
+    /// Appends bytes to the part.
     pub(super) fn write(&mut self, bytes: &[u8]) -> Result<()> {
         self.file.write_all(bytes).map_err(|error| self.failed("write", error))
     }
@@ -151,7 +153,7 @@ impl Part {
     }
 
     /// Notes the URL of the part and the server's identifier of this version of the file (RFC 9110, section 8.8.3).
-    /// With it, the next run can request the rest of the same version.
+    /// With this identifier, the next run can request the rest of the same version.
     pub(super) fn note_validator(&self, from: &str, validator: Option<&str>) -> Result<()> {
         let name = self.beside(VALIDATOR);
         self.dir.remove(&name)?;
@@ -172,7 +174,7 @@ impl Part {
         Ok(text.trim_end().split_once('\n').map(|(from, validator)| (from.to_owned(), validator.to_owned())))
     }
 
-    /// Makes the part a complete download. The caller has verified the hash.
+    /// Renames the part to the name of a complete download. The caller has verified the hash.
     pub(super) fn keep(self) -> Result<()> {
         self.dir.remove(&self.beside(VALIDATOR))?;
         self.dir.rename(&self.beside(PART), &self.name)

@@ -1,5 +1,5 @@
-//! Downloads a small document without a known hash, such as the key of a repository. Only TLS to its publisher's
-//! server proves that it is the right one.
+//! Downloads a small document without a known hash, such as the key of a repository. Only the TLS connection to the
+//! publisher's server proves that the document is authentic.
 
 use std::time::Instant;
 

@@ -72,7 +72,7 @@ impl Description {
         let mut content = Vec::new();
         entry.read_to_end(&mut content)?;
         if kind.is_gnu_longname() {
-            // The name usually ends with a zero byte.
+            // A GNU long name usually ends with a zero byte.
             content.pop_if(|last| *last == 0);
             self.path = Some(content);
         } else if kind.is_pax_local_extensions() {
@@ -217,7 +217,7 @@ mod tests {
             assert!(reason.contains("takes 1.5 GiB") && reason.contains("64.0 KiB"), "{reason}");
             assert_eq!(read.get(), 0, "of {}", char::from(kind));
 
-            // The maximum size, and one byte more.
+            // Descriptions of the maximum size, and one byte larger.
             let largest = usize::try_from(LARGEST_EXTENSION).unwrap();
             let archive = |size| [entry(kind, "x", &vec![b'a'; size]), entry(b'0', "f", b"")].concat();
             assert_eq!(files(archive(largest).as_slice()).unwrap().len(), 1);

@@ -22,7 +22,7 @@ const LOCATED_FOR: Duration = Duration::from_secs(60);
 pub(super) struct Fetching<'a> {
     run: &'a Run<'a>,
     request: Request,
-    /// The size that a mirror stated beforehand.
+    /// The size that a mirror stated before the download.
     size: Option<u64>,
     sized_by: Option<String>,
     /// The location of a URL that was already looked up, and when.
@@ -31,17 +31,18 @@ pub(super) struct Fetching<'a> {
     intake: Option<Intake>,
     /// The number of bytes on the disk, including bytes from an earlier run.
     at: u64,
-    /// The maximum that `at` ever had.
+    /// The highest value that `at` has had.
     furthest: u64,
     /// Whether the server stated the size.
     is_sized: bool,
     /// The URL of all bytes so far. `None` if they come from several URLs or from an earlier run.
     source: Option<String>,
-    /// Whether bytes from several URLs were wrong. From then on, all bytes must come from the same URL.
+    /// Whether a download with bytes from several URLs was wrong. From then on, all bytes must come from the same
+    /// URL.
     is_suspicious: bool,
     /// The URL and version of all bytes so far, if the server named a version.
     validator: Option<(String, String)>,
-    /// Whether unverified bytes of an earlier run are there.
+    /// Whether the cache has unverified bytes of an earlier run.
     has_old_part: bool,
     failures: Vec<MirrorFailure>,
     hopeless: Vec<String>,
@@ -96,7 +97,7 @@ impl<'a> Fetching<'a> {
             drop(busy);
             taken
         });
-        // A panic of that task continues here.
+        // If the task has panicked, the panic continues here.
         taking.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
     }
 
@@ -327,7 +328,7 @@ impl<'a> Fetching<'a> {
         Ok(())
     }
 
-    /// The size that the server stated, in this answer or beforehand.
+    /// The size that the server stated, in this answer or before the download.
     fn stated(&self, url: &str, opened: &Opened) -> Option<u64> {
         opened.total.or(self.size.filter(|_| self.sized_by.as_deref() == Some(url)))
     }

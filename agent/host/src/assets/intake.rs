@@ -103,7 +103,7 @@ impl Intake {
     /// Waits until all received bytes are written.
     pub(super) async fn stop(self) -> Result<Verdict> {
         drop(self.pieces);
-        // A panic of that task continues here.
+        // If the task has panicked, the panic continues here.
         self.working.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
     }
 }
@@ -122,7 +122,8 @@ pub(super) fn take_cached(cache: &Cache, request: &Request) -> Result<Option<Vec
     }
 }
 
-/// The bytes of a download in order: first those on the disk, then those that arrive. Reading hashes and stores them.
+/// The bytes of a download in order: first the bytes on the disk, then the bytes that arrive. Reading hashes and
+/// stores them.
 struct Stream {
     disk: Option<File>,
     arriving: Option<mpsc::Receiver<Piece>>,

@@ -34,13 +34,13 @@ pub struct DownloadTimeouts {
     /// Window of the stall detection: an answer has stalled if fewer than `least` bytes come while the agent waits
     /// this long.
     pub stalled_after: Duration,
-    /// The minimum number of bytes in `stalled_after`.
+    /// A download has stalled if fewer bytes than this come within `stalled_after`.
     pub least: u64,
     /// An answer is slow if fewer than `least_unless_slow` bytes come while the agent waits this long. The next mirror
     /// that has not failed then replaces the slow one, if there is such a mirror. So a slow mirror cannot delay a
     /// download for days.
     pub slow_after: Duration,
-    /// The minimum number of bytes in `slow_after`.
+    /// An answer is slow if fewer bytes than this come within `slow_after`.
     pub least_unless_slow: u64,
 }
 
@@ -109,7 +109,7 @@ impl Downloads {
         Cache::open(root, self.cache.as_deref())
     }
 
-    /// Removes downloads from an existing cache, except the current (`wanted`) and the previous ones.
+    /// Removes downloads from an existing cache, except the current (`wanted`) and the previous downloads.
     pub(crate) fn trim_cache(&self, root: &Root, wanted: &BTreeSet<&str>) -> Result<()> {
         match Cache::open_existing(root, self.cache.as_deref())? {
             Some(cache) => cache.trim(wanted, self.cache_limit),

@@ -45,7 +45,7 @@ pub trait Progress: Send + Sync {
         let _ = what;
     }
 
-    /// An action failed that the node does not need.
+    /// An action that the node does not need has failed.
     fn warned(&self, what: &str) {
         let _ = what;
     }

@@ -43,12 +43,12 @@ impl Run<'_> {
         }
         let urls: Vec<&str> = request.urls.iter().map(String::as_str).collect();
         for url in self.servers.to_try(&urls) {
-            // An error here shows again in the download.
+            // The download itself reports this error.
             let Ok(location) = self.locate(url).await else { continue };
             match attempt::size(&self.downloads.client, &location, self.downloads.timeouts.stalled_after)
                 .await
             {
-                // A size above the limit fails later; another mirror may have a smaller file.
+                // A size above the limit counts as unknown, because another mirror may have a smaller file.
                 Ok(size) => {
                     let size = size.filter(|size| *size <= self.downloads.largest);
                     return Ok(Known { size, location: Some((url.to_owned(), location, Instant::now())) });

@@ -34,7 +34,7 @@ impl Syncer {
 
     /// Starts to sync the bytes written so far, if the queue has room. `shown` is the file's name for messages.
     pub(super) fn begin(&self, file: &File, shown: impl FnOnce() -> String) {
-        // This sync only saves time later. An error shows again in the final sync.
+        // This sync only saves time later. The final sync reports an error.
         if let Ok(file) = file.try_clone() {
             let _ = self.0.try_send((file, shown()));
         }
@@ -42,7 +42,7 @@ impl Syncer {
 
     /// Syncs a complete file.
     pub(super) fn sync(&self, file: File, shown: String) {
-        // If the thread has ended, `finish` returns its error.
+        // If the syncing thread has ended, `finish` returns its error.
         let _ = self.0.send((file, shown));
     }
 }
@@ -54,7 +54,7 @@ impl Syncing {
     /// The first file that could not be synced.
     pub(super) fn finish(self, last: Syncer) -> Result<()> {
         drop(last);
-        // A panic of that thread continues here.
+        // If the thread has panicked, the panic continues here.
         self.0.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }

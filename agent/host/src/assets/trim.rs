@@ -28,9 +28,9 @@ struct Kept {
 }
 
 impl Cache {
-    /// Removes downloads that neither `wanted` (hashes) nor the previous generation needs. If more than `limit` bytes
-    /// are left, it also removes the largest files, and begins with the previous generation. Files of other programs
-    /// stay.
+    /// Removes downloads that belong neither to `wanted` (hashes) nor to the previous generation. If more than
+    /// `limit` bytes remain, also removes files of the previous generation and then of the current one, the largest
+    /// first. Files of other programs stay.
     pub(super) fn trim(&self, wanted: &BTreeSet<&str>, limit: u64) -> Result<()> {
         let generations = self.advance(wanted)?;
         let mut kept = Vec::new();

@@ -90,7 +90,7 @@ fn why_unfit<'a>(
     if !is_key_of(certificate, &present.private_key) {
         return unfit("its key does not belong to it");
     }
-    // The bootstrap server takes the names from the cloud, so they are not compared.
+    // The bootstrap server takes a certificate's names from the cloud, so the names are not compared.
     if wanted.issuer == Issuer::Local && names_of(certificate) != Some(wanted_names(wanted)) {
         return unfit("its names are wrong");
     }
@@ -119,7 +119,7 @@ fn why_renew(
     now: OffsetDateTime,
 ) -> Option<Reason> {
     let (begins, ends) = life_of(certificate);
-    // If a certificate ends together with its CA, a new one would not last longer.
+    // If a certificate ends together with its CA, a new certificate would not last longer.
     let is_renewable = ends < signer_ends;
     (is_renewable && ends - now <= (ends - begins) / RENEWED_BEFORE)
         .then(|| Reason::Renewal("less than a third of its life is left".into()))

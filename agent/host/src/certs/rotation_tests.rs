@@ -109,7 +109,7 @@ fn verifies(certificate: &str, ca: &str) -> bool {
 fn all_sides_verify_each_other_in_any_order_of_restarts() {
     let phases = phases();
     for (at, pair) in phases.windows(2).enumerate() {
-        // Each side may still have the old files or already the new ones.
+        // Between two phases, server and client may each have the files of the earlier or the later phase.
         for server in pair {
             for client in pair {
                 assert!(verifies(&server.certificate, &client.ca), "between phases {at} and {}", at + 1);

@@ -1,10 +1,10 @@
 //! Decides whether a new certificate, key or CA bundle serves a program as well as the version that the program has
-//! read. If it does, the program needs no restart.
+//! read. If so, the program needs no restart.
 //!
-//! A certificate serves as well as another one of the same CA with the same names and uses. A bundle that lacks CAs
-//! which do not sign yet serves as well as the complete bundle. Upstream's control planes trust only the signing CA
-//! (nodeup/pkg/model/context.go, `BuildIssuedKubeconfig`). Once another CA signs, every program that must trust it gets
-//! new certificates, which restart the program.
+//! A certificate serves as well as another certificate of the same CA with the same names and uses. A bundle that
+//! lacks CAs which do not sign yet serves as well as the complete bundle. Upstream's control planes trust only the
+//! signing CA (nodeup/pkg/model/context.go, `BuildIssuedKubeconfig`). Once another CA signs, every program that must
+//! trust it gets new certificates, which restart the program.
 
 use kops_agent_pki::{PemPair, ders};
 use kops_agent_plan::diff::{Serves, meaning};
@@ -14,8 +14,8 @@ use kops_agent_spec::digest::sha256_hex;
 use super::{Certificates, keep};
 
 impl Certificates<'_> {
-    /// How well the found content of a certificate, key, bundle or kubeconfig serves its readers, compared with the
-    /// wanted content. `None` if the readers must read it again.
+    /// Describes the found content of a certificate, key, bundle or kubeconfig, if programs can keep using it instead
+    /// of the wanted content. `None` if programs must read the file again.
     pub(crate) fn serves(&self, file: &File, found: &[u8], wanted: &[u8]) -> Option<Serves> {
         let (found, wanted) = (std::str::from_utf8(found).ok()?, std::str::from_utf8(wanted).ok()?);
         let with = |what: &str, (identity, due): (String, u64)| Serves {

@@ -10,8 +10,8 @@ use crate::host::Host;
 use crate::secrets::NoSecrets;
 
 impl Host {
-    /// The downloaded files and images that are missing on this machine or differ from the desired ones. Changes
-    /// nothing.
+    /// The downloaded files and images that are missing on this machine or differ from the desired files and images.
+    /// Changes nothing.
     pub fn undelivered(&self, desired: &DesiredState) -> Result<BTreeSet<ResourceId>> {
         let mut downloaded = DesiredState::default();
         let resources = desired.iter().map(|(_, resource)| resource);

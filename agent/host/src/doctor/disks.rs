@@ -7,9 +7,8 @@ use std::path::{Path, PathBuf};
 use kops_agent_plan::doctor::{Disk, Seen};
 use nix::sys::statvfs::{FsFlags, statvfs};
 
-/// The file systems of these folders, each listed once, under its first folder. The number of a folder is the
-/// size, in bytes, of the files to be written there. A missing folder is on the file system of its closest
-/// existing parent.
+/// The file systems of these folders, each listed once, under its first folder. Each folder comes with the size, in
+/// bytes, of the files to be written there. A missing folder is on the file system of its closest existing parent.
 pub fn disks(root: &Path, folders: &[(String, u64)]) -> Seen<Vec<Disk>> {
     let mut disks: Vec<Disk> = Vec::new();
     let mut known: BTreeMap<u64, usize> = BTreeMap::new();

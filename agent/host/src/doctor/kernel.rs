@@ -33,7 +33,7 @@ pub fn cgroups(root: &Path) -> Seen<Cgroups> {
     Ok(if controllers.is_empty() { Cgroups::Missing } else { Cgroups::V1(controllers) })
 }
 
-/// The parameters in these texts of sysctl.d(5) files that the kernel does not have.
+/// The parameters that the texts of sysctl.d(5) files set and that the kernel does not have.
 ///
 /// # Errors
 /// `/proc/sys` is missing or cannot be read.

@@ -48,7 +48,7 @@ pub(crate) fn sockets_at(root: &Path, address: SocketAddr) -> Seen<BTreeSet<Stri
     })
 }
 
-/// Whether a process has one of these sockets open. `folder` is its folder in `/proc`.
+/// Whether a process has one of these sockets open. `folder` is the process's folder in `/proc`.
 pub(crate) fn has_any(folder: &Path, sockets: &BTreeSet<String>) -> bool {
     let Ok(open) = std::fs::read_dir(folder.join("fd")) else { return false };
     let mut links = open.flatten().filter_map(|entry| std::fs::read_link(entry.path()).ok());

@@ -43,8 +43,8 @@ pub(crate) fn numbers(root: &Path) -> Seen<Vec<u32>> {
     Ok(numbers)
 }
 
-/// The name of a process. `folder` is its folder in `/proc`. `None` if the process has ended. A process chooses its
-/// own name, so control characters are replaced: they must not reach a terminal.
+/// The name of a process. `folder` is the process's folder in `/proc`. `None` if the process has ended. A process
+/// chooses its own name, so control characters are replaced: they must not reach a terminal.
 pub(crate) fn name_of(folder: &Path) -> Option<String> {
     let name = std::fs::read(folder.join("comm")).ok()?;
     let name = String::from_utf8_lossy(&name);

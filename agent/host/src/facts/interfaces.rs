@@ -40,8 +40,9 @@ fn address_with_prefix(address: &SockaddrStorage, netmask: Option<&SockaddrStora
     Some(format!("{}/{}", address.ip(), u128::from(mask).leading_ones()))
 }
 
-/// The interfaces in the kernel's order. Pods and network plugins create their interfaces later. So the machine's own
-/// interfaces come first if code chooses one of several. `is_virtual` says whether an interface has no device.
+/// The interfaces in the kernel's order. Pods and network plugins create their interfaces later. So code that takes
+/// the first suitable interface finds an interface of the machine itself. `is_virtual` says whether an interface has
+/// no device.
 pub(super) fn collect_interfaces(
     answers: impl Iterator<Item = AddressOfInterface>,
     is_virtual: impl Fn(&str) -> bool,

@@ -5,13 +5,14 @@ use std::path::Path;
 
 use crate::system::mounts::device_of_root;
 
-/// The unit of `size` in sysfs, in bytes, whatever the disk's own sectors are (kernel:
+/// The unit of `size` in sysfs, in bytes. It does not depend on the disk's own sector size (kernel:
 /// `Documentation/ABI/stable/sysfs-block`).
 const SECTOR: u64 = 512;
 const GIB: u64 = 1 << 30;
 
-/// The size of the disk of the root file system, in GiB, on the machine whose files are under `root`. `None` if the file
-/// system is on no single disk (LVM, dm-verity, btrfs, overlay), or if the size is no whole number, as volumes of clouds have.
+/// The size of the disk of the root file system, in GiB, on the machine whose files are under `root`. `None` if the
+/// file system is not on one single disk (LVM, dm-verity, btrfs, overlay), or if the size is not a whole number of
+/// GiB. A cloud's volume has a whole number.
 pub fn root_volume_gib(root: &Path) -> Option<u32> {
     let mounts = fs::read(root.join("proc/self/mountinfo")).ok()?;
     let device = device_of_root(&mounts)?;

@@ -24,7 +24,7 @@ impl Observer<'_> {
         metadata: Metadata,
     ) -> Result<(String, ObservedContent, Option<Serves>)> {
         if file.create_only {
-            // The content does not matter. It may be a log of any size.
+            // The content of a `create_only` file does not matter. The file may be a log of any size.
             return Ok((String::new(), ObservedContent::Bytes, None));
         }
         if matches!(file.content, Content::Text(_)) && metadata.size <= LARGEST_TEXT {
@@ -77,7 +77,8 @@ impl Observer<'_> {
         Ok((sha256, content, serves))
     }
 
-    /// Whether the found content of a file that is not downloaded serves its readers as well as the wanted content.
+    /// Describes the found content of a file that is not downloaded, if programs can keep using it instead of the
+    /// wanted content. `None` if programs must read the file again.
     fn serves(&self, file: &File, found: &[u8], wanted: &[u8]) -> Option<Serves> {
         match &file.content {
             Content::SecretText(_) => recognition::is_as_good(file, found, wanted)

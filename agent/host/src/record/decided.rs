@@ -14,7 +14,7 @@ use crate::secrets::secrets_of;
 pub struct Decided {
     /// Names of secrets.
     pub secrets: BTreeSet<String>,
-    /// URLs of unreadable store files. No state on this machine was decided from one of them.
+    /// URLs of unreadable store files. No state on this machine was decided from these files.
     pub without: BTreeSet<String>,
 }
 

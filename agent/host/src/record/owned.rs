@@ -46,7 +46,7 @@ fn now(root: &Root, id: &ResourceId, claim: &Claim, hosts: &str, deep: Option<&D
         return Ok(if is_there { OwnedNow::AsLeft } else { OwnedNow::Gone });
     }
     if id.kind.is_mount() {
-        // The recorded files say nothing about mounts.
+        // The record says nothing about mounts, so a mount counts as unchanged.
         return Ok(OwnedNow::AsLeft);
     }
     let path = path_of(root, id);
@@ -60,8 +60,8 @@ fn now(root: &Root, id: &ResourceId, claim: &Claim, hosts: &str, deep: Option<&D
             {
                 how.push("content".to_owned());
             }
-            // The agent creates such a file, for example a log, and does not manage it later. A repair would not fix a
-            // difference.
+            // A file without a recorded hash, for example a log, is only created by the agent. A repair would not fix
+            // a difference, so it does not count.
             if sha256.is_some() {
                 known.add_differences(metadata, &mut how);
             }

@@ -194,7 +194,7 @@ mod tests {
             let why = record.unreadable.clone().unwrap();
             assert!(record.was_lost && why.contains("record.json cannot be read, so kops-agent "), "{why}");
             assert_eq!(why.contains("a newer kops-agent wrote it"), spoilt.contains("version"), "{why}");
-            // A run writes twice. The backup is the unreadable record both times.
+            // A run writes the record twice. Both times, the backup is the unreadable record.
             record.write(&root).unwrap();
             record.config_hash = "hash".into();
             record.write(&root).unwrap();

@@ -134,7 +134,7 @@ impl Record {
         Ok(adoptable)
     }
 
-    /// Whether an interrupted run was to write this resource and did not.
+    /// Whether an interrupted run was about to write this resource but did not write it.
     pub(crate) fn is_still_to_write(&self, root: &Root, id: &ResourceId) -> Result<bool> {
         let Some(begun) = self.resources.get(id).and_then(|claim| claim.begun.as_ref()) else {
             return Ok(false);
@@ -231,7 +231,7 @@ fn left(
             Some(Left::File { sha256, metadata, certificate: has_certificate(resource) })
         }
         Some(Entry::Directory(metadata)) => Some(Left::Directory(metadata)),
-        // An operator put the link in the place of the unit.
+        // An operator has put a link in the place of the unit's file.
         Some(Entry::Symlink(_)) if id.kind == Kind::Unit => None,
         Some(Entry::Symlink(target)) => Some(Left::Symlink(target)),
         Some(Entry::Special) | None => None,

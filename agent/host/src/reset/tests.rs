@@ -62,7 +62,7 @@ fn only_a_unit_that_does_not_stop_in_time_is_killed() {
     assert!(asked.contains(&"kill") && asked.contains(&"stop"), "{asked:?}");
 }
 
-/// A systemd that knows and runs some units, and refuses the others as the real one does.
+/// A systemd that knows and runs some units, and refuses requests for other units, as the real systemd does.
 #[derive(Default)]
 struct Known {
     units: Vec<(&'static str, Enablement)>,

@@ -93,7 +93,7 @@ impl Journal {
         Journal { attempt, taken_back: None, kept: BTreeMap::new(), begun: Vec::new() }
     }
 
-    /// Continues the change to another target. The recorded previous state stays.
+    /// Makes `attempt` the target of the change. The recorded previous state stays.
     pub(crate) fn towards(self, attempt: Attempt) -> Journal {
         Journal { attempt, ..self }
     }

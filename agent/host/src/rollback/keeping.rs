@@ -74,7 +74,7 @@ impl Host {
     fn was(&self, resource: &Resource, record: &Record, folder: &Dir, name: &str) -> Result<Option<Was>> {
         let id = resource.id();
         match resource {
-            // The agent does not manage the content of such a file.
+            // The agent does not manage the content of a `create_only` file.
             Resource::File(file) if file.create_only => return Ok(None),
             Resource::File(_)
             | Resource::Symlink(_)
@@ -86,8 +86,8 @@ impl Host {
                 let found = hosts_file::find(&String::from_utf8_lossy(&hosts), &entry.hostname);
                 return Ok(Some(Was::Host(found.map_or(vec![], |entry| entry.addresses))));
             }
-            // A rollback removes the boot unit of a new volume. Without a claim, the unit would mount the volume at
-            // every boot.
+            // A rollback removes the boot unit of a new volume. Otherwise the unit would mount the volume at every
+            // boot, although no record names the unit.
             Resource::Mount(mount) => {
                 let is_new = !record.is_claimed(&id) && !has_boot_unit(&self.root, &mount.path)?;
                 let mounted = self.mounts.mounted(mount)?.is_some();

@@ -133,7 +133,7 @@ pub(super) fn restore_resources(
     still_wrong: &mut Vec<String>,
 ) -> Result<()> {
     let folder = root.make_dirs(FOLDER)?;
-    // A directory is restored before its content, and removed after it.
+    // A directory is restored before its content, and removed after its content.
     let (gone, there): (Vec<_>, Vec<_>) =
         journal.kept.iter().filter(|(id, _)| which(id)).partition(|(_, kept)| kept.was == Was::Absent);
     for (id, kept) in there {

@@ -50,8 +50,8 @@ impl From<FileStat> for Metadata {
 }
 
 impl Metadata {
-    /// Whether a file was not written between the readings of `self` and of `now`. Only the kernel sets the time of
-    /// change.
+    /// Whether a file stayed unchanged from the reading of `self` to the reading of `now`. Only the kernel sets the
+    /// time of change.
     pub(crate) fn is_untouched(&self, now: &Metadata) -> bool {
         (self.inode, self.size, self.changed) == (now.inode, now.size, now.changed)
     }

@@ -59,7 +59,8 @@ impl Root {
         dir.set_mode(0o755)?;
         match nix::fcntl::renameat(&above.fd, temporary.as_str(), &above.fd, name) {
             Ok(()) => above.sync()?,
-            // Another program made the directory meanwhile, or something else has the name. Opening it shows which.
+            // Another program made the directory meanwhile, or something else has the name. Opening the name shows
+            // which.
             Err(_) => above.remove_dir_if_empty(&temporary)?,
         }
         above.open_dir(name)
@@ -92,7 +93,7 @@ impl Root {
 
     /// The label at a path, if it differs from the policy's.
     pub(crate) fn mislabelled(&self, path: &str, kind: FileKind) -> Result<Option<Mislabelled>> {
-        // Checked first, because most machines have no policy.
+        // This check comes first, because most machines have no policy.
         if self.policy()?.is_none() {
             return Ok(None);
         }

@@ -160,7 +160,7 @@ impl Dir {
             *lifted += 1;
             let free = format!("{LIFTED}{lifted}");
             match renameat(&self.fd, name, &top.fd, free.as_str()) {
-                // An interrupted run left this name.
+                // An interrupted run left an entry of this name.
                 Err(Errno::EEXIST | Errno::ENOTEMPTY | Errno::ENOTDIR) => {}
                 other => return other,
             }

@@ -71,8 +71,8 @@ impl Root {
         }
     }
 
-    /// The directory that holds `path`, and the name in it, if another user may own that directory. The path may have
-    /// no links, because the owner could point them anywhere. `None` if the directory does not exist.
+    /// The directory that holds `path`, and the name in it, if another user may own that directory. A link in the
+    /// path is an error, because the owner could point it anywhere. `None` if the directory does not exist.
     pub(crate) fn parent_without_links(&self, path: &str) -> Result<Option<(Dir, String)>> {
         let (above, name) = split(path)?;
         let shown = self.shown(above);
@@ -98,7 +98,7 @@ impl Root {
         }
     }
 
-    /// Opens one directory after another, and checks each link before it follows it. `..` of the root is the root.
+    /// Opens one directory after another, and checks each link before following it. `..` of the root is the root.
     pub(super) fn walk(&self, relative: &str, links: Links) -> Result<OwnedFd, Blocked> {
         let mut way: Vec<(OwnedFd, String)> = Vec::new();
         let mut left: Vec<String> = relative.rsplit('/').map(str::to_owned).collect();
@@ -120,7 +120,7 @@ impl Root {
                 }
                 Err(error) => error,
             };
-            // For a link, the kernel reports that it is no directory.
+            // For a link, the kernel reports "not a directory".
             if !matches!(error, Errno::ENOTDIR | Errno::ELOOP) {
                 return Err(error.into());
             }

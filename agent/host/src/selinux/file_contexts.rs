@@ -31,9 +31,9 @@ pub(super) struct FileContexts {
 
 #[derive(Debug)]
 struct Rule {
-    /// `None` matches all kinds.
+    /// The kind of files that the rule is for; `None` matches all kinds.
     of: Option<Kind>,
-    /// `None` means no label.
+    /// The label that the rule gives; `None` means no label.
     label: Option<String>,
 }
 

@@ -27,7 +27,7 @@ enum State {
     Ended,
 }
 
-/// The pipes of a program that the caller asked for, and its process group.
+/// The process group of a started program, and the pipes that the caller asked for.
 pub(super) struct Started {
     pub(super) stdin: Option<ChildStdin>,
     pub(super) stdout: Option<ChildStdout>,

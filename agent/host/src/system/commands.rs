@@ -38,7 +38,7 @@ pub trait Commands: Send + Sync {
         self.run(&sysctls::COMMAND.map(str::to_owned))
     }
 
-    /// Why this program does not start with this flag. `None` if it starts, or if that is not known.
+    /// Why this program does not start with this flag. `None` if it starts, or if this is unknown.
     fn why_it_does_not_start(&self, program: &Path, flag: &str) -> Option<NotStarting> {
         let _ = (program, flag);
         None
@@ -49,7 +49,7 @@ pub trait Commands: Send + Sync {
         Ok(commands.iter().any(|command| *command == sysctls::COMMAND) && self.has_other_parameters(file)?)
     }
 
-    /// Whether a kernel parameter of this file was changed since it was set.
+    /// Whether a kernel parameter of this file was changed since the agent set it.
     fn has_other_parameters(&self, file: &str) -> Result<bool> {
         let _ = file;
         Ok(false)
@@ -77,8 +77,8 @@ impl Commands for Machine {
     }
 }
 
-/// Whether a command restarts the agent's own unit. Upstream restarts its unit if a file that it reads changes. The
-/// agent does not: the run that changed the file converges by itself, and a restart would end it half-way.
+/// Whether a command restarts the agent's own unit. Upstream restarts its unit if a file that the unit reads changes.
+/// The agent does not: the run that changed the file converges anyway, and a restart would interrupt this run.
 pub(crate) fn restarts_the_agent(command: &[String]) -> bool {
     let [program, verb, unit, ..] = command else { return false };
     program == "systemctl" && verb == "restart" && unit == "kops-configuration.service"
@@ -177,7 +177,7 @@ mod tests {
             |command: &str| restarts_the_agent(&command.split(' ').map(str::to_owned).collect::<Vec<_>>());
         // Upstream's command ends with `&`, which a shell would interpret.
         assert!(restarts("systemctl restart kops-configuration.service &"));
-        // Without this command, no later boot runs the agent.
+        // Without `systemctl enable`, no later boot runs the agent.
         assert!(!restarts("systemctl enable kops-configuration.service"));
         assert!(!restarts("systemctl restart containerd.service"));
         assert!(!restarts("systemctl daemon-reload"));

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::commands::{self, Outcome};
 
-/// Timeouts for `ctr`: a runtime that hangs is then an error and does not block the run.
+/// Timeouts for `ctr`: with them, a runtime that hangs causes an error and does not block the run.
 pub(super) const DEADLINES: [&str; 4] = ["--timeout", "15s", "--connect-timeout", "5s"];
 
 /// The labels under which containerd's CRI plugin stores kubelet's metadata of a container.

@@ -14,7 +14,7 @@ use crate::error::Result;
 /// error: the caller checks the exit status.
 ///
 /// # Errors
-/// The program cannot be started, or has not ended `within` that time.
+/// The program cannot be started, or has not ended after `within`.
 pub(crate) fn ask_within(command: &[&str], input: &[u8], within: Duration) -> Result<Option<Outcome>> {
     ask_prepared(command, prepare(command)?, input, within)
 }

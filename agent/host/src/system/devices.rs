@@ -1,4 +1,4 @@
-//! Block devices that get a file system: waits for them, inspects them, and formats blank ones only.
+//! Block devices that get a file system: waits for them, inspects them, and formats only blank devices.
 //!
 //! A disk may hold the only copy of its data. A missing signature does not prove that a disk is blank: raw data, plain
 //! dm-crypt and LUKS with a detached header have no signature. So a device counts as blank only if both ends hold

@@ -45,7 +45,7 @@ pub struct HealthTimings {
 impl Default for HealthTimings {
     fn default() -> HealthTimings {
         HealthTimings {
-            // kubelet gives the API server the same time to start (30 times 10 s).
+            // kubelet gives the API server as much time to start (30 times 10 s).
             timeout: Duration::from_secs(300),
             pause: Duration::from_millis(250),
             steady: Duration::from_secs(3),

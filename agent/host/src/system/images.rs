@@ -26,17 +26,17 @@ pub trait Images: Send + Sync {
     /// Pulls an image from its registry. The tether's deadline and leash limit the pull.
     ///
     /// # Errors
-    /// The pull fails, or does not end in time, or the leash ends it.
+    /// The pull fails, does not end in time, or is ended by the leash.
     fn pull(&self, reference: &str, tether: &Tether) -> Result<()>;
 
     /// Loads the images of an archive. The tether's deadline and leash limit the import.
     ///
     /// # Errors
-    /// The import fails, or does not end in time, or the leash ends it.
+    /// The import fails, does not end in time, or is ended by the leash.
     fn load(&self, name: &str, archive: &mut dyn Read, tether: &Tether) -> Result<()>;
 }
 
-/// This machine's containerd, asked by `ctr`.
+/// This machine's containerd, accessed through `ctr`.
 pub struct Ctr;
 
 /// The command for images in `k8s.io`, the containerd namespace that kubelet uses.

@@ -192,8 +192,8 @@ struct Line {
 }
 
 fn mountinfo() -> Result<Vec<Line>> {
-    // In a unit's sandbox every mount is shared, and most are read-only. A thread may be in a mount namespace of its
-    // own.
+    // In the sandbox of a unit, the options of mounts differ from the machine's: every mount is shared, and most are
+    // read-only. A thread may be in its own mount namespace, so its own list is read, not the process's.
     let path = match sandbox::has_other_mounts() {
         true => "/proc/1/mountinfo",
         false => "/proc/thread-self/mountinfo",

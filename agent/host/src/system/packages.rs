@@ -23,7 +23,7 @@ use locks::Waiting;
 pub(crate) use sources::{find as find_source, list_path, remove_keys, write as write_source};
 
 pub trait PackageManager: Send + Sync {
-    /// Filters `packages` to those that are completely installed. The result has the names as `packages` has them.
+    /// Filters `packages` to those that are completely installed. The result spells the names as `packages` does.
     fn installed(&self, packages: &[&str]) -> Result<BTreeSet<String>>;
 
     /// Installs all `packages` in one transaction. Waits while another program holds the package manager's lock.
@@ -149,8 +149,8 @@ impl Manager {
     }
 }
 
-/// Chooses the distribution's own package manager. The program alone does not decide: Red Hat's archive has apt, and
-/// Debian's has dnf.
+/// Chooses the distribution's own package manager. An installed program alone does not decide: Red Hat's archive has
+/// apt, and Debian's has dnf.
 fn choose(os_release: &str, is_there: impl Fn(&str) -> bool) -> Option<Manager> {
     let is_of_rpms = os_release
         .lines()
@@ -190,7 +190,7 @@ impl PackageManager for Machine {
             Manager::Apt => apt::fetch(packages),
             Manager::Rpm(installer) => dnf::fetch(installer, packages),
         });
-        // The installation fetches the packages again, and reports failures.
+        // If this fails, the installation fetches the packages again, and reports failures.
         fetched
             .inspect_err(|error| log::info!("packages are fetched when they are installed: {error}"))
             .is_ok()

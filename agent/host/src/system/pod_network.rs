@@ -46,7 +46,7 @@ pub trait PodNetwork: Send + Sync {
     fn left(&self) -> Result<PodNetworkLeft>;
 
     /// Searches again and removes everything found. Returns what cannot be removed, each with the reason. A reboot of
-    /// the machine clears all of it.
+    /// the machine removes everything that is left.
     fn remove(&self) -> Vec<String>;
 }
 
@@ -169,7 +169,7 @@ impl Machine {
         let mut installed = Vec::new();
         for program in IPTABLES {
             let family = family(program);
-            // The default is a link to one of these variants.
+            // The default program is a link to one of the two variants, so it needs no search if both are installed.
             if program == family && KINDS.iter().all(|kind| installed.contains(&format!("{family}{kind}"))) {
                 continue;
             }

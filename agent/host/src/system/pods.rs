@@ -37,7 +37,7 @@ pub(crate) fn end_containers_of(pods: &dyn Pods, manifest: &str, texts: health::
     })
 }
 
-/// This machine's containerd, asked by `ctr`.
+/// This machine's containerd, accessed through `ctr`.
 pub struct Ctr;
 
 const ASK_EVERY: Duration = Duration::from_millis(250);

@@ -16,7 +16,7 @@ pub struct Answer {
 }
 
 /// Runs a program to its end. Only the absolute folders of the caller's `PATH` are passed on; the rest of the
-/// environment is not. If the program has not ended `within` that time, it is killed with its children.
+/// environment is not. If the program has not ended after `within`, it is killed with its children.
 ///
 /// # Errors
 /// The program is not installed, cannot be started, or has not ended in time. The error says which.

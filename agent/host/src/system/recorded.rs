@@ -69,8 +69,8 @@ struct State {
     refusals: Vec<Refusal>,
 }
 
-/// A request that fails while the file at `path` contains `text`. It is the start of a unit, the pull or load of an
-/// image, the mount of a device, or a program.
+/// A request that fails while the file at `path` contains `text`. The request is the start of a unit, the pull or
+/// load of an image, the mount of a device, or a program.
 #[derive(Clone, Default, Serialize, Deserialize)]
 struct Refusal {
     #[serde(alias = "of")]

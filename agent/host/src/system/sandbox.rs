@@ -1,6 +1,6 @@
 //! This process's view of the file systems, if the sandbox of its unit gives it a mount namespace (systemd.exec(5),
-//! "Sandboxing"). There, mounts have other options, and folders are hidden or read-only that are not so on the machine.
-//! PID 1 has the machine's view.
+//! "Sandboxing"). In the sandbox, mounts have other options, and some folders are hidden or read-only although they
+//! are not on the machine. PID 1 has the machine's view.
 
 use std::fs;
 use std::io;
@@ -12,8 +12,8 @@ use nix::sys::statvfs::{FsFlags, statvfs};
 /// The root of PID 1, with PID 1's mounts (proc_pid_root(5)).
 const MACHINE: &str = "/proc/1/root";
 
-/// Whether the unit of this process gave it a mount namespace. A container and a `chroot` have a root of their own,
-/// which is the machine for them.
+/// Whether the unit of this process gave it a mount namespace. False in a container or a `chroot`: their own root
+/// counts as the machine.
 pub(super) fn has_other_mounts() -> bool {
     let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt"));
     let are_other = |namespaces: [io::Result<PathBuf>; 3]| match namespaces {
@@ -29,7 +29,7 @@ fn is_same(one: &str, other: &str) -> bool {
     identity(one).is_some_and(|one| Some(one) == identity(other))
 }
 
-/// The place where this process sees a file or folder as the machine has it.
+/// The path at which this process sees a file or folder as it is on the machine, outside the sandbox.
 pub(crate) fn on_machine(path: &str) -> PathBuf {
     if has_other_mounts() { below_machine(path) } else { PathBuf::from(path) }
 }
@@ -54,7 +54,7 @@ mod tests {
 
     use super::*;
 
-    /// The variable by which this program, started again, knows that it is in a sandbox.
+    /// The variable that tells the test, when it starts its own program again, that it runs in a sandbox.
     const SANDBOXED: &str = "KOPS_AGENT_TEST_SANDBOXED";
 
     #[test]
@@ -63,7 +63,7 @@ mod tests {
             assert!(has_other_mounts());
             assert_eq!(on_machine("/proc/sys"), Path::new("/proc/1/root/proc/sys"));
             assert_eq!(["/usr", "/var"].map(is_read_only_here), [true, false]);
-            // A thread sees its own mounts.
+            // A thread that left its process's mount namespace sees its own mounts.
             let unshared = || {
                 nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
                 (has_other_mounts(), is_read_only_here("/usr"))
@@ -75,7 +75,7 @@ mod tests {
             return;
         }
         assert_eq!(["/usr", "/var"].map(is_read_only_here), [false, false]);
-        // The first shell is PID 1. The second one has what ProtectSystem= does.
+        // The first shell is PID 1. The second shell mounts `/usr` read-only, as `ProtectSystem=` does.
         let machine = "unshare --mount -- sh -euc \"$0\" sh \"$@\"; true";
         let sandbox = "mount --bind /usr /usr; mount -o remount,bind,ro /usr; exec \"$@\"";
         let name = "system::sandbox::tests::a_process_in_a_sandbox_knows_how_the_machine_is";

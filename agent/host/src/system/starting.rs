@@ -21,7 +21,8 @@ const LONGEST_TOLD: usize = 300;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotStarting {
     pub why: String,
-    /// Whether a package may bring the missing library. A package brings no newer C library and no other processor.
+    /// Whether a package may bring the missing library. A package cannot bring a newer C library or another
+    /// processor.
     pub is_of_library: bool,
 }
 
@@ -35,7 +36,7 @@ impl NotStarting {
     }
 }
 
-/// Why a program does not start. `None` if it starts, or if that is unknown: a file system or a security policy may
+/// Why a program does not start. `None` if it starts, or if this is unknown: a file system or a security policy may
 /// forbid programs in this folder only. A program that exits with an error has started.
 pub(super) fn why_it_does_not_start(program: &Path, flag: &str) -> Option<NotStarting> {
     let path = program.to_str()?;
@@ -44,7 +45,7 @@ pub(super) fn why_it_does_not_start(program: &Path, flag: &str) -> Option<NotSta
     prepared.env_clear().env("LC_ALL", "C");
     match ask_prepared(&command, prepared, b"", TIMEOUT) {
         Ok(Some(outcome)) => of_outcome(&outcome),
-        // The file exists, so the missing file is its loader.
+        // The program exists, so the missing file is the program's loader.
         Ok(None) if program.exists() => Some(NotStarting::for_good(
             "it names a dynamic loader that this machine does not have; it was probably built for another C library",
         )),

@@ -2,8 +2,8 @@
 //! names that file.
 //!
 //! Upstream runs `sysctl --system`. That sets the parameters of every file on the machine, and fails if one of them
-//! cannot be set, even another program's. The order of files is that of sysctl.d(5): a parameter that a later file
-//! sets at every boot is left to that file.
+//! cannot be set, even another program's. Files are read in the order of sysctl.d(5): if a later file sets a
+//! parameter at every boot, the agent leaves the parameter to that file.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -45,7 +45,7 @@ pub(super) fn set(root: &Root, files: &[&str], proc_sys: &Path, progress: &dyn P
             let found = expand(proc_sys, &setting.path);
             if found.is_empty() && !setting.path.contains('*') {
                 progress.warned(&format!(
-                    "{file}: this kernel has no parameter {}; is a module missing? Going on without it",
+                    "{file}: this kernel has no parameter {}; a kernel module may be missing; this run continues without the parameter",
                     dotted(&setting.path)
                 ));
             }
@@ -161,8 +161,8 @@ fn parse(text: &str) -> Vec<Setting> {
     text.lines().filter_map(line).collect()
 }
 
-/// The path of a parameter. The first `.` or `/` of the name is the separator of its parts; the other character belongs
-/// to a part.
+/// The path of a parameter. The separator of the parts is `.` or `/`, whichever comes first in the name. The other
+/// character belongs to a part.
 fn slashed(name: &str) -> String {
     match name.find(['.', '/']) {
         Some(at) if name.as_bytes()[at] == b'.' => swapped(name),
@@ -356,7 +356,7 @@ mod tests {
             ],
             &[("vm/a", "0"), ("vm/b", "0"), ("net/x/c", "0")],
         );
-        // A real kernel parameter, by a link. It rejects the value `none`.
+        // A link to a real kernel parameter, which rejects the value `none`.
         let rounded = machine.0.path().join("proc/sys/vm/rounded");
         std::os::unix::fs::symlink("/proc/self/oom_score_adj", &rounded).unwrap();
         let root = Root::open(machine.0.path()).unwrap();
@@ -410,7 +410,7 @@ mod tests {
         assert!(said[0].contains("no parameter net.bridge.bridge-nf-call-iptables"), "{said:?}");
         assert_eq!(machine.value("vm/a"), "1");
 
-        // A real kernel parameter, by a link. It rejects the value `none`.
+        // A link to a real kernel parameter, which rejects the value `none`.
         for (line, fails) in [("vm.refused = none\n", true), ("-vm.refused = none\n", false)] {
             let machine = Machine::with(&[(OURS, line)], &[("vm/a", "0")]);
             std::os::unix::fs::symlink(

@@ -11,7 +11,7 @@ use super::child::Runner;
 use super::commands::{Outcome, failed, not_run, prepare, refused};
 use crate::error::Result;
 
-/// Limits the programs of one piece of work. They end at the deadline or with the `Leash`.
+/// Limits the programs of one piece of work. The programs end at the deadline, or when the `Leash` is dropped.
 #[derive(Clone)]
 pub struct Tether {
     deadline: Instant,
@@ -95,7 +95,7 @@ mod tests {
         let (tether, _leash) = Tether::new(Duration::from_secs(60));
         tether.feed(&["sh", "-c", &format!("cat > {path}")], &mut &b"hello"[..]).unwrap();
         assert_eq!(std::fs::read_to_string(path).unwrap(), "hello");
-        // A program may succeed without reading all of its input. Here the exit status is the error.
+        // A program may end without reading all of its input. Here, only the exit status is an error.
         let mut endless = std::io::repeat(0).take(1 << 20);
         let error = tether.feed(&["sh", "-c", "echo broken archive >&2; exit 1"], &mut endless);
         assert!(error.unwrap_err().to_string().contains("broken archive"));

@@ -7,7 +7,8 @@ use crate::error::{Error, Result};
 use crate::root::Root;
 
 pub trait Users: Send + Sync {
-    /// The user with this name. `None` also if the group of the same name is missing: both belong together.
+    /// The user with this name. Also `None` if the group of the same name is missing, because user and group belong
+    /// together.
     fn user(&self, name: &str) -> Result<Option<User>>;
 
     fn group(&self, name: &str) -> Result<Option<Group>>;
@@ -68,7 +69,7 @@ impl Machine {
     }
 
     fn id(&self, path: &str, kind: &str, name: &str) -> Result<u32> {
-        // root is 0 for the kernel, whatever the files say.
+        // For the kernel, root has the ID 0, even if the files say otherwise.
         if name == "root" {
             return Ok(0);
         }
@@ -156,8 +157,8 @@ impl Users for Machine {
     }
 }
 
-/// Changes users or groups with the programs of shadow. These lock the files, write new ones and rename them. They
-/// wait 15 seconds for a lock that another program holds, for example the installation of a package.
+/// Changes users or groups with the programs of shadow. These programs lock the files, write new files and rename
+/// them. They wait 15 seconds for a lock that another program holds, for example the installation of a package.
 fn change(command: &[&str]) -> Result<()> {
     let mut outcome = ask(command)?;
     for _again in 0..LOCKED_AGAIN {

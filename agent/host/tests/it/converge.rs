@@ -408,7 +408,7 @@ async fn a_plan_of_another_state_is_refused() {
     let (nothing, downloads) = (DesiredState::default(), downloads(CALM));
     let run =
         host.apply(&plan, &nothing, &machine.store, &downloads, &kops_agent_host::Silent, support::SCOPE);
-    // A binary may spawn the future.
+    // A binary may spawn the future, so the future must be `Send`.
     fn is_send<T: Send>(future: T) -> T {
         future
     }

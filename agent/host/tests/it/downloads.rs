@@ -123,7 +123,7 @@ async fn the_cache_keeps_the_current_and_the_previous_downloads() {
         sorted.sort();
     }
     assert_eq!(sorted, ["v2", "v3"]);
-    // Back to the earlier version, while no mirror answers.
+    // The machine goes back to the earlier version while no mirror answers.
     let before = version(2);
     mirror.break_path("/v2", Fault::Status(503));
     machine.converge(&before).await.unwrap();

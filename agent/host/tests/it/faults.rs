@@ -1,5 +1,5 @@
-//! Images, volumes and commands that fail or hang on a machine that becomes a node. kubelet still runs, unless a volume
-//! is missing that it would write to.
+//! Images, volumes and commands that fail or hang on a machine that becomes a node. kubelet still runs, unless a
+//! volume is missing that kubelet would write to.
 #![allow(clippy::unwrap_used)]
 
 use kops_agent_spec::failure::Failing as _;

@@ -1,5 +1,5 @@
-//! The first sight of a working machine: nodeup made it, or its record was lost. Components that started before their
-//! files changed are restarted. Nothing else is.
+//! The first sight of a working machine: nodeup made the machine, or the record was lost. Only components that
+//! started before their files changed are restarted.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -94,7 +94,7 @@ impl Scene {
         plan.steps.iter().map(|step| step.resource.name.clone()).collect()
     }
 
-    /// The requests of a run, after which nothing is left to do.
+    /// Runs once, checks that nothing is left to do, and returns all requests so far.
     async fn asked(&self) -> Vec<String> {
         self.0.converge_with(&self.host(), &node()).await.unwrap();
         assert_eq!(self.planned(), [""; 0]);
@@ -161,13 +161,14 @@ async fn an_outdated_component_is_restarted_after_the_record_was_lost() {
 
 #[tokio::test]
 async fn meaningless_times_restart_nothing() {
-    // The clock was ahead when the files were written.
+    // The machine's clock was ahead when the files were written.
     let scene = Scene::new();
     for path in [CONFIG, KUBELET_UNIT, KEY] {
         scene.was_written(path, 1_000_000_000);
     }
     assert_eq!(scene.asked().await, [""; 0]);
-    // Either the files are much older than the boot, or they changed in the second of the start.
+    // Either the files are much older than the boot, or they were written in the second in which the processes
+    // started.
     for started in [1_000_000, 0] {
         assert_eq!(Scene::new().having(started, "").asked().await, [""; 0]);
     }

@@ -1,4 +1,4 @@
-//! Hooks on a systemd that forgets units that no other unit names, as the real one does.
+//! Hooks on a systemd that forgets units that no other unit names, as the real systemd does.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;

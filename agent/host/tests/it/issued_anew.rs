@@ -1,5 +1,5 @@
-//! nodeup reissues a node's certificates at every boot. A component that loaded the earlier ones keeps them, and is
-//! restarted before they expire.
+//! nodeup reissues a node's certificates at every boot. A component keeps the certificates that it loaded, and is
+//! restarted before these expire.
 #![allow(clippy::unwrap_used)]
 
 #[path = "support/keyset.rs"]
@@ -75,7 +75,7 @@ fn days(days: u64) -> Duration {
     Duration::from_secs(days * 24 * 3600)
 }
 
-/// A machine and its store, at the time `after` past noon.
+/// A machine and its store, at the time noon plus `after`.
 struct Scene {
     root: tempfile::TempDir,
     keyset: Keyset,
@@ -189,7 +189,7 @@ async fn reissued_certificates_are_recorded_and_read_before_the_loaded_ones_expi
     assert_eq!(scene.requests(), before);
     assert_eq!(scene.host().drift().unwrap(), [], "the reissued files are recorded");
 
-    // The loaded certificates have a third of their life left. Those in the files have more.
+    // The loaded certificates have a third of their life left. The certificates in the files have more.
     scene.after = days(350);
     let plan = scene.plan(&node(&["a.example.com"]));
     assert_eq!(restarts(&plan), RESTARTS, "{plan:?}");

@@ -1,4 +1,4 @@
-//! Downloads with this machine's own credentials, from a store that defines how.
+//! Downloads with this machine's own credentials, from a store that defines the requests.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ impl Buckets for Store {
     }
 }
 
-/// The token of each request to a server.
+/// The token in each request to a server, in the order of the requests.
 type Shown = Arc<Mutex<Vec<Option<HeaderValue>>>>;
 
 /// A server that answers every request with this status, location and body.

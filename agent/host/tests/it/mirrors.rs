@@ -40,7 +40,8 @@ impl Scene {
         asset("/a", &self.url, &self.hash(), None)
     }
 
-    /// Checks that nothing is placed or cached, and that the message has these parts. The next run heals.
+    /// Checks that a run fails with a message that contains `parts`, and places no file. Then checks that a run
+    /// succeeds once the mirror serves the right file.
     async fn refuses(self, parts: &[&str]) -> Mirror {
         let mut desired = state([self.file()]);
         desired.add(File::text("/etc/b", "not to be written either"));
@@ -179,7 +180,7 @@ async fn a_download_with_too_few_bytes_has_stalled() {
     assert!(started.elapsed() < Duration::from_secs(450), "{:?}", started.elapsed());
 }
 
-/// Timeouts with which any answer soon counts as slow.
+/// Timeouts with which every answer counts as slow after two seconds.
 const BRISK: DownloadTimeouts =
     DownloadTimeouts { slow_after: Duration::from_secs(2), least_unless_slow: u64::MAX, ..CALM };
 

@@ -72,7 +72,8 @@ impl PackageManager for Packages {
     }
 }
 
-/// Blocks the download of files until packages are being fetched, and that of images until they are being installed.
+/// Blocks the download of files until packages are being fetched, and the download of images until packages are being
+/// installed.
 struct InStep(Mutex<Receiver<Doing>>);
 
 impl Progress for InStep {

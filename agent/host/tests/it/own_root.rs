@@ -13,7 +13,7 @@ use nix::sched::{CloneFlags, unshare};
 /// Runs `test` on a machine whose root belongs to this thread and vanishes with it.
 pub(crate) fn on_a_machine(test: impl FnOnce() + Send) {
     let lower = std::env::var("KOPS_AGENT_PACKAGES_ROOT").expect("tests/packages/run sets it");
-    // The upper folder cannot be on tmpfs, as /tmp may be, or on overlayfs.
+    // The upper folder of an overlay cannot be on tmpfs or overlayfs, and /tmp may be on tmpfs.
     let folder = tempfile::Builder::new().prefix("kops-agent-packages-").tempdir_in("/var/tmp").unwrap();
     let ended = std::thread::scope(|scope| {
         scope

@@ -81,7 +81,7 @@ async fn resources_that_are_no_longer_wanted_are_removed() {
     assert!(position("systemd: stop old.service") < position("systemd: disable old.service"));
     assert_eq!(requests.last().unwrap(), "systemd: daemon-reload");
 
-    // The plan reported it once. It now belongs to no resource.
+    // The earlier plan has reported the kept files. The agent has no claim on them any more, so this plan names none.
     let plan = machine.plan(&machine.host(), &wanted);
     assert!(plan.is_empty() && plan.kept.is_empty(), "{plan:#?}");
 }

@@ -1,4 +1,4 @@
-//! Files that packages installed. The agent overwrites those that the node needs, and deletes none.
+//! Files that packages installed. The agent overwrites the files that the node needs, and deletes none.
 #![allow(clippy::unwrap_used)]
 
 use crate::support;
@@ -103,7 +103,7 @@ async fn the_current_text_of_the_package_is_restored() {
     write(&machine, LIB, "2.0");
     machine.converge(&node()).await.unwrap();
     assert_eq!(machine.read(LIB), UNIT);
-    // A change by hand is not the package's.
+    // A manual change does not count as a text of the package.
     fs::remove_file(machine.path("/var/lib/dpkg/info/containerd.io.list")).unwrap();
     write(&machine, LIB, "by hand");
     machine.converge(&node()).await.unwrap();

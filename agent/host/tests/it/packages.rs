@@ -192,7 +192,7 @@ fn what_dpkg_was_interrupted_at_is_finished() {
         converge(&wanted(&["tiny"]), &said).unwrap();
         assert!(has("picky") && said.says("had been interrupted"));
 
-        // The package was removed by half, and must be reinstalled.
+        // The package was only half removed, and must be reinstalled.
         sh(
             "sed -i '/^Package: picky$/,/^$/s/^Status: .*/Status: install reinstreq half-installed/' /var/lib/dpkg/status",
         );

@@ -56,7 +56,7 @@ fn remains_of_pods_are_removed_and_an_operators_rules_stay_byte_for_byte() {
         for what in ["iptables-nft", "ip6tables-legacy", "ip kube-proxy", "calico-arp", "kube-router-svip"] {
             assert!(left.rules.iter().any(|rule| rule.contains(what)), "{what}: {:?}", left.rules);
         }
-        // Two programs show one set of rules, and the plan lists it once.
+        // Two programs show one set of rules, and the plan lists the set once.
         assert_eq!(
             left.rules.iter().filter(|rule| rule.contains(" chains of ip")).count(),
             4,

@@ -64,7 +64,7 @@ fn in_a_root_of_its_own(test: impl FnOnce() + Send) {
     }
 }
 
-/// A systemd that does every request.
+/// A systemd that executes every request.
 #[derive(Default)]
 struct Willing(Mutex<BTreeMap<String, BTreeSet<&'static str>>>);
 
@@ -125,7 +125,7 @@ impl Resetting for Deaf {
     fn doing(&self, _: &str) {}
 }
 
-/// A node by its units, with none of them running.
+/// A node with kubelet and containerd, neither of which runs.
 fn node() -> Host {
     let host = Host::machine().unwrap().with_systemd(Arc::<Willing>::default());
     let desired: DesiredState =
@@ -153,7 +153,8 @@ fn users_folder_is_as_it_was() {
     assert_eq!(fs::read_to_string("/srv/users/deep/deeper/file").unwrap(), "theirs, too");
 }
 
-/// Mounts a user's folder, a part of it inside, subPaths of a folder and of a file, and a tmpfs.
+/// Mounts the user's folder, one of its subfolders inside this mount, the subPaths of a folder and of a file, and a
+/// tmpfs.
 fn mount_into_a_pod() {
     for folder in ["own", "own/more", "theirs", "subpath", "memory"] {
         fs::create_dir_all(format!("{VOLUMES}/{folder}")).unwrap();
@@ -209,7 +210,7 @@ fn a_busy_or_hidden_mount_ends_the_reset_before_its_removal() {
         host.reset(&host.plan_reset(&[], &[], &[]).unwrap(), &Deaf).unwrap();
         users_folder_is_as_it_was();
     });
-    // A mount below a link that the search for mounts does not follow.
+    // A mount is below a link, and the search for mounts does not follow links.
     in_a_root_of_its_own(|| {
         users_folder();
         let host = node();
@@ -281,7 +282,7 @@ fn the_target_of_a_pods_log_link_stays_with_its_mounts() {
     });
 }
 
-/// A view that misses mounts, as in a race.
+/// A view that misses all mounts, as if a mount appeared right after the search.
 struct Blind;
 
 impl Mounts for Blind {

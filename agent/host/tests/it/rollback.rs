@@ -79,7 +79,7 @@ async fn everything_is_rolled_back_if_kubelet_is_unhealthy() {
     assert_eq!(status.rolled_back.unwrap().back_to, "hash");
     assert!(scene.machine.plan(&scene.host(), &node("1")).is_empty());
 
-    // The agent does not retry this state by itself. It tries another state.
+    // The agent does not retry this state by itself. The agent tries another state.
     let error = scene.converge(&node("bad")).await.unwrap_err();
     assert!(matches!(error, Error::FailedBefore(_)), "{error:?}");
     assert!(
@@ -172,7 +172,7 @@ async fn a_failure_during_the_rollback_does_not_stop_the_rest() {
 #[tokio::test]
 async fn a_rollback_restores_stopped_and_disabled_units() {
     let scene = Scene::converged(&node("1")).await;
-    // An operator disabled and stopped a unit of ours that the next configuration wants to run.
+    // An operator disabled and stopped a unit of the agent that the next configuration wants to run.
     scene.node.disable("containerd.service").unwrap();
     scene.node.stop("containerd.service").unwrap();
     scene.node.news();
@@ -295,7 +295,7 @@ async fn a_repair_is_not_rolled_back() {
     let error = scene.machine.converge_with(&host, &node("1")).await.unwrap_err();
     assert!(matches!(error, Error::Unhealthy { .. }), "{error:?}");
     assert_eq!(scene.machine.read(KUBELET_CONFIG), good);
-    // The repair is tried again.
+    // The next run tries the repair again.
     scene.converge(&node("1")).await.unwrap();
     assert_eq!(scene.node.news().iter().filter(|news| *news == "restart kubelet.service").count(), 2);
     scene.is_clean();

@@ -63,7 +63,7 @@ impl Machine {
         Machine { root: tempfile::tempdir().unwrap(), store: Store::new(), downloads: downloads(CALM) }
     }
 
-    /// Replaces the downloads.
+    /// Sets the options of downloads.
     pub(crate) fn downloading(self, downloads: Downloads) -> Machine {
         Machine { downloads, ..self }
     }
@@ -148,7 +148,7 @@ pub(crate) fn noon() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_262_400)
 }
 
-/// Runs `run` until `is_so` holds, and drops it then, however long that takes.
+/// Polls `run` until `is_so` returns true, and then drops `run`. There is no timeout.
 pub(crate) async fn ended_once<T>(run: impl Future<Output = T>, is_so: impl Fn() -> bool) {
     let so = async {
         while !is_so() {

@@ -98,7 +98,7 @@ async fn equivalent_files_stay_and_nothing_is_restarted() {
     assert_eq!(after, before);
     assert_eq!(requests(&machine), [""; 0]);
 
-    // After that, the agent detects changes by comparison with the record.
+    // After the first run, the agent detects changes by comparison with the record.
     assert!(machine.plan(&machine.host(), &node("1")).is_empty());
     machine.converge(&node("2")).await.unwrap();
     assert_eq!(requests(&machine), ["systemd: daemon-reload", "systemd: restart kubelet.service"]);
@@ -106,7 +106,7 @@ async fn equivalent_files_stay_and_nothing_is_restarted() {
     assert!(machine.read(LIB).starts_with("# nodeup's"), "the equivalent file of nodeup is unchanged");
     assert!(!machine.path(ETC).exists());
     assert!(machine.plan(&machine.host(), &node("2")).is_empty());
-    // The agent reverts a change by hand, even one without effect.
+    // The agent reverts a manual change, even a change without effect.
     for path in [KUBELET_CONFIG, LIB, FLAGS] {
         write(&machine, path, format!("# by hand\n{}", machine.read(path)));
     }
@@ -184,14 +184,14 @@ async fn the_first_run_on_a_working_node_is_rolled_back_if_kubelet_is_unhealthy(
     assert!(matches!(error, Error::RolledBack(_)), "{error:?}");
     assert!(error.to_string().contains("rolled back to what was there before kops-agent"), "{error}");
     assert_eq!(machine.read(KUBELET_CONFIG), before);
-    // After the rollback, the machine is equivalent to the one before the first run.
+    // After the rollback, the machine is as before the first run.
     machine.converge_with(&picky(), &node("1")).await.unwrap();
     assert_eq!(machine.read(KUBELET_CONFIG), before);
 }
 
 #[tokio::test]
 async fn a_unit_of_an_earlier_version_moves_to_upstreams_path() {
-    // An earlier version wrote the unit into /etc on every distribution.
+    // Earlier versions of the agent wrote the unit into /etc on every distribution.
     let machine = debian("");
     fs::remove_file(machine.path("/etc/os-release")).unwrap();
     machine.converge(&node("1")).await.unwrap();

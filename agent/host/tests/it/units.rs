@@ -242,7 +242,7 @@ async fn a_failing_hook_is_reported_and_blocks_nothing() {
     let status = it.host().status().unwrap();
     assert!(!status.converged && status.failure.unwrap().problem.contains("a-hook.service"));
 
-    // Only this unit is left to do. The next run tries it again.
+    // Only the failed unit is left to do. The next run starts it again.
     let plan = it.machine.plan(&it.host(), &desired);
     let left: Vec<&str> = plan.steps.iter().map(|step| step.resource.name.as_str()).collect();
     assert_eq!(left, ["a-hook.service"]);
@@ -342,7 +342,7 @@ async fn the_next_run_joins_a_slow_start_that_pods_wait_for() {
     it.units().starting.insert("disk.service".into());
     assert_eq!(it.failures(&desired).await, ["disk.service"]);
     it.news();
-    // The process continues through any number of converges.
+    // The starting process continues while runs converge.
     assert_eq!(it.failures(&desired).await, ["disk.service"]);
     assert_eq!(it.failures(&desired).await, ["disk.service"]);
     assert_eq!(it.news(), ["start disk.service", "start disk.service"]);
@@ -380,7 +380,7 @@ async fn a_rollback_waits_for_no_hook_that_waits_for_kubelet() {
     let still_wrong = it.host().status().unwrap().rolled_back.unwrap().still_wrong;
     assert!(still_wrong.len() == 1 && still_wrong[0].contains("restart kubelet.service"), "{still_wrong:?}");
 
-    // A unit that may still run what the change started is restarted after its job ends.
+    // A unit that may still run the changed version is restarted after its job ends.
     it.units().blocked_by.clear();
     it.units().running.extend(["a-hook.service".to_owned(), KUBELET.to_owned()]);
     it.converge(&with("one")).await.unwrap();
@@ -407,7 +407,7 @@ async fn no_process_of_a_working_node_stays_older_than_its_file() {
     let status = it.host().status().unwrap();
     assert!(!status.unfinished && !status.converged, "{status:?}");
 
-    // The failed unit does not run. A process that systemd had left running would be restarted too.
+    // The failed unit does not run. If systemd had left a process running, the run would restart it too.
     it.units().running.insert("a-hook.service".into());
     it.units().refused.clear();
     it.converge(&with("two")).await.unwrap();

@@ -1,5 +1,5 @@
-//! Users and groups are created and repaired by shadow's own programs. That needs root, so `tests/packages/run` runs
-//! these tests.
+//! Users and groups are created and repaired by shadow's own programs. These programs need root, so
+//! `tests/packages/run` runs these tests.
 #![allow(clippy::unwrap_used)]
 
 use crate::own_root::{on_a_machine, sh};

@@ -24,12 +24,12 @@ const PROCESS_EXIT: &str = "98e322203f7a4ed290d09fe03c09fe15";
 #[derive(Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 struct Entry {
-    /// An array of bytes if it is not UTF-8.
+    /// The text of the entry. An array of bytes if the text is not UTF-8.
     message: Option<Value>,
     message_id: Option<String>,
-    /// The start that an entry of systemd is about.
+    /// ID of the start that systemd's own entry reports on.
     invocation_id: Option<String>,
-    /// The start whose process wrote the entry.
+    /// ID of the start whose process wrote the entry.
     #[serde(rename = "_SYSTEMD_INVOCATION_ID")]
     of_process: Option<String>,
     #[serde(rename = "_PID")]
@@ -52,8 +52,8 @@ pub(super) fn of_unit(unit: &str) -> Vec<String> {
     ask(&command).map_or(vec![], |outcome| lines_with_reasons(&of_failed_start(&outcome.stdout)))
 }
 
-/// The lines of the start that failed, if it is the last start or the one before. Without a failure, the lines of the
-/// last start.
+/// The lines of the start that failed, if it is the last or the second last start. Without a failure, the lines of
+/// the last start.
 fn of_failed_start(journal: &str) -> Vec<String> {
     let entries: Vec<Entry> = journal.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     let (of_systemd, of_processes): (Vec<Entry>, Vec<Entry>) =
@@ -109,7 +109,7 @@ mod tests {
         format!("{entry}\n")
     }
 
-    /// systemd's entry for a start whose process failed.
+    /// systemd's journal entry for a unit start whose main process failed.
     fn fails(start: &str) -> String {
         let entry = serde_json::json!({
             "MESSAGE": "kubelet.service: Main process exited, code=exited, status=1/FAILURE",
@@ -124,7 +124,7 @@ mod tests {
         let next = says("b", "W1 failed to find a node yet");
         assert_eq!(of_failed_start(&failed), ["E1 invalid configuration"]);
         assert_eq!(of_failed_start(&[&*failed, &next].concat()), ["E1 invalid configuration"]);
-        // The start `c` fails before it writes a line, so the lines of the last start that wrote any are quoted.
+        // The start `c` fails before it writes a line, so the lines of the last start that wrote lines are quoted.
         assert_eq!(of_failed_start(&[&*next, &fails("c")].concat()), ["W1 failed to find a node yet"]);
     }
 

@@ -128,12 +128,12 @@ mod tests {
             told("0100007F:2808", 8, "/kubepods.slice/kubepods-pod1.slice/cri-1.scope").unwrap(),
             "evil?[2J (process 8) listens at 127.0.0.1:10248, where kubelet.service should"
         );
-        // A user may give its own unit the same name.
+        // A user's own unit may have the same name.
         let of_user = "/user.slice/user-1000.slice/user@1000.service/app.slice/kubelet.service";
         assert!(told("0100007F:2808", 8, of_user).unwrap().contains("(process 8 of kubelet.service)"));
         assert!(told("0100007F:2808", 8, "/system.slice/kubelet.service.evil.service").is_some());
-        // A process that listens at 0.0.0.0 also listens at this address. A process at another address or port does
-        // not.
+        // A process that listens at 0.0.0.0 also listens at the unit's address. A process at another address or port
+        // does not.
         assert!(told("00000000:2808", 8, "/").is_some());
         assert_eq!(told("0200007F:2808", 8, "/"), None);
         assert_eq!(told("0100007F:2809", 8, "/"), None);

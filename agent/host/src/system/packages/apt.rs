@@ -26,7 +26,7 @@ const KEEP_CONFIGURATION: &str = "--force-confold";
 /// How often a command is retried because another process took a lock between the agent's check and apt's.
 const RACES: u32 = 100;
 
-/// A lock that a process holds, and that process.
+/// A lock of dpkg or apt that a process holds, and this process. `None` if no process holds a lock.
 pub(super) fn lock_holder() -> Result<Option<(String, String)>> {
     held(&LOCKS)
 }
@@ -94,8 +94,8 @@ fn parse(shown: &str) -> Vec<Known> {
         let mut fields = line.split('\t');
         let mut next = || fields.next();
         let (name, architecture, status, version, provides) = (next()?, next()?, next()?, next()?, next()?);
-        // The letters are the desired action (`h` if held), the status, and `R` if a reinstall is required
-        // (dpkg-query(1)).
+        // The letters of a package's status are the desired action (`h` if held), the status, and `R` if a reinstall
+        // is required (dpkg-query(1)).
         (status.get(1..3)? == "i ").then(|| Known {
             name: name.to_owned(),
             architecture: architecture.to_owned(),
@@ -203,12 +203,12 @@ fn install_of_lists(packages: &[&str], waiting: Waiting<'_>) -> Result<()> {
     if outcome.status.success() { Ok(()) } else { Err(refused(&install, &outcome)) }
 }
 
-/// Downloads the package lists of one list's repositories. Every repository must exist and be signed.
+/// Downloads the package lists of the repositories in the file `list`. Every repository must exist and be signed.
 pub(super) fn update_from(list: &str, waiting: Waiting<'_>) -> Result<()> {
     let only = format!("Dir::Etc::sourcelist={list}");
     let update = [
         &["apt-get", "-o", LOCK_TIMEOUT, "-o", RETRIES, "-o", &only, "-o", "Dir::Etc::sourceparts=-"][..],
-        // The downloaded lists of other repositories stay. A list that cannot be read is an error.
+        // The downloaded package lists of other repositories stay. A package list that cannot be read is an error.
         &["-o", "APT::Get::List-Cleanup=0", "-o", "APT::Update::Error-Mode=any", "update"],
     ]
     .concat();
@@ -216,14 +216,14 @@ pub(super) fn update_from(list: &str, waiting: Waiting<'_>) -> Result<()> {
     if outcome.status.success() { Ok(()) } else { Err(refused(&update, &outcome)) }
 }
 
-/// Finishes an interrupted installation with `dpkg --configure -a`. That does nothing if no installation was
+/// Finishes an interrupted installation with `dpkg --configure -a`. This command does nothing if no installation was
 /// interrupted.
 fn finish_interrupted(waiting: Waiting<'_>) -> Result<()> {
     waiting.for_locks(&LOCKS)?;
     let configure = ["dpkg", KEEP_CONFIGURATION, "--configure", "-a"];
     let outcome = ask(&configure)?;
     if !outcome.status.success() {
-        // The node may not need that package. If the node needs it, the installation by apt fails next.
+        // The node may not need the interrupted package. If the node needs it, the installation by apt fails next.
         waiting.progress.warned(&format!(
             "an interrupted installation of packages cannot be finished: {}",
             refused(&configure, &outcome)

@@ -6,7 +6,7 @@ use super::locks::{LockFile, Waiting, held};
 use crate::error::{Error, Result};
 use crate::system::commands::{ask, run};
 
-/// The locks of dnf and yum. Both wait for these locks by themselves, but do not say which process holds one.
+/// The locks of dnf and yum. Both wait for these locks by themselves, but do not say which process holds a lock.
 const LOCKS: [LockFile<'static>; 3] = [
     LockFile::Numbered("/var/cache/dnf/metadata_lock.pid"),
     LockFile::Numbered("/var/lib/dnf/rpmdb_lock.pid"),
@@ -15,7 +15,7 @@ const LOCKS: [LockFile<'static>; 3] = [
 /// rpm's lock for a transaction, in the folder of its database. dnf does not wait for this lock.
 const TRANSACTION_LOCK: &str = ".rpm.lock";
 
-/// A lock that a process holds, and that process.
+/// A lock of dnf, yum or rpm that a process holds, and this process. `None` if no process holds a lock.
 pub(super) fn lock_holder() -> Result<Option<(String, String)>> {
     let transaction = transaction_lock()?;
     held(&[&LOCKS[..], &[LockFile::Locked(&transaction)]].concat())

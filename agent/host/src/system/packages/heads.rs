@@ -15,8 +15,8 @@ use crate::system::deadline::ask_prepared;
 const TIMEOUT: Duration = Duration::from_secs(25);
 /// Timeout of one connection, in seconds. It is short, so that one silent repository does not use up the whole time.
 const ACQUIRE_TIMEOUT: &str = "10";
-/// The targets that apt downloads besides release files. The first check switches them off (apt.conf(5)). Other
-/// programs may add more targets, which stay on.
+/// The targets that apt downloads besides release files. The first check switches these targets off (apt.conf(5)).
+/// Other programs may add more targets, which stay on.
 const INDEXES: [&str; 3] = ["deb::Packages", "deb::Translations", "deb-src::Sources"];
 
 /// Removes the hooks that other packages run around an update, because hooks change the machine. apt reads the file of
@@ -46,7 +46,7 @@ pub(super) fn of_apt(options: &[&str]) -> Seen<Repositories> {
 
 fn ask(options: &[&str]) -> Seen<Answers> {
     let folder = tempfile::tempdir().map_err(|error| format!("cannot create a temporary folder: {error}"))?;
-    prepare_folder(folder.path()).map_err(|error| format!("cannot create a temporary folder: {error}"))?;
+    prepare_folder(folder.path()).map_err(|error| format!("cannot prepare a temporary folder: {error}"))?;
     let configuration = folder.path().join("apt.conf").display().to_string();
     let mut all = vec![
         format!("Dir::State::Lists={}", folder.path().join("lists").display()),

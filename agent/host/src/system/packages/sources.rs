@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::root::{Metadata, Root};
 use crate::staged::write_file;
 
-/// The start of the comment line with the key's URL. People read it, and `find` compares it.
+/// The start of the comment line with the key's URL. The line informs people, and `find` compares the URL.
 const KEY_COMMENT: &str = "# Signed with the key ";
 
 /// The two formats of a key that apt reads: armored text, or binary OpenPGP.
@@ -35,7 +35,7 @@ impl Written {
     pub(super) fn revert(&self, root: &Root) -> Result<()> {
         self.before.iter().try_for_each(|(path, before)| match before {
             Some(Before { bytes, metadata }) => {
-                // A user without root's rights cannot change owners, so it owned the old file, too.
+                // A user without root's rights cannot change owners, so this user owned the old file, too.
                 let owner = Uid::effective().is_root().then_some((metadata.uid, metadata.gid));
                 write_file(root, path, metadata.mode, owner, bytes)
             }
@@ -76,7 +76,7 @@ pub(crate) fn find(root: &Root, wanted: &PackageSource) -> Result<Option<Package
         }
     }
     let sources = text.lines().filter(|line| line.starts_with("deb")).map(str::to_owned).collect();
-    // Because its keyring is empty, the result differs from any wanted repository.
+    // The empty keyring makes the result differ from every wanted repository.
     Ok(Some(PackageSource { name: wanted.name.clone(), keyring: String::new(), sources }))
 }
 
@@ -93,7 +93,7 @@ pub(crate) fn write(
     })?;
     let list = list_path(&source.name);
     let key_file = key_path(&source.name, extension);
-    // Keys come first, here and below: a list without its key is useless.
+    // Keys come before the list, here and below: a list without its key is useless.
     let paths = EXTENSIONS.map(|extension| key_path(&source.name, extension));
     let paths = paths.into_iter().chain([list.clone()]);
     let before = paths.map(|path| Ok((path.clone(), before(root, &path)?))).collect::<Result<_>>()?;

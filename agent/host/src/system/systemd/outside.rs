@@ -6,7 +6,7 @@ use super::this_run::own_unit;
 use super::unit::Act;
 use crate::error::{Error, Result};
 
-/// The request for a transient unit. It ends when the program does, because the unit is a oneshot.
+/// The request for a transient unit. `systemd-run` ends when the program ends, because the unit is a oneshot.
 const REQUEST: [&str; 8] = [
     "systemd-run",
     "--quiet",
@@ -19,8 +19,8 @@ const REQUEST: [&str; 8] = [
     "--property=KillMode=mixed",
 ];
 
-/// Runs a program as a transient unit, with the variables of this process's unit, and waits for its end. Stopping this
-/// process's unit stops that unit too.
+/// Runs a program as a transient unit, with the variables of this process's unit, and waits for its end. Stopping
+/// this process's unit also stops the transient unit.
 ///
 /// # Errors
 /// systemd does not start the program, or the program fails.
@@ -42,8 +42,8 @@ pub fn run_outside(unit: &str, command: &[&str]) -> Result<()> {
     conclude(Act::Start, unit, ask_once(&request)?)
 }
 
-/// The options for the variables of a unit, from `systemctl show`. A variable counts only with its value in this
-/// process, `value`: another value is from a file, and may be a secret, which must not be an argument.
+/// The options for the variables of a unit, from `systemctl show`. A variable counts only if it has the same value in
+/// this process (`value`). Another value is from a file and may be a secret, which must not be an argument.
 fn variables(shown: &str, value: impl Fn(&str) -> Option<String>) -> Vec<String> {
     let mut options = Vec::new();
     for line in shown.lines() {

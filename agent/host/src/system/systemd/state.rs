@@ -51,9 +51,9 @@ pub(super) fn read<'a>(get: impl Fn(&str) -> &'a str, clock: &Clock) -> UnitStat
     UnitState { is_known, enablement, running, rests, restarting, starting, started, unread }
 }
 
-/// When the main process of a unit started. If the clock was set back since the start, the computed time is too early:
-/// the files from before have later dates. So the later one of the computed time and systemd's own timestamp counts.
-/// `None` for a unit that a timer or socket starts and that has no process now.
+/// When the main process of a unit started. If the clock was set back since the start, the computed time is too
+/// early: files written before the start have later dates. So the later one of the computed time and systemd's own
+/// timestamp counts. `None` for a unit that a timer or socket starts and that has no process now.
 fn started<'a>(get: impl Fn(&str) -> &'a str, clock: &Clock) -> Option<SystemTime> {
     if get("ActiveState") == "inactive" && !get("TriggeredBy").is_empty() {
         return None;

@@ -38,12 +38,12 @@ const LOST: [&str; 8] = [
     "Failed to connect to bus",
     "Failed to get D-Bus connection",
 ];
-/// The parts among `LOST` which show that systemd has queued the job and that `systemctl` waited for its end.
+/// The elements of `LOST` which show that systemd has queued the job and that `systemctl` waited for its end.
 const WAITED: [&str; 2] = ["connection terminated", "Failed to wait for response"];
 /// This directory exists if systemd is the machine's init system (sd_booted(3)).
 const BOOTED: &str = "/run/systemd/system";
 
-/// The systemd of this machine, asked by `systemctl`.
+/// This machine's systemd, accessed through `systemctl`.
 pub struct Systemctl;
 
 impl Systemd for Systemctl {
@@ -52,7 +52,7 @@ impl Systemd for Systemctl {
             return Ok(vec![]);
         }
         let properties = format!("--property={}", PROPERTIES.join(","));
-        // Timestamps have the time zone of the caller.
+        // `systemctl show` prints timestamps in the time zone of the caller.
         let mut command = vec!["env", "TZ=UTC", "systemctl", "show", &properties, "--"];
         command.extend(units);
         let states = parse(&run(&command)?, &Clock::now());
@@ -146,8 +146,8 @@ impl Drop for EndOnDrop {
     }
 }
 
-/// Requests a job, and returns once it is in systemd's queue: systemd orders units only among jobs that it knows. A thread waits for the
-/// end of the job.
+/// Requests a job, and returns once the job is in systemd's queue: systemd orders units only among jobs that it
+/// knows. A thread waits for the end of the job.
 fn begin(act: Act, unit: &str, runner: &Runner) -> Result<oneshot::Receiver<Result<()>>> {
     let command = ["systemctl", act.name(), "--", unit];
     let not_run = |error: std::io::Error| not_run(&command, &error);
@@ -214,7 +214,8 @@ pub(super) fn conclude(act: Act, unit: &str, outcome: Outcome) -> Result<()> {
     }
 }
 
-/// Why a job failed: from the messages of `systemctl`, and from the `Result` property of the unit. `None` if neither is known.
+/// Why a job failed, from the messages of `systemctl` and the `Result` property of the unit. `None` if the messages
+/// do not say it.
 fn why_it_failed(act: Act, unit: &str, said: &str, result: &str) -> Option<String> {
     let refusal = format!("Failed to {} {unit}: ", act.name());
     if let Some(reason) = said.lines().find_map(|line| line.strip_prefix(&refusal)) {
@@ -238,7 +239,8 @@ fn why_it_failed(act: Act, unit: &str, said: &str, result: &str) -> Option<Strin
     Some(format!("{meaning}; see `journalctl -u {unit}`"))
 }
 
-/// Prepares a systemd program. It has its own process group, so Ctrl-C does not end it in the middle of a request.
+/// Prepares a systemd program. The program has its own process group, so Ctrl-C does not end it in the middle of a
+/// request.
 fn of_systemd(command: &[&str]) -> Result<Command> {
     let mut prepared = prepare(command)?;
     prepared.env("SYSTEMD_BUS_TIMEOUT", ANSWER_TIMEOUT).process_group(0);
@@ -326,9 +328,9 @@ mod tests {
         };
         assert_eq!(started("0", ""), None, "it has no process");
         assert_eq!(started("900000000", ""), Some(NOW - 100));
-        // The clock was years behind at boot.
+        // At boot, the clock was years behind.
         assert_eq!(started("900000000", "Thu 1970-01-01 00:15:00 UTC"), Some(NOW - 100));
-        // The clock was 50 s ahead, and so are the dates of all files from that time.
+        // At the start, the clock was 50 s ahead, and so are the dates of all files from that time.
         assert_eq!(started("900000000", "Fri 2027-01-15 07:59:10 UTC"), Some(NOW - 50));
     }
 

@@ -1,6 +1,6 @@
-//! Finds the units that wait for the end of this run: those ordered after the unit that runs the agent. For example,
-//! cloud-init's last stage runs the agent, and a hook has `After=cloud-final.service`. Until the run ends, systemd
-//! keeps such units in its queue, and also all units after them (systemd.unit(5), `Before=`, `After=`).
+//! Finds the units that wait for the end of this run: the units ordered after the unit that runs the agent. For
+//! example, cloud-init's last stage runs the agent, and a hook has `After=cloud-final.service`. Until the run ends,
+//! systemd keeps such units in its queue, and also all units after them (systemd.unit(5), `Before=`, `After=`).
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::error::Result;
 pub(super) fn is_waited_for_by(unit: &str, left: &BTreeSet<String>) -> Result<bool> {
     let Some(own) = own_unit() else { return Ok(false) };
     let shown = run(&["systemctl", "show", "--property=ActiveState", "--", &own])?;
-    // Once a unit has started, the units after it no longer wait for it.
+    // Once the agent's unit has started, the units after it no longer wait.
     if property(&shown, "ActiveState") != "activating" {
         return Ok(false);
     }
@@ -41,8 +41,8 @@ fn queued(listed: &str) -> BTreeSet<String> {
     listed.lines().filter_map(|line| line.split_whitespace().nth(1)).map(str::to_owned).collect()
 }
 
-/// Whether the ordering leads from `unit` to `own` or to a unit in `left`, through units with jobs. Nothing waits for
-/// a unit without a job.
+/// Whether `unit` is ordered after `own` or after a unit in `left`, directly or through units with jobs. No unit
+/// waits for a unit without a job.
 fn leads_to(
     unit: &str,
     own: &str,

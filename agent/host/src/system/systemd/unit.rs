@@ -23,7 +23,7 @@ pub struct UnitState {
     pub restarting: bool,
     /// Whether a process of the unit is still starting it.
     pub starting: bool,
-    /// When the main process of the unit started. `None` if the unit has none, or had none since boot.
+    /// When the main process of the unit started. `None` if the unit has no main process, or had none since boot.
     pub started: Option<SystemTime>,
     /// Whether a unit file changed since systemd read it (`NeedDaemonReload`).
     pub unread: bool,
@@ -56,8 +56,8 @@ pub enum Rest {
     #[default]
     No,
     Yes,
-    /// The unit is an inactive oneshot. Whether it has run is unknown: systemd forgets that as soon as no other unit
-    /// refers to it (systemd.unit(5), "Unit Garbage Collection").
+    /// The unit is an inactive oneshot. Whether it has run is unknown: systemd forgets the run as soon as no other
+    /// unit refers to this unit (systemd.unit(5), "Unit Garbage Collection").
     RunsOnce,
 }
 

@@ -1,5 +1,5 @@
-//! Certificate renewals while the rest of the node stays unchanged. A component that stays unhealthy gets the old
-//! certificates. A renewal never changes the status of the rest of the node.
+//! Certificate renewals while the rest of the node stays unchanged. A component that stays unhealthy gets its old
+//! certificates back. A renewal never changes the status of the rest of the node.
 
 use std::time::Duration;
 

@@ -22,8 +22,8 @@ use crate::support::{Machine, noon};
 pub(crate) const KUBELET_CONFIG: &str = "/var/lib/kubelet/kubelet.conf";
 pub(crate) const TOKEN: &str = "/etc/token";
 
-/// The systemd and the components of a machine. A component that reads a text with `bad` in it is unhealthy. kubelet
-/// sees manifests as soon as they are written, unless it is unhealthy. A pod reads its key when it starts.
+/// The systemd and the components of a machine. A component that reads a text with `bad` in it is unhealthy. A
+/// healthy kubelet sees manifests as soon as they are written. A pod reads its key when it starts.
 pub(crate) struct Node {
     root: PathBuf,
     units: Mutex<BTreeMap<String, (bool, bool)>>,
