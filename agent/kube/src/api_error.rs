@@ -36,8 +36,8 @@ impl ApiError {
 
     /// Whether the request would change an immutable field.
     pub fn is_of_immutable_field(&self) -> bool {
-        // The words depend on the kind. In this order: Deployments and Jobs; StatefulSets and PersistentVolumeClaims;
-        // Services.
+        // The words of the message depend on the kind of the object. In this order: Deployments and Jobs;
+        // StatefulSets and PersistentVolumeClaims; Services.
         const WORDS: [&str; 3] = ["immutable", "updates to", "may not change"];
         matches!(self, ApiError::Refused(status) if status.code == 422
             && WORDS.iter().any(|words| status.message.contains(words)))

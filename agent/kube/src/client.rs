@@ -61,7 +61,8 @@ pub fn client(kubeconfig: Option<&Path>) -> Result<Client> {
     }
 }
 
-/// Creates a client for the kubeconfig that a user has chosen. Runs its login program now, if it has one.
+/// Creates a client for the kubeconfig that a user has chosen. Runs the login program of the kubeconfig now, if it
+/// names one.
 ///
 /// # Errors
 /// Same errors as [`client`].

@@ -1,4 +1,4 @@
-//! Leader election: of several processes, the holder of their Lease writes. The controllers' Lease is
+//! Leader election: of several processes, only the holder of the Lease writes. The controllers' Lease is
 //! `kube-system/kops-controller-leader`; upstream's kops-controller contends for it too.
 //!
 //! As in client-go, a Lease has expired once it has not changed for its duration on this process' own clock, because machines'
@@ -38,7 +38,7 @@ pub const OF_CONTROLLERS: Contest = Contest { lease: NAME, doing: "this process 
 
 /// How long a Lease keeps others out after it was renewed.
 const LEASE_DURATION: Duration = Duration::from_secs(15);
-/// A holder that could not renew for this long stops writing.
+/// A holder that could not renew the Lease for this long stops writing.
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 /// How often a holder renews the Lease, and others check it.
 const RETRY_PERIOD: Duration = Duration::from_secs(2);
@@ -66,7 +66,7 @@ impl Leadership {
         Leadership { start: Instant::now(), until: Arc::new(AtomicU64::new(u64::MAX)) }
     }
 
-    /// Leadership by a Lease that was renewed just now and never will be again.
+    /// Leadership by a Lease that was renewed just now and is never renewed again.
     #[cfg(any(test, feature = "testing"))]
     pub fn renewed_now() -> Leadership {
         let leadership = Leadership::none();

@@ -1,4 +1,4 @@
-//! What both modes need of the API server: clients by a kubeconfig or a service account, Leases, Events, lists and
+//! Access to the API server, for both modes: clients by a kubeconfig or a service account, Leases, Events, lists and
 //! watches, and the Node of the machine itself.
 
 mod client;

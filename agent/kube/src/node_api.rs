@@ -46,7 +46,7 @@ pub struct NodeStatus {
 pub struct NodeInfo {
     pub kubelet_version: String,
     pub container_runtime_version: String,
-    /// Empty if kubelet has not reported a valid ID.
+    /// The boot ID that kubelet reports. Empty if kubelet has not reported a valid ID.
     #[serde(rename = "bootID", deserialize_with = "boot_id")]
     pub boot_id: String,
 }
@@ -80,7 +80,7 @@ pub struct Registration {
     pub is_ready: bool,
     /// When the Node was registered, in seconds since 1970, by the API server's clock.
     registered: Option<i64>,
-    /// When its kubelet last reported its condition, in seconds since 1970, by that machine's clock.
+    /// When the Node's kubelet last reported its condition, in seconds since 1970, by that machine's clock.
     last_heartbeat: Option<i64>,
 }
 

@@ -1,4 +1,4 @@
-//! What a node reads and writes of its own Node, with kubelet's credentials.
+//! Reads and writes the Node of this machine, with kubelet's credentials.
 
 mod drain;
 mod orders;

@@ -1,4 +1,4 @@
-//! Steps 6 to 8 of node mode: this machine becomes the node that it must be.
+//! Steps 6 to 8 of node mode: makes this machine the decided node.
 
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ pub async fn apply(options: &RunOptions, host: &Host, decision: &Decision) -> Re
     host.recognize_programs(&decision.desired, &downloads, watch).await.context("recognizing programs")?;
     let seen = plan(host, decision)?;
     drop(observing);
-    // The host refuses a configuration that was rolled back before. No pod needs to leave for that.
+    // The host refuses a configuration that was rolled back before. No pod needs to leave for a refused change.
     let is_refused = host.refusal(&seen, &decision.desired, &decision.config_hash)?.is_some();
     let paced = match is_refused {
         true => None,
@@ -130,7 +130,7 @@ async fn with_early_units(
     if has_changed { self::plan(host, decision) } else { Ok(plan) }
 }
 
-/// Applies units that run before the rest of the node is known. Returns whether that changed anything.
+/// Applies units that run before the rest of the node is known. Returns whether anything changed.
 ///
 /// # Errors
 /// A step failed.

@@ -89,7 +89,7 @@ fn warn_kept(due: &str, server: &str) {
     );
 }
 
-/// The plan without new certificates. It repairs everything else, and names the certificates that are due.
+/// The plan without new certificates. This plan repairs everything else, and names the certificates that are due.
 fn without_issuer(host: &Host, decision: &Decision, error: &BootstrapError) -> Result<(Plan, Materials)> {
     let materials = decision.materials.clone().without_issuer(error.to_string());
     Ok((plan_with(host, decision, &materials)?, materials))
@@ -115,7 +115,7 @@ fn to_be_asked_for<'a>(
 }
 
 /// Requests all certificates together. Retries use the same keys, so that a server whose response was lost can repeat
-/// it.
+/// the response.
 async fn issued(
     host: &Host,
     kops_controller: &KopsController,

@@ -2,8 +2,8 @@
 //! machine is a node.
 //!
 //! First a run notes that the machine is a node, then that the cloud was told. Both notes are valid until the next
-//! boot. If a run cannot tell the cloud, the next run does, even with nothing else to do. The notes are not valid on an
-//! image made of the disk, or on an instance that leaves its warm pool.
+//! boot. If a run cannot tell the cloud, the next run tells it, even if nothing else is left to do. The notes are not
+//! valid on an image made of the disk, or on an instance that leaves its warm pool.
 
 use std::path::Path;
 use std::time::Duration;
@@ -28,8 +28,8 @@ use kops_agent_source::Before;
 /// The pause between two tries to complete a lifecycle action, while its hook may not hold this machine yet.
 const UNTIL_HELD: Duration = Duration::from_secs(15);
 
-/// Converges, and notes for the cloud that the machine is a node. It also does so if kops-controller calls the machine
-/// a ready node, or if only units failed that no pod waits for.
+/// Converges, and notes for the cloud that the machine is a node. Also notes this if kops-controller reports that the
+/// machine is a ready node, or if only units failed that no pod waits for.
 ///
 /// # Errors
 /// Same errors as [`apply::apply`].
@@ -64,9 +64,9 @@ fn keep_timeline(host: &Host, report: Option<&Report>) {
     }
 }
 
-/// Decides the node to converge to. kops-controller gives nothing to a ready node, but the node's group may still hold
-/// the node. That happens if a run was interrupted after the node joined. So the lifecycle action of the last decision
-/// is used then.
+/// Decides the node to converge to. kops-controller gives nothing to a ready node, but the node's group may still
+/// hold the node, if a run was interrupted after the node joined. So in this case, the lifecycle action of the last
+/// decision is used.
 ///
 /// # Errors
 /// Same errors as [`decide::decide`].
@@ -107,12 +107,12 @@ fn note_ready(host: &Host, root: &Path) {
     noted().unwrap_or_else(|error| log::error!("{}", error_text(&untold(&error_text(&error)))));
 }
 
-/// Tells the cloud that this machine is a node. It does so if the machine became a node since its last boot, a
-/// lifecycle action is remembered, and the cloud was not told yet. At boot it also waits for a lifecycle hook that does
-/// not hold the machine yet.
+/// Tells the cloud that this machine is a node. The cloud is told if the machine became a node since its last boot, a
+/// lifecycle action is remembered, and no run has told the cloud yet. At boot, the run also waits for a lifecycle
+/// hook that does not hold the machine yet.
 ///
 /// # Errors
-/// The error of `outcome`. If the node is otherwise as it should be, why the cloud could not be told.
+/// The error of `outcome`. If the node is otherwise as it should be, the reason why the cloud could not be told.
 pub async fn tell<T>(root: &Path, is_boot: bool, outcome: Result<T>) -> Result<T> {
     let Err(untold) = noted(root, tell_group(root, is_boot).await) else { return outcome };
     match outcome {

@@ -49,20 +49,19 @@ pub struct Decision {
     pub ipv6_prefix: String,
     /// The state store. Downloads may be there too.
     pub store: Arc<Store>,
-    /// Whether this is the last applied state, because the wanted state is unknown or may not be applied.
+    /// Whether this decision is the last applied state, because the wanted state is unknown or may not be applied.
     pub is_last_applied: bool,
     /// The store's folders of keys and secrets.
     pub sources: Sources,
     /// The names of the cluster and of the instance group.
     pub names: [String; 2],
-    /// The facts of the machine.
     pub facts: Facts,
     /// Whether the cluster spec gave the configuration that the user-data pins, byte for byte.
     pub is_proven: bool,
     /// The kOps release that wrote the configuration; `None` if an older kops-agent applied it without noting the
     /// release.
     pub written_by: Option<WrittenBy>,
-    /// The boot config that this node follows in place of the one in its user-data.
+    /// The boot config that this node follows instead of the boot config in its user-data.
     pub followed: Option<Followed>,
     /// The versions of the components whose upgrade may drain the node; empty for the last applied state.
     pub versions: Versions,
@@ -118,7 +117,7 @@ async fn decided(
         );
     }
     let held_action = lifecycle_action::of_node(&node.boot, &node.config, &node.facts.cloud);
-    // A file may have the facts of another instance, so nothing of it is remembered for this machine.
+    // A file of facts may describe another instance, so none of its facts are remembered for this machine.
     let remembered = options.facts.is_none().then(|| remembered::read(node_root).with(&facts, held_action));
     let is_wanted = |service: OwnService, is_asked_for| -> Result<bool> {
         Ok(node.is_control_plane() && service.is_wanted(is_asked_for, node_root, &environment)?)
@@ -242,7 +241,8 @@ fn described(spec: NodeSpec) -> Result<NodeConfig> {
     Err(refused(problems, &denied))
 }
 
-/// The mistakes that every possible machine of the group has, and warnings about mistakes that only some of them have.
+/// The mistakes that every possible machine of the group has, and warnings about mistakes that only some of these
+/// machines have.
 ///
 /// # Errors
 /// This machine may not read files that decide the node, and there are mistakes without these files.
@@ -278,7 +278,7 @@ pub fn check_on_any_machine(spec: NodeSpec) -> Result<Problems> {
 /// Why files that decide the node may not be read now, one reason per file.
 fn needed_but_denied(spec: &NodeSpec) -> Vec<String> {
     let Denied { keysets, secrets, files: _ } = &spec.denied;
-    // A worker may not read keysets. It needs them only to derive its configuration.
+    // A worker may not read keysets. A worker needs keysets only to derive its configuration.
     let needs_keysets = spec.inputs.boot.instance_group_role.runs_api_server()
         || matches!(spec.origin, Origin::ClusterSpec(_));
     match needs_keysets {

@@ -19,12 +19,12 @@ pub const OF_NODEUP: &str = "/etc/sysconfig/kops-configuration";
 const OF_MACHINE: &str = "/etc/environment";
 /// The file of variables for the packages' units, written by operators.
 pub const OF_PACKAGE: &str = "/etc/kops-agent/environment";
-/// The file of variables for the controller's unit. It never decides a machine.
+/// The file of variables for the controller's unit. These variables never decide a node.
 const OF_CONTROLLER: &str = "/etc/sysconfig/kops-agent-controller";
 /// Maximum size of a file of variables, in bytes.
 const LONGEST: u64 = 1 << 20;
 
-/// The variables of this process, and those that the agent's units are given.
+/// The variables of this process, and the variables that the agent's units get.
 #[derive(Clone, Default)]
 pub struct Environment {
     of_units: BTreeMap<String, String>,
@@ -69,7 +69,7 @@ impl Environment {
         self.of_units.iter().filter(is_of_units).map(|(name, value)| (name.clone(), value.clone())).collect()
     }
 
-    /// A variable of this process, or else of the agent's units.
+    /// The value of a variable: from this process, or else from the agent's units.
     pub fn get(&self, name: &str) -> Option<String> {
         self.get_beside(name, process)
     }
@@ -78,8 +78,8 @@ impl Environment {
         process(name).or_else(|| self.of_units.get(name).cloned())
     }
 
-    /// The first of these variables of the cloud login that has a value; empty if none has one. `None` if no login is
-    /// known. All variables come from one source, so that two logins are never mixed.
+    /// The first of these variables of the cloud login that has a value; empty if no variable has a value. `None` if
+    /// no login is known. All variables come from one source, so that two logins are never mixed.
     pub fn login(&self, names: &[String]) -> Option<String> {
         self.login_beside(names, process)
     }
@@ -132,7 +132,7 @@ pub fn of_process() -> Vec<(String, String)> {
     std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect()
 }
 
-/// The variables that a file sets. A missing file sets none.
+/// The variables that a file sets. A missing file sets no variables.
 fn of_file(reader: &Reader, path: &str) -> Result<Vec<(String, String)>, String> {
     let text = reader.text(path, LONGEST).map_err(|error| error.to_string())?;
     Ok(variables(&text.unwrap_or_default()))
@@ -179,7 +179,7 @@ pub fn variables(text: &str) -> Vec<(String, String)> {
     variables
 }
 
-/// Parses a value. Returns it with the text after its line.
+/// Parses a value. Returns the value, and the text after the value's last line.
 fn value(text: &str) -> (String, &str) {
     let mut value = String::new();
     // The length of the value without unquoted spaces at its end.

@@ -31,7 +31,7 @@ pub fn load(file: &Path) -> Result<Facts> {
     Ok(parse_yaml(&bytes, &name)?)
 }
 
-/// The facts of a file, if there is one; else those of this machine and its cloud.
+/// The facts in `file`, if a file is given; else the facts of this machine and its cloud.
 ///
 /// # Errors
 /// Same errors as [`load`] or [`observe`].

@@ -19,7 +19,7 @@ static KNOWN: RwLock<Option<Arc<Redactor>>> = RwLock::new(None);
 
 /// Learns the secrets and the free text of a node.
 pub fn learn(spec: &NodeSpec) {
-    // These three types are the agent's own, and always have a JSON form.
+    // The configuration, the facts and the boot config are types of the agent, and always have a JSON form.
     let config = serde_json::to_value(&spec.inputs.config).unwrap_or_default();
     let facts = serde_json::to_value(&spec.inputs.facts).unwrap_or_default();
     let boot = serde_json::to_value(&spec.inputs.boot).unwrap_or_default();

@@ -1,5 +1,6 @@
-//! Finds the kOps version on this machine, if neither the state store nor kops-controller tells it. A worker of kOps
-//! 1.35 has the same configuration as one of 1.36, but the boot script of each downloads its own nodeup.
+//! Finds the kOps version on this machine, if neither the state store nor kops-controller tells the version. A worker
+//! of kOps 1.35 has the same configuration as a worker of kOps 1.36, but the boot script of each release downloads
+//! that release's nodeup.
 
 use std::fs;
 use std::io::Read as _;

@@ -1,5 +1,5 @@
-//! The last applied state. A run repairs the machine to it while the wanted state is unknown, or may not be applied to
-//! the machine.
+//! The last applied state. A run repairs the machine to this state while the wanted state is unknown, or may not be
+//! applied to the machine.
 //!
 //! Between `kops update cluster` and the rolling update, every machine with a pinned configuration is superseded. The
 //! store has the next configuration, which is for replacement machines. A store may be unreachable, deny files that it
@@ -39,7 +39,7 @@ use kops_agent_source::boot_config;
 
 pub use instead::{Instead, stands_in_for, superseded};
 
-/// The state that replaces the wanted one because of an error, and that error.
+/// The state that replaces the wanted one because of an error, and the error.
 pub struct StandIn {
     /// Why the wanted state is replaced.
     pub instead: Instead,
@@ -48,8 +48,8 @@ pub struct StandIn {
     pub error: anyhow::Error,
 }
 
-/// The last applied state; `None` if the machine has not converged or has an unfinished change. It reuses the facts,
-/// keys and secrets of `wanted`, the decision for the wanted state.
+/// The last applied state; `None` if the machine has not converged or has an unfinished change. The result reuses the
+/// facts, keys and secrets of `wanted`, the decision for the wanted state.
 ///
 /// # Errors
 /// The last applied state cannot be read.
@@ -62,7 +62,8 @@ pub async fn as_applied(options: &NodeOptions, host: &Host, wanted: &Decision) -
 /// The state that replaces the wanted one because of `error`.
 ///
 /// # Errors
-/// Returns `error` if no state replaces the wanted one. If that cannot be found out, the second error is added.
+/// Returns `error` if no state replaces the wanted one. If the search for such a state fails, the error of the search
+/// is added.
 pub async fn stand_in(options: &NodeOptions, host: &Host, error: anyhow::Error) -> Result<StandIn> {
     match Box::pin(decide(options, host, &error, None)).await {
         Ok(Some((instead, decision))) => Ok(StandIn { instead, decision, error }),
@@ -215,7 +216,7 @@ async fn decide(
         config_hash: applied.config_hash.clone(),
         known_hashes: record.known_hashes,
         remembered: None,
-        // The cloud gave a prefix when this state was applied, and never takes one back.
+        // The cloud gave a prefix when this state was applied, and never takes a prefix back.
         ipv6_prefix: "as last applied".to_owned(),
         store,
         is_last_applied: !is_begun,

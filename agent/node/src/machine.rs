@@ -51,7 +51,7 @@ pub fn note_failure(root: &Path, error: &anyhow::Error) {
     match kind_of(&error) {
         // The run that has the lock records its own outcome.
         Kind::Locked => log::debug!("{text}"),
-        // A user without write access only tried to run the command.
+        // Without root's rights, nothing can be recorded on a machine without a record, so no warning is needed.
         _ if is_first && !nix::unistd::geteuid().is_root() => log::debug!("{text}"),
         _ => log::warn!("{text}"),
     }
@@ -62,7 +62,7 @@ pub fn has_record(root: &Path) -> bool {
     root.join(Record::PATH.trim_start_matches('/')).exists()
 }
 
-/// Which machine left the files of a node here.
+/// Finds out which machine left the files of a node below `root`.
 pub fn left_by(root: &Path, facts: &Facts) -> LeftBy {
     let applied = || open(root)?.applied().map_err(anyhow::Error::from);
     let applied = if has_record(root) { applied().ok().flatten() } else { None };
@@ -135,7 +135,7 @@ pub fn open(root: &Path) -> Result<Host> {
 }
 
 /// Has systemd start this program again, apart from this run, as a unit that no other unit waits for. If the unit
-/// already runs, it goes on.
+/// already runs, it continues.
 ///
 /// # Errors
 /// systemd rejects the unit, or the path of this program is unknown.

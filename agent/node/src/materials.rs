@@ -1,4 +1,4 @@
-//! The keys and secrets that a desired state refers to, kept apart from it until it is applied.
+//! The keys and secrets that a desired state refers to, kept apart from the state until the state is applied.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,7 +13,7 @@ use super::environment::Environment;
 use kops_agent_source::{Denied, NodeSpec};
 
 /// The store's `pki/` and `secrets/` for one node, as far as they could be read, and the certificates that
-/// kops-controller issued to it.
+/// kops-controller issued to this node.
 #[derive(Clone, Default)]
 pub struct Materials {
     keysets: BTreeMap<String, Keyset>,
@@ -25,7 +25,7 @@ pub struct Materials {
     unknown: Denied,
     /// Items of keysets that are on this machine, by keyset and id.
     at_hand: BTreeMap<(String, String), PemPair>,
-    /// Items of keysets that the store lacks, or has in another form than the applied one.
+    /// Items of keysets that the store lacks, or has in another form than the applied state.
     unusable: BTreeSet<(String, String)>,
     /// The last applied state, for the public parts of keysets.
     applied: Option<Arc<Applied>>,
@@ -35,7 +35,7 @@ pub struct Materials {
     environment: Environment,
 }
 
-/// The keys and secrets of a state that could be read, and those that could not.
+/// The keys and secrets of a state: which ones could be read, and why the others could not.
 #[derive(Default)]
 pub struct Read {
     /// Keysets of the store, by name.
@@ -44,9 +44,10 @@ pub struct Read {
     pub secrets: BTreeMap<String, Secret>,
     /// Keys and secrets that the store did not give, and why.
     pub unknown: Denied,
-    /// Items of keysets that are on this machine, by keyset and id; they are used in the place of the store's.
+    /// Items of keysets that are on this machine, by keyset and id; they replace the store's items.
     pub at_hand: BTreeMap<(String, String), PemPair>,
-    /// Items of keysets that the store lacks, or has in another form than the applied one. `unknown` has the reasons.
+    /// Items of keysets that the store lacks, or has in another form than the applied state. `unknown` has the
+    /// reasons.
     pub unusable: BTreeSet<(String, String)>,
 }
 
@@ -145,11 +146,11 @@ impl Secrets for Materials {
     }
 
     fn trusted_certificates(&self, keyset: &str) -> Option<String> {
-        // kOps vouched for the authorities in the configuration; those in the store may be newer.
+        // kOps vouched for the authorities in the configuration; the store's authorities may be newer.
         let given = self.cas.get(keyset).filter(|certificates| !certificates.is_empty());
         let stored = || Some(self.keysets.get(keyset)?.trusted_certificates_pem());
         let applied = || Some(self.applied.as_ref()?.trusted_certificates(keyset)?.to_owned());
-        // The configuration of the applied state had these authorities; those in the store may be newer.
+        // The configuration of the applied state had these authorities; the store's authorities may be newer.
         given.cloned().or_else(applied).or_else(stored)
     }
 

@@ -1,5 +1,5 @@
-//! The change that waits for this node while it is superseded, for `kops-agent fleet plan`: the plan of
-//! `kops-agent plan --follow`, in short. Nothing changes.
+//! The change that waits for this node while the node is superseded, for `kops-agent fleet plan`: a summary of the
+//! plan of `kops-agent plan --follow`. Nothing changes.
 
 use anyhow::Result;
 use kops_agent_cluster::fleet::{Next, NextPlan};
@@ -13,8 +13,8 @@ use super::plan::plan;
 use super::{decide, machine};
 use crate::known::error_text;
 
-/// Plans the change to the group's current configuration, whose hash is `by`. If that fails, the result has the reason:
-/// the run itself goes on.
+/// Plans the change to the group's current configuration, whose hash is `by`. If planning fails, the result has the
+/// reason, and the run continues.
 pub async fn next(options: &NodeOptions, host: &Host, by: &str) -> Next {
     let (at, runs) = (host.timestamp(), host.record().unwrap_or_default().config_hash);
     match Box::pin(planned(&options.clone().following(Follow::Newest), host)).await {

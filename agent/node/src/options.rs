@@ -39,7 +39,7 @@ impl NodeOptions {
         self
     }
 
-    /// Whether the root is `/`, under whatever path: `/..` is `/`.
+    /// Whether the root is `/`, also under another path such as `/..`.
     pub fn is_this_machine(&self) -> bool {
         let number = |path: &Path| std::fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
         let root = &self.source.node_root;
@@ -60,7 +60,7 @@ pub struct RunOptions {
     /// The pacing of changes that restart components of a working node.
     pub pacing: Pacing,
     pub stopwatch: Stopwatch,
-    /// Makes the display of what the run does.
+    /// Creates the display of the run's progress.
     pub progress: fn() -> Box<dyn Progress>,
 }
 
@@ -92,9 +92,9 @@ pub struct Pacing {
     /// How long pods may take to leave.
     pub drain_timeout: Duration,
     /// Whether a flag or a variable asks for pacing. If so, a run fails when it cannot find out whether other nodes
-    /// restart. If not, the run goes on without a slot.
+    /// restart. If not, the run continues without a slot.
     pub is_asked_for: bool,
-    /// Whether the run fails without a slot, even if no API server answers. A reboot does.
+    /// Whether the run fails without a slot, even if no API server answers. True for a reboot.
     pub needs_slot: bool,
 }
 

@@ -21,7 +21,7 @@ pub struct OwnService {
     runs: &'static str,
 }
 
-/// Control-plane mode, in the place of kOps' kops-controller.
+/// Control-plane mode, which replaces kOps' kops-controller.
 pub const CONTROLLER: OwnService = OwnService {
     flag: "--controller",
     variable: "KOPS_AGENT_CONTROLLER",
@@ -29,7 +29,7 @@ pub const CONTROLLER: OwnService = OwnService {
     runs: "control-plane mode",
 };
 
-/// The service that applies add-ons, in the place of kOps' channels pod, or up to kOps 1.35 of protokube's channels.
+/// The service that applies add-ons. It replaces kOps' channels pod, or up to kOps 1.35 protokube's channels.
 pub const ADDONS: OwnService = OwnService {
     flag: "--addons",
     variable: "KOPS_AGENT_ADDONS",

@@ -1,10 +1,10 @@
 //! Pacing: before a run restarts kubelet, the container runtime, the API server or etcd on a working node, it takes a
-//! slot of its group. If asked, it also drains the node. After the change it uncordons the node and releases the slot.
-//! A machine that boots or joins does neither. A run that restarts none of these components does neither
-//! (`docs/pacing.md`).
+//! slot of its group. If asked, it also drains the node. After the change it uncordons the node and releases the
+//! slot. A machine that boots or joins takes no slot and is not drained. The same is true for a run that restarts
+//! none of these components (`docs/pacing.md`).
 //!
-//! `kops_agent_cluster::pacing` decides which changes are paced. The slot of a killed run expires. The unit that systemd
-//! runs beside a drain uncordons the node of a killed run, or else the next run or `fleet tell` does.
+//! `kops_agent_cluster::pacing` decides which changes are paced. The slot of a killed run expires. If a run is
+//! killed, the unit that systemd runs beside a drain uncordons the node, or else the next run or `fleet tell`.
 
 mod drain;
 mod not_paced;
@@ -73,7 +73,8 @@ pub fn foretold(root: &Path, host: &Host, decision: &Decision, plan: &Plan) -> R
     }))
 }
 
-/// Takes a slot, and drains the node if asked, before a plan that disrupts a working node. `None` if neither was done.
+/// Takes a slot, and drains the node if asked, before a plan that disrupts a working node. `None` if the run needs
+/// neither.
 ///
 /// # Errors
 /// No slot is free, or pods do not leave.
@@ -112,7 +113,8 @@ pub async fn begin_reboot(pacing: &Pacing, host: &Host, controller: &KopsControl
     Ok(Paced { slot: Some(slot.ok_or_else(without)?), drained: None })
 }
 
-/// Whether this run drains the node. By the rule `auto`, unknown versions drain, too: an upgrade must not surprise pods.
+/// Whether this run drains the node. With `auto`, the run also drains if versions are unknown, because pods must
+/// leave before an upgrade.
 async fn drains(mode: DrainMode, root: &Path, decision: &Decision) -> bool {
     match mode {
         DrainMode::Never => return false,
@@ -133,14 +135,15 @@ impl Paced {
     /// Drains the node.
     ///
     /// # Errors
-    /// Pods do not leave in time. Then the node has been uncordoned again.
+    /// Pods do not leave in time. In that case, the node has been uncordoned again.
     pub async fn drain(&mut self, pacing: &Pacing, root: &Path, host: &Host) -> Result<()> {
         let drained = drain::drain(host, &machine::kubeconfig(root), pacing.drain_timeout).await?;
         self.drained = Some(drained);
         Ok(())
     }
 
-    /// Whether the run still holds its slot, or never needed one. A change that has begun is completed without it.
+    /// Whether the run still holds its slot, or never needed one. A change that has begun is completed even without
+    /// the slot.
     pub fn has_its_slot(&self) -> bool {
         self.slot.as_ref().is_none_or(Slot::is_held)
     }
@@ -167,8 +170,8 @@ pub fn is_left_cordoned() -> bool {
     drain::is_left_cordoned()
 }
 
-/// Uncordons the Node of this machine if an interrupted run left it cordoned. A run that is still at work does so
-/// itself.
+/// Uncordons the Node of this machine if an interrupted run left it cordoned. A run that is in progress uncordons the
+/// Node itself.
 pub async fn uncordon_left(root: &Path) {
     let uncordoned = async { uncordon(&machine::open(root)?, root).await };
     if let Err(error) = uncordoned.await {
@@ -179,16 +182,16 @@ pub async fn uncordon_left(root: &Path) {
     }
 }
 
-/// Waits without limit until no run is at work, then uncordons the Node. It retries for `timeout` while the API server
-/// does not answer.
+/// Waits without limit until no run is in progress, then uncordons the Node. Retries for `timeout` while the API
+/// server does not answer.
 ///
 /// # Errors
 /// The Node could not be uncordoned within `timeout`.
 pub async fn uncordon_once_alone(root: &Path, timeout: Duration) -> Result<()> {
     let host = machine::open(root)?;
     let mut since = None;
-    // `reset` removes the kubeconfig, which ends this loop. The record cannot end it: a takeover from nodeup has none
-    // before its first change.
+    // `reset` removes the kubeconfig, which ends this loop. The record cannot end it: a takeover from nodeup has no
+    // record before its first change.
     while machine::kubeconfig(root).exists() {
         // The lock is released immediately, so that a run that starts now can take it.
         drop(machine::lock(true, &host).await?);

@@ -1,4 +1,4 @@
-//! Steps 6 and 7 of node mode: observes this machine, and compares it with the node that it must be.
+//! Steps 6 and 7 of node mode: observes this machine, and compares it with the decided node.
 
 use anyhow::{Context, Result};
 use kops_agent_host::Host;

@@ -1,5 +1,5 @@
-//! `kops-agent verify --renew`: renews certificates before they expire, and changes nothing else. By default a timer
-//! runs it on each machine, so it must make no change that no operator has decided on.
+//! `kops-agent verify --renew`: renews certificates before they expire, and changes nothing else. By default, a timer
+//! runs this command on each machine. So the command makes no change that an operator has not decided on.
 
 use std::time::SystemTime;
 

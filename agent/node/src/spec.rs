@@ -42,8 +42,8 @@ pub async fn read(
     Ok(spec)
 }
 
-/// The boot config that this machine has taken in place of the one in its user-data: the one of an unfinished change, or else
-/// the last applied one.
+/// The boot config that this machine has taken instead of the boot config in its user-data: from an unfinished
+/// change, or else from the last applied state.
 ///
 /// # Errors
 /// The files of earlier runs cannot be read.
@@ -56,7 +56,7 @@ pub fn followed(root: &Path, facts: &Facts) -> Result<Option<Followed>> {
         Some(Unfinished { state: Some(state) }) => Some(state),
         _ => host.applied()?,
     };
-    // An image may be made of a node's disk.
+    // An image may be made of a node's disk, so a state that was applied to another machine does not count.
     let state = state.filter(|state| state.machine == facts.machine());
     Ok(state.and_then(|state| state.followed))
 }

@@ -44,7 +44,7 @@ const DIAGNOSIS: Duration = Duration::from_secs(150);
 /// A bundle that was written.
 pub struct Written {
     pub path: PathBuf,
-    /// In bytes.
+    /// The size of the bundle, in bytes.
     pub size: usize,
     /// The missing parts, each with the reason.
     pub missing: Vec<(String, String)>,
@@ -87,7 +87,7 @@ pub async fn write(look: &NodeOptions, out: Option<&Path>) -> Result<Written> {
     let learning = looked(LOOK, move || known::redactor(known)).await;
     let redactor = learning.unwrap_or_else(|why| bail!("finding the secrets to hide: {why}"))?;
     let hiding = Arc::new(Hiding::new(redactor));
-    // One part after another, because a machine with a problem needs its CPU for other work.
+    // Redacts one part after another, because a machine with a problem needs its CPU for other work.
     let mut redacted = Vec::new();
     for part in parts {
         redacted.push(part.redacted_in_time(&hiding).await);
@@ -118,7 +118,7 @@ fn refuse_without_root(look: &NodeOptions) -> Result<()> {
     Ok(())
 }
 
-/// Rejects a path before anything is collected for it.
+/// Rejects a path that the bundle cannot be written to, before anything is collected.
 fn refuse(out: &Path) -> Result<()> {
     if out.symlink_metadata().is_ok() {
         bail!("{} is there already; give --out another file, or remove it", out.display());

@@ -20,7 +20,8 @@ use crate::known::error_text;
 /// `PATH` and no completions.
 pub const VARIABLE: &str = "KOPS_AGENT_TIMERS";
 
-/// The timers and the name for the machine below `root`, whose boot config is `conf`; `None` if it gets none.
+/// The timers and the name for the machine below `root`, whose boot config is `conf`; `None` if the machine gets no
+/// timers.
 ///
 /// # Errors
 /// The variable is neither `true` nor `false`.
@@ -37,8 +38,8 @@ pub fn of_machine(
     Ok(program::path().ok().and_then(|program| beside(&program, conf)))
 }
 
-/// Places and starts the timers on a machine where no run has begun to make the node, before anything can fail. So a
-/// failed first run is in the node's metrics. Without the timers the run goes on.
+/// Places and starts the timers on a machine where no run has begun to make the node, before anything can fail. So
+/// the node's metrics include a failed first run. If the timers cannot be placed, the run continues.
 pub async fn place_before_first_run(root: &Path, conf: &Path, waits_for_lock: bool, progress: &dyn Progress) {
     if !root.is_dir() || machine::has_record(root) {
         return;

@@ -1,9 +1,9 @@
 //! Finds the SHA-256 of downloads whose hash is in no configuration: in a file, or from the publishers of the downloads.
 //!
-//! kOps contains a table of hashes. The agent has no such table and requests hashes, so it never installs an unverified file. TLS protects
-//! a requested hash on its way from the server: the cluster's mirror if it has one, else the publisher. Plain HTTP does not protect it, and
-//! a warning says so. `NodeupConfigHash`, if the boot config has it, proves all hashes together. If this proof fails, hashes from a mirror
-//! are not used.
+//! kOps contains a table of hashes. The agent has no such table and requests hashes, so it never installs an
+//! unverified file. TLS protects a requested hash on its way from the server: the cluster's mirror if it has one,
+//! else the publisher. Plain HTTP does not protect the hash, and the agent logs a warning. `NodeupConfigHash`, if the
+//! boot config has it, proves all hashes together. If this proof fails, hashes from a mirror are not used.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -202,7 +202,7 @@ fn is_busy(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| cause.is::<ServerBusy>())
 }
 
-/// A server may have a list of hashes, and does not serve it now.
+/// A server may have a list of hashes, but does not serve the list now.
 #[derive(Debug, thiserror::Error)]
 #[error("the server answered {status} for {url}")]
 pub(crate) struct ServerBusy {
@@ -253,7 +253,7 @@ async fn ask(client: &LocationClient, store: &Store, asset: &AssetUrl) -> Result
                     }
                 }
                 Err(error) => {
-                    // The first error counts: the mirror is asked first, and its error helps most.
+                    // The first error counts: the mirror is asked first, and the mirror's error helps most.
                     unreachable = unreachable.or(Some(error));
                     // Requests for the other lists of this server would fail, too.
                     break;

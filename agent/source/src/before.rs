@@ -13,7 +13,7 @@ pub enum Before {
     Known {
         /// Names of secrets.
         secrets: BTreeSet<String>,
-        /// URLs of unreadable files. Nothing on this machine was decided from one of them.
+        /// URLs of unreadable files. Nothing on this machine was decided from these files.
         without: BTreeSet<String>,
     },
     /// A run or another program has made this machine a node, but the secrets and files that it used are unknown.

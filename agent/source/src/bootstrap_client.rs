@@ -46,9 +46,9 @@ pub use slot::NoAnswer;
 /// The first and the longest pause between two rounds, if a server answers that it cannot serve yet.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// The longest pause between two rounds if nothing listens at any address. Such a round costs the servers nothing, and
-/// this machine only a proof. With a longer pause, a machine that boots together with its control plane would wait
-/// longer than the control plane takes to start.
+/// The longest pause between two rounds if nothing listens at any address. Such a round costs the servers nothing,
+/// and this machine only the making of a proof. With a longer pause, a machine that boots together with its control
+/// plane would wait longer than the control plane takes to start.
 const LONGEST_UNANSWERED_PAUSE: Duration = Duration::from_secs(1);
 
 /// Why kops-controller did not give the requested data.
@@ -136,7 +136,7 @@ fn configuration_of(answer: BootstrapResponse) -> Result<ServedNodeConfig, Strin
 pub struct KopsController {
     /// The URLs of the servers. All servers are equivalent.
     servers: Vec<String>,
-    /// The name in the servers' certificates; empty if it is the host of the URL.
+    /// The name in the servers' certificates; empty if this name is the host of the URL.
     tls_server_name: String,
     /// PEM of the authorities that sign the servers' certificates.
     authorities: String,
@@ -349,7 +349,8 @@ struct Asking {
     /// Answers kops-controller's call-back, if the cloud's kops-controller calls back.
     callback: Option<CallbackServer>,
     request: BootstrapRequest,
-    /// The proof that this machine is a node already. Without it, a Ready Node with its name may belong to another machine.
+    /// The proof that this machine is a node already. Without this proof, a Ready Node with this machine's name may
+    /// belong to another machine.
     identity: Identity,
 }
 
@@ -369,7 +370,7 @@ impl Asking {
         if asked.as_ref().is_err_and(Failures::has_refused_token) {
             self.authenticator.refused();
         }
-        // The form of the proof changes only after a whole round, too.
+        // Like the form of the token, the form of the proof changes only after a whole round.
         if let (Some(callback), Err(failed)) = (&self.callback, &asked)
             && failed.has_failed_call_back()
         {

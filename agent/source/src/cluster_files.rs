@@ -50,7 +50,7 @@ pub struct ClusterFiles {
     pub denied_keysets: BTreeMap<String, String>,
 }
 
-/// Reads the cluster, the group, and the other files that their derivation needs.
+/// Reads the cluster, the group, and the other files that a derivation needs.
 ///
 /// # Errors
 /// If a request to the store fails, or a file is invalid.
@@ -114,7 +114,8 @@ pub async fn read(store: &Store, base: &str, group_name: &str) -> Result<Cluster
     })
 }
 
-/// The version of kOps that wrote the store. `None` if its file is missing, or this machine may not read it.
+/// The version of kOps that wrote the store. `None` if the file of the version is missing, or this machine may not
+/// read it.
 ///
 /// # Errors
 /// If a request to the store fails. A missing or forbidden file is no error.
@@ -125,7 +126,7 @@ pub async fn kops_version(store: &Store, base: &str) -> Result<Option<String>> {
     })
 }
 
-/// The release of kOps that wrote the store. The newest known release if that is unknown, or not supported.
+/// The release of kOps that wrote the store. The newest known release if the version is unknown or not supported.
 ///
 /// # Errors
 /// Same errors as [`kops_version`].
@@ -226,8 +227,8 @@ pub async fn group_file(store: &Store, base: &str, name: &str) -> Result<StoreFi
     }
 }
 
-/// The roles of all groups, if the own role is the control plane: a group of API servers changes the labels of control plane
-/// nodes. For every other role, only that role.
+/// If `own` is the control plane, the roles of all groups, because a group of API servers changes the labels of
+/// control plane nodes. For any other role, only `own`.
 async fn roles(
     store: &Store,
     base: &str,
@@ -251,7 +252,7 @@ async fn roles(
     Ok(roles)
 }
 
-/// The bootstrap channel, and the manifests that derivation needs of it, by path.
+/// The bootstrap channel, and the manifests in the channel that a derivation needs, by path.
 type Addons = (Found<String>, Vec<(String, Found<String>)>);
 
 async fn addons_if(is_needed: bool, store: &Store, base: &str) -> Result<Addons> {

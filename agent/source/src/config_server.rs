@@ -20,7 +20,8 @@ pub(crate) struct Served {
     pub kops_version: Option<Told>,
 }
 
-/// Requests the configuration from kops-controller, and rejects one without the hash that the boot config pins.
+/// Requests the configuration from kops-controller, and rejects a configuration without the hash that the boot config
+/// pins.
 ///
 /// # Errors
 /// No server gives a configuration, or it has another hash or is malformed.

@@ -69,8 +69,8 @@ impl Configuration {
     }
 }
 
-/// The pinned configuration, with the warnings about the cluster spec. If the derived one is the same, returns the derived
-/// one, because its origin is known in more detail.
+/// The pinned configuration, with the warnings about the cluster spec. If the derived configuration is the same,
+/// returns the derived configuration, because its origin is known in more detail.
 pub(crate) async fn pinned_and_proven(
     store: &Store,
     base: &str,
@@ -162,7 +162,7 @@ pub(crate) async fn derived(
     Ok(Configuration { denied, ..Configuration::of_derived(derivation, derived) })
 }
 
-/// Derives the configuration of a machine. Hashes that no argument has come from `source`.
+/// Derives the configuration of a machine. Hashes that are in no other argument come from `source`.
 async fn derive_for_machine(
     files: ClusterFiles,
     options: &SourceOptions,
@@ -185,7 +185,7 @@ async fn derive_for_machine(
     Ok((derivation, derived))
 }
 
-/// The error for a derived configuration that may not be used in the place of the pinned one.
+/// The error for a derived configuration that may not replace the pinned configuration.
 fn refused(problem: String, derived: &Derived, nodeup_config_hash: &str) -> anyhow::Error {
     match derived.prove(nodeup_config_hash) {
         Proof::Differs(actual) if derived.problems.is_empty() => {

@@ -28,7 +28,7 @@ pub struct Derivation {
     etcd_addresses: Vec<String>,
     /// The downloads whose hash came from their own mirror, or over plain http.
     pub told_by_mirrors: Vec<String>,
-    /// Whether the derived configuration equals the one that the user-data pins, byte for byte.
+    /// Whether the derived configuration equals the configuration that the user-data pins, byte for byte.
     pub is_proven: bool,
 }
 
@@ -42,11 +42,11 @@ pub struct Derived {
 /// The result of comparing a derived configuration with the hash in the user-data.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Proof {
-    /// The configuration is the one that kOps wrote.
+    /// The derived configuration equals the configuration that kOps wrote.
     Proven,
     /// The hashes of these downloads are not known, so nothing can be proven.
     Unhashed(Vec<String>),
-    /// The configuration has this other hash.
+    /// The derived configuration has this other hash.
     Differs(String),
 }
 
@@ -97,8 +97,8 @@ impl Derivation {
         Derivation { is_proven: true, ..self }
     }
 
-    /// Adds the hashes of downloads: the given ones, and from `source` the ones that are still missing, for one architecture or for
-    /// both.
+    /// Adds the hashes of downloads: the `given` hashes, and from `source` the hashes that are still missing, for one
+    /// architecture or for both.
     ///
     /// # Errors
     /// If no publisher can be reached. Hashes that arrived earlier stay known, also if the future is dropped.
@@ -130,7 +130,7 @@ impl Derivation {
         Derived { config, problems }
     }
 
-    /// Derives from another cluster and group instead of those in the store.
+    /// Derives from another cluster and group instead of the cluster and group in the store.
     ///
     /// # Errors
     /// If the cluster or the group is invalid.
@@ -174,13 +174,13 @@ impl Derivation {
         let reasons = derive::reasons(&self.inputs(), of_pinned);
 
         let mut lines: Vec<String> = differences.iter().flatten().map(ToString::to_string).collect();
-        lines.extend(unknown_fields.iter().map(|field| format!("{field}: only kOps wrote it")));
+        lines.extend(unknown_fields.iter().map(|field| format!("{field}: only in the file from kOps")));
         lines.extend(reasons.into_iter().map(|reason| format!("perhaps {}", reason.text())));
         lines
     }
 }
 
-/// Why a derived configuration differs from the one that kOps writes.
+/// Why a derived configuration differs from the configuration that kOps writes.
 #[derive(Debug, Error)]
 pub enum Incomplete {
     #[error("the cluster spec is wrong")]

@@ -47,7 +47,8 @@ pub const FINDERS: &[Finder] = &[
     kind_as::<NoRandomness>,
 ];
 
-/// The kind of an error of a key or certificate outside a plan. There, the configuration is not known to be wrong.
+/// The kind of an error of a key or certificate outside a plan. Such an error does not prove that the configuration
+/// is wrong.
 fn of_key(cause: &(dyn Error + 'static)) -> Option<Kind> {
     cause.is::<CertificateError>().then_some(Kind::KeyUnusable)
 }

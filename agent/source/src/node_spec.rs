@@ -30,7 +30,7 @@ pub struct NodeSpec {
     pub keysets: String,
     /// URL of the store's folder of secrets; empty if this machine reads no store.
     pub secret_files: String,
-    /// The boot config that this node follows in place of the one in its user-data.
+    /// The boot config that this node follows instead of the boot config in its user-data.
     pub followed: Option<Followed>,
 }
 
@@ -39,7 +39,7 @@ pub struct NodeSpec {
 pub struct Denied {
     pub keysets: BTreeMap<String, String>,
     pub secrets: BTreeMap<String, String>,
-    /// Files that the configuration was derived without, by URL.
+    /// URLs of files that the store refused to return. The configuration was derived without these files.
     pub files: BTreeSet<String>,
 }
 

@@ -81,7 +81,8 @@ pub async fn written(store: &Store, base: &str, boot: &BootConfig) -> Result<Opt
     }
 }
 
-/// Parses the file, if it is the one that the boot config pins. If the boot config pins no file, any configuration is accepted.
+/// Parses the file, if it has the hash that the boot config pins. If the boot config pins no hash, any configuration
+/// is accepted.
 ///
 /// # Errors
 /// If the file is not the pinned one, or is not a configuration.

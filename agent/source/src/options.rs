@@ -22,10 +22,10 @@ pub enum ConfigFrom {
     NodeupConfig,
 }
 
-/// What to do with a derived configuration that is not the pinned one.
+/// What to do with a derived configuration that differs from the pinned configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnHashMismatch {
-    /// Say so, and use it.
+    /// Warn, and use the derived configuration.
     #[default]
     Warn,
     Refuse,
@@ -41,7 +41,7 @@ pub struct SourceOptions {
     pub config_base: Option<String>,
     /// A file with hashes of downloads.
     pub asset_hashes: Option<PathBuf>,
-    /// What to do if the derived configuration is not the pinned one.
+    /// What to do if the derived configuration differs from the pinned configuration.
     pub on_hash_mismatch: OnHashMismatch,
     /// Which configuration of its group the node takes.
     pub follow: Follow,
@@ -69,7 +69,7 @@ impl SourceOptions {
 /// How the state store is reached.
 #[derive(Clone, Debug)]
 pub struct StoreOptions {
-    /// Folders in the place of URLs, each as `URL=DIR`.
+    /// Folders that replace URLs, each as `URL=DIR`.
     pub mirrors: Vec<String>,
     /// How long to retry a store that does not answer.
     pub timeout: Duration,

@@ -1,10 +1,10 @@
 //! Step 3 of node mode: from the boot config to everything that decides the node.
 //!
 //! Three sources give the same result. From the completed Cluster and the InstanceGroup, [`crate::derivation`]
-//! derives the node's configuration. It also reads the configuration that kOps wrote to the store. If the boot config
-//! pins the written configuration, both are compared. Equal bytes prove the whole derivation. If the bytes differ, the
-//! pinned configuration wins if it can be read, because kOps vouched for it. On a machine that does not read the store,
-//! [`config_server`] asks kops-controller for the configuration that kOps wrote.
+//! derives the node's configuration. This module also reads the configuration that kOps wrote to the store. If the
+//! boot config pins the written configuration, both are compared. Equal bytes prove the whole derivation. If the
+//! bytes differ, the pinned configuration wins if it can be read, because kOps vouched for it. On a machine that does
+//! not read the store, [`config_server`] asks kops-controller for the configuration that kOps wrote.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -35,8 +35,8 @@ use crate::origin::Origin;
 use crate::store_files::{StoreFiles, each};
 use crate::{cluster_files, config_server};
 
-/// The boot config at `--conf`: a path, a URL of any store, or an item of the machine's metadata, as nodeup takes it (upstream: `ReadFile` in
-/// util/pkg/vfs/context.go).
+/// The boot config at `--conf`: a path, a URL of any store, or an item of the machine's metadata, as for nodeup
+/// (upstream: `ReadFile` in util/pkg/vfs/context.go).
 ///
 /// # Errors
 /// The file cannot be read, or it contains no boot config.
@@ -66,8 +66,8 @@ pub async fn boot_config(conf: &Path, options: &StoreOptions) -> Result<BootConf
     Ok(BootConfig::from_user_data(&bytes)?)
 }
 
-/// Reads everything that decides the node of this boot config. `left_by` says which machine left the files of a node here. It is
-/// only called for a machine that asks kops-controller.
+/// Reads everything that decides the node of this boot config. `left_by` says which machine left the files of a node
+/// here. `left_by` is only called for a machine that asks kops-controller.
 ///
 /// # Errors
 /// The store cannot be read, or its files are wrong.
@@ -123,7 +123,7 @@ pub async fn read(
                 log::warn!("this node is decided as if the cluster had no such file: {why}");
                 without.insert(url.clone());
             }
-            // The file may exist, and an earlier run may have used it.
+            // The file may exist, and an earlier run may have used it, so the run does not continue without the file.
             _ => return Err(why.into()),
         }
     }
@@ -135,8 +135,8 @@ pub async fn read(
 /// Replaces a manifest that kOps has not written yet.
 const UNWRITTEN_MANIFEST: &str = "apiVersion: v1\nkind: Pod\nspec: {containers: []}\n";
 
-/// Reads everything that decides the nodes of a group, for any machine. The boot config is the one that kOps would
-/// write, and the facts are empty.
+/// Reads everything that decides the nodes of a group, for any machine. The boot config is as kOps would write it,
+/// and the facts are empty.
 ///
 /// # Errors
 /// The store cannot be read, or its files are wrong.
@@ -156,8 +156,8 @@ pub async fn read_of_group(store: &Store, base: &str, group: &str) -> Result<Nod
     complete(store, base, boot, Facts::default(), configuration, &before, Some(UNWRITTEN_MANIFEST)).await
 }
 
-/// The configuration that kOps wrote for the group, if none is pinned and the store has no cluster spec to derive one
-/// from. `kops toolbox enroll` copies such a store to a control plane.
+/// The configuration that kOps wrote for the group, if the boot config pins none and the store has no cluster spec to
+/// derive a configuration from. `kops toolbox enroll` copies such a store to a control plane.
 async fn only_written(
     store: &Store,
     base: &str,
@@ -175,8 +175,8 @@ async fn only_written(
     }
 }
 
-/// Reads the node of a machine that asks kops-controller. It has no keysets, and only the secrets that kops-controller
-/// gives it.
+/// Reads the node of a machine that asks kops-controller. Such a node has no keysets, and only the secrets that
+/// kops-controller gives to the machine.
 async fn served(
     store: &Store,
     options: &SourceOptions,

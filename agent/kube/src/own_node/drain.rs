@@ -45,7 +45,8 @@ impl OwnNode {
         Ok(OwnNode { client: client.map_err(|error| Untold::Refused(error_text(&error)))?, name })
     }
 
-    /// Cordons the Node unless it is cordoned already. Returns whether the cordon is a run's, not an operator's.
+    /// Cordons the Node unless it is cordoned already. Returns whether a run, and not an operator, has cordoned the
+    /// Node.
     pub async fn cordon(&self) -> Result<bool, ApiError> {
         let (before, is_patched) = self.change(|cordon| cordon.cordoned(&now())).await?;
         Ok(is_patched || before.is_of_a_run)
@@ -56,12 +57,13 @@ impl OwnNode {
         Ok(Cordon::from_node(&node).is_of_a_run)
     }
 
-    /// Uncordons the Node if a run has cordoned it. Returns whether it did.
+    /// Uncordons the Node if a run has cordoned it. Returns whether the Node was uncordoned.
     pub async fn uncordon(&self) -> Result<bool, ApiError> {
         Ok(self.change(Cordon::uncordoned).await?.1)
     }
 
-    /// Reads the Node, and patches it if there is something to change. Returns the cordon before, and whether it was patched.
+    /// Reads the Node, and patches it if there is something to change. Returns the cordon before, and whether the
+    /// Node was patched.
     async fn change(&self, patch: impl Fn(&Cordon) -> Option<Value>) -> Result<(Cordon, bool), ApiError> {
         let path = format!("/api/v1/nodes/{}", self.name);
         let mut tries = 0;
@@ -132,7 +134,6 @@ impl OwnNode {
         self.nodes().annotate(FIELD_MANAGER, &self.name, name, value.into()).await
     }
 
-    /// Watches this Node.
     pub fn watch(&self) -> NodeWatch {
         NodeWatch::of_node(self.nodes().api(), LIST_TIMEOUT, &self.name)
     }

@@ -60,7 +60,7 @@ impl Orders {
     /// Writes the outcome of an order into the Node.
     ///
     /// # Errors
-    /// The API server rejects it, or does not answer.
+    /// The API server rejects the outcome, or does not answer.
     pub async fn report(&mut self, outcome: &Outcome) -> Result<(), Untold> {
         self.node.annotate(OUTCOME, &outcome.text()).await?;
         self.reported = Some(outcome.clone());

@@ -48,13 +48,13 @@ pub(super) async fn look(options: &NodeOptions, wanted: &Wanted) -> Seeing {
     seeing.await.unwrap_or_else(|why| unseen(&why, wanted))
 }
 
-/// The block devices of the volumes that are to be mounted.
+/// The block devices of the desired volumes.
 pub(super) async fn volumes(options: &NodeOptions, wanted: &Wanted) -> Seen<Volumes> {
     let (root, desired) = (options.source.node_root.clone(), wanted.desired.clone().unwrap_or_default());
     looked(LOOK, move || host::volumes(&root, &desired)).await.and_then(|volumes| volumes)
 }
 
-/// The state of the package manager. Its repositories are asked only if packages are missing.
+/// The state of the package manager. The repositories are checked only if packages are missing.
 pub(super) async fn packages(options: &NodeOptions, wanted: &Wanted) -> Packages {
     let (root, desired) = (options.source.node_root.clone(), wanted.desired.clone());
     let seen = looked(LOOK, move || {

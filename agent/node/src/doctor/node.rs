@@ -1,5 +1,5 @@
-//! The node that the machine should become, as far as it is known now. It is decided from the store, or is the last
-//! applied state. If both are unknown, it has the needs of every node.
+//! The node that the machine should become, as far as known now: the node decided from the store, or else the last
+//! applied state. If both are unknown, the checks use the needs that every node has.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -32,15 +32,16 @@ const PASSING: [&str; 4] = ["/run", "/dev", "/proc", "/sys"];
 /// The folder of files with kernel parameters.
 const SYSCTLS: &str = "/etc/sysctl.d/";
 const KUBELET: &str = "/var/lib/kubelet/kubelet.conf";
-/// The kernel module with which containerd makes the file systems of containers. A node does not load it itself.
+/// The kernel module with which containerd makes the file systems of containers. The node does not load this module
+/// itself.
 const OVERLAY: &str = "overlay";
 
-/// The needs of a node: from its machine, and from servers.
+/// Everything that a node needs from its machine and from servers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wanted {
-    /// Whether it runs an API server.
+    /// Whether the node runs an API server.
     pub(super) is_control_plane: bool,
-    /// The kOps release that wrote its configuration.
+    /// The kOps release that wrote the node's configuration.
     pub(super) written_by: Option<WrittenBy>,
     pub(super) kubernetes: Option<KubernetesVersion>,
     pub(super) api_servers: BTreeSet<String>,
@@ -103,7 +104,7 @@ pub(super) async fn wanted(
                 Ok(Err(error)) if !reads_store && !bootstrap_client::is_already_registered(&error) => {
                     Outcome::Fails(error_text(&error))
                 }
-                // A store that cannot be read has a finding of its own.
+                // Another finding reports a store that cannot be read.
                 Ok(Err(error)) => Outcome::Unknown(error_text(&error)),
                 Err(why) => Outcome::Unknown(why),
             }
@@ -141,7 +142,7 @@ async fn decided(
     Ok((node, desired))
 }
 
-/// The files and images for which a converge would download something. If that is unknown, all resources count.
+/// The files and images for which a converge would download something. If this is unknown, all resources count.
 async fn undelivered(options: &NodeOptions, desired: &DesiredState) -> BTreeSet<ResourceId> {
     let (root, all) = (options.source.node_root.clone(), desired.clone());
     let seen = looked(LOOK, move || machine::open(&root).ok()?.undelivered(&all).ok()).await;

@@ -47,13 +47,13 @@ impl Instead {
     }
 }
 
-/// Whether a run applies the last applied state because of this error. It does not replace a change that has begun and
-/// failed: the next run continues that change.
+/// Whether a run applies the last applied state because of this error. False for a change that has begun and failed:
+/// the next run continues that change.
 ///
 /// # Errors
 /// The record of a change cannot be read.
 pub fn stands_in_for(error: &anyhow::Error, host: &Host) -> Result<bool> {
-    // The last applied state would need a slot too.
+    // Applying the last applied state would need a slot, too.
     if is_not_paced(error) {
         return Ok(false);
     }

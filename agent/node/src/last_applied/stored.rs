@@ -1,5 +1,5 @@
-//! The keys and secrets that the last applied state refers to: those in the store now, and keys in files of this
-//! machine.
+//! Reads the keys and secrets that the last applied state refers to: the current ones of the store, and keys in files
+//! of this machine.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -68,7 +68,8 @@ pub(super) async fn read(
             && !take_from_machine(host, applied, &mut read, keyset, id)?
         {
             read.unusable.insert((keyset.to_owned(), id.to_owned()));
-            // No other item of the keyset needs this reason: the other items are available.
+            // The reason is recorded for the whole keyset. The keyset's other items are available, so they need no
+            // reason.
             read.unknown.keysets.insert(keyset.to_owned(), why);
         }
     }
@@ -114,7 +115,7 @@ const ONCE: Retries = Retries {
 
 const GONE: &str = "it is no longer in the state store";
 
-/// The store's answer, or why it is unknown. After the first failed request, the store is not asked again.
+/// The store's answer, or why the answer is unknown. After the first failed request, the store is not asked again.
 async fn ask<T>(
     silent: &mut Option<String>,
     asking: impl Future<Output = Result<Found<T>>>,

@@ -20,7 +20,7 @@ const PAUSE: Duration = Duration::from_secs(5);
 const UNCORDONED_WITHIN: Duration = Duration::from_secs(120);
 /// The unit that uncordons the Node if this run ends without doing so.
 const UNIT: &str = "kops-agent-uncordon.service";
-/// How long that unit retries, in seconds. The unit that reports to the cluster has the same limit.
+/// How long [`UNIT`] retries, in seconds. The unit that reports to the cluster has the same limit.
 const UNCORDONING_TIMEOUT: &str = "600";
 /// Maximum number of pods that a message names.
 const NAMED: usize = 5;
@@ -122,7 +122,7 @@ impl Drained {
                 }
                 Err(error) if begun.elapsed() + PAUSE >= UNCORDONED_WITHIN => {
                     return log::warn!(
-                        "the Node {} stays cordoned until the next run, or `kops-agent fleet tell`: {error}",
+                        "cannot uncordon the Node {}: {error}; the next run or `kops-agent fleet tell` tries again",
                         self.node.name
                     );
                 }

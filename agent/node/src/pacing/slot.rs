@@ -24,15 +24,15 @@ const RETRIES: Retries = Retries {
     attempt: Duration::MAX,
     pauses: Pauses { first: Duration::from_secs(2), longest: Duration::from_secs(15) },
 };
-/// How long a run waits without an answer about slots before it goes on without one, unless pacing was asked for. It is
-/// longer than an API server takes to start. Some API servers answer "forbidden" while they start.
+/// How long a run waits without an answer about slots before it continues without a slot, unless pacing was asked
+/// for. This is longer than an API server takes to start. Some API servers answer "forbidden" while they start.
 const UNKNOWN_FOR: Duration = Duration::from_secs(90);
 /// Maximum length of a quote in a message, in characters.
 const LONGEST_TOLD: usize = 400;
 /// How long a run retries to release its slot. The API server may be restarting. After that the slot expires.
 const RELEASED_WITHIN: Duration = Duration::from_secs(30);
 const BETWEEN_RELEASES: Duration = Duration::from_secs(3);
-/// The servers that answer 404, for messages.
+/// The text about servers that answer 404.
 const GIVES_NONE: &str =
     "the server that answers is kOps' own kops-controller or an older kops-agent, which give no slots";
 
@@ -105,8 +105,9 @@ pub(super) async fn take(
     }
 }
 
-/// Whether a run goes on without a slot, if no answer says anything about slots. `api_server_answers` is about the API server of
-/// this machine; `None` if it has none. Such a run may be about to repair that API server.
+/// Whether a run may continue without a slot if no answer says anything about slots. `api_server_answers` says
+/// whether this machine's API server answers; `None` if the machine has no API server. If the API server does not
+/// answer, the run may be about to repair it.
 fn may_go_without(pacing: &Pacing, api_server_answers: Option<bool>) -> bool {
     !pacing.needs_slot && (!pacing.is_asked_for || api_server_answers == Some(false))
 }
@@ -114,11 +115,11 @@ fn may_go_without(pacing: &Pacing, api_server_answers: Option<bool>) -> bool {
 /// The answers that a waiting run has got.
 #[derive(Debug, Default)]
 struct Known {
-    /// The time of the last answer that other nodes keep this one from a slot.
+    /// The time of the last answer that this node gets no slot now.
     busy: Option<Instant>,
     /// Since when no answer says anything about slots.
     unknown: Option<Instant>,
-    /// Whether that answer named another control plane that is not Ready.
+    /// Whether the answer at `busy` named another control plane that is not Ready.
     another_is_not_ready: bool,
 }
 
@@ -132,10 +133,11 @@ impl Known {
         self.unknown.get_or_insert_with(Instant::now);
     }
 
-    /// Why the run waits although it got no answer. `None` if it goes on immediately, because the cluster has no slots.
+    /// Why the run waits although it got no answer about slots. `None` if the run continues immediately, because the
+    /// cluster has no slots.
     fn waits_after(&mut self, no_answer: NoAnswer, is_asked_for: bool) -> Option<String> {
         let why = match no_answer {
-            // If there are several servers, the one with slots may be down.
+            // If there are several servers, the server with slots may be down.
             NoAnswer::NotServed if !is_asked_for && !self.is_busy() => return None,
             NoAnswer::NotServed => {
                 format!("{GIVES_NONE}; no kops-agent server that gives slots answers")
@@ -183,7 +185,7 @@ fn in_words(answer: &SlotAnswer) -> String {
     )
 }
 
-/// Whether a slot with this last renewal has not expired. `None` if another node may have it.
+/// Whether a slot that was last renewed at `renewed` has not expired. `renewed` is `None` if the slot is lost.
 fn is_held(renewed: Option<Instant>) -> bool {
     renewed.is_some_and(|at| at.elapsed() < Duration::from_secs(LEASE_SECONDS.unsigned_abs()))
 }
@@ -203,7 +205,7 @@ impl Slot {
         Slot { let_go, gone, renewed }
     }
 
-    /// Whether this node certainly has the slot still.
+    /// Whether this node certainly still has the slot.
     pub(super) fn is_held(&self) -> bool {
         is_held(*self.renewed.borrow())
     }

@@ -25,7 +25,7 @@ fn authority(name: &str) -> Authority {
     Authority::new(name).unwrap()
 }
 
-/// A certificate followed by its authority's, and its key.
+/// A certificate followed by the certificate of its authority, and the key of the first certificate.
 fn issued(by: &Authority, name: &str) -> PemPair {
     let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
     params.distinguished_name = common_name(name);

@@ -62,7 +62,7 @@ fn read(arguments: &[String]) -> Result<String, String> {
     let answer = programs::ask(&command, WITHIN)?;
     match answer.is_success {
         true => Ok(answer.stdout),
-        // journalctl also fails if the journal has nothing of a unit, and prints nothing then.
+        // journalctl also fails if the journal has no entry of a unit. In this case it prints nothing.
         false if answer.stderr.trim().is_empty() => Ok(answer.stdout),
         false => Err(answer.stderr.trim().to_owned()),
     }

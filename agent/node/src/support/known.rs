@@ -28,13 +28,13 @@ pub enum Known {
     Secret(String),
     /// Free text, in which anything may be secret.
     FreeText(String),
-    /// A text that is no secret, because fields with a fixed meaning decide it.
+    /// A text that cannot be secret, because it is made only from fields with a fixed meaning.
     Public(String),
     /// The path and the text of a file. The text is free text, unless a state knows the path (`Path`).
     File(String, String),
     /// The path of a file that a state knows, with its secrets.
     Path(String),
-    /// The name and value of a variable that a unit is given.
+    /// The name and value of a variable that a unit gets.
     Variable(String, String),
     /// The path of a file that sets variables of a unit.
     VariablesOf(String),
@@ -88,7 +88,7 @@ pub async fn of_environment(root: &Path, known: &[Known]) -> Vec<Known> {
 
 /// The texts of files that may be secret, found without a store.
 pub async fn of_files(root: &Path) -> Vec<Known> {
-    // Without a machine below the root, no journal has anything of it.
+    // If the root is missing, the journal has no entries of a machine below this root.
     if !root.is_dir() {
         return Vec::new();
     }
@@ -172,8 +172,8 @@ fn of_file(file: &File, reader: Option<&Reader>, known: &mut Vec<Known>) {
     }
 }
 
-/// The texts that a file has in place of its secret pieces. If the file has changed and does not match the pieces,
-/// returns its whole text.
+/// The texts of a file at the places of its secret pieces. If the file has changed and does not match the pieces,
+/// returns the whole text.
 fn secrets_in(pieces: &[SecretPiece], text: &str) -> Vec<String> {
     let mut secrets = Vec::new();
     let mut rest = text;

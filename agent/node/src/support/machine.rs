@@ -100,7 +100,7 @@ fn kept_secrets(root: &Path) -> Vec<Known> {
     let mut known = Vec::new();
     for state in states {
         let of_this = of_state(&state.desired(), Some(&reader));
-        // A state does not count if its secrets have not come to this machine.
+        // A state that refers to secrets does not count if no secret was found in its files on this machine.
         if state.secrets().is_empty() || of_this.iter().any(|known| matches!(known, Known::Secret(_))) {
             known.push(Known::Told);
         }

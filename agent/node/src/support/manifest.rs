@@ -1,4 +1,4 @@
-//! The first file of a bundle: a list of its parts, and of the missing ones.
+//! The first file of a bundle: a list of its parts, and of the missing parts.
 
 use std::fmt::Write as _;
 

@@ -19,7 +19,7 @@ use crate::options::NodeOptions;
 use crate::plan::plan;
 use crate::{facts, last_applied, machine};
 
-/// Longer than all tries of the metadata service and of a store after it.
+/// The timeout of the facts and the plan. It is longer than all tries to reach the metadata service and then a store.
 const WITHIN: Duration = Duration::from_secs(100);
 
 /// The facts and the plan, and the secrets of the plan.
@@ -37,7 +37,7 @@ pub async fn parts(look: &NodeOptions) -> Told {
     (vec![Part::json("facts.json", facts), Part::json("plan.json", plan)], known)
 }
 
-/// Runs something to its end on a runtime of its own.
+/// Runs `work` to its end on its own runtime.
 fn run<T>(work: impl Future<Output = Result<T>>) -> Result<T, String> {
     let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
     runtime.block_on(Box::pin(work)).map_err(|error| error_text(&error))

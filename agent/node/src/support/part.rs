@@ -8,12 +8,12 @@ use serde_json::Value;
 
 use crate::doctor::deadline::looked;
 
-/// Maximum size of a file in a bundle, in bytes. Of a longer file the end is kept, which is the newest part of a
+/// Maximum size of a file in a bundle, in bytes. Only the end of a longer file is kept, which is the newest part of a
 /// journal.
 pub const LONGEST: usize = 4 << 20;
 
-/// How many bytes before the kept end are redacted too, so that a key that begins there is recognized. It is longer
-/// than any key.
+/// How many bytes before the kept end are redacted too, so that a key that begins before the kept end is recognized.
+/// No key is longer.
 const MARGIN: usize = 64 << 10;
 /// How long the redaction of a part may take. Each byte is looked at a few times; a part that takes longer is left out.
 const REDACTION: Duration = Duration::from_secs(60);
@@ -98,7 +98,8 @@ fn bounded(left_out: usize, text: &str) -> String {
     }
 }
 
-/// The end of a text, at most `longest` bytes from the start of a line, and the length of the text before it.
+/// The end of a text: at most `longest` bytes, beginning at the start of a line. Also returns the length of the text
+/// before this end.
 fn end_of(text: &str, longest: usize) -> (usize, &str) {
     if text.len() <= longest {
         return (0, text);

@@ -21,7 +21,7 @@ pub const OF_AGENT: [&str; 11] = [
     "kops-agent-addons.service",
     "kops-agent-fleet-tell.service",
     "kops-agent-uncordon.service",
-    // From Ignition's form of packaging/cloud-init/user-data.
+    // The Ignition form of packaging/cloud-init/user-data installs this unit.
     "kops-agent-boot.service",
 ];
 /// The unit of upstream's boot script. It runs the agent if the agent has taken nodeup's place.

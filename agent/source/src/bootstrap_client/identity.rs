@@ -55,7 +55,7 @@ pub enum LeftBy {
     AnotherMachine,
 }
 
-/// Where this machine has its proof, and the Node names that the proof may have.
+/// Where this machine stores its proof, and the Node names that the proof may contain.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Identity {
     /// The root of the node's files.
@@ -96,7 +96,8 @@ pub(super) struct Present {
     begins: OffsetDateTime,
 }
 
-/// kubelet's current certificate, if it is a node's, is valid now, and the kubeconfig has its key.
+/// kubelet's current certificate, if it is the certificate of a node, is valid now, and the kubeconfig has the
+/// certificate's key.
 pub(super) fn present(root: &Path, now: OffsetDateTime) -> Result<Present, NoProof> {
     let text = std::fs::read_to_string(root.join(KUBECONFIG)).map_err(|error| match error.kind() {
         ErrorKind::NotFound => NoProof::NoKubeconfig,

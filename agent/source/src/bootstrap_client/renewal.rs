@@ -1,5 +1,6 @@
-//! A node that has joined the cluster gets the answer 409. It then shows its kubelet's certificate to get the requested
-//! data. Upstream's kops-controller does not support that, and the node keeps its data (`docs/certificate-renewal.md`).
+//! A node that has joined the cluster gets the answer 409. The node then shows its kubelet's certificate to get the
+//! requested data. Upstream's kops-controller does not support this request, and the node keeps its data
+//! (`docs/certificate-renewal.md`).
 
 use kops_agent_cluster::bootstrap::message::BootstrapResponse;
 use time::OffsetDateTime;

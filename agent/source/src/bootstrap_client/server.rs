@@ -256,7 +256,7 @@ fn in_use(found: &[IpAddr]) -> Result<Vec<IpAddr>, Failure> {
 }
 
 async fn refused(status: u16, answer: Response) -> Failure {
-    // The reason is only informative, so a failure to read it does not count.
+    // The server's reason only informs the operator, so a failure to read the reason does not count.
     let bytes = http::beginning(answer, LONGEST_REFUSAL, |bytes| bytes.contains(&b'\n')).await;
     let line = first_line(&bytes);
     let line = if line.is_empty() { line } else { format!(" ({line})") };

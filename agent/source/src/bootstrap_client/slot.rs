@@ -1,5 +1,5 @@
 //! Asks for a slot before a change that restarts components of the node. The node shows its kubelet's certificate
-//! (`docs/pacing.md`). Upstream's kops-controller has no slots, so its nodes change without one.
+//! (`docs/pacing.md`). Upstream's kops-controller has no slots, so nodes that ask it change without a slot.
 
 use kops_agent_cluster::bootstrap::{server_name, server_url};
 use kops_agent_cluster::pacing::API_SERVER_MANIFEST;
@@ -49,7 +49,7 @@ impl KopsController {
     /// The TLS configuration with kubelet's current certificate, which changes with each renewal.
     fn showing_its_certificate(&self) -> Result<ClientConfig, String> {
         let present = present(&self.identity.root, OffsetDateTime::now_utc())
-            .map_err(|problem| format!("kubelet has no certificate to show: {problem}"))?
+            .map_err(|problem| format!("cannot authenticate with kubelet's certificate: {problem}"))?
             .pair;
         tls::client_config_trusting_as(&self.authorities, &present.certificate, &present.private_key)
             .map_err(|error| format!("the certificate in /{KUBECONFIG} cannot be used: {error}"))
@@ -86,8 +86,8 @@ impl Outcomes {
         }
     }
 
-    /// The common answer of all servers. A 404 means that kops-controller has no slots, unless another server has them.
-    /// Servers that are down do not count.
+    /// Combines the failures of all servers. If a server answers 404 and no other server has slots, the result is
+    /// that kops-controller has no slots. Servers that do not answer change nothing about this.
     fn into_answer(self) -> NoAnswer {
         if self.is_upstream && self.troubles.is_empty() {
             return NoAnswer::NotServed;
