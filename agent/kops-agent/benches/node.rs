@@ -27,7 +27,7 @@ use nix::sys::resource::{UsageWho, getrusage};
 const GROUP: &str = "control-plane-eu-west-1a";
 const LARGE: usize = 256 << 20;
 const MIB: f64 = 1024.0 * 1024.0;
-/// The limits (issues 3 and 4).
+/// The limits of the measurements.
 const DECIDE_MS: f64 = 10.0;
 const RENDER_MS: f64 = 60.0;
 const PEAK_MIB: f64 = 24.0;
@@ -118,7 +118,7 @@ fn shortest(tries: u32, once: impl Fn() -> Duration) -> Duration {
     (0..tries).map(|_| once()).min().unwrap()
 }
 
-/// How long it takes to decide from these inputs.
+/// The time that it takes to decide a node from these inputs.
 fn time_to_decide(inputs: &Inputs) -> Duration {
     let inputs = inputs.clone();
     let started = Instant::now();
@@ -145,7 +145,7 @@ fn corpus() -> Option<PathBuf> {
     folders.map(|folder| folder.join("shared/conformance")).find(|folder| folder.join("cases").is_dir())
 }
 
-/// How long it takes to decide each node of the corpus.
+/// The time that it takes to decide each node of the corpus.
 fn decide_all(corpus: &Path) -> Vec<(Duration, String)> {
     let cases = fs::read_dir(corpus.join("cases")).unwrap().map(|case| case.unwrap().path());
     cases

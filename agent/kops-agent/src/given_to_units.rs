@@ -12,8 +12,8 @@ use nix::unistd::geteuid;
 use crate::cli::Command;
 use kops_agent_node::environment::Environment;
 
-/// Executes this program again with the variables of the units, if it lacks some and the command concerns the node of
-/// this machine. Variables that are already set stay.
+/// Executes this program again with the variables of the units, if this process lacks some of them and the command
+/// concerns the node of this machine. Variables that are already set stay.
 pub fn run_again(command: &Command) {
     // Only root may read the files, which may contain keys.
     if !is_of_this_node(command) || !geteuid().is_root() {
@@ -42,7 +42,8 @@ fn is_of_this_node(command: &Command) -> bool {
         Command::Render(_) | Command::Explain(_) | Command::Facts(_) | Command::Config { .. } => return true,
         // The channel is in the state store of this machine's cluster, unless a flag says otherwise.
         Command::Addons { .. } => return true,
-        // Each new command must choose: these read no store for the node, or are started by units.
+        // These commands read no store for the node, or are started by units. The match has no default, so each new
+        // command must choose a group.
         Command::Status(_) | Command::Reset(_) | Command::Controller(_) | Command::Nodeup(_) => return false,
         Command::Fleet { .. } => return false,
         Command::Completions { .. } | Command::Man { .. } | Command::Version { .. } => return false,

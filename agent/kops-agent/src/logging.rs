@@ -69,7 +69,7 @@ pub fn about(step: &Step) {
     };
     let resource = step.resource.clone();
     let fields = [
-        // Without the space of the displayed form, so that it is easy to type in a shell.
+        // The field has no space, unlike the displayed form of the resource, so that it is easy to type in a shell.
         ("KOPS_AGENT_RESOURCE", format!("{}:{}", resource.kind.name(), resource.name)),
         ("KOPS_AGENT_STAGE", step.stage.name().to_owned()),
         ("KOPS_AGENT_ACTION", action.to_owned()),
@@ -91,7 +91,8 @@ fn fields_of(message: &str) -> Option<[(&'static str, String); 3]> {
 }
 
 /// Logs why this process ends, through standard error if that is the journal. The journal knows the unit of that
-/// stream. For other messages it asks the kernel for the sender's unit, and this process may be gone by then.
+/// stream. For other messages, the journal asks the kernel for the sender's unit, and this process may be gone by
+/// then.
 pub fn last_words(why: &str) {
     if stderr_is_the_journal() && fields_of(why).is_none() {
         let lines: String = plain_lines(why).lines().map(|line| format!("<3>{line}\n")).collect();
@@ -112,7 +113,7 @@ pub fn last_words_of_panic(what: &str) {
 }
 
 /// Whether standard error is the journal. systemd puts the journal's device and inode into `JOURNAL_STREAM`; a
-/// redirected stderr has others.
+/// redirected standard error has other numbers.
 fn stderr_is_the_journal() -> bool {
     let Some(stream) = std::env::var("JOURNAL_STREAM").ok() else { return false };
     let Ok(stderr) = std::fs::metadata("/proc/self/fd/2") else { return false };

@@ -131,7 +131,6 @@ pub fn print_findings(findings: &Findings, output: Output) -> Result<u8> {
     print_text(&text)
 }
 
-/// Prints the resolved configuration of a node.
 pub fn print_node_config(node: &Value, output: Output) -> Result<u8> {
     match output {
         Output::Json => print_json(node),
@@ -173,7 +172,7 @@ pub fn print_facts(facts: &Facts, output: Output) -> Result<u8> {
 }
 
 /// Prints the drift, and the plan if the wanted state is known. `superseded` is the hash of the configuration that
-/// supersedes this machine's, if there is one.
+/// supersedes this machine's configuration, if there is one.
 pub fn print_verification(
     changed: &[Drift],
     plan: Option<&Plan>,

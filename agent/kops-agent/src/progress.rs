@@ -37,7 +37,7 @@ struct Download {
 impl Watch {
     /// Shows bars if standard error is a terminal that can draw them, and writes lines if it is not.
     pub fn start() -> Box<dyn Progress> {
-        // Bars are drawn by moving the cursor.
+        // A dumb terminal cannot show bars, because they are drawn by moving the cursor.
         let is_dumb = output::is_dumb(std::env::var_os("TERM").as_deref());
         let on_terminal = std::io::stderr().is_terminal() && !is_dumb;
         let target = if on_terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };

@@ -1,4 +1,4 @@
-//! Add-ons applied by a service in the place of protokube, which applies them up to kOps 1.35.
+//! A service applies add-ons instead of protokube, which applies them up to kOps 1.35.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -83,7 +83,7 @@ fn the_service_takes_the_place_of_protokubes_channels_and_labels_and_gives_it_ba
     assert!(settings["nodeName"].as_str().is_some_and(|name| !name.is_empty()), "{settings}");
     assert_eq!(settings["nodeLabels"]["node-role.kubernetes.io/control-plane"], "");
 
-    // With gossip, protokube does only gossip.
+    // In a gossip cluster, protokube still runs, but only for gossip.
     let config = machine.cluster.store.cluster_folder().join(pinned());
     edit(&config, "usesLegacyGossip: false", "usesLegacyGossip: true").unwrap();
     converge(&machine, "true");
@@ -120,7 +120,8 @@ impl Drop for Service {
     }
 }
 
-/// kubelet's probe of the pod asks the service as its unit starts it, on the port of kOps' own pod.
+/// The probe in the pod's manifest reaches the service, on the port of kOps' own pod. The service runs as its unit
+/// starts it.
 #[test]
 fn the_pod_that_mirrors_the_service_is_unready_while_the_service_is() {
     apart("", || {
@@ -144,7 +145,8 @@ fn the_pod_that_mirrors_the_service_is_unready_while_the_service_is() {
         run.env_clear().envs(machine.cluster.environment());
         while let Some(word) = words.next() {
             run.arg(word);
-            // The unit names these files on the machine.
+            // The unit's command has the paths of these files on the machine. The test replaces them by paths below
+            // its root.
             let file = match word {
                 "--settings" => machine.root().join(SETTINGS),
                 "--kubeconfig" => kubeconfig.clone(),

@@ -154,7 +154,7 @@ fn a_mirror_that_serves_a_page_for_people_in_the_place_of_a_hash() {
     refused(&node, &[], CONFIGURATION, &[KUBELET, "--asset-hashes"]);
 }
 
-/// The mirror may have the hash and tell it to a later run, so this is no configuration error.
+/// The mirror may have the hash and send it to a later run, so this is no configuration error.
 #[test]
 fn a_mirror_that_is_too_busy_to_tell_a_hash() {
     let node = Machine::new(NODES);

@@ -25,7 +25,7 @@ struct Node(Child);
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // It may have ended.
+        // The node's process may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

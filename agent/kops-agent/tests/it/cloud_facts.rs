@@ -260,7 +260,7 @@ fn a_group_that_holds_its_instances_hears_of_each_that_is_ready() {
         assert_eq!(requests(), 1);
         worker.run("converge", "m5.large").with(0, &[]);
         assert_eq!(requests(), 1, "it was told since the machine was started");
-        // As after a reboot: only the group knows whether it still holds the instance.
+        // Simulates a reboot: only the group knows whether it still holds the instance.
         let file = worker.machine.root().join("var/lib/kops-agent/facts.json");
         let mut remembered: serde_json::Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
         for boot in ["readyIn", "toldIn"] {

@@ -146,7 +146,7 @@ fn bash_finds_the_flags_of_every_verb() {
     let between = |line: &str, before: &str, after: &str| {
         line.trim().strip_prefix(before)?.strip_suffix(after).map(str::to_owned)
     };
-    // The script's name for a typed verb must be the name under which it lists the verb's flags.
+    // The completion script must list a verb's flags under the name that it gives to the typed verb.
     let typed =
         script.lines().filter_map(|line| between(line, "cmd=\"", "\"")).filter(|name| !name.is_empty());
     let typed: BTreeSet<String> = typed.collect();
@@ -237,7 +237,7 @@ fn a_panic_tells_its_place() {
     let mut agent = Command::new("prlimit");
     agent.env_clear().envs(std::env::var("PATH").map(|path| ("PATH", path))).env("RUST_BACKTRACE", "1");
     agent.arg("--nproc=1");
-    // The limit does not apply to root, and another user may have processes already.
+    // The limit of processes does not apply to root, and an existing user may have processes already.
     if nix::unistd::geteuid().is_root() {
         let user = 20_000 + std::process::id() % 40_000;
         agent.args(["setpriv", &format!("--reuid={user}"), &format!("--regid={user}"), "--clear-groups"]);
@@ -245,7 +245,7 @@ fn a_panic_tells_its_place() {
     let output = agent.arg(program).arg("controller").output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(!output.status.success(), "{said}");
-    // The program that ships has no names of functions.
+    // The released program has no names of functions, so the backtrace has only addresses.
     let functions = ["backtrace, of a program that is loaded at 0x", "0:     0x"];
     let message = ["error: kops-agent ", " panicked at ", ".rs:", "in the thread main", "please report it"];
     for part in message.into_iter().chain(functions) {
@@ -253,8 +253,8 @@ fn a_panic_tells_its_place() {
     }
 }
 
-/// nodeup's own flags lead to the same plan as ours. nodeup has no `--facts`, so both calls observe this machine, and
-/// fail because its metadata service is disabled.
+/// nodeup's own flags lead to the same plan as the agent's flags. nodeup has no `--facts`, so both calls observe this
+/// machine, and fail because its metadata service is disabled.
 #[test]
 fn nodeups_flags_lead_the_same_way() {
     let machine = Machine::new(NODES);
@@ -291,11 +291,11 @@ fn more_verbosity_says_more() {
     assert!(everything > 0);
 }
 
-/// Every secret in the store: as it is, and in base64. Of a key it is a piece from the middle.
+/// Every secret in the store, plain and in base64. For a key, only a piece from its middle.
 pub(crate) fn secrets(machine: &Machine) -> Vec<String> {
     let mut secrets = Vec::new();
     for keyset in keysets() {
-        // The middle of a key, because the first and last lines are the same in all keys.
+        // A line from the middle of the key, because the first and last lines are the same in all keys.
         let lines: Vec<_> = keyset.private_key.lines().collect();
         secrets.push(lines[lines.len() / 2].to_owned());
         secrets.push(STANDARD.encode(&keyset.private_key)[200..260].to_owned());

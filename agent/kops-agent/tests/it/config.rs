@@ -15,9 +15,9 @@ use kops_agent_tests::example_store::{CONFIG_BASE, CONTROL_PLANE, NODES};
 use sha2::{Digest, Sha256};
 
 const CONFIGURATION: i32 = 3;
-/// The output of `config check` for the example cluster.
 /// The image of the example's workers.
 const UBUNTU: &str = "099720109477/ubuntu/images/hvm-ssd-gp3/ubuntu-noble-24.04-arm64-server-20261014";
+/// The output of `config check` for the example cluster.
 const CLEAN: &str =
     "written by kOps 1.37.0-alpha.1, told by kops-version.txt of the state store\n0 errors, 0 warnings\n";
 
@@ -140,7 +140,7 @@ fn a_dump_has_everything_but_secrets() {
         assert_eq!(document["keysets"]["kubernetes-ca"]["name"], "kubernetes-ca");
         assert!(document["secretNames"].as_array().unwrap().iter().any(|name| name == TOKENS[0]));
         for keyset in example::keysets() {
-            // The first and last lines are the same in all keys.
+            // The first and last lines are the same in all keys, so the test looks for a line in the middle.
             let lines: Vec<_> = keyset.private_key.lines().collect();
             assert!(!ended.stdout.contains(lines[lines.len() / 2]), "the key of {} was dumped", keyset.name);
         }

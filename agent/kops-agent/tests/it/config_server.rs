@@ -140,7 +140,7 @@ fn impostors_are_told_nothing() {
     worker.is_untouched();
 }
 
-/// Upstream's nodeup made the node, so there is no record of ours.
+/// Upstream's nodeup made the node, so the agent has no record of this machine.
 #[test]
 fn a_machine_that_is_a_node_already_is_left_alone() {
     let worker = Worker::new();
@@ -358,7 +358,7 @@ fn a_kops_controller_that_is_not_in_dns_yet_is_waited_for() {
     });
 }
 
-/// Upstream's nodeup does the same: getaddrinfo and Go's resolver read the hosts file.
+/// Upstream's nodeup needs no name server for such a name either: getaddrinfo and Go's resolver read the hosts file.
 #[test]
 fn a_name_in_the_hosts_file_needs_no_name_server_though_it_has_one_family_only() {
     apart("nameserver 127.0.0.1\noptions timeout:5 attempts:3\n", || {

@@ -67,7 +67,7 @@ fn is_a_pair(certificate: &str, key: &str) {
     assert_eq!(openssl(&["x509", "-noout", "-pubkey"], certificate), openssl(&["pkey", "-pubout"], key));
 }
 
-/// A kubeconfig's client certificate and key. Checks the authority that it trusts.
+/// A kubeconfig's client certificate and key. Also checks the authority that the kubeconfig trusts.
 fn credentials(machine: &Machine, path: &str) -> (String, String) {
     let kubeconfig: serde_yaml::Value = serde_yaml::from_str(&read(machine, path)).unwrap();
     let decode = |value: &serde_yaml::Value| {

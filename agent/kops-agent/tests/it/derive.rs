@@ -110,7 +110,7 @@ fn derive(pinned: &Pinned) -> Command {
     agent
 }
 
-/// What is wrong with the output; `None` if the output is right.
+/// The problem of the output; `None` if the output is right.
 fn problem(agent: &mut Command, pinned: &Pinned) -> Option<String> {
     let output = agent.output().unwrap();
     if output.status.code() == Some(0) && output.stdout == pinned.text.as_bytes() {
@@ -147,8 +147,8 @@ fn the_bytes_are_kops_own_with_hashes_from_a_file() {
     eprintln!("{compared} of {compared} derived configs are byte-identical");
 }
 
-/// A machine without the nodeupconfig cannot know the addresses of load balancers (`ApiserverAdditionalIPs`). The stores of
-/// kOps main have none.
+/// A machine without the nodeupconfig cannot know the addresses of load balancers (`ApiserverAdditionalIPs`). The
+/// stores of kOps main have no such addresses.
 #[test]
 fn the_bytes_are_those_of_each_release() {
     let Some(corpus) = corpus() else { return };

@@ -56,8 +56,8 @@ impl Machine {
         }
     }
 
-    /// Renames the cluster to `demo.k8s.local`, by which kOps up to 1.36 publishes its names by gossip. The URLs of the store
-    /// stay.
+    /// Renames the cluster to `demo.k8s.local`. With this name, kOps up to 1.36 publishes the cluster's names by
+    /// gossip. The URLs of the store stay.
     pub fn publish_names_by_gossip(&self) {
         const RENAME: &str = "s/demo\\.example\\.com/demo.k8s.local/g; s#\\(//[^/]*/\\)demo\\.k8s\\.local#\\1demo.example.com#g";
         let store = &self.cluster.store;
@@ -72,7 +72,6 @@ impl Machine {
         &self.root
     }
 
-    /// Moves this machine's root.
     pub fn set_root(&mut self, root: PathBuf) {
         self.root = root;
     }
@@ -102,8 +101,8 @@ impl Machine {
         self.call(verb, CONFIG_BASE)
     }
 
-    /// Nothing listens at this proxy, so no TLS server is reached. If a mirror fails, the test must not ask the
-    /// publishers.
+    /// The command of a verb, with a proxy for TLS servers at which nothing listens. If a mirror fails, the test must
+    /// not ask the publishers.
     fn call(&self, verb: &str, config_base: &str) -> Command {
         let mut agent = self.cluster.agent(&agent(), verb, self.group, config_base);
         agent.env("HTTPS_PROXY", "http://127.0.0.1:1");

@@ -114,7 +114,7 @@ fn an_edited_file_is_shown_and_put_right() {
 
     let plan = machine.run("plan", &["--exit-code", "--color", "never"]);
     plan.with(4, &[]);
-    // The change may be a registry's password.
+    // The changed line may be a registry's password, so the plan hides it.
     assert!(plan.stdout.contains("-[***]") && !plan.stdout.contains("changed by hand"), "{plan:#?}");
     let plan = machine.run("plan", &["--show-secrets", "--color", "never"]);
     assert!(plan.stdout.contains("-# changed by hand"), "{plan:#?}");

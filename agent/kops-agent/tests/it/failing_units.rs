@@ -1,4 +1,4 @@
-//! A run names a unit that does not start. kubelet and everything else of the node start all the same.
+//! A run names a unit that does not start. kubelet and everything else of the node start anyway.
 
 #![allow(clippy::unwrap_used)]
 
@@ -44,7 +44,7 @@ fn a_unit_that_does_not_start_is_named_and_kubelet_is_started() {
     status.with(4, &[]);
     assert!(status.stdout.contains(refused), "{}", status.stdout);
 
-    // The next run starts only this unit again.
+    // The next run starts only the failed unit again.
     let plan = machine.run("plan", &["--exit-code"]);
     plan.with(4, &[]);
     assert!(

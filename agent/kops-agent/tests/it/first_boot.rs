@@ -154,7 +154,7 @@ fn a_worker_of_a_gossip_cluster_runs_protokube_before_it_asks_for_certificates()
     let again = worker.run("converge", &server);
     assert!(again.stdout.contains("Nothing to do"), "{again:#?}");
 
-    // What ran first is the agent's own, as all else.
+    // The units that ran first belong to the agent, like all other files of the node, so a reset removes them.
     let mut reset = Command::new(example::agent());
     reset.env_clear().args(["reset", "--yes", "--root"]).arg(worker.machine.root());
     Ended::from_command(&mut reset).with(0, &[]);

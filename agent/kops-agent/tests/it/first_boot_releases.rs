@@ -45,7 +45,7 @@ impl Worker {
         )
     }
 
-    /// Becomes a node. Returns the output of the run, and what `status` says of the release.
+    /// Converges the worker to a node. Returns the output of the run, and the text of `status` about the release.
     fn becomes_a_node(&self, server: &KopsController) -> (Ended, String) {
         let converged = self.run("converge", server);
         converged.with(0, &[]);

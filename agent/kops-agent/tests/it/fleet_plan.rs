@@ -27,7 +27,7 @@ fn registered(name: &str) -> Value {
     })
 }
 
-/// Has kubelet's kubeconfig name this API server.
+/// Makes kubelet's kubeconfig name this API server.
 pub(crate) fn point_to(machine: &Machine, server: &ApiServer) {
     let mut kubeconfig: serde_yaml::Value = serde_yaml::from_str(&read(machine, KUBECONFIG)).unwrap();
     kubeconfig["clusters"][0]["cluster"] = serde_yaml::to_value(json!({"server": server.url})).unwrap();
@@ -86,7 +86,7 @@ fn a_superseded_node_tells_the_change_that_waits_for_it_until_it_follows() {
     fleet(&server, &["plan", "--instance-group", "others"])
         .with(FAILED, &["no Node has the label", "=others"]);
 
-    // A configuration that this node cannot have fails no run.
+    // If the node cannot have the next configuration, runs still succeed.
     update(&node, &path, "reboot");
     node.run("verify", &["--renew"]).with(0, &["cannot plan the change"]);
     tell(&node, &server);

@@ -1,4 +1,4 @@
-//! `fleet status` with Nodes into which their kubelets have written anything.
+//! `fleet status` with Nodes that have arbitrary texts from their kubelets.
 
 use std::process::Command;
 

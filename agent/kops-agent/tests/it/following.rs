@@ -1,4 +1,4 @@
-//! A node takes the current configuration of its group, stays with it, and goes back.
+//! A node takes the current configuration of its group, keeps it, and goes back to an earlier configuration.
 
 #![allow(clippy::unwrap_used)]
 
@@ -27,7 +27,7 @@ pub(crate) fn update(machine: &Machine, path: &str, sysctl: &str) -> String {
     hash(&text)
 }
 
-/// A configuration with this kernel setting, and without earlier ones of these tests.
+/// A configuration with this kernel setting, and without the setting of an earlier call.
 fn with_sysctl(nodeup_config: &str, sysctl: &str) -> String {
     let (without, _) = nodeup_config.split_once("SysctlParameters:").unwrap_or((nodeup_config, ""));
     format!("{without}SysctlParameters:\n- {sysctl}\n")
@@ -46,7 +46,7 @@ fn a_node_that_reads_the_store_follows_stays_and_goes_back() {
         let files = node.files();
         let second = update(&node, &path, SYSCTL);
 
-        // A plan shows the change and takes nothing.
+        // A plan shows the change, and the node does not take the new configuration.
         let planned = node.run("plan", &["--follow"]);
         planned.with(0, &[&second]);
         assert!(planned.stdout.contains("somaxconn"), "{planned:#?}");
@@ -78,7 +78,7 @@ fn a_node_that_reads_the_store_follows_stays_and_goes_back() {
         assert_eq!(json_status(&node)["superseded"]["by"], third.as_str());
         node.run("converge", &["--follow"]).with(0, &[&third]);
 
-        // Going back needs the hash.
+        // To go back to an earlier configuration, the operator must give its hash.
         assert_eq!(update(&node, &path, SYSCTL), second);
         node.run("converge", &["--follow"]).with(CONFIGURATION, &["has run", &format!("--follow={second}")]);
         assert!(read(&node, SYSCTL_FILE).contains("9999"), "the node keeps what it runs");
@@ -192,7 +192,7 @@ fn a_worker_follows_by_its_server_and_takes_the_next_authority() {
     let next = Keyset::make("kubernetes-ca", 9).unwrap().certificate;
     let both = format!("{ours}{next}");
     node.run(&["plan", "--follow"], Some(&both)).with(0, &[]);
-    // The node sees the change that waits for it, and takes nothing.
+    // The node reports the change that waits for it, and does not take the new configuration.
     node.run(&["verify", "--renew"], Some(&both)).with(0, &[]);
     let planned = json_status(&node.worker.machine)["superseded"]["next"].clone();
     assert!(planned["outcome"]["planned"]["change"].as_u64().unwrap() > 0, "{planned:#}");

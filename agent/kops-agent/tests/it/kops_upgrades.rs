@@ -17,9 +17,9 @@ use crate::example::{Ended, Machine, agent};
 
 /// The releases of the upgrade, and of the downgrade after it.
 const WAY: [&str; 7] = ["1.34.3", "1.35.2", "1.36.2", "1.37.0", "1.36.2", "1.35.2", "1.34.3"];
-/// The releases with gossip, and back.
+/// The releases of the upgrade of a gossip cluster, and of the downgrade after it.
 const WAY_OF_GOSSIP: [&str; 5] = ["1.34.3", "1.35.2", "1.36.2", "1.35.2", "1.34.3"];
-/// Files of a control plane only where protokube applies add-ons: up to kOps 1.35.
+/// Files that a control plane has only while protokube applies add-ons: up to kOps 1.35.
 const OF_PROTOKUBE: [&str; 4] = [
     "etc/systemd/system/protokube.service",
     "etc/sysconfig/protokube",
@@ -28,7 +28,7 @@ const OF_PROTOKUBE: [&str; 4] = [
 ];
 /// The pod that applies add-ons from kOps 1.36 on.
 const OF_CHANNELS: &str = "etc/kubernetes/manifests/kops-channels.manifest";
-/// The service that applies add-ons in the place of protokube and of the pod.
+/// The service that applies add-ons instead of protokube and the pod.
 const OF_SERVICE: &str = "etc/systemd/system/kops-agent-addons.service";
 /// The files of the store that differ between releases.
 const OF_RELEASE: [&str; 2] = ["cluster-completed.spec", "manifests/channels/kops-channels.yaml"];
@@ -71,7 +71,7 @@ impl Upgraded {
         Upgraded { machine, group, boot, of_newest: of_newest.into(), environment: vec![] }
     }
 
-    /// The machine whose add-ons the agent's own service applies.
+    /// Makes the agent's own service apply the add-ons of this machine.
     fn with_service(self) -> Upgraded {
         Upgraded { environment: vec![("KOPS_AGENT_ADDONS", "true")], ..self }
     }
@@ -202,8 +202,8 @@ fn a_worker_goes_through_all_releases_and_back() {
     });
 }
 
-/// The programs that apply add-ons leave with their release, also if nodeup made them. The old and the new program would both apply
-/// add-ons. Other files of nodeup stay.
+/// The programs that apply add-ons are removed with their release, even if nodeup installed them. Otherwise the old
+/// and the new program would both apply add-ons. Other files of nodeup stay.
 #[test]
 fn protokube_and_its_successor_leave_a_control_plane_that_nodeup_made() {
     const NODEUPS: &str = "etc/logrotate.d/etcd-leases";
@@ -309,7 +309,7 @@ fn the_service_applies_add_ons_through_all_releases() {
     });
 }
 
-/// Gossip is protokube's last task. Volumes of etcd are etcd-manager's.
+/// Gossip is protokube's last task. etcd-manager manages the volumes of etcd.
 #[test]
 fn where_the_service_applies_add_ons_protokube_keeps_gossip_through_all_releases() {
     let control_plane = Upgraded::of_gossip_cluster(CONTROL_PLANE).with_service();

@@ -37,7 +37,7 @@ fn converged(group: &'static str) -> Machine {
     machine
 }
 
-/// A run whose store is gone.
+/// Runs a verb while nothing listens at the store's address.
 fn gone(machine: &Machine, verb: &str, flags: &[&str]) -> Ended {
     let mut agent = machine.agent(verb);
     Ended::from_command(agent.env("S3_ENDPOINT", "http://127.0.0.1:1").arg("--store-timeout=0").args(flags))
@@ -254,7 +254,7 @@ fn a_change_that_was_begun_is_carried_on_while_the_store_is_gone() {
 #[test]
 fn a_change_that_was_begun_and_cannot_be_carried_on_is_left() {
     let node = begun(add_docker_config);
-    // As if the run was killed before it wrote the file that needs a secret of the store.
+    // Simulates a run that was killed before it wrote the file that needs a secret of the store.
     fs::remove_file(node.root().join(DOCKER)).unwrap();
     for verb in [&["converge"] as &[&str], &["verify", "--repair"]] {
         let ended = gone(&node, verb[0], &verb[1..]);

@@ -42,8 +42,8 @@ fn converge(machine: &Machine, fault: NameFault, store: usize, mirror: usize) ->
     ended
 }
 
-/// `reason` is the agent's message. `questions` is more than the number of questions that the resolver asks before it
-/// gives up.
+/// Asserts that a run recovers from `fault`. `reason` is the agent's message. `questions` is more than the number of
+/// questions that the resolver asks before it gives up.
 fn recovers_from(fault: NameFault, questions: usize, reason: &str) {
     apart("nameserver 127.0.0.1\noptions timeout:1 attempts:1\n", || {
         let (machine, _mirror) = machine();

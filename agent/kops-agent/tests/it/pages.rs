@@ -57,7 +57,7 @@ fn every_command_that_a_message_advises_is_one_that_the_program_takes() {
     expect_none(&advised.iter().flat_map(refused).collect::<Vec<_>>());
 }
 
-/// On a node that has converged, so that `plan`, `verify` and `status` have something to look at.
+/// The example node has converged, so that `plan`, `verify` and `status` have something to show.
 #[test]
 fn every_command_that_can_be_is_run_on_the_example_node() {
     let node = Machine::new(NODES);

@@ -1,4 +1,4 @@
-//! A node carries out the order of a rollout that reboots it, once.
+//! A node executes a rollout's order to reboot, and executes it only once.
 
 #![allow(clippy::unwrap_used)]
 
@@ -24,7 +24,7 @@ const NEVER: &str = "9999-01-01T00:00:00Z";
 const REQUESTS: &str = "var/lib/kops-agent/recorded/requests.txt";
 const STATE: &str = "var/lib/kops-agent/recorded/state.json";
 
-/// An order to reboot this boot, which counts until this time.
+/// An order to reboot from the boot `BOOT_ID`. The order is valid until `until`.
 fn order(rollout: &str, until: &str) -> String {
     json!({
         "rollout": rollout, "attempt": 1, "hash": "rebooted", "drain": "always", "maxUnavailable": 1, "bootID": BOOT_ID,
@@ -71,7 +71,7 @@ fn reboots(machine: &Machine) -> usize {
     read(machine, REQUESTS).matches("systemd: reboot").count()
 }
 
-/// Whether the machine has left its first boot. Its request to reboot is written down before that.
+/// Whether the machine has left its first boot. The request to reboot is recorded earlier.
 fn is_in_another_boot(machine: &Machine) -> bool {
     let state: Value = serde_json::from_str(&read(machine, STATE)).unwrap();
     state["reboots"].as_u64().is_some_and(|reboots| reboots > 0)

@@ -82,7 +82,7 @@ fn a_feature_gate_of_another_release_is_refused_on_older_releases_too() {
     let machine = of_kubernetes("1.30.4", "1.4.1");
     edit_group(&machine, NODES, "kubelet: {featureGates: {AppArmorFields: 'false', NodeSwap: 'true'}}");
     assert_nothing_found(&machine, NODES);
-    // The pod of another component exits, and the node works.
+    // With an unknown gate, kube-proxy's pod exits, but the node works, so the finding is a warning.
     let proxy = "  kubeProxy:\n    featureGates: {NoSuchGate: 'true'}\n";
     machine.cluster.edit("cluster-completed.spec", "  kubeProxy:\n", proxy).unwrap();
     assert_found(&machine, NODES, 0, "KubeProxy.featureGates.NoSuchGate: is no feature gate of");

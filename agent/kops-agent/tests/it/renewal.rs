@@ -159,7 +159,7 @@ fn the_timer_renews_what_is_due_and_changes_nothing_else() {
     let restarted: Vec<&&str> = asked.iter().filter(|line| line.contains("restart")).collect();
     assert!(matches!(restarted.as_slice(), [line] if line.contains("kubelet.service")), "{asked:?}");
 
-    // The renewed files are no drift, and the drift of others is still reported.
+    // The renewed files are no drift, and the drift of other files is still reported.
     server.answer_next(&[registered.clone(), registered.clone()]);
     let mut agent = worker.agent("verify", &[server.url()], &worker.served.authority);
     let again = once(agent.args(flags_of_timer()));
@@ -255,7 +255,7 @@ fn one_name_with_upstreams_server_and_ours_behind_it_renews() {
         is_upstreams_asked_first
     };
     apart("nameserver 127.0.0.1\noptions timeout:1 attempts:1\n", || {
-        // Addresses are asked in random order, and upstream's must be the first one at least once.
+        // Addresses are asked in random order. The upstream server must be asked first at least once.
         assert!((0..20).any(|_| renews()), "upstream's server was never asked first");
     });
 }

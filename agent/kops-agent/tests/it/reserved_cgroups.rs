@@ -1,5 +1,5 @@
-//! The cgroups on which kubelet enforces reservations. The test runs the node's command for them on a folder in the
-//! place of `/sys/fs/cgroup`.
+//! The cgroups on which kubelet enforces reservations. The test runs the node's command for them on a folder that
+//! stands in for `/sys/fs/cgroup`.
 
 #![allow(clippy::unwrap_used)]
 

@@ -347,7 +347,7 @@ fn what_kops_toolbox_enroll_copies_to_a_control_plane_makes_it_one() {
         assert!(node.files().contains(&file.to_owned()), "{:?}", node.files());
     }
 
-    // Any other folder fails with the missing cluster spec, as before.
+    // Without the copied nodeupconfig.yaml, the run fails because the cluster spec is missing.
     fs::remove_file(file).unwrap();
     Ended::from_command(&mut node.agent_with_store("plan", &base))
         .with(3, &["cluster-completed.spec does not exist"]);

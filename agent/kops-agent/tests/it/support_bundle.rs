@@ -23,7 +23,7 @@ const PROXY: &str = "http://operator:pr0xy-passw0rd@127.0.0.1:1";
 const DOCKER_CONFIG: &str =
     r#"{"auths":{"registry.example.com":{"auth":"cm9ib3Q6aHVzaC1odXNo","username":"robot"}}}"#;
 
-/// Secrets that the machine has, besides those of the store.
+/// Secrets that the machine has, besides the secrets of the store.
 const PLANTED: [&str; 17] = [
     "rotated-since",
     "of-the-controller",
@@ -93,7 +93,7 @@ fn machine() -> Machine {
     // A secret must also stay hidden in the plan of its change.
     let tokens = machine.root().join("srv/kubernetes/kube-apiserver/known_tokens.csv");
     fs::write(&tokens, format!("{}# changed\n", fs::read_to_string(&tokens).unwrap())).unwrap();
-    // No store knows the text that an operator adds to a file.
+    // The bundle must also hide text that an operator added to a file, although no store contains this text.
     let config = machine.root().join("etc/containerd/config.toml");
     fs::write(&config, format!("{}# known-to-no-store\n", fs::read_to_string(&config).unwrap())).unwrap();
     machine
@@ -113,8 +113,8 @@ fn secrets_of_store(machine: &Machine) -> Vec<String> {
     secrets(machine).into_iter().filter(|secret| !is_part(secret)).collect()
 }
 
-/// The secrets of the store without the keys that this machine does not have, because nothing on the machine tells what
-/// they are.
+/// The secrets of the store without the keys that this machine does not have, because nothing on the machine
+/// identifies these keys as secret.
 fn secrets_of_machine(machine: &Machine) -> Vec<String> {
     let read = |file: &String| fs::read(machine.root().join(file)).unwrap_or_default();
     let files: Vec<String> =
@@ -318,7 +318,7 @@ fn without_a_store_secrets_are_known_by_what_is_kept_of_earlier_runs_or_journals
         }
     }
 
-    // Nothing tells which secrets there are, and there may be some.
+    // The machine may have secrets, but nothing tells which.
     for folder in ["srv", "etc/kubernetes", "root", "var/lib"] {
         let folder = machine.root().join(folder);
         if folder.ends_with("var/lib") {
@@ -335,8 +335,8 @@ fn without_a_store_secrets_are_known_by_what_is_kept_of_earlier_runs_or_journals
     assert!(files.contains_key("units.txt") && files.contains_key("facts.json"), "{:?}", files.keys());
 }
 
-/// The disk of another machine is not trusted. The bundle contains no file outside the disk that its links lead to, and
-/// nothing on the disk blocks the bundle.
+/// The disk of another machine is not trusted. The bundle contains no file outside the disk, even if a link on the
+/// disk leads to it. Nothing on the disk blocks the bundle.
 #[test]
 fn a_disk_of_a_stranger_takes_nothing_of_this_machine_and_no_time() {
     let machine = Machine::new(CONTROL_PLANE);

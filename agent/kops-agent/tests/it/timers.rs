@@ -146,7 +146,7 @@ fn a_first_run_that_fails_is_in_the_metrics() {
         assert!(status.stdout.contains(part), "{part:?} is not in {}", status.stdout);
     }
 
-    // The next run makes the node, and the timers are its own.
+    // The next run makes the node, and the timers count as part of the node.
     node.cluster.s3.permit_all();
     let planned = script.decides("plan");
     assert!(!planned.stdout.contains("kops-agent-metrics.timer"), "{}", planned.stdout);

@@ -152,7 +152,8 @@ fn the_status_is_one_screen_json_or_metrics() {
     let metrics = on_root(&control_plane, &["status", "-o", "prometheus"]).stdout;
     assert!(metrics.contains("kops_agent_unit_running{unit=\"kubelet.service\"} 1\n"), "{metrics}");
 
-    // As kops-agent-metrics.service runs it, with a folder of another program. A reset removes the file.
+    // Runs the command of kops-agent-metrics.service, which writes into a folder of another program. A reset removes
+    // the file.
     let folder = control_plane.root().join("var/lib/prometheus/node-exporter");
     let file = "/var/lib/prometheus/node-exporter/kops-agent.prom";
     let write = |file: &str| on_root(&control_plane, &["status", "-o", "prometheus", "--write", file]);
@@ -283,8 +284,8 @@ fn a_reset_asks_and_leaves_nothing() {
     fs::remove_file(link).unwrap();
     fs::remove_dir(data).unwrap();
 
-    // The file with the metrics, in a folder of node_exporter. Its second name is the key of another user, who could
-    // link it there.
+    // The file with the metrics, in a folder of node_exporter. The file is a hard link to the key of another user,
+    // who could make such a link.
     let folder = control_plane.root().join("var/lib/prometheus/node-exporter");
     fs::create_dir_all(&folder).unwrap();
     fs::write(control_plane.root().join("key"), "key").unwrap();
@@ -372,7 +373,7 @@ fn a_reset_removes_the_data_folders_that_the_spec_names_and_tells_those_it_leave
     }
     assert!(asked.stdout.contains("\n  /mnt/kubelet\n"), "{}", asked.stdout);
     let (_, left) = asked.stdout.split_once("These folders stay").unwrap();
-    // A path that goes up, and a link to a folder of the system.
+    // One path has `..`, and the other is a link to a folder of the system.
     for folder in ["/mnt/disk/../containerd", "/mnt/linked"] {
         assert!(left.contains(&format!("\n  {folder}\n")), "{folder}: {}", asked.stdout);
     }

@@ -11,7 +11,7 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-/// The name of the add-on that the cluster has, and no channel.
+/// The name of an add-on that the cluster has, although no channel lists it.
 pub const ADDON: &str = "old.addons.k8s.io";
 
 /// The server. Its threads end with the test's process.
@@ -20,7 +20,7 @@ pub struct ApiServer {
     asked: Receiver<Asked>,
 }
 
-/// A request.
+/// A request that the server has received.
 #[derive(Debug)]
 pub struct Asked {
     pub path: String,
@@ -128,7 +128,7 @@ fn rollout() -> Value {
     json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "rollout"}, "data": {"rollout": rollout}})
 }
 
-/// An object with the fields of a list, of the server's version, and of discovery.
+/// The document at `path`. It combines the fields of a list, of the server's version, and of discovery.
 fn document(path: &str, nodes: &[Value]) -> Value {
     let items = if path.starts_with("/api/v1/nodes") {
         json!(nodes)

@@ -10,11 +10,12 @@ use time::{Duration, OffsetDateTime};
 
 use super::worker::{NODE, kubernetes_ca};
 
-/// What a kubelet's certificate says, and the age of the instance.
+/// The content of a kubelet's certificate, and the age of the instance.
 pub struct Kubelet {
     pub organization: &'static str,
     pub user: String,
-    /// How long ago the certificate was issued. It begins two days earlier (kops: `pkg/pki/csr.go`).
+    /// How long ago the certificate was issued. The certificate is valid from two days earlier (kops:
+    /// `pkg/pki/csr.go`).
     pub age: Duration,
     /// How long the certificate lives after its issue.
     pub life: Duration,

@@ -1,4 +1,4 @@
-//! A socket in the place of systemd's, for the messages of a run (sd_notify(3)).
+//! A socket that replaces systemd's socket for the messages of a run (sd_notify(3)).
 
 use std::io;
 use std::os::unix::net::UnixDatagram;
@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-/// The longest silence of a run, in waits of one second each. No run is silent that long. It keeps a failing test from
-/// waiting forever.
+/// The longest silence of a run, in waits of one second each. No run is silent that long, so the limit only ends a
+/// failing test.
 const LONGEST_SILENCE: u32 = 120;
 
 /// The end of the socket that listens, and its folder.
@@ -29,8 +29,8 @@ impl Listener {
         command.env("NOTIFY_SOCKET", self.folder.path().join("notify"))
     }
 
-    /// All messages up to the one for which `is_last` holds. If it does not come, the error has the messages so far and
-    /// the reason.
+    /// All messages up to the first message for which `is_last` is true. If no such message comes, the error has the
+    /// messages so far and the reason.
     pub fn until(&self, is_last: impl Fn(&str) -> bool) -> Result<Vec<String>, String> {
         let mut all: Vec<String> = Vec::new();
         while !all.iter().any(|line| is_last(line)) {
@@ -41,7 +41,7 @@ impl Listener {
         Ok(all)
     }
 
-    /// The next assignments that arrive together.
+    /// The assignments (`NAME=VALUE`) of the next message.
     fn next(&self) -> io::Result<Vec<String>> {
         let mut message = vec![0; 64 * 1024];
         let mut silent = 0;

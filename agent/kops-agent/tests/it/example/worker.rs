@@ -74,11 +74,11 @@ impl Worker {
         agent
     }
 
-    /// The command of an agent that observes its own facts.
+    /// A command of kops-agent without `--facts`, so that the agent observes the machine's facts itself.
     fn observing(&self, root: &Path, verb: &str, conf: &Path) -> Command {
         let mut agent = Command::new(agent());
         agent.env_clear().env("HTTPS_PROXY", "http://127.0.0.1:1");
-        // A key of the instance's role. There is no store.
+        // The key of the instance's role. The worker has no state store.
         agent.env("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE").env("AWS_SECRET_ACCESS_KEY", "secret");
         agent.args([verb, "--conf"]).arg(conf).arg("--root").arg(root);
         agent

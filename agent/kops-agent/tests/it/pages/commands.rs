@@ -81,7 +81,7 @@ fn parts(line: &str) -> Vec<String> {
     parts.into_iter().filter(|words| !words.is_empty()).map(|words| words.join(" ")).collect()
 }
 
-/// A flag that no verb has. The program reads all arguments before it, and does nothing.
+/// A flag that no verb has. The program reads all arguments before this flag, and does nothing.
 const UNKNOWN: &str = "--no-such-flag-of-any-page";
 
 impl Call {
@@ -122,7 +122,8 @@ impl Call {
         }
     }
 
-    /// Its arguments for a machine of the example cluster, in the place of the files and folders that the page names.
+    /// The call's arguments for a machine of the example cluster, with the machine's files and folders instead of the
+    /// page's.
     pub fn on(&self, node: &Machine) -> Vec<String> {
         let store = &node.cluster.store;
         let path = |path: std::path::PathBuf| path.to_str().unwrap().to_owned();
@@ -165,7 +166,7 @@ impl Call {
         arguments
     }
 
-    /// Its arguments, with `value` in the place of the page's value of a flag, and with an example for each
+    /// The call's arguments, with `value` instead of the page's value of a flag, and with an example for each
     /// placeholder.
     fn filled(&self, value: impl Fn(&str) -> Option<String>) -> Vec<String> {
         let mut filled: Vec<String> = Vec::new();

@@ -7,23 +7,23 @@ use super::repository::checkout;
 pub struct Block {
     /// The language after the fence; empty for an indented block.
     pub language: String,
-    /// Its lines, without the indentation of a list.
+    /// The block's lines, without the indentation of a list.
     pub text: String,
 }
 
 pub struct Page {
-    /// Its path in the repository.
+    /// The page's path in the repository.
     pub name: String,
     pub text: String,
-    /// Spans of code in its prose and tables.
+    /// Spans of code in the page's prose and tables.
     pub spans: Vec<String>,
-    /// Its blocks of code. Each indented line counts as a block, because only lines that begin with a program are
-    /// checked.
+    /// The page's blocks of code. Each indented line counts as a block, because only lines that begin with a program
+    /// are checked.
     pub blocks: Vec<Block>,
-    /// Targets of its links and pictures.
+    /// Targets of the page's links and pictures.
     pub links: Vec<String>,
     pub anchors: Vec<String>,
-    /// The first cells of its tables' rows.
+    /// The first cells of the rows of the page's tables.
     pub first_cells: Vec<String>,
 }
 
@@ -129,7 +129,7 @@ fn first_cell(row: &str) -> Option<String> {
     Some(cell.trim().to_owned())
 }
 
-/// `[text](target)` and `src="target"`.
+/// The targets of `[text](target)` and `src="target"` in a text.
 fn links(text: &str) -> Vec<String> {
     let mut links: Vec<String> =
         text.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0.to_owned())).collect();

@@ -78,7 +78,7 @@ struct Ran {
     /// The number of nodes that are decided as upstream decides them, from `nodeupconfig.yaml` and from the cluster
     /// spec.
     passing: [usize; 2],
-    /// The number of nodes that are decided so in both ways, by minor version of Kubernetes and distribution.
+    /// The number of nodes that both ways decide as upstream does, by minor version of Kubernetes and distribution.
     cases: BTreeMap<(u64, String), usize>,
     /// The minor versions of Kubernetes and the distributions of booted machines.
     booted: BTreeSet<(u64, String)>,
@@ -130,8 +130,8 @@ impl Ran {
         }
     }
 
-    /// The number of nodes that are decided as upstream decides them, with any distribution of this one's package format and
-    /// any Kubernetes version. Never 0.
+    /// The number of nodes that are decided as upstream decides them, with all distributions of the package format of
+    /// `distro` and all Kubernetes versions. Never 0.
     fn count_of_family(&self, distro: &Distro) -> usize {
         let format = package_format(distro, self.release);
         let is_kin = |case: &str| {
@@ -163,9 +163,9 @@ impl Ran {
     }
 }
 
-/// The minor versions of Kubernetes and the distributions of the machines that `tests/machines` boots from a store of this
-/// release. The names of its tests tell: `debian_13_becomes_a_cluster_of_kops_1_34_with_kubernetes_1_34`. A name without
-/// versions is of the example store.
+/// The minor versions of Kubernetes and the distributions of the machines that `tests/machines` boots from a store of
+/// this release. The names of its tests tell: `debian_13_becomes_a_cluster_of_kops_1_34_with_kubernetes_1_34`. A test
+/// whose name has no versions uses the example store.
 fn booted(release: KopsRelease) -> BTreeSet<(u64, String)> {
     let version = read("tests/example/store/kops-version.txt");
     let of_example = WrittenBy::of_store(Some(&version)).unwrap().release.to_string();
@@ -223,7 +223,7 @@ fn the_readme_says_of_each_release_what_ran() {
     }
 }
 
-/// What `packaging/versions.bash` answers.
+/// The words that a call of a function in `packaging/versions.bash` prints.
 fn versions_bash(call: &str) -> Vec<String> {
     let script = format!("source packaging/versions.bash; {call}");
     let output = Command::new("bash").args(["-euc", &script]).current_dir(checkout()).output().unwrap();

@@ -219,7 +219,7 @@ impl Repository {
             .collect()
     }
 
-    /// Source files with errors, if a page has no message of them.
+    /// Source files that define errors, if the page has none of their messages.
     pub fn families_without_message(&self, page: &Page) -> Vec<String> {
         let messages = messages(page);
         let is_told = |source: &str| {

@@ -1,6 +1,6 @@
-//! Runs the blocks of shell of the pages that an operator follows step by step: as printed, in order, with a machine of
-//! the example cluster in the operator's machine's place. Paths of the machine lead to a folder. Programs of others have
-//! stand-ins that take everything; `kops` checks the commands and flags of kOps.
+//! Runs the blocks of shell of the pages that an operator follows step by step: as printed, in order, with a machine
+//! of the example cluster instead of the operator's machine. Paths of the machine lead to a folder. Stand-ins replace
+//! the programs of others, and accept every call. The stand-in for `kops` checks the commands and flags of kOps.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,7 +30,7 @@ const NOT_RUN: [(&str, &str, &str); 5] = [
 ];
 const A_ROLLOUT: &str = "a controller leads a rollout: tests/cluster/tests/rollout.rs";
 
-/// Programs of others, which take everything.
+/// Programs of others. Their stand-ins accept every call.
 const OTHERS: [&str; 13] = [
     "apt-get",
     "aws",
@@ -51,7 +51,7 @@ const OTHERS: [&str; 13] = [
 struct Walk {
     page: Page,
     folder: TempDir,
-    /// Paths on the page, each with its place here.
+    /// Paths on the page, each with the path that replaces it in this test.
     places: Vec<(&'static str, PathBuf)>,
     /// The blocks that ran.
     done: RefCell<BTreeSet<usize>>,
@@ -80,7 +80,7 @@ impl Walk {
         walk
     }
 
-    /// A walk on this node, which `kops-agent` finds everywhere.
+    /// A walk on which `kops-agent` always acts on this node, whatever the page's paths are.
     fn on(page: &str, node: &Machine) -> Walk {
         let mut walk = Walk::new(page);
         let kubeconfig = ApiServer::start().kubeconfig(walk.folder.path());
@@ -109,7 +109,7 @@ impl Walk {
         asked.lines().filter(of_program).map(|line| format!("{line}\n")).collect()
     }
 
-    /// The numbers of the blocks of shell with this part.
+    /// The numbers of the blocks of shell that contain `part`.
     fn with(&self, part: &str) -> Vec<usize> {
         let is_one = |block: &Block| block.language == "sh" && block.text.contains(part);
         (0..self.page.blocks.len()).filter(|number| is_one(&self.page.blocks[*number])).collect()
