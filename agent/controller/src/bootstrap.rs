@@ -102,7 +102,7 @@ impl Setup {
         Ok(Some(serving))
     }
 
-    /// Serves, after as many attempts as it takes. Drops `first_try` after the first attempt.
+    /// Retries until the server can serve, and then serves. Drops `first_try` after the first attempt.
     async fn keep_trying(self, first_try: oneshot::Sender<Infallible>, mut stopped: watch::Receiver<bool>) {
         let (mut first_try, mut said) = (Some(first_try), String::new());
         loop {
@@ -165,7 +165,7 @@ impl Setup {
 }
 
 /// Checks access to Nodes before the server listens, because every answer reads a Node. A machine retries a refused connection within
-/// seconds, also at another control plane. An internal error would cost it a proof of identity and a backoff.
+/// seconds, also at another control plane. An internal error would cost the machine a proof of identity and a backoff.
 async fn api_server_answers(nodes: &Nodes) -> Result<()> {
     timeout(NODE_WITHIN, nodes.can_be_read())
         .await

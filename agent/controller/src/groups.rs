@@ -40,7 +40,7 @@ pub struct Groups {
     store: Arc<Store>,
     base: String,
     interval: Duration,
-    /// Whether saved groups count that have no written configuration.
+    /// Whether saved groups without a written configuration count.
     saved_count: bool,
     known: Mutex<Known>,
 }

@@ -99,7 +99,7 @@ pub struct RolloutMetrics {
 }
 
 impl RolloutMetrics {
-    /// Shows nothing: this process does not lead, or there is no rollout.
+    /// Clears the metrics, because this process does not lead, or there is no rollout.
     pub fn clear(&self) {
         self.show(&Status::default(), false);
     }
@@ -158,22 +158,22 @@ impl BootstrapMetrics {
     pub(super) fn register(&self, registry: &mut Registry) {
         registry.register(
             "kops_agent_slot_requests",
-            "Nodes that asked for a slot before a change that restarts them, or renewed or released it, by what came of it",
+            "Requests of nodes that acquire, renew or release a slot for a change that restarts them, by outcome and reason",
             self.slots.clone(),
         );
         registry.register(
             "kops_agent_renewal_requests",
-            "Nodes that showed their certificate to get others, by what came of it",
+            "Requests of nodes that renew their certificates, by outcome and reason",
             self.renewals.clone(),
         );
         registry.register(
             "kops_agent_bootstrap_requests",
-            "Machines that asked to become nodes, by what came of it",
+            "Requests of machines that are to become nodes, by outcome and reason",
             self.requests.clone(),
         );
         registry.register(
             "kops_agent_bootstrap_seconds",
-            "How long it took to answer a machine",
+            "Duration of the answer to a machine's request",
             self.seconds.clone(),
         );
         registry.register(

@@ -312,8 +312,8 @@ impl NodeLabels {
         }
     }
 
-    /// The patch that removes roles from a rejected Node, if it has any. With `Tags`, roles stay: upstream gives them to such a
-    /// Node, so they would come and go with the Lease.
+    /// The patch that removes roles from a rejected Node, if it has any. With `Tags`, roles stay: upstream's controller gives
+    /// roles to such a Node, so they would come and go as the Lease changes hands.
     fn roles_to_take_away(&self, node: &ObservedNode, refusal: &Refusal) -> Option<NodePatch> {
         if self.labels_from == LabelsFrom::Tags {
             return None;

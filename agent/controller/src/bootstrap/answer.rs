@@ -134,7 +134,7 @@ impl Bootstrap {
             None => self.refuse_the_registered(&known.node, proof).await?,
             Some(holder) => {
                 renewal::refuse_replaced(&known.node, &self.nodes).await?;
-                // All proofs have succeeded by now, including the call-back if it is the proof.
+                // By now all proofs have succeeded, including the call-back of a cloud that needs one.
                 self.renewal.verified(holder, origin);
             }
         }
@@ -147,10 +147,11 @@ impl Bootstrap {
             return Err(Refusal::not_verified("InstanceChanged", problem));
         }
         self.grants.refuse_all_but_workers(&known.node.instance_group).await?;
-        // The rest calls no cloud and may wait for the store, so free the place for other requests.
+        // The remaining steps call no cloud and may wait for the store, so free the place in the queue for other requests.
         drop(admitted);
         let response = self.grants.give(&known.node, &request).await?;
-        // Remember the token only now. During an outage of the cloud or the store, a machine gets nothing and retries.
+        // Remember the token only now: in an outage of the cloud or the store, a machine gets nothing, and the tokens of its
+        // retries would fill the memory.
         under_way.used_by(&name)?;
         known.given = given(&request);
         let mut json = serde_json::to_string(&response)
@@ -160,7 +161,7 @@ impl Bootstrap {
     }
 
     /// Rejects a machine whose Node is Ready: that Node has its certificates, and a pod on it may send this request. If any pod
-    /// could have made the proof, a registered Node is enough (upstream: `VerifyToken` in
+    /// could have made the proof, a registered Node is enough for a rejection (upstream: `VerifyToken` in
     /// `upup/pkg/fi/cloudup/openstack/verifier.go`). A Node that a previous machine of this name left behind does not count, even
     /// while it still shows as Ready.
     async fn refuse_the_registered(&self, node: &VerifiedNode, proof: Proof) -> Result<(), Refusal> {
@@ -219,7 +220,8 @@ pub(super) fn seconds(now: SystemTime) -> i64 {
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
 
-/// The minimum age of a token by this clock. A token states the second of its signature, so count from the end of that second.
+/// The minimum age of a token, by this machine's clock. A token states the second of its signature, so the age counts from the
+/// end of that second.
 fn age(signed_at: i64, now: SystemTime) -> Duration {
     let no_later_than = Duration::from_secs(u64::try_from(signed_at.saturating_add(1)).unwrap_or_default());
     now.duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(no_later_than)

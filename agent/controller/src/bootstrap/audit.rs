@@ -1,7 +1,7 @@
 //! Logs and counts each request: one line with the node, the result and the reason.
 //!
-//! A request is dropped if the peer closes its connection, if the connection gives way to another, or if the server stops. It may have
-//! cost calls to the cloud by then, so it gets a line too.
+//! A request is dropped if the peer closes its connection, if the connection gives way to another, or if the server stops. A dropped
+//! request may have cost calls to the cloud, so it gets a line too.
 
 use std::net::SocketAddr;
 

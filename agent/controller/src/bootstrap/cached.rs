@@ -16,7 +16,8 @@ impl<T> Default for Cached<T> {
 }
 
 impl<T: Clone> Cached<T> {
-    /// Returns the last value if it is younger than `ttl`, or else reads a new one. A failed read leaves the last value.
+    /// Returns the last value if it is younger than `ttl`, or else reads a new one. If the read fails, the last value
+    /// stays.
     ///
     /// # Errors
     /// The error of `read`.

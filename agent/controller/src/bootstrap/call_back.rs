@@ -18,7 +18,8 @@ use kops_agent_cloud::callback::{CallFailed, Caller, Proof};
 use kops_agent_cloud::verify::{Answer, Refusal, VerifiedNode};
 use kops_agent_net::random;
 
-/// Timeout of a call-back. A machine waits 15 seconds for its answer, and this is a part of that time.
+/// Timeout of a call-back. A machine waits 15 seconds for the answer to its request, and the call-back is a part of
+/// that time.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(4);
 /// Lifetime of the client certificate for call-backs. After `USED_FOR` a new one is made (upstream makes one for
 /// each call: `pkg/bootstrap/challenge_client.go`).
@@ -54,7 +55,7 @@ impl CallBack {
     /// Calls a machine back to verify that it made the request. `takes_constants` says whether a constant proof counts.
     ///
     /// # Errors
-    /// The machine does not prove it, or the call-back cannot be prepared.
+    /// The machine does not prove that it made the request, or the call-back cannot be prepared.
     pub async fn prove(
         &self,
         node: &VerifiedNode,

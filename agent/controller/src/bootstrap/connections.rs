@@ -11,11 +11,11 @@
 //! have half of the connections; its oldest silent connection gives way. This is decided per connection, because machines beside a
 //! load balancer connect from their own addresses.
 //!
-//! A peer that shares a machine's address can open connections without a pause. It then ends the machine's connections
-//! that have not sent a request. That takes an origin's full share of connections within the time of one handshake,
-//! which is some thousands a second. If the server rejected new connections instead, an origin's full share per timeout
-//! of a silent connection would keep out the machine, which is only some dozens a second. A connection that has sent
-//! its request never ends for another connection of its origin. Other origins are not affected at all.
+//! A peer that shares a machine's address can open connections without a pause, and so end the machine's connections that have not
+//! sent a request yet. To do that, the peer must open an origin's full share of connections within the time of one handshake: some
+//! thousands a second. If the server rejected new connections instead, some dozens a second would keep out the machine: an origin's
+//! full share per timeout of a silent connection. A connection that has sent its request never ends for another connection of its
+//! origin. Other origins are not affected at all.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -30,7 +30,7 @@ use tokio::time::Instant;
 use super::penalties::Penalties;
 use kops_agent_cloud::verify::{Origin, Peers};
 
-/// The part of the connections that origins with a penalty share: one in this many.
+/// All origins with a penalty together have one in this many connections.
 const PART_OF_PENALIZED: usize = 8;
 
 pub struct Connections {

@@ -1,5 +1,5 @@
-//! Checks the other control planes when a control plane asks for a slot. Leases show only runs. If a machine is off, or a change
-//! broke it, its slot is free minutes later. The next restart would then cost etcd its quorum.
+//! Checks the other control planes when a control plane asks for a slot. Leases show only runs in progress. If a machine is off,
+//! or a change broke it, its slot is free minutes later. The next restart would then cost etcd its quorum.
 
 use kops_agent_cluster::pacing::CONTROL_PLANE_LABEL;
 use kops_agent_cluster::pacing::message::NotReady;

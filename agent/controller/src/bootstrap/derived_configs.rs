@@ -34,7 +34,8 @@ const AT_ONCE: usize = 2;
 pub(super) struct Limits {
     /// How long a machine's request waits for a derivation.
     pub(super) waited_for: Duration,
-    /// Timeout of reading the store, and again of querying the publishers. It applies even if no machine waits.
+    /// Timeout of reading the store, and as much again for querying the publishers. It applies even if no machine
+    /// waits.
     pub(super) done_within: Duration,
     /// The TTL of a finished derivation, successful or failed.
     pub(super) good_for: Duration,
@@ -73,7 +74,7 @@ impl DerivedConfigs {
         }
     }
 
-    /// Returns the configuration of a group of workers. Its bytes are those that `kops-agent config derive` prints.
+    /// Returns the configuration of a group of workers. It has the same bytes as the output of `kops-agent config derive`.
     ///
     /// # Errors
     /// The cluster spec is wrong, or the store or a publisher does not answer yet.
@@ -135,8 +136,8 @@ struct Work {
 }
 
 impl Work {
-    /// Derives the configuration. An error that lasts until the store changes is reported to the machine; other errors
-    /// may pass.
+    /// Derives the configuration. If an error lasts until the store changes, the machine is told the error. Other
+    /// errors may be temporary.
     async fn outcome(&self) -> Outcome {
         self.derive().await.map_err(|error| match is_of_spec(&error) {
             true => no_node_config(error_text(&error)),
@@ -198,7 +199,7 @@ fn unavailable(group: &str, problem: &str) -> Refusal {
     Refusal::unavailable("NodeConfigUnavailable", problem)
 }
 
-/// Whether an error lasts until the spec or the configuration changes. A hash that no server reports is no such error:
+/// Whether an error lasts until the spec or the configuration changes. A hash that no server reports does not count:
 /// servers sometimes withhold hashes that they have.
 fn is_of_spec(error: &anyhow::Error) -> bool {
     kind_of(error).is_configuration()

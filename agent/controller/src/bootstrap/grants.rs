@@ -34,7 +34,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 const FILE_TTL: Duration = Duration::from_secs(5);
 
 /// The limits of a configuration that kOps does not write. A publisher may use the whole timeout of its request, so `done_within`
-/// is longer than that.
+/// is longer than that timeout.
 const DERIVED: derived_configs::Limits =
     derived_configs::Limits { waited_for: TIMEOUT, done_within: Duration::from_secs(60), good_for: FILE_TTL };
 
@@ -68,7 +68,7 @@ pub struct Grants {
     derived: Option<DerivedConfigs>,
     boot_configs: BootConfigs,
     kops_version: Cached<Option<String>>,
-    /// The groups whose role, when last read, lets their machines bootstrap from a server.
+    /// The groups that, when last read, had a role whose machines bootstrap from a server.
     worker_groups: StdMutex<BTreeSet<String>>,
     /// The cached files by URL. Each has its own lock, so a slow file delays no request for another file.
     looks: StdMutex<BTreeMap<String, Arc<Look>>>,

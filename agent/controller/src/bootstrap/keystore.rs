@@ -131,7 +131,7 @@ impl Files {
     }
 
     /// The file with the authorities that are trusted besides the signing one. kOps gives its own pods no such file. Each pod has
-    /// the authorities that verify the API server, but those say nothing about nodes.
+    /// the authorities that verify the API server, but these may differ from the authorities of nodes.
     fn trusted(&self) -> PathBuf {
         self.folder.join(NODE_AUTHORITIES)
     }
@@ -204,8 +204,8 @@ impl Files {
     }
 }
 
-/// Translates a path of the configuration to this machine. The configuration has the paths of kops-controller's pod. The pod finds
-/// in a folder `pki` of `/etc/kubernetes/kops-controller` the files that this machine has in that folder itself.
+/// Translates a path of the configuration to this machine. The configuration has the paths of kops-controller's pod, in
+/// `/etc/kubernetes/kops-controller/pki`. On a machine, the files are in `/etc/kubernetes/kops-controller`.
 fn here(path: &str) -> PathBuf {
     let path = PathBuf::from(path);
     let on_the_machine: PathBuf = path.components().filter(|part| part.as_os_str() != "pki").collect();

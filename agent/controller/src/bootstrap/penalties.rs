@@ -18,7 +18,7 @@ const MOST: usize = 16 * 1024;
 #[derive(Default)]
 pub struct Penalties {
     until: BTreeMap<Origin, Instant>,
-    /// The same origins, oldest first. An entry that was renewed or forgiven stays here with its old end.
+    /// The origins with the ends of their penalties, oldest first. After a penalty is renewed or removed, its old entry stays here.
     by_age: VecDeque<(Instant, Origin)>,
 }
 

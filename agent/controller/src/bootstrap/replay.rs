@@ -23,10 +23,10 @@ use kops_agent_cloud::verify::{Answer, LONGEST_TOKEN_LIFE, Refusal};
 /// How long a token is remembered after its acceptance: longer than any token is valid.
 pub(super) const REMEMBERED_FOR: Duration = Duration::from_secs(25 * 60);
 const _: () = assert!(REMEMBERED_FOR.as_secs() > LONGEST_TOKEN_LIFE.as_secs());
-/// The most tokens of all machines. Some thousand nodes that start together need some ten thousand.
+/// The maximum number of remembered tokens. Some thousand nodes that start together need some ten thousand.
 const MOST: usize = 64 * 1024;
-/// The most tokens of one machine within that time. A run of upstream's nodeup needs two, and nodeup retries a run that fails
-/// afterwards.
+/// The maximum number of remembered tokens of one machine. A run of upstream's nodeup needs two, and nodeup retries a run that
+/// fails afterwards.
 const MOST_OF_ONE: usize = 256;
 
 /// The reason for rejecting a token that was made before this server started. The machine is honest: its next token is accepted.

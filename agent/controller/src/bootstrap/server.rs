@@ -43,7 +43,7 @@ pub struct Limits {
     /// The maximum number of connections at the same time.
     pub connections: usize,
     pub connections_of_one: usize,
-    /// The timeout of the TLS handshake, of the header, and of the body, each.
+    /// The timeout of each phase of a request: the TLS handshake, the header, and the body.
     pub timeout: Duration,
     pub answer_within: Duration,
     /// The timeout of a whole connection, including sending the answer.
@@ -67,7 +67,7 @@ impl Default for Limits {
 }
 
 /// Connections that the kernel queues before this process accepts them. If the queue is full, a new connection waits some
-/// seconds. By default the kernel allows no more (`net.core.somaxconn`).
+/// seconds. By default, the kernel allows no longer queue (`net.core.somaxconn`).
 const BACKLOG: u32 = 4096;
 /// The longest header, in bytes: tokens have some KiB.
 const LONGEST_HEADER: usize = 16 * 1024;
@@ -177,7 +177,7 @@ impl Bound {
     /// Starts to accept connections.
     ///
     /// # Errors
-    /// Another program has begun to listen there.
+    /// Another program has begun to listen at this address.
     pub fn listen(self) -> Result<TcpListener> {
         let Bound { socket, address } = self;
         socket.listen(BACKLOG).with_context(|| listening(&address))

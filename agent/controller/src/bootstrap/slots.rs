@@ -53,7 +53,7 @@ const NOT_SET_UP: &str = "SlotsNotSetUp";
 const LONGEST_TOLD: usize = 400;
 /// The annotation that names the last Node with the slot.
 const LAST_HOLDER: &str = "kops-agent/last-holder";
-/// The annotation with the seconds for which that Node had a slot just before.
+/// The annotation with the seconds for which that Node had a slot just before it got this one.
 const HELD_BEFORE: &str = "kops-agent/held-seconds-before";
 
 pub struct Slots {

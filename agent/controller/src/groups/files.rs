@@ -31,7 +31,7 @@ pub(crate) fn group_of(file: &str) -> Option<&str> {
     is_one.then_some(name)
 }
 
-/// Whether an error concerns a single file, for example one whose encryption key may not be used, while others can be
+/// Whether an error concerns only this file. For example, its encryption key may not be used, but other files can be
 /// read.
 pub(super) fn is_of_file(error: &StoreError) -> bool {
     match error {

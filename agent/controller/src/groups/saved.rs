@@ -39,7 +39,7 @@ pub(super) async fn versions(
     Ok(others.map(|file| (file, state.clone())).collect())
 }
 
-/// The labels of a group's nodes. The inner error concerns this group alone, while others can be read.
+/// The labels of a group's nodes. The inner error concerns this group alone; other groups can still be read.
 pub(super) async fn labels(store: &Store, base: &str, group: &str) -> Result<Result<Labels, String>> {
     match cluster_files::node_labels(store, base, group).await {
         Ok(labels) => Ok(Ok(labels)),

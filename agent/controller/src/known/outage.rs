@@ -22,7 +22,7 @@ pub struct Outage {
     waiting: usize,
     /// The probe: the Node for which the cloud is asked now.
     trying: Option<String>,
-    /// The last probe.
+    /// The Node of the last probe.
     tried: String,
     /// Consecutive failures of the cloud.
     failures: u32,

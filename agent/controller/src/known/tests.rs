@@ -152,7 +152,7 @@ fn what_is_undone_is_written_again_later_and_later() {
         writes += 1;
         assert_eq!(pause.is_some(), writes > WRITES_AT_ONCE);
         known.done("a");
-        // The write is undone at once. A change and a wake do not shorten the backoff after writes.
+        // Another controller undoes the write immediately. A change and a wake do not shorten the backoff after writes.
         known.changed("a", now);
         known.wake("a", now);
         now = known.next_due().expect("it is due");

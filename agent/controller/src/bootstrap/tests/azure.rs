@@ -1,5 +1,5 @@
-//! Machines on Azure, which show a signed document and are called back. Sends the requests of a node to kops-agent's
-//! server.
+//! Machines on Azure. Their requests have a signed document, and the server calls them back. Sends the requests of a
+//! node to kops-agent's server.
 
 use std::sync::LazyLock;
 

@@ -1,5 +1,5 @@
-//! Droplets, which name a number and are called back. Tests kops-agent's client, from the metadata service on, against its
-//! server.
+//! Droplets. Their requests name the droplet's number, and the server calls them back. Tests kops-agent's client, from the
+//! metadata service on, against its server.
 
 use kops_agent_spec::facts::Facts;
 use kops_agent_tests::digital_ocean::{Droplet, Mood};

@@ -1,4 +1,5 @@
-//! Machines on Hetzner Cloud, which name a number and are called back. Tests kops-agent's client against its server.
+//! Machines on Hetzner Cloud. Their requests name the server's number, and kops-agent's server calls them back. Tests
+//! kops-agent's client against its server.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 

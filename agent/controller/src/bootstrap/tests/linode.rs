@@ -1,5 +1,5 @@
-//! Instances of Linode, which name a number and are called back. Tests kops-agent's client, from the metadata service on, against
-//! its server.
+//! Instances of Linode. Their requests name the instance's number, and the server calls them back. Tests kops-agent's client,
+//! from the metadata service on, against its server.
 
 use kops_agent_spec::facts::Facts;
 use kops_agent_tests::linode::{Instance as Known, Mood};

@@ -1,5 +1,5 @@
-//! Servers of OpenStack, which name a UUID and ask from their own addresses. Tests kops-agent's client, from the metadata on,
-//! against its server.
+//! Machines on OpenStack. Their requests name a UUID and come from the machine's own address. Tests kops-agent's client, from
+//! the metadata on, against its server.
 
 use kops_agent_spec::facts::{Facts, OpenstackFacts};
 use kops_agent_tests::openstack::{Mood, Server as Known, uuid};
@@ -81,7 +81,7 @@ async fn what_asks_from_anothers_address_gets_nothing() {
     assert!(world.counted("Granted") && !world.counted("TokenReplayed"));
 }
 
-/// Any pod could have made the proof of its node.
+/// Any pod could have made the proof of its node, so a registered Node is enough for a rejection.
 #[tokio::test]
 async fn a_node_that_is_there_gets_nothing_ready_or_not() {
     let world = World::new().await;

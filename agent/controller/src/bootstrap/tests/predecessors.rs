@@ -75,8 +75,8 @@ async fn on_scaleway() {
     }
 }
 
-/// On the other clouds, only a Ready Node is a reason to refuse a machine. On OpenStack every Node is, except a
-/// predecessor's.
+/// On the other clouds, only a Ready Node is a reason to refuse a machine. On OpenStack, every Node is a reason, except
+/// the Node of a predecessor.
 #[tokio::test]
 async fn on_openstack() {
     for ((created, expected), is_ready) in CREATED.into_iter().flat_map(|case| [(case, true), (case, false)])

@@ -229,7 +229,7 @@ async fn only_a_kubelets_certificate_renews() {
 async fn the_machine_must_be_the_one_whose_certificate_it_shows() {
     let world = World::new().await;
     let (machine, other) = (node(&world, ID), node(&world, OTHER_ID));
-    // A pod on one machine shows that machine's token with a certificate stolen from another machine. Then the reverse.
+    // A pod on one machine shows that machine's token with a certificate stolen from another machine, and the other way round.
     assert_refused(&world, &kubelet(&world, OTHER_ID), &machine, "CertificateOfOtherNode").await;
     assert_refused(&world, &kubelet(&world, ID), &other, "CertificateOfOtherNode").await;
     // A stolen certificate on an unknown machine.

@@ -1,5 +1,5 @@
-//! Servers of Scaleway, which name a UUID and are called back. Tests kops-agent's client, from the metadata service on, against
-//! its server.
+//! Machines on Scaleway. Their requests name a UUID, and kops-agent's server calls them back. Tests kops-agent's client, from
+//! the metadata service on, against its server.
 
 use kops_agent_spec::facts::Facts;
 use kops_agent_tests::scaleway::{Mood, Server as Known, uuid};

@@ -24,7 +24,7 @@ fn root(world: &World) -> tempfile::TempDir {
     root
 }
 
-/// Sends a slot request of that node to these servers. Returns why there is no answer.
+/// Sends a slot request of the node `ID` to these servers. Returns why there is no answer.
 async fn asked(world: &World, root: &Path, servers: &[String]) -> NoAnswer {
     let controller =
         KopsController::new(&world.boot_config_of("aws", servers), None, &Facts::default(), Duration::ZERO)

@@ -43,7 +43,7 @@ async fn a_node_gets_the_addresses_of_its_pods_with_its_labels_by_one_patch() {
     assert_eq!(ranges(&cluster.api.state(), NAME), json!([PREFIX]));
     assert_eq!((cluster.api.state().patches.len(), ec2.calls()), (1, vec![1]));
     assert_eq!(cluster.node_labels.run_once().await.unwrap(), Found::default());
-    // A Node with a range is not asked for again, even if EC2 has another range now.
+    // EC2 is not asked again about a Node with a range, even if EC2 has another range now.
     ec2.put(NAME, nodes().with_ipv6_prefixes(&["2001:db8:0:1:b::/80"]));
     assert_eq!(cluster.node_labels.run_once().await.unwrap(), Found::default());
     assert_eq!(ranges(&cluster.api.state(), NAME), json!([PREFIX]));
