@@ -13,7 +13,7 @@
 
 is_version() { [[ $1 =~ ^[0-9]+\.[0-9]+\.[0-9]+([-+.][0-9A-Za-z.+-]+)?$ ]]; }
 
-# is_before V MAJOR.MINOR
+# is_before V MAJOR.MINOR: whether version V is older than this minor version.
 is_before() {
     local major=${1%%.*} minor=${1#*.}
     minor=${minor%%.*}

@@ -83,7 +83,7 @@ aarch64 | arm64) urls=$agent_arm64 sha256=$sha256_arm64 xz_sha256=$xz_arm64 ;;
 esac
 [ -n "$urls" ] || fail "this user-data has no kops-agent for $(uname -m): make it with --sha256-amd64 or --sha256-arm64 as well"
 
-# has_sum FILE SUM
+# has_sum FILE SUM: whether the file exists and has this SHA-256 sum.
 has_sum() { [ -f "$1" ] && [ "$(sha256sum <"$1" | cut -d ' ' -f 1)" = "$2" ]; }
 
 # checked FILE: whether it is the kops-agent that this user-data names.
@@ -110,7 +110,7 @@ fetch() {
     fi
 }
 
-# differs URL SUM
+# differs URL SUM: prints that the file at the URL has another sum.
 differs() { say "what $1 serves does not have the SHA-256 sum $2"; }
 
 # from URL: downloads the program and checks it. Uses the .xz file if this machine can unpack it, and unpacks it only if it has the

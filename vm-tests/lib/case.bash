@@ -10,16 +10,17 @@
 #   on COMMAND...        runs a command on the machine
 #   fault SERVER FAULT, mend SERVER
 #   asked SERVER TEXT    prints how many requests to a server had this in their line
-#   until_true WHAT COMMAND...
+#   asked SERVER TEXT    prints how many lines about this server in the log of requests have this text
 #   expect FILE          waits until each line of the file, and of vm-tests/lib/expected (for every node), is true
 #   expect_only FILE     waits until each line of the file is true
 #
-# Everything that it makes ends with the case. After a failure, it prints logs.
+# Everything that these functions make ends with the case. If the case fails, they print logs.
 set -euo pipefail
 
 VM_TESTS=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 readonly VM_TESTS MACHINES=$VM_TESTS/../tests/machines ADDRESS=10.99.0.10
-# The last four bytes are those of the address, as in the instance's metadata (tests/src/machine_metadata.rs).
+# The last four bytes of the MAC address are the bytes of the address, as in the instance's metadata
+# (tests/src/machine_metadata.rs).
 IFS=. read -ra octets <<<"$ADDRESS"
 MAC=$(printf '02:00:%02x:%02x:%02x:%02x' "${octets[@]}")
 readonly MAC
@@ -37,12 +38,12 @@ of_machine() {
 
 CLOUD=$(of_machine cloud aws)
 GROUP=$(of_machine group control-plane-eu-west-1a)
-# Where the machine has the program under test.
+# The path of the program under test on the machine.
 AGENT=$(of_machine agent /opt/kops/bin/nodeup)
 MACHINE_NAME=$(of_machine hostname ip-10-99-0-10)
 readonly CLOUD GROUP AGENT MACHINE_NAME
 
-# By these names, tests/machines/sweep knows the process that made them.
+# Both names have the process id of this script, by which tests/machines/sweep finds what it has left.
 NET=ka$$-0
 WORK=$(mktemp -d "/var/tmp/kops-agent-machine.$$-XXXXXX")
 # MACHINE is the machine's own folder, whose files/ is laid over the root. WORLD is the folder of the servers.
@@ -74,7 +75,7 @@ explain_machine() {
         echo "---- what user-data said"
         on journalctl --no-pager --output=short-monotonic --unit user-data.service --lines=15
     fi
-    # Without systemd's progress lines, two of which come each second while a unit starts.
+    # Leaves out systemd's progress lines, two of which come each second while a unit starts.
     echo "---- console"
     grep -avE '^.{0,60} Job |^.{0,3}$' "$MACHINE/console.log" | tail -n 20
 }
@@ -131,7 +132,7 @@ serve() {
     flags+=("$@")
     case $(of_machine kops) in
     '') ;;
-    # These write the configuration of containerd 1, and do not accept the newest Kubernetes.
+    # kOps 1.34 and 1.35 write the configuration of containerd 1, and do not accept the newest Kubernetes.
     1.34.* | 1.35.*) flags+=(--kops "$(of_machine kops)" --kubelet "$VM_TESTS_KUBELET" --overlay "$VM_TESTS/lib/store-of-containerd-1") ;;
     *) flags+=(--kops "$(of_machine kops)") ;;
     esac
@@ -148,7 +149,7 @@ serve() {
         kill -0 "$STAND_INS" 2>/dev/null || fail "the stand-ins ended: $(<"$WORLD/stand-ins.log")"
         sleep 0.05
     done
-    # The variables that kOps exports in the user-data of machines with such a store.
+    # The variables of this store that kOps exports in the user-data of its machines.
     STORE=()
     while read -r variable; do
         case $variable in S3_*) STORE+=(--env "$variable") ;; esac
@@ -159,8 +160,8 @@ serve() {
 
 user_data() { "$@" >"$WORLD/user-data"; }
 
-# With servers in the boot config, the agent would ask those. The cluster's authority stays, because a worker has it from nowhere
-# else.
+# Makes the agent read the store. If the boot config names servers, the agent asks them, so this function removes them. The
+# cluster's CA stays in the boot config, because a worker has no other source for it.
 reads_the_store() {
     python3 - "$CONF" <<'END'
 import sys, yaml
@@ -190,7 +191,7 @@ mend() { rm "$WORLD/faults/$1"; }
 
 asked() { grep -c -- "^$1 .*$2" "$WORLD/requests" || true; }
 
-# asked_times COUNT SERVER TEXT
+# asked_times COUNT SERVER TEXT: whether at least this many requests to the server have this text in their lines.
 asked_times() { (($(asked "$2" "$3") >= $1)); }
 
 # ---------------------------------------------------------------- the machine
@@ -206,7 +207,7 @@ install_network() {
     echo "nameserver 10.99.0.1" | file /etc/resolv.conf
     printf '127.0.0.1 localhost\n%s %s\n' "$ADDRESS" "$MACHINE_NAME" | file /etc/hosts
     echo "deb [trusted=yes] http://packages.example.com ./" | file /etc/apt/sources.list
-    # The clock is the host's: chrony runs, and leaves it alone.
+    # chrony runs, but must not set the clock, which is the host's.
     echo 'DAEMON_OPTS="-F 1 -x"' | file /etc/default/chrony
     # Without this flag, kubelet does not start on cgroup v1, which the host may have.
     file /etc/systemd/system/kubelet.service.d/10-cgroups.conf <<'END'
@@ -242,7 +243,7 @@ has_leader() { LEADER=$("$MACHINES/machine" leader "$MACHINE") && [[ -n $LEADER 
 # shellcheck disable=SC2120
 boot() {
     install_network
-    # An image with cloud-init needs no stand-in for it.
+    # An image with cloud-init needs no stand-in for cloud-init.
     [[ " ${IN_IMAGE[*]} " == *" cloud-init "* ]] || install_user_data
     # Without a terminal there would be no console that user-data could write to.
     "$MACHINES/machine" up "$NET-m" "$ROOTFS" "$MACHINE" --hostname="$MACHINE_NAME" --console=read-only "$@"
@@ -265,40 +266,41 @@ on() {
 
 # ---------------------------------------------------------------- checks
 
-# property UNIT NAME
+# property UNIT NAME: prints a property of a unit.
 property() { on systemctl show --value --property "$2" "$1"; }
 
-# kubelet_has NAME=VALUE: whether that is in kubelet's environment.
+# kubelet_has NAME=VALUE: whether kubelet's environment has this variable.
 # shellcheck disable=SC2016  # the machine's shell expands it
 kubelet_has() { on sh -c 'tr "\0" "\n" </proc/"$(systemctl show --property=MainPID --value kubelet)"/environ' | grep -x "$1" >/dev/null; }
 
 # holds WORD...: whether a line of `expected` is true.
 holds() {
     case $1 in
-    # unit NAME ACTIVE-STATE [UNIT-FILE-STATE]
+    # unit NAME ACTIVE-STATE [UNIT-FILE-STATE]: the unit has these states.
     unit) [[ $(property "$2" ActiveState) == "$3" && (-z ${4:-} || $(on systemctl is-enabled "$2") == "$4") ]] ;;
-    # healthy PORT: the health check there succeeds. A kubelet that starts before containerd serves ends once, and its unit is
-    # active until then.
+    # healthy PORT: the health check at this port succeeds. If kubelet starts before containerd serves, kubelet ends once. Its
+    # unit is active until then, so the state of the unit proves nothing.
     healthy)
         # shellcheck disable=SC2016  # the machine's shell expands it
         on bash -c 'exec 3<>"/dev/tcp/127.0.0.1/$0" && printf "GET /healthz HTTP/1.0\r\n\r\n" >&3 && head -n 1 <&3 | grep -q " 200 "' "$2" 2>/dev/null
         ;;
-    # ran NAME: a oneshot service has succeeded in this boot. By then, only the journal knows that.
+    # ran NAME: a oneshot service has succeeded in this boot. After its end, only the journal shows that.
     ran) on journalctl --no-pager --output=cat --boot UNIT="$2" JOB_TYPE=start JOB_RESULT=done | grep . >/dev/null ;;
-    # file PATH MODE
+    # file PATH MODE: the file has this mode.
     file) [[ $(on stat --format=%a "$2") == "$3" ]] ;;
     no-file) on test ! -e "$2" ;;
-    # empty FOLDER
+    # empty FOLDER: the folder exists and is empty.
     empty) local contents && contents=$(on ls -A "$2") && [[ -z $contents ]] ;;
-    # text PATH TEXT...
+    # text PATH TEXT...: the file contains this text.
     text) on cat "$2" | grep -F -- "${*:3}" >/dev/null ;;
-    # console TEXT..., journal UNIT TEXT...
+    # console TEXT..., journal UNIT TEXT...: the console, or the journal of the unit, contains this text.
     console) grep -qF -- "${*:2}" "$MACHINE/console.log" ;;
     journal) on journalctl --no-pager --output=cat --unit "$2" | grep -F -- "${*:3}" >/dev/null ;;
-    # asked SERVER PATTERN..., asked-times COUNT SERVER PATTERN...
+    # asked SERVER PATTERN..., asked-times COUNT SERVER PATTERN...: at least one request, or exactly COUNT requests, match the
+    # pattern.
     asked) asked_times 1 "$2" "${*:3}" ;;
     asked-times) [[ $(asked "$3" "${*:4}") == "$2" ]] ;;
-    # written-by VERSION: the kOps that wrote the store.
+    # written-by VERSION: this version of kOps has written the store.
     written-by) on "$AGENT" status | grep -F "kOps $2, told by" >/dev/null ;;
     status) on "$AGENT" status ;;
     *) fail "no such word in expected: $*" ;;

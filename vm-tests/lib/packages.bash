@@ -40,7 +40,7 @@ deb() { (cd "$RELEASED" && echo apt/pool/main/kops-agent_"$1"-1_*.deb); }
 
 apt_source() {
     install -D -m 0644 "$RELEASED/kops-agent.asc" "$MACHINE/files/etc/apt/keyrings/kops-agent.asc"
-    # Not the first mirror, which cases make fail.
+    # Uses the second mirror, because cases make the first one fail.
     echo "deb [signed-by=/etc/apt/keyrings/kops-agent.asc] http://mirror-2.example.com/apt stable main" | file /etc/apt/sources.list.d/kops-agent.list
 }
 

@@ -26,7 +26,7 @@ vm() {
 }
 
 network() {
-    # This namespace is for a container.
+    # Only a container would use this namespace.
     ip netns delete "$NET-m"
     ip -n "$NET" tuntap add dev vm mode tap
     ip -n "$NET" link set vm master machines up
@@ -43,7 +43,7 @@ power_on() { vm boot --emulator "$EMULATOR" --image "$IMAGE" --net "$NET" --mac 
 power_cut() { vm cut; }
 # shellcheck disable=SC2120
 restart() {
-    # The answer may not come any more.
+    # The connection may end before the answer comes.
     on systemctl --no-block reboot || true
     vm off --within "$VM_TIMEOUT"
     power_on "$@"
