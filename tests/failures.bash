@@ -16,7 +16,7 @@ run_tests() {
     local log status=0 test
     log=$(mktemp)
     "$@" 2>&1 | tee "$log" || status=$?
-    # The list of failed tests comes after the last such heading.
+    # The list of failed tests comes after the last line `failures:`.
     while read -r test; do
         echo "FAILED: $test: $(reason "$log" "$test")"
     done < <(awk '/^failures:$/ { list = 1; names = ""; next } list && /^    [^ ]/ { names = names $1 "\n" } END { printf "%s", names }' "$log")

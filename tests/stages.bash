@@ -2,7 +2,7 @@
 # run. tests/run defines `fail` and has changed to the checkout.
 # shellcheck shell=bash
 
-# For each stage: its name, seconds, and seconds of a core. The latter do not depend on the stages beside it.
+# For each stage: its name, seconds, and seconds of a core. Stages beside it do not change its seconds of a core.
 times=()
 # Stages that run beside others, by process id: name, start time, and log.
 declare -A beside_name=() beside_since=() beside_log=()
@@ -171,8 +171,8 @@ case_of_machines() {
     if ((status != 0)); then keep_failed_case "$(reason "$log")" "$@"; fi
 }
 
-# cases_of_machines COMMAND...: runs a command that has such cases, and `COMMAND... CASE` runs one of them. If cases fail, the
-# last lines of the command are `FAILED: CASE: REASON`, one for each. A failure without such a line fails the stage.
+# cases_of_machines COMMAND...: runs a command with several cases that boot machines. `COMMAND... CASE` runs one case. If cases
+# fail, the last lines of the command are `FAILED: CASE: REASON`, one for each. A failure without such a line fails the stage.
 cases_of_machines() {
     local log status=0 lines line
     log=$(mktemp -p "$logs")

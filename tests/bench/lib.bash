@@ -6,11 +6,12 @@ targets=${CARGO_TARGET_DIR:-$repository/target}
 
 # ---------------------------------------------------------------- the measured program
 
-# Only --agent may set it, not the environment.
+# Only --agent may set `agent`, not the environment.
 unset agent
 
 # may_be_measured: sets `agent` to the output of packaging/build, unless --agent has named a program. Ends the benchmark if the
-# program is missing, or was not built from the commit that is checked out. For a named program, the latter is only a warning.
+# program is missing, or was not built from the commit that is checked out. If --agent names a program of another commit, only
+# prints a warning.
 may_be_measured() {
     local why named=${agent+yes}
     agent=${agent-$targets/release/kops-agent}
@@ -41,7 +42,7 @@ not_of_this_commit() {
 
 # ---------------------------------------------------------------- the mirror
 
-# megabytes NAME: prints about how many MiB a program of a node has.
+# megabytes NAME: prints the approximate size of a program of a node, in MiB.
 megabytes() {
     case $1 in
     kubelet | kubectl) echo 58 ;;

@@ -51,7 +51,7 @@ WITH_NEXT = [
     "apiservernodes--apiserver--ubuntu2604-amd64",
 ]
 
-# The file of each family of distributions, with the parts of its version.
+# The os-release file of each family of distributions. The parts of the version replace {}.
 OS_RELEASE = {
     "ubuntu": 'ID=ubuntu\nID_LIKE=debian\nVERSION_ID="{}.{}"\n',
     "debian": 'ID=debian\nVERSION_ID="{}{}"\n',
@@ -74,6 +74,7 @@ DIFFERENCES = [
     # Upstream lets all users read these files, which can contain OpenStack's login.
     "file /etc/kubernetes/*cloud.config: set mode",
     "file /etc/kubernetes/manifests/kops-channels.manifest: set mode",
-    # Upstream passes the key to apt-key, so it is valid for all repositories. The agent's key is valid for its own only.
+    # Upstream passes the key to apt-key, so it is valid for all repositories. The agent's key is valid for its own repository
+    # only.
     "package-source *: set *",
 ]

@@ -1,6 +1,6 @@
 // Command go-client posts a request to a kops-controller with Go's own TLS, set up as kOps' nodeup sets it up
-// (pkg/kopscontrollerclient/client.go): the authority is trusted, and there is no certificate of the client's own. It prints
-// the version of TLS that was spoken, the status and the body.
+// (pkg/kopscontrollerclient/client.go): the client trusts the authority, and has no certificate of its own. It prints the
+// version of TLS, the status and the body.
 package main
 
 import (
@@ -36,7 +36,7 @@ func main() {
 		Timeout: 15 * time.Second,
 		Transport: &http.Transport{
 			TLSClientConfig: config,
-			// The name is in no DNS here.
+			// No DNS server here has the name.
 			DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
 				return (&net.Dialer{}).DialContext(ctx, network, address)
 			},

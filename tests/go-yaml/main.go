@@ -1,7 +1,7 @@
-// Reads YAML as Kubernetes' programs do, for tests that ask what is left of what we wrote.
+// Reads YAML as Kubernetes' programs do, so that tests can check what those programs read from our files.
 //
-// On standard input, a line for each document: the document as a JSON string. On standard output, a line for
-// each: {"value": what it holds, as JSON}, or {"error": why it cannot be read}.
+// Each line of standard input is a document, as a JSON string. Each line of standard output is the result:
+// {"value": the document's value, as JSON}, or {"error": why it cannot be read}.
 package main
 
 import (

@@ -7,7 +7,7 @@ import re
 
 from scenes import CHECKOUT, KOPS, lay_out, Machine, Mirror, programs_without, ran, scene, user_data
 
-# Our imitation of the script for test machines, which the corpus has no script for.
+# Our imitation of kOps' script for test machines. The corpus has no script for them.
 OURS = CHECKOUT / "vm-tests/lib/kops-user-data"
 # A program that records its call, and the variables that the script gives it.
 NOTES = '#!/bin/sh\n{ echo "$PWD: $0 $*"; env | grep -E "^(AWS_REGION|S3_.*)=" | sort; } >>/opt/called\n'
@@ -100,7 +100,7 @@ def the_script_of_tests_does_what_kops_own_does(corpus):
 
 
 def kops_own_script_is_accepted_as_a_boot_config(corpus):
-    """packaging/cloud-init makes the same from the script as from the script's boot config and variables."""
+    """packaging/cloud-init makes the same user-data from the script as from the script's boot config and variables."""
     with scene() as folder:
         for script, conf, exported in scripts_of(corpus):
             made = []

@@ -78,7 +78,7 @@ def a_release_is_built_only_from_its_commit():
         ran(*git, "commit", "--quiet", "--allow-empty", "--message", "test")
         (checkout / ".git/info/exclude").write_text("*.ignored\n.cargo\nbuild.rs\n")
         release = [checkout / "packaging/release", "--kops-version", "none", "--architecture", OTHER, "--out"]
-        # This cargo builds no release, even if nothing is rejected before.
+        # This cargo always fails, so the test builds no release even if nothing is rejected before.
         (pathlib.Path(folder) / "programs").mkdir()
         (pathlib.Path(folder) / "programs/cargo").symlink_to("/bin/false")
         environment = os.environ | {"PATH": f"{folder}/programs:{os.environ['PATH']}"}
@@ -120,7 +120,8 @@ def a_release_is_built_only_from_its_commit():
         assert "cannot tell which" in ran(*release, f"{folder}/out", fails=1, env=environment)
         (checkout / ".git/objects").rmdir()
         (checkout / ".git/away").rename(checkout / ".git/objects")
-        # These are no changes: ignored files, build output, and files of parent folders, which give a warning.
+        # These files are no changes: ignored files, build output, and files of parent folders. Files of parent folders give a
+        # warning.
         for name in ["x.ignored", "target/x/.cargo/config.toml", "release/x", ".release.abc/x", "../.cargo/config.toml"]:
             (checkout / name).parent.mkdir(parents=True, exist_ok=True)
             (checkout / name).write_text("")
@@ -315,8 +316,8 @@ def a_program_is_packed_with_the_files_of_its_commit(agent):
         folder = pathlib.Path(folder)
         head, other = ran("git", "rev-parse", "HEAD", cwd=CHECKOUT).strip(), "0123456789ab"
         programs = {}
-        # The checks also apply to programs of the other architecture, which do not run here. They end with another error: a release
-        # needs this machine's.
+        # The checks also apply to programs of the other architecture, which do not run here. If all checks pass, the release ends
+        # with another error: it needs the program for this machine's architecture.
         for name, says in {"own": f"0.1.0 ({head[:12]})", "other": f"0.1.0 ({other})", "development": "0.1.0 (development)", "silent": "0.1.0"}.items():
             content = agent.read_bytes().replace(version.encode(), says.encode())
             programs[name] = folder / name

@@ -49,12 +49,12 @@ class Root:
             (bin_folder / name).chmod(0o755)
 
     def run(self, script, may_fail=False):
-        """Runs a script there, and returns its output."""
+        """Runs a script in this root, and returns its output."""
         return ran(*self.inside("sh", "-euc", script), may_fail=may_fail)
 
     def inside(self, *command):
-        """Returns a command that runs another one there. Processes that the latter leaves behind, such as dnf's gpg-agent for
-        each key, end with it: they would keep some of this machine's few inotify instances."""
+        """Returns a command that runs `command` in this root. Processes that `command` leaves behind, such as dnf's gpg-agent
+        for each key, end with it: they would keep some of this machine's few inotify instances."""
         at = self.folder
         inside = (
             f"mount -t overlay -o lowerdir={self.lower},upperdir={at}/upper,workdir={at}/work none {at}/root && "
@@ -64,7 +64,7 @@ class Root:
         return ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "sh", "-c", inside, "sh", *command]
 
     def types(self, shell, typed, wanted):
-        """Types into a shell at a terminal until it shows what is wanted, which it must."""
+        """Types into a shell at a terminal, which must show the wanted text."""
         process, terminal = pty.fork()
         if process == 0:
             os.execvp("unshare", self.inside(*shell))
@@ -103,11 +103,11 @@ class Root:
             ran("cp", package, self.folder / "upper/packages/")
 
     def told(self):
-        """Returns the calls of systemctl since this was asked last."""
+        """Returns the calls of systemctl since the previous call of `told`."""
         return self.log_of("systemctl")
 
     def labelled(self):
-        """Returns the paths that restorecon got since this was asked last."""
+        """Returns the paths that restorecon got since the previous call of `labelled`."""
         return {word for line in self.log_of("restorecon") for word in line.split() if word != "-R"}
 
     def log_of(self, program):

@@ -25,16 +25,16 @@ KOPS = "1.36.0"
 # The architecture that this machine does not have.
 OTHER = "amd64" if os.uname().machine == "aarch64" else "arm64"
 OWN = "arm64" if OTHER == "amd64" else "amd64"
-# With text that a shell would expand, and with placeholders of the boot script.
+# A boot config with text that a shell would expand, and with placeholders of the boot script.
 CONF = "CloudProvider: aws\nInstanceGroupName: nodes\nConfigBase: s3://state/c.example.com\nWeird: \"it's $HOME `id` \\\\ $(id) @CONF@ @URLS_AMD64@\""
-# Records how it was called, and with which variable.
+# A program that records its call and one of its variables.
 PROGRAM = """#!/bin/sh
 { echo "$0 $*"; echo "endpoint=${S3_ENDPOINT-unset}"; } >>/opt/called
 """
 
 
 def program_for(architecture, more=b""):
-    """Returns what is, by its header, a static program for that architecture, with `more` behind it."""
+    """Returns the header of a static program for that architecture, followed by `more`."""
     return (b"\x7fELF\x02".ljust(18, b"\0") + {"amd64": b"\x3e\0", "arm64": b"\xb7\0"}[architecture]).ljust(64, b"\0") + more
 
 
@@ -125,7 +125,7 @@ def ran(*command, fails=None, **kwargs):
 
 
 class Machine:
-    """This machine with folders of its own at /opt and /var/lib, and with these programs only, if they are named."""
+    """This machine with folders of its own at /opt and /var/lib. If `programs` is given, that folder is PATH."""
 
     def __init__(self, folder, programs=None):
         self.folder, self.programs = folder, programs
@@ -181,7 +181,7 @@ def programs_without(folder, *missing):
 
 
 def stand_in(folder, name, script):
-    """Puts a shell script into a folder of programs under this name, which must not be linked there."""
+    """Puts a shell script under this name into a folder of programs. The folder must have no link of this name."""
     (folder / name).write_text(script)
     (folder / name).chmod(0o755)
 

@@ -75,8 +75,8 @@ def labels_name_what_is_taken(text):
 
 
 def home_of_cargo(folder):
-    """Makes a home of cargo at another path, with links to the content of this machine's. Returns its folder of crates' sources,
-    each of which is a link."""
+    """Makes a home of cargo at another path, with links to the content of this machine's home of cargo. Returns its folder of sources,
+    in which each crate is a link."""
     home = pathlib.Path(os.environ.get("CARGO_HOME", pathlib.Path.home() / ".cargo"))
     sources = folder / "registry/src"
     sources.mkdir(parents=True)

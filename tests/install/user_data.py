@@ -20,8 +20,8 @@ def every_format_is_the_same_script():
         arguments = ["https://mirror.example.com/a"]
         script = of(folder, *arguments)
         config = yaml.safe_load(of(folder, *arguments, more=["--format", "cloud-config"]))
-        # If it is the last part of its type in a MIME message, it is added to the others (m_dict and m_list in cloud-init's
-        # cloudinit/mergers).
+        # If this is the last cloud-config of a MIME message, cloud-init adds it to the others (m_dict and m_list in
+        # cloud-init's cloudinit/mergers).
         assert config["merge_how"] == "list(append)+dict(no_replace,recurse_list)+str()"
         (file,) = config["write_files"]
         assert gzip.decompress(base64.b64decode(file["content"])).decode() == script
@@ -41,7 +41,7 @@ def every_format_is_the_same_script():
 
 
 def a_boot_config_is_taken_in_each_form_of_kops():
-    """As a file, gzipped, and as all of kOps' user-data, from which the boot config is extracted."""
+    """The boot config comes as a file, gzipped, or within kOps' user-data, from which it is extracted."""
     with scene() as folder:
         plain = of(folder, "https://m")
         heredoc = f"#!/bin/bash\ncat > conf/kube_env.yaml << '__EOF_KUBE_ENV'\n{CONF}\n__EOF_KUBE_ENV\n"

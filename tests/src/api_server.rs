@@ -1,7 +1,7 @@
 //! A real kube-apiserver and its etcd on loopback. They run until the value is dropped.
 //!
-//! It authorizes as in a kOps cluster (`Node,RBAC`, and NodeRestriction for the writes of kubelets), so a missing right fails a
-//! test.
+//! The API server authorizes requests as in a kOps cluster (`Node,RBAC`, and NodeRestriction for the writes of kubelets), so a
+//! missing right fails a test.
 
 use std::convert::Infallible;
 use std::fs::{self, File};
@@ -141,7 +141,7 @@ impl ApiServer {
         let etcd = self.etcd.id();
         let thread = thread::spawn(move || {
             let waits = |pause| is_over.recv_timeout(pause) == Err(RecvTimeoutError::Timeout);
-            // A failed signal needs no error: the test sees it in etcd's speed.
+            // A failed signal needs no error: etcd is then fast, and the test fails because of that.
             while kill(etcd, Signal::SIGSTOP).is_ok() && waits(SLOW_FOR) {
                 let _ = kill(etcd, Signal::SIGCONT);
                 if !waits(FAST_FOR) {

@@ -17,7 +17,7 @@ pub struct Pair {
 /// A self-signed certificate authority.
 pub struct Authority {
     pub pem: String,
-    /// Its private key, PEM.
+    /// The authority's private key, PEM.
     pub key: String,
     issuer: Issuer<'static, KeyPair>,
 }
@@ -60,7 +60,7 @@ impl Authority {
         Ok(Authority { pem, key: key.serialize_pem(), issuer: Issuer::new(params, key) })
     }
 
-    /// Its own certificate and key.
+    /// The authority's own certificate and key.
     pub fn pair(&self) -> Pair {
         Pair { certificate: self.pem.clone(), private_key: self.key.clone() }
     }

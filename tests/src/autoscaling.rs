@@ -56,7 +56,7 @@ impl Autoscaling {
         std::mem::take(&mut self.0.state().asked)
     }
 
-    /// The environment variable with its URL.
+    /// The environment variable with the URL of this stand-in.
     pub fn environment(&self) -> (&'static str, String) {
         ("AWS_ENDPOINT_URL_AUTO_SCALING", self.0.url())
     }

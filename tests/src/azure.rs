@@ -30,13 +30,13 @@ const REVOKED: &str = "a-token-that-is-revoked";
 #[derive(Clone, Debug, Default)]
 pub struct Machine {
     pub vm_id: String,
-    /// The host name of its operating system.
+    /// The host name of the machine's operating system.
     pub computer_name: String,
     /// The power state: `running`, …
     pub power: String,
     pub tags: BTreeMap<String, String>,
     pub private_ips: Vec<IpAddr>,
-    /// When it was created, in the form of the API.
+    /// When the machine was created, in the form of the API.
     pub created: String,
 }
 
@@ -144,7 +144,7 @@ impl Azure {
         self.0.state().calls.clone()
     }
 
-    /// The number of tokens that it has issued.
+    /// The number of issued tokens.
     pub fn tokens(&self) -> usize {
         self.0.state().tokens
     }

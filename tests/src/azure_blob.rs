@@ -19,7 +19,7 @@ use crate::stand_in_api::{StandInApi, header, parameters, said, unescaped};
 
 /// The only account.
 pub const ACCOUNT: &str = "kopsstate";
-/// The valid token.
+/// The only token that the account accepts.
 pub const TOKEN: &str = "the-token-of-the-managed-identity";
 const REVOKED: &str = "a-token-that-is-revoked";
 const IMDS: &str = "/metadata/identity/oauth2/token";
@@ -35,7 +35,7 @@ pub enum Mood {
     Walled,
     /// Answers 409: the blob is in the archive tier.
     Archiving,
-    /// Answers 403: it does not know the issuer of the token.
+    /// Answers 403: the issuer of the token is unknown.
     Distrusting,
     /// Answers 409: the container is being deleted.
     Deleting,

@@ -12,7 +12,7 @@ use crate::metadata::{Guard, Metadata};
 
 pub use crate::listed::Mood;
 
-/// The valid token.
+/// The only token that the API accepts.
 pub const TOKEN: &str = "digitalocean-token-for-tests";
 
 #[derive(Clone, Debug)]
@@ -22,9 +22,9 @@ pub struct Droplet {
     pub status: String,
     pub tags: Vec<String>,
     pub public_ipv4: Option<String>,
-    /// Its addresses in private networks.
+    /// The droplet's addresses in private networks.
     pub private_ips: Vec<IpAddr>,
-    /// When it was created, in the form of the API.
+    /// When the droplet was created, in the form of the API.
     pub created: String,
 }
 

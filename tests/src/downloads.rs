@@ -38,7 +38,7 @@ impl Downloads {
     /// Serves the stand-ins for `releases`.
     ///
     /// # Errors
-    /// If they cannot be packed, or there is no free port.
+    /// If the stand-ins cannot be packed, or there is no free port.
     pub fn start(releases: &Releases) -> anyhow::Result<Downloads> {
         Downloads::start_with(releases.stand_ins()?)
     }
@@ -93,7 +93,7 @@ impl Downloads {
         self.server.url()
     }
 
-    /// How many connections were made to it.
+    /// The number of connections so far.
     pub fn connections(&self) -> usize {
         self.server.connections()
     }
@@ -139,7 +139,7 @@ impl Downloads {
         self.shelf.requests.lock().clone()
     }
 
-    /// How many of the requests came by HTTP/2.
+    /// The number of requests that came by HTTP/2.
     pub fn http_2_requests(&self) -> usize {
         self.shelf.http_2_requests.load(Ordering::Relaxed)
     }

@@ -26,15 +26,15 @@ pub const INSTANCE_GROUP_TAG: &str = "kops.k8s.io/instancegroup";
 pub struct Instance {
     /// `running`, `stopped`, …
     pub state: String,
-    /// The time of its last start, in RFC 3339. Empty if responses omit it.
+    /// The time of the instance's last start, in RFC 3339. Empty if responses omit it.
     pub launch_time: String,
     /// `spot`, or empty.
     pub lifecycle: String,
-    /// Its private address; empty in an IPv6-only subnet.
+    /// The instance's private address; empty in an IPv6-only subnet.
     pub private_ip: String,
-    /// The IPv6 address of its primary network interface, if it has one.
+    /// The IPv6 address of the instance's primary network interface, if it has one.
     pub ipv6: Option<Ipv6Addr>,
-    /// The IPv6 prefixes of each network interface in responses. The primary interface is first.
+    /// The IPv6 prefixes of each of the instance's network interfaces in responses. The primary interface is first.
     pub ipv6_prefixes: Vec<Vec<String>>,
     pub tags: BTreeMap<String, String>,
 }
@@ -65,7 +65,7 @@ impl Instance {
         Instance { private_ip: String::new(), ipv6: Some(address), ipv6_prefixes: vec![Vec::new()], ..self }
     }
 
-    /// Sets the IPv6 prefixes of its primary network interface.
+    /// Sets the IPv6 prefixes of the instance's primary network interface.
     pub fn with_ipv6_prefixes(mut self, prefixes: &[&str]) -> Instance {
         self.ipv6_prefixes = vec![prefixes.iter().map(|prefix| (*prefix).to_owned()).collect()];
         self
@@ -179,7 +179,7 @@ impl Ec2 {
         self.0.state().calls.clone()
     }
 
-    /// The environment variables with its URL and with credentials.
+    /// The environment variables with the URL of this stand-in and with credentials.
     pub fn environment(&self) -> [(&'static str, String); 4] {
         [
             ("AWS_ENDPOINT_URL_EC2", self.0.url()),
@@ -248,7 +248,7 @@ async fn answer(request: Request<Incoming>, state: &Shared<State>) -> Response<S
     )
 }
 
-/// Assigns a prefix of its subnet to a network interface. A second request assigns a second prefix, as in EC2.
+/// Assigns a prefix of the subnet to a network interface. A second request assigns a second prefix, as in EC2.
 fn assigned(form: &BTreeMap<String, String>, state: &mut State) -> Response<String> {
     let interface = form.get("NetworkInterfaceId").cloned().unwrap_or_default();
     state.assignments.push(interface.clone());

@@ -42,9 +42,9 @@ pub const TOKENS: [&str; 9] = [
 /// A keyset with one key.
 #[derive(Clone)]
 pub struct Keyset {
-    /// Its name, which is also its certificate's common name.
+    /// The keyset's name, which is also the common name of its certificate.
     pub name: String,
-    /// The key's id: its certificate's serial number.
+    /// The key's id, which is also the serial number of its certificate.
     pub id: u64,
     /// PEM.
     pub certificate: String,

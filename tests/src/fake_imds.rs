@@ -66,7 +66,7 @@ impl FakeImds {
         self.server.url.clone()
     }
 
-    /// How many tokens it has given.
+    /// The number of issued tokens.
     pub fn tokens_given(&self) -> u32 {
         self.state.lock().tokens_given
     }

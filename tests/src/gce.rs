@@ -45,28 +45,28 @@ pub struct Instance {
     pub id: u64,
     /// `RUNNING`, `STOPPING`, …
     pub status: String,
-    /// The time of its last start, in RFC 3339.
+    /// The time of the instance's last start, in RFC 3339.
     pub last_start: String,
     pub metadata: BTreeMap<String, String>,
     pub network_ip: String,
-    /// The external IPv6 ranges of its network interface, each as `ADDRESS/LENGTH`.
+    /// The external IPv6 ranges of the instance's network interface, each as `ADDRESS/LENGTH`.
     pub external_ipv6: Vec<String>,
-    /// The public key that verifies its TPM's signatures, in PEM. Empty if it has no TPM.
+    /// The public key that verifies signatures of the instance's TPM, in PEM. Empty if the instance has no TPM.
     pub signing_key: String,
-    /// The managed group that lists it.
+    /// The managed group that lists the instance.
     pub group: Option<String>,
-    /// The template that it was made from.
+    /// The template from which the instance was made.
     pub template: String,
 }
 
 impl Instance {
-    /// Sets an item of its metadata, as the instance itself can.
+    /// Sets an item of the instance's metadata, as the instance itself can.
     pub fn saying(mut self, key: &str, value: &str) -> Instance {
         self.metadata.insert(key.to_owned(), value.to_owned());
         self
     }
 
-    /// Sets its external IPv6 ranges.
+    /// Sets the instance's external IPv6 ranges.
     pub fn with_external_ipv6(mut self, ranges: &[&str]) -> Instance {
         self.external_ipv6 = ranges.iter().map(|range| (*range).to_owned()).collect();
         self
@@ -107,7 +107,7 @@ pub enum Mood {
 #[derive(Debug)]
 struct Group {
     base_instance_name: String,
-    /// The template it makes instances from.
+    /// The template from which the group makes instances.
     template: String,
 }
 
@@ -143,7 +143,7 @@ impl Gce {
         self.0.url()
     }
 
-    /// The environment variables with its addresses.
+    /// The environment variables with the addresses of Compute Engine and of the metadata server.
     pub fn environment(&self) -> [(&'static str, String); 2] {
         [
             ("GCE_METADATA_HOST", self.0.host()),

@@ -81,7 +81,7 @@ impl Gcs {
         self.0.state().account.file(&format!("{}{TOKENS}", self.0.url()))
     }
 
-    /// The environment variable with its URL.
+    /// The environment variable with the URL of this stand-in.
     pub fn environment(&self) -> (&'static str, String) {
         ("CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE", format!("{}/storage/v1", self.0.url()))
     }

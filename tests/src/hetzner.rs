@@ -12,7 +12,7 @@ use crate::metadata::{Guard, Metadata};
 
 pub use crate::listed::Mood;
 
-/// The valid token.
+/// The only token that the API accepts.
 pub const TOKEN: &str = "hcloud-token-for-tests";
 /// The label with the name of the cluster.
 pub const CLUSTER_LABEL: &str = "kops.k8s.io/cluster";
@@ -26,9 +26,9 @@ pub struct Server {
     pub status: String,
     pub labels: BTreeMap<String, String>,
     pub public_ipv4: Option<String>,
-    /// Its addresses in private networks.
+    /// The server's addresses in private networks.
     pub private_ips: Vec<IpAddr>,
-    /// When it was created, in the form of the API.
+    /// When the server was created, in the form of the API.
     pub created: String,
 }
 

@@ -40,10 +40,10 @@ pub fn server_name() -> String {
 /// The data for the only node that the server knows.
 #[derive(Clone)]
 pub struct Served {
-    /// The authority that signs for it and its nodes.
+    /// The authority that signs the certificates of the server and of its nodes.
     pub authority: Keyset,
     pub node_name: String,
-    /// The text of its group's `nodeupconfig.yaml`.
+    /// The text of the `nodeupconfig.yaml` of the node's group.
     pub nodeup_config: String,
     /// The secret `dockerconfig`.
     pub docker_config: String,
@@ -100,7 +100,7 @@ pub struct KopsController {
 struct State {
     served: Served,
     impostor: Keyset,
-    /// Whether it serves `/renew`, as our server does.
+    /// Whether the server serves `/renew`, as our server does.
     renews: bool,
     moods: Mutex<VecDeque<Mood>>,
     asked: Mutex<Vec<Asked>>,
@@ -195,7 +195,7 @@ impl KopsController {
         Ok(KopsController { server, state })
     }
 
-    /// Its URL, with its address instead of its name.
+    /// The server's URL, with its address instead of its name.
     pub fn url(&self) -> String {
         format!("{}/", self.server.url())
     }

@@ -43,7 +43,7 @@ pub enum AzureToken {
     Document,
 }
 
-/// A kOps release, described by its differences from other releases on the wire.
+/// A kOps release, described by its differences from other releases in bootstrap messages.
 #[derive(Clone, Copy, Debug)]
 pub struct Release {
     /// The version: `1.34`, …
@@ -53,7 +53,7 @@ pub struct Release {
     pub names_server: bool,
     /// The Azure token that nodeup sends and kops-controller accepts.
     pub azure_token: AzureToken,
-    /// Whether kops-controller knows Linode. kOps writes no configuration for it in any release.
+    /// Whether kops-controller knows Linode. kOps writes no configuration for Linode in any release.
     pub has_linode: bool,
     /// Whether kops-controller's configuration may describe a gossip cluster (`discovery`).
     pub has_discovery: bool,
@@ -187,7 +187,7 @@ impl RecordedServer {
         Ok(RecordedServer { server, asked })
     }
 
-    /// Its URL, with its address instead of its name.
+    /// The server's URL, with its address instead of its name.
     pub fn url(&self) -> String {
         format!("{}/", self.server.url())
     }

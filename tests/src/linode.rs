@@ -12,7 +12,7 @@ use crate::metadata::{Guard, Metadata};
 
 pub use crate::listed::Mood;
 
-/// The valid token.
+/// The only token that the API accepts.
 pub const TOKEN: &str = "linode-token-for-tests";
 /// The header that selects instances.
 const FILTER: &str = "x-filter";
@@ -25,7 +25,7 @@ pub struct Instance {
     pub tags: Vec<String>,
     pub public_ipv4: Option<String>,
     pub private_ips: Vec<IpAddr>,
-    /// When it was created, in UTC without a zone, as the API writes it.
+    /// When the instance was created, in UTC without a zone, as the API writes it.
     pub created: String,
 }
 

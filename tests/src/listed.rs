@@ -15,7 +15,7 @@ use crate::stand_in_api::{Shared, StandInApi, elsewhere, header, parameters, sai
 
 /// A machine, as its cloud lists it.
 pub trait ListedMachine: Clone + Debug + Send + 'static {
-    /// The description of its API.
+    /// The description of the cloud's API.
     const API: Api;
 
     /// The id with this number, in the cloud's form.
@@ -52,9 +52,9 @@ pub trait ListedMachine: Clone + Debug + Send + 'static {
 #[derive(Debug)]
 pub struct Api {
     pub name: &'static str,
-    /// The valid token.
+    /// The only token that the API accepts.
     pub token: &'static str,
-    /// The path that all other paths are below.
+    /// The common beginning of all paths.
     pub base: &'static str,
     /// The path of the list.
     pub path: &'static str,

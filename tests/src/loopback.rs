@@ -47,7 +47,7 @@ pub trait Answers:
     > + Send
     + 'static
 {
-    /// The body of its answers.
+    /// The body of the service's answers.
     type Sent: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static;
 }
 
@@ -101,7 +101,7 @@ impl Identity {
         Ok(Identity { certificate_pem, certificate, key, beside: 0 })
     }
 
-    /// Shows this many additional copies of its certificate.
+    /// Makes the server show this many additional copies of its certificate.
     #[must_use]
     pub fn showing_more(self, beside: usize) -> Identity {
         Identity { beside, ..self }
@@ -282,7 +282,7 @@ impl LoopbackServer {
         format!("{}://{}", self.scheme, self.address)
     }
 
-    /// How many connections were made to it.
+    /// The number of connections so far.
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
     }

@@ -16,14 +16,15 @@ const TOKEN: &str = "the-token-of-the-metadata-service";
 /// Computes an item from the query of a request.
 type Made = Box<dyn Fn(&str) -> Option<String> + Send>;
 
-/// How a request proves that a client on the machine sends it, and not a page in between.
+/// How a request proves that a client of the metadata service sends it, and not, for example, a web page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guard {
-    /// Without a proof.
+    /// There is no proof.
     None,
-    /// By a header of this name and value.
+    /// The proof is a header of this name and value.
     Header(&'static str, &'static str),
-    /// By a token. The client requests it by PUT at this path with the first header, and sends it in the second header.
+    /// The proof is a token. The client requests it by PUT at this path with the first header, and sends it in the second
+    /// header.
     Token(&'static str, [&'static str; 2]),
 }
 
@@ -59,7 +60,7 @@ impl Metadata {
         Metadata { made: Some((path, Box::new(make))), ..self }
     }
 
-    /// Serves it on this socket.
+    /// Serves the metadata on this socket.
     ///
     /// # Errors
     /// If no thread can start.

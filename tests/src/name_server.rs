@@ -41,7 +41,8 @@ pub struct NameServer {
 }
 
 impl NameServer {
-    /// Answers the first questions for each name in `failing` with `fault`, as many as its number. All other answers are 127.0.0.1.
+    /// Answers the first questions for each name in `failing` with `fault`. The number beside a name says how many. All other answers
+    /// are 127.0.0.1.
     ///
     /// # Errors
     /// If port 53 of the loopback interface is not available.
@@ -56,8 +57,8 @@ impl NameServer {
         })
     }
 
-    /// Answers on this socket with a fault or an address. `answer` chooses it by the name and by the number of questions for that name
-    /// so far. A question for the other address family gets no address.
+    /// Answers on this socket. `answer` returns a fault or an address, from the name and the number of questions for that name so far.
+    /// A question for the other address family gets no address.
     ///
     /// # Errors
     /// If no thread can start.

@@ -19,7 +19,7 @@ use crate::stand_in_api::said;
 
 pub use crate::listed::Mood;
 
-/// The valid token, which logins issue.
+/// The only token that the API accepts. Logins issue it.
 pub const TOKEN: &str = "gAAAAA-openstack-token-for-tests";
 /// A token that a login issues and the API rejects.
 const REVOKED: &str = "gAAAAA-openstack-token-that-is-revoked";
@@ -111,7 +111,7 @@ pub struct Server {
     pub fixed: Vec<IpAddr>,
     /// The floating IP addresses.
     pub floating: Vec<IpAddr>,
-    /// When it was created, in the form of the API.
+    /// When the server was created, in the form of the API.
     pub created: String,
 }
 

@@ -76,7 +76,7 @@ impl Publishers {
         Ok(Publishers { address, authority: authority_file, asked, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// The environment variables with which a program reaches them.
+    /// The environment variables with which a program reaches the publishers.
     pub fn environment(&self) -> [(&'static str, String); 2] {
         [
             ("HTTPS_PROXY", format!("http://{}", self.address)),

@@ -12,7 +12,7 @@ use crate::example_store::ExampleStore;
 use crate::machine_store::merge;
 use crate::stand_ins::ARCHITECTURES;
 
-/// Stand-ins for programs of kOps. They are scripts, and so the same for each architecture.
+/// Stand-ins for programs of kOps. They are scripts, so all architectures have the same ones.
 const PROGRAMS: [(&str, &[u8]); 2] = [
     ("protokube", include_bytes!("../machines/protokube")),
     ("channels", include_bytes!("../machines/channels")),
@@ -69,7 +69,7 @@ mod tests {
 
     use super::*;
 
-    /// Which parts the store of this version has: the pause image of containerd, the pause image of kubelet, and the channels' manifest.
+    /// Whether the store of this version has the pause image of containerd, the pause image of kubelet, and the channels' manifest.
     fn written_as(version: &str) -> (bool, bool, bool) {
         let folder = tempfile::tempdir().unwrap();
         let store =

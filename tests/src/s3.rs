@@ -69,7 +69,7 @@ impl S3Server {
         &self.access_key_id
     }
 
-    /// `S3_SECRET_ACCESS_KEY` for its clients. It has no use after the server stops.
+    /// `S3_SECRET_ACCESS_KEY` for its clients. The key has no use after the server stops.
     pub fn secret_access_key(&self) -> &str {
         &self.secret_access_key
     }

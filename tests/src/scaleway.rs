@@ -13,7 +13,7 @@ use crate::metadata::{Guard, Metadata};
 
 pub use crate::listed::Mood;
 
-/// The valid secret key.
+/// The only secret key that the API accepts.
 pub const TOKEN: &str = "scaleway-key-for-tests";
 /// The zone whose servers are listed.
 pub const ZONE: &str = "fr-par-1";
@@ -33,7 +33,7 @@ pub struct Server {
     pub tags: Vec<String>,
     pub project: String,
     pub public_ips: Vec<IpAddr>,
-    /// When it was created, in the form of the API.
+    /// When the server was created, in the form of the API.
     pub created: String,
 }
 

@@ -27,7 +27,7 @@ pub struct Releases {
 /// The architectures kOps knows, by Go's names.
 pub const ARCHITECTURES: [&str; 2] = ["amd64", "arm64"];
 
-/// This machine's architecture, by Go's name. Programs that are built on this machine run on it.
+/// The architecture for which this program is compiled, by Go's name.
 pub const OWN_ARCHITECTURE: &str = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
 
 /// The programs in `bin/` of a containerd 2 archive.

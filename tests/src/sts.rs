@@ -170,7 +170,7 @@ impl Sts {
         self.0.url()
     }
 
-    /// Its host with its port.
+    /// The host and the port of STS.
     pub fn host(&self) -> String {
         self.0.host()
     }

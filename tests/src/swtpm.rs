@@ -43,14 +43,14 @@ const SPKI: ([u8; 33], [u8; 5]) = (
     [0x02, 0x03, 0x01, 0x00, 0x01],
 );
 
-/// A template of a 2048-bit RSA key.
+/// A template from which a TPM makes a 2048-bit RSA key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Template {
     /// Google's template. Its key signs only data that the TPM itself has hashed.
     Restricted,
-    /// Its key signs any data.
+    /// The template of a key that signs any data.
     Unrestricted,
-    /// Its key signs only with RSAPSS.
+    /// The template of a key that signs only with RSAPSS.
     Pss,
     Storage,
 }
@@ -157,8 +157,8 @@ impl Swtpm {
         Ok(Some(swtpm))
     }
 
-    /// Connects to its device. A write is a command, and a read returns the answer. As with `/dev/tpm0`, one client at a time has the
-    /// device, and the next client waits.
+    /// Connects to the TPM's device. A write is a command, and a read returns the answer. As with `/dev/tpm0`, one client at a time
+    /// has the device, and the next client waits.
     ///
     /// # Errors
     /// If swtpm does not listen.
@@ -233,7 +233,7 @@ impl Swtpm {
         Ok(format!("-----BEGIN PUBLIC KEY-----\n{}\n-----END PUBLIC KEY-----\n", lines.join("\n")))
     }
 
-    /// How many keys are loaded.
+    /// The number of loaded keys.
     ///
     /// # Errors
     /// If the TPM refuses.

@@ -38,7 +38,7 @@ impl std::fmt::Debug for TpmDevice {
 }
 
 impl TpmDevice {
-    /// Mounts it on this folder, in the mount namespace of the caller.
+    /// Mounts the device on this folder, in the mount namespace of the caller.
     ///
     /// # Errors
     /// If the caller may not mount there.

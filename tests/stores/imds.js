@@ -1,4 +1,5 @@
-// A machine's managed identity whose tokens azurite takes: it reads their claims, and checks no signature (`--oauth basic`).
+// A stand-in for a machine's managed identity. azurite accepts its tokens: azurite reads their claims, and checks no
+// signature (`--oauth basic`).
 // Usage: node imds.js, which prints the port and the token.
 const http = require('http');
 

@@ -53,7 +53,7 @@ is_as_in_the_folder() {
     done
 }
 
-# lists_groups BASE
+# lists_groups BASE: fails unless `config derive` lists the groups of the cluster in BASE.
 lists_groups() {
     "$agent" config derive --instance-group none --store-mirror "s3://clusters.example.com=$work/$folder" \
         --config-base "$1/$cluster" >said 2>&1 || true
@@ -64,7 +64,7 @@ lists_groups() {
     fi
 }
 
-# fails_with TEXT URL
+# fails_with TEXT URL: fails unless rendering a node from URL fails with this text.
 fails_with() {
     if render nodes "$2" >said 2>&1 || ! grep -qF "$1" said; then
         echo "$name: $2 should have failed with: $1" >&2

@@ -434,12 +434,12 @@ fn said(mut stderr: File) -> anyhow::Result<String> {
 }
 
 impl Ended {
-    /// Whether it ended with this exit code.
+    /// Whether the run ended with this exit code.
     pub fn is_code(&self, code: i32) -> bool {
         self.status.code() == Some(code)
     }
 
-    /// Whether it was ended by SIGKILL.
+    /// Whether SIGKILL ended the run.
     pub fn is_killed(&self) -> bool {
         self.status.signal() == Some(Signal::SIGKILL as i32)
     }

@@ -8,7 +8,7 @@ use nix::errno::Errno;
 
 use super::operation::{Logged, Operation};
 
-/// Number of a file, directory or link.
+/// The inode number of a file, directory or symlink.
 pub type Inode = u64;
 
 /// The inode of the root directory, as FUSE defines it.

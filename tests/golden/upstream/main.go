@@ -1,6 +1,6 @@
 // Command golden prints the tasks of kOps' own nodeup for a machine, in the form of the conformance corpus. It is built
-// within a checkout of kOps, together with export_model.go and export_nodeup.go. It must run where /etc, the host name and
-// the metadata service are those of the machine.
+// within a checkout of kOps, together with export_model.go and export_nodeup.go. Run it where /etc, the host name and the
+// metadata service belong to the machine.
 //
 // usage: golden FOLDER, with FOLDER/{kube_env.yaml,nodeupconfig.yaml,keysets.json,machine.json}
 package main

@@ -63,17 +63,18 @@ pub struct Cluster {
     pub ec2: Ec2,
     pub sts: Sts,
     pub s3: S3Server,
-    /// If it is set, the worker has only these servers and not [`Cluster::s3`].
+    /// The servers of a worker that may not read all of the store. If it is set, the worker has only these servers and not
+    /// [`Cluster::s3`].
     servers_of_worker: Option<ServersOfWorker>,
     _others: [LoopbackServer; 2],
     network: Network,
     _folder: TempDir,
 }
 
-/// What kOps gives a worker in place of a store that it may read.
+/// The servers that kOps gives a worker which may not read all of the store.
 struct ServersOfWorker {
     kops_controller: KopsController,
-    /// The state store with the rights of the worker's role.
+    /// A stand-in for the state store. It refuses the files that the worker's role may not read.
     s3: S3Server,
 }
 

@@ -97,7 +97,8 @@ fn steps_are_found_in_the_journal(machine: &Machine) {
     assert!(files.len() > 10, "{files:#?}");
 }
 
-/// Checks a unit with `systemd-analyze verify`. For a setting that it ignores, it prints a warning but exits with 0.
+/// Checks a unit with `systemd-analyze verify`. If a unit has a setting that systemd ignores, the command prints a
+/// warning but exits with 0.
 pub fn is_clean(machine: &Machine, unit: &str) {
     let verified = machine.try_run(&["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", unit]);
     assert_eq!((verified.code, verified.stderr.as_str()), (Some(0), ""), "{unit}");

@@ -251,7 +251,8 @@ print(json.dumps(sorted(found)))
     serde_json::from_str(&machine.run(&["python3", "-c", script])).unwrap()
 }
 
-/// State of a machine that a node may have and a machine without the agent does not have.
+/// The paths, folders, units, mounts and processes of a machine. A test compares them before the first run of the agent and
+/// after a reset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Traces {
     paths: BTreeSet<String>,

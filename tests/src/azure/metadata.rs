@@ -57,7 +57,7 @@ pub struct Document<'a> {
     pub subscription: &'a str,
     /// The request body that the nonce is derived from.
     pub body: &'a [u8],
-    /// When it was made, in seconds since 1970.
+    /// When the document was made, in seconds since 1970.
     pub created: i64,
     /// Whether the document contains the certificate's issuer.
     pub with_issuer: bool,

@@ -37,7 +37,7 @@ fn metadata(request: &Request<Incoming>, item: &str, state: &mut State) -> Respo
     }
 }
 
-/// The valid token.
+/// The only token that Compute Engine accepts now.
 fn token(state: &State) -> String {
     format!("ya29.{}", state.tokens)
 }

@@ -22,7 +22,7 @@ pub struct Claim<'a> {
     pub zone: &'a str,
     pub instance: &'a str,
     pub audience: &'a str,
-    /// When it was made, in seconds since 1970.
+    /// When the token was made, in seconds since 1970.
     pub at: i64,
     /// The body of the request with the token.
     pub body: &'a [u8],

@@ -91,7 +91,7 @@ impl<'a> Addons<'a> {
         found.ok().map(|found| serde_json::from_str(&found).unwrap())
     }
 
-    /// Whether there is an object.
+    /// Whether an object exists.
     pub fn is_there(&self, kind: &str, name: &str, namespace: &str) -> bool {
         self.get(kind, name, namespace).is_some()
     }
@@ -113,7 +113,8 @@ pub fn config_map(name: &str, namespace: &str, value: &str) -> String {
     object.to_string()
 }
 
-/// An object before the definition of its kind, and a namespace after the object in it.
+/// A manifest in an order that cannot be applied as it is: an object is before the definition of its kind and before
+/// its namespace.
 const WIDGETS: &str = r#"
 apiVersion: example.com/v1
 kind: Widget

@@ -180,7 +180,7 @@ fn taken_over_fields_are_reported_even_if_the_add_on_fails() {
     let service = cluster.addons_run(&[]);
     let failures = || of(&service, "kops_agent_addon_failures_total", NAME).unwrap_or_default();
     eventually("it fails", || failures() >= 1);
-    // Not to 0: kubectl would not own that value, because the API server keeps no manager of an omitted field.
+    // The number is not 0: the API server keeps no manager of an omitted field, so kubectl would not own a 0.
     cluster.kubectl(&["scale", "deployment", "cloud-controller", "-n", "kube-system", "--replicas=2"]);
     eventually("its replicas are put back", || {
         let path = "jsonpath={.spec.replicas}";

@@ -25,10 +25,10 @@ pub use metal::Metal;
 /// The addresses of clouds' metadata services. The second one is Scaleway's.
 pub const METADATA: [Ipv4Addr; 2] = [Ipv4Addr::new(169, 254, 169, 254), Ipv4Addr::new(169, 254, 42, 42)];
 
-/// A running server. Dropping it stops it.
+/// A running server; dropping it stops it.
 pub type Running = Box<dyn Any + Send>;
 
-/// Calls a macro with each cloud: kOps' name of it as an identifier, and its type.
+/// Calls a macro with each cloud: with kOps' name for the cloud as an identifier, and with the cloud's type.
 macro_rules! for_each_cloud {
     ($macro:ident) => {
         $macro!(
@@ -93,11 +93,11 @@ pub trait Ground: Sync + Sized {
     fn hostname(&self, lot: Lot) -> String {
         lot.name()
     }
-    /// The name of its Node.
+    /// The name of a machine's Node.
     fn node(&self, lot: Lot) -> String {
         self.hostname(lot)
     }
-    /// The provider ID of its Node; empty if the cloud has none.
+    /// The provider ID of a machine's Node; empty if the cloud has none.
     fn provider_id(&self, lot: Lot) -> String;
     /// The number of requests for machines to the cloud's API.
     fn calls(&self, cluster: &Cluster) -> usize;

@@ -66,7 +66,7 @@ pub struct Cluster {
     pub api: ApiServer,
     pub ec2: Ec2,
     folder: TempDir,
-    /// kOps' name of its cloud.
+    /// kOps' name for the cluster's cloud.
     cloud: &'static str,
     /// The environment variables with the cloud's addresses.
     environment: Vec<(&'static str, String)>,
@@ -113,7 +113,7 @@ impl Cluster {
         cluster
     }
 
-    /// Like `start`, on another cloud. `cloud` is kOps' name of it, and `environment` has its addresses.
+    /// Like `start`, on another cloud. `cloud` is kOps' name for the cloud, and `environment` has the addresses of the cloud.
     pub fn start_on(cloud: &'static str, environment: Vec<(&'static str, String)>) -> Cluster {
         let cluster = Cluster { cloud, environment, ..Cluster::start() };
         cluster.configure(None);

@@ -46,29 +46,29 @@ impl Controller {
         self.begun.elapsed()
     }
 
-    /// The address of its probes.
+    /// The address of the controller's probes.
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// The processor time that it has used, in seconds.
+    /// The processor time that the controller has used, in seconds.
     pub fn processor_time(&self) -> f64 {
         processor_time(self.child.id()).unwrap()
     }
 
-    /// Its peak memory, in MiB.
+    /// The controller's peak memory, in MiB.
     pub fn peak_memory(&self) -> f64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
         peak.trim().trim_end_matches(" kB").parse::<f64>().unwrap() / 1024.0
     }
 
-    /// How many files and sockets it has open.
+    /// The number of the controller's open files and sockets.
     pub fn descriptors(&self) -> usize {
         fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
     }
 
-    /// The body of its response to a GET request.
+    /// The body of the controller's response to a GET request.
     pub fn get(&self, path: &str) -> String {
         let mut socket = TcpStream::connect(&self.address).unwrap();
         write!(socket, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
@@ -84,7 +84,7 @@ impl Controller {
         metrics.lines().find_map(value)
     }
 
-    /// Sends SIGTERM, waits for its end, and checks that it succeeds.
+    /// Sends SIGTERM, waits until the controller ends, and checks that it succeeds.
     pub fn terminate(mut self) {
         let id = nix::unistd::Pid::from_raw(self.child.id().try_into().unwrap());
         nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGTERM).unwrap();

@@ -86,7 +86,7 @@ fn an_outage_of_the_cloud_is_reported_by_one_event() {
     let (cluster, controller) = labelled(1);
     cluster.ec2.set_mood(Mood::Down);
     add(&cluster, 2..=1 + NEW);
-    // One Event reports it, after some seconds. The Event is about the Lease, because kOps' RBAC permits that.
+    // After some seconds, one Event reports the outage. The Event is about the Lease, because kOps' RBAC permits that.
     eventually("an Event says so", || cluster.reasons("kops-controller-leader") == "CloudUnavailable");
     assert_eq!(metric(&controller, "kops_agent_nodes_waiting_for_cloud"), NEW as u64);
     takes_care_of(&cluster, 1);
@@ -126,7 +126,7 @@ fn with_a_slow_etcd_nodes_are_labelled_once_and_the_lease_is_kept() {
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
 fn two_disagreeing_controllers_write_at_a_limited_rate() {
-    /// Some writes come at once. The others come after pauses of up to one, two and four seconds.
+    /// Some writes come immediately. The others come after pauses of up to one, two and four seconds.
     const WRITES: u64 = 7;
     const LEAST: Duration = Duration::from_secs(5);
     let (cluster, controller) = labelled(1);

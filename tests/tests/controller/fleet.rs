@@ -227,14 +227,14 @@ fn a_superseded_node_tells_the_change_that_waits_for_it_and_fleet_plan_shows_it(
     );
     assert_eq!(group["next"]["outcome"]["planned"]["restarts"], json!(["kubelet.service"]), "{group:#}");
 
-    // A record that another version wrote hides neither the report nor the rest of the record.
+    // If another version of the agent wrote `next`, only the annotation of `next` is missing. The rest of the record still counts.
     record["superseded"]["next"]["schemaVersion"] = "two".into();
     tells(&machine(&cluster, "a", &record));
     let annotation = |node: &Value| node["metadata"]["annotations"]["kops-agent/next"].clone();
     assert_eq!(annotation(&node(&cluster, "a")), Value::Null);
     assert_eq!(plan()["superseded"], 1);
 
-    // The node runs the next configuration, so the annotation is removed.
+    // First the annotation is back. Then the node runs the next configuration, and the annotation is removed.
     record["superseded"]["next"]["schemaVersion"] = 1.into();
     tells(&machine(&cluster, "a", &record));
     assert!(annotation(&node(&cluster, "a")).is_string());

@@ -129,7 +129,7 @@ fn an_impostor_that_upstream_labelled_loses_its_roles() {
     assert_eq!(cluster.label(&id(1), CONTROL_PLANE).as_deref(), Some(""));
 }
 
-/// Karpenter starts instances with the tags of kOps' EC2NodeClass, which are those of any instance of the group. It labels Nodes
+/// Karpenter starts instances with the tags of kOps' EC2NodeClass, and any instance of the group has these tags. Karpenter labels Nodes
 /// itself, and removes a taint from a Node once it knows that Node.
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]

@@ -348,7 +348,7 @@ fn a_policy_has_nodes_follow_and_a_wrong_policy_is_refused() {
     let (code, said) = fleet.rollout(&["status", "--watch"]);
     assert!(code == Some(4) && said.contains("a-0 failed: kubelet is dead"), "{said}");
 
-    // A wrong policy changes nothing, and is told everywhere.
+    // A wrong policy changes nothing. The metrics, `fleet rollout status` and an Event report it.
     fleet.apply_policy("cluster: {follow: always}");
     let metric = "kops_agent_rollout_policy_refused";
     eventually("the policy is refused", || controller.get("/metrics").contains(&format!("{metric} 1")));

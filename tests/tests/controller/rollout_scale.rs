@@ -97,7 +97,8 @@ fn watch_orders(proxy: &Proxy, orders: Sender<(Instant, String, Value)>) {
     }
 }
 
-/// Reports that Nodes have carried out their orders, each at its time. All work takes equally long, so the orders end as they come.
+/// Reports that Nodes have carried out their orders, each at its time. All work takes equally long, so orders end in the order of their
+/// arrival.
 fn carry_out(proxy: &Proxy, orders: Receiver<(Instant, String, Value)>) {
     for (ends, node, order) in orders {
         thread::sleep(ends.saturating_duration_since(Instant::now()));
@@ -122,7 +123,7 @@ fn node(number: usize) -> Value {
     })
 }
 
-/// The API server's requests so far, without those for its own resources.
+/// The API server's requests so far, without requests for its own resources.
 fn requests(fleet: &Fleet) -> usize {
     ["nodes", "configmaps", "events", "pods", "leases"]
         .iter()

@@ -12,7 +12,7 @@ use crate::bootstrap::{WithSts, on_aws};
 use crate::cluster::{CLUSTER, Cluster, KOPS_VERSION, REGION, id, path_of};
 use crate::controller::Controller;
 
-/// Creates a static pod as a kubelet mirrors it, or a pod of kops-controller.
+/// Creates the mirror pod of a static pod, or a pod of kops-controller. `names` are the DNS names that the pod publishes.
 fn put_pod(cluster: &Cluster, name: &str, app: &str, node: &str, names: &str) {
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -152,7 +152,7 @@ fn the_installation_page_gives_all_rights() {
         let (_, said) = cluster.check_takeover(&["--health", "127.0.0.1:1"]);
         said.lines().find(|line| line.starts_with("rights")).expect(&said).to_owned()
     };
-    // The rights that a line reports as missing: kOps' own, those for slots, and those for machines with enrolled keys.
+    // The rights that a line reports as missing: kOps' own rights, the rights for slots, and the rights for machines with enrolled keys.
     let missing =
         |line: &str| ["patch nodes", "namespace kops-agent", "list hosts"].map(|part| line.contains(part));
     let none = rights();

@@ -43,7 +43,8 @@ pub struct Booted {
 }
 
 impl<'a, G: Ground> Machine<'a, G> {
-    /// Makes a machine of the cluster's group `nodes` and its boot config. Its configuration is in the store if kOps writes it there.
+    /// Makes a machine of the cluster's group `nodes`, and its boot config. Writes the group's configuration into the store if kOps
+    /// does so for this cloud.
     pub fn new(ground: &'a G, world: &World) -> Machine<'a, G> {
         let folder = world.cluster.make_folder("machine");
         let mut files = releases().stand_ins().unwrap();
@@ -188,7 +189,7 @@ const EVERYWHERE: &str =
     configBase: 's3://clusters/demo.example.com', keyStore: 's3://clusters/demo.example.com/pki',
     secretStore: 's3://clusters/demo.example.com/secrets'}";
 
-/// Makes a file a device of the machine. The machine's other devices are those that programs expect everywhere.
+/// Makes a file a device of the machine, beside the devices that programs expect on every machine.
 pub fn bind_as_device(file: &Path, name: &str) {
     const NOWHERE: Option<&str> = None;
     let devices = file.parent().unwrap().with_extension("dev");

@@ -106,7 +106,7 @@ impl Ground for DigitalOceanCloud {
     const REFUSED_FOR: &'static str = "CallbackFailed";
     const IS_CALLED_BACK: bool = true;
 
-    /// kOps has a shorter name of the cloud in these options.
+    /// In these options, kOps has a shorter name for the cloud.
     fn server(&self) -> Value {
         json!({"provider": {"do": {}}})
     }
