@@ -148,8 +148,11 @@ fn add_ons_are_shown_applied_updated_and_pruned() {
     }
     cluster.kubectl(&["label", "node", &id(1), "node-role.kubernetes.io/node="]);
     let mut addons = Addons::new(&cluster);
-    let rules = json!({"kinds": [{"kind": "ConfigMap", "namespaces": ["kube-system"],
-        "labelSelector": "addon.kops.k8s.io/name=config"}]});
+    // The API server serves no kind of the first rule.
+    let rules = json!({"kinds": [
+        {"group": "not.served.example.com", "kind": "Gizmo", "labelSelector": "addon.kops.k8s.io/name=config"},
+        {"kind": "ConfigMap", "namespaces": ["kube-system"], "labelSelector": "addon.kops.k8s.io/name=config"},
+    ]});
     let config = json!({"id": "k8s-1.16", "needsRollingUpdate": "workers", "prune": rules});
     let two = format!(
         "{}\n---\n{}",

@@ -45,6 +45,20 @@ impl Asked {
         self.rollout.is_none() && !self.policy.is_active()
     }
 
+    /// Whether a decision depends on current configurations at all. Reboots do not.
+    pub fn takes_configurations(&self) -> bool {
+        self.rollout.as_ref().is_some_and(|rollout| rollout.reboot.is_none())
+            || self.policy.accepted.follows()
+            || self.policy.status.is_at_work()
+    }
+
+    /// Whether a node may get an order to take a configuration. After a pause or an abort, none may.
+    pub fn may_order_configurations(&self) -> bool {
+        let is_running = |rollout: &Rollout| rollout.reboot.is_none() && rollout.state == State::Running;
+        self.rollout.as_ref().is_some_and(is_running)
+            || self.policy.accepted.follows() && self.policy_state.state == State::Running
+    }
+
     /// Whether a decision depends on the current configuration of this member's group.
     pub fn has_part(&self, member: &Member) -> bool {
         self.rollout.as_ref().is_some_and(|rollout| rollout.has_group(&member.group))

@@ -7,6 +7,10 @@ use super::decide::{Member, Rank};
 use super::progress::Progress;
 use crate::labels::INSTANCE_GROUP;
 
+/// The most nodes of all groups that are at work or have failed. The status has the order of each, and what is needed to compare its
+/// pods: about 1,000 bytes. A ConfigMap has at most 1 MiB.
+pub(super) const MOST_AT_WORK: usize = 500;
+
 /// A group's members, with their progress.
 pub(super) struct Group<'a> {
     pub(super) rank: Rank,
@@ -44,7 +48,12 @@ impl<'a> Group<'a> {
 
     /// Whether a member has an order that has failed or is not finished.
     pub(super) fn is_at_work(&self) -> bool {
-        self.count(|progress| matches!(progress, Progress::Updating(_) | Progress::Failed(..))) > 0
+        self.at_work() > 0
+    }
+
+    /// The number of members with an order that has failed or is not finished.
+    fn at_work(&self) -> usize {
+        self.count(|progress| matches!(progress, Progress::Updating(_) | Progress::Failed(..)))
     }
 
     fn is_done(&self) -> bool {
@@ -115,6 +124,17 @@ impl<'a> Group<'a> {
 /// # Errors
 /// If no member may get an order. The text names the obstacle.
 pub(super) fn next<'a>(
+    groups: &BTreeMap<&str, Group<'a>>,
+    unlabelled: &[&'a Member],
+) -> Result<Vec<Begun<'a>>, String> {
+    let at_work: usize = groups.values().map(Group::at_work).sum();
+    let mut begun = next_by_rank(groups, unlabelled)?;
+    begun.truncate(MOST_AT_WORK.saturating_sub(at_work));
+    Ok(begun)
+}
+
+/// The members that get an order now, without the limit for all groups. Same errors as [`next`].
+fn next_by_rank<'a>(
     groups: &BTreeMap<&str, Group<'a>>,
     unlabelled: &[&'a Member],
 ) -> Result<Vec<Begun<'a>>, String> {

@@ -94,9 +94,9 @@ impl Stored {
         policy_status: &PolicyStatus,
         before: &Read,
     ) -> Result<(), ApiError> {
-        let mut data = json!({POLICY_STATUS_KEY: text(policy_status)});
+        let mut data = json!({POLICY_STATUS_KEY: compact_text(policy_status)});
         if let Some(status) = status {
-            data[STATUS_KEY] = text(status).into();
+            data[STATUS_KEY] = compact_text(status).into();
         }
         self.patch(data, before).await
     }
@@ -132,6 +132,12 @@ fn parsed<T: DeserializeOwned>(map: &ConfigMap, key: &str) -> Result<Option<T>, 
     parsed.map_err(|error| format!("the ConfigMap {NAMESPACE}/{CONFIG_MAP} has a wrong {key}: {error}"))
 }
 
+/// The operator's part, which people read with kubectl.
 fn text(part: &impl serde::Serialize) -> String {
     serde_json::to_string_pretty(part).unwrap_or_default()
+}
+
+/// The controller's part, which grows with the number of nodes at work. A ConfigMap has at most 1 MiB.
+fn compact_text(part: &impl serde::Serialize) -> String {
+    serde_json::to_string(part).unwrap_or_default()
 }

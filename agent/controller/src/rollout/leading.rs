@@ -333,8 +333,8 @@ struct Hashes {
 }
 
 impl Hashes {
-    /// The hashes of the groups that a decision depends on. They are read again after their TTL, and for another set of
-    /// groups.
+    /// The hashes of the groups that a decision depends on. They are read again for another set of groups, and after their TTL
+    /// while a node may get an order. So a pause or an abort does not wait for a slow state store.
     async fn current(
         &mut self,
         current: &Current,
@@ -342,7 +342,7 @@ impl Hashes {
         members: &[Member],
     ) -> &BTreeMap<String, Result<String, String>> {
         let mut groups: BTreeMap<String, Rank> = BTreeMap::new();
-        for member in members {
+        for member in members.iter().filter(|_| asked.takes_configurations()) {
             if !member.group.is_empty() && (asked.has_part(member) || member.rank < Rank::Worker) {
                 let rank = groups.entry(member.group.clone()).or_insert(member.rank);
                 *rank = member.rank.min(*rank);
@@ -350,7 +350,8 @@ impl Hashes {
         }
         let is_at_rest = asked.rollout.is_none() && asked.policy.status.phase == Phase::Done;
         let ttl = if is_at_rest { HASHES_TTL_AT_REST } else { HASHES_TTL };
-        let is_fresh = self.read.is_some_and(|read| read.elapsed() < ttl);
+        let is_fresh =
+            self.read.is_some_and(|read| read.elapsed() < ttl || !asked.may_order_configurations());
         if !is_fresh || !groups.keys().eq(&self.groups) {
             self.groups = groups.keys().cloned().collect();
             self.hashes = current.hashes(groups).await;
@@ -363,6 +364,7 @@ impl Hashes {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use kops_agent_cluster::rollout::{PolicyState, PolicyStatus};
     use kube::runtime::watcher::Event;
 
     use super::*;
@@ -398,5 +400,27 @@ mod tests {
         };
         let mut members = Watched::new(member);
         assert!(members.apply(node("2026-11-29T00:00:00Z")) && !members.apply(node("2026-11-29T00:00:10Z")));
+    }
+
+    #[tokio::test]
+    async fn after_a_pause_the_state_store_is_not_read() {
+        let store = tempfile::tempdir().unwrap();
+        let current = Current::new(Arc::new(Store::new(&[]).unwrap()), store.path().to_str().unwrap());
+        let node = json!({"metadata": {"name": "i-1", "labels": {INSTANCE_GROUP: "nodes"}}, "spec": {}});
+        let members = [member(serde_json::from_value(node).unwrap())];
+        let asked = |state: &str| {
+            let rollout = json!({"id": "r-1", "state": state, "attempt": 1});
+            let rollout = serde_json::from_value(rollout).unwrap();
+            let (policy, policy_state) = (PolicyStatus::default(), PolicyState::default());
+            Asked { rollout: Some(rollout), status: Status::default(), policy, policy_state }
+        };
+        let long_ago = Instant::now().checked_sub(10 * HASHES_TTL_AT_REST);
+        let of_earlier = BTreeMap::from([("nodes".to_owned(), Ok("b=".to_owned()))]);
+        for (state, is_read) in [("paused", false), ("aborted", false), ("running", true)] {
+            let groups = of_earlier.keys().cloned().collect();
+            let mut hashes = Hashes { hashes: of_earlier.clone(), groups, read: long_ago };
+            let now = hashes.current(&current, &asked(state), &members).await;
+            assert_eq!(*now != of_earlier, is_read, "{state}: {now:?}");
+        }
     }
 }
