@@ -78,8 +78,8 @@ pub struct Inputs<'a> {
     pub machine_type: Option<&'a str>,
     /// Whether EC2 reports a GPU for the machine type in the *group*. If EC2 was not asked (`None`), the type's family decides.
     pub machine_type_has_gpu: Option<bool>,
-    /// The older Kubernetes version of groups without an API server, which kOps keeps while it upgrades the control plane. `None` at all
-    /// other times (upstream: `cmd/kops/update_cluster.go`).
+    /// The older Kubernetes version of groups without an API server, which kOps keeps while the control plane is upgraded. With `None`,
+    /// these groups have the cluster's version (upstream: `cmd/kops/update_cluster.go`).
     pub worker_kubernetes_version: Option<&'a str>,
     /// Addresses of the API's load balancer, which only the cloud knows.
     pub api_server_addresses: &'a [String],

@@ -86,8 +86,8 @@ fn cloud_facts(cloud: CloudProvider) -> CloudFacts {
 }
 
 /// Merges the problems of these machines and removes duplicates. A problem of all machines stays a problem. If only some machines have a
-/// problem, it becomes a warning that names these machines. If every machine has some problem, all of them stay problems. If only some
-/// machines have a warning, the warning names these machines too.
+/// problem, it becomes a warning that names these machines. But if every machine has such a problem, these problems stay problems. If only
+/// some machines have a warning, the warning names these machines too.
 pub fn merged(told: &[(Facts, Problems)]) -> Problems {
     let mut merged = Problems::default();
     let mut of_some = Vec::new();
@@ -154,8 +154,8 @@ fn once<'a>(problems: impl Iterator<Item = &'a Problem>) -> Vec<&'a Problem> {
     seen
 }
 
-/// Lists the distributions and architectures of these machines: `debian, rocky 8; arm64`. If all versions of a distribution among `all`
-/// machines are meant, the list has no version.
+/// Lists the distributions and architectures of these machines: `debian, rocky 8; arm64`. If the machines have all versions of a
+/// distribution that occur in `all`, the list names the distribution without a version.
 fn names(machines: &[&Facts], all: &[&Facts]) -> String {
     let distributions = |of: &[&Facts]| of.iter().map(|facts| facts.distro.clone()).collect::<BTreeSet<_>>();
     let (named, known) = (distributions(machines), distributions(all));

@@ -33,7 +33,7 @@ impl Failure {
     }
 }
 
-/// A type of errors that have a kind.
+/// An error that has a kind.
 pub trait Failing: StdError {
     fn kind(&self) -> Kind;
 }

@@ -112,7 +112,7 @@ fn part_matches(wanted: &str, part: &str) -> bool {
     }
 }
 
-/// Adds the path of every field that is set to `found`.
+/// Adds to `found` the path of every field that is set.
 fn every_path(value: &Value, path: String, found: &mut Vec<String>) {
     match value {
         Value::Object(fields) => {

@@ -1,5 +1,5 @@
 //! Writes YAML with the same bytes as Go programs of Kubernetes (`sigs.k8s.io/yaml` 1.6 over
-//! `go.yaml.in/yaml/v2` 2.4). It is used for all YAML that Kubernetes reads.
+//! `go.yaml.in/yaml/v2` 2.4). It is used for the YAML that Kubernetes or kOps reads.
 //!
 //! The bytes matter for two reasons. User-data pins nodeupconfig.yaml by the hash of its bytes. Go's readers
 //! follow YAML 1.1, where `yes`, `1_000`, `12:30` and `2001-01-01` are strings only in quotes.

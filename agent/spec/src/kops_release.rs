@@ -139,8 +139,8 @@ impl KopsRelease {
             && self.takes_kubernetes_of(config)
     }
 
-    /// Whether this release supports the Kubernetes version of this configuration. A version that cannot be read counts as supported here,
-    /// because another check reports it.
+    /// Whether the Kubernetes version of this configuration is new enough for this release. A version that cannot be read counts as new
+    /// enough here, because another check reports it.
     fn takes_kubernetes_of(self, config: &NodeupConfig) -> bool {
         minor_of(&config.kubernetes_version).is_none_or(|minor| minor >= self.oldest_kubernetes_minor())
     }

@@ -127,7 +127,7 @@ pub struct KubeControllerManagerConfig {
     #[serde(rename = "concurrentRCSyncs")]
     pub concurrent_rc_syncs: Option<i32>,
     /// `--concurrent-horizontal-pod-autoscaler-syncs`: number of HorizontalPodAutoscalers that are handled at
-    /// the same time. kOps itself misspells this name.
+    /// the same time. kOps itself misspells the name of this field.
     pub concurrent_horizontal_pod_austoscaler_syncs: Option<i32>,
     /// `--concurrent-job-syncs`: number of Jobs that are handled at the same time.
     pub concurrent_job_syncs: Option<i32>,

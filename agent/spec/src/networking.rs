@@ -13,7 +13,8 @@ use super::network_plugins::{
 };
 use super::omit::is_zero;
 
-/// The cluster's network. Exactly one of the fields marked `Plugin` is set.
+/// The cluster's network. In a cluster, exactly one of the fields marked `Plugin` is set. In a
+/// `nodeupconfig.yaml`, kOps sets only the plugins that nodes must know.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

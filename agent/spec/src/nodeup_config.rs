@@ -34,7 +34,7 @@ pub use read::HashMismatch;
 pub struct NodeupConfig {
     /// Files to download, by architecture: each `hash@url`. More URLs may follow, separated by commas.
     pub assets: BTreeMap<String, Vec<String>>,
-    /// Container images to load before the components start, by architecture.
+    /// Container images to load before pods start, by architecture.
     #[serde(rename = "images")]
     pub images: BTreeMap<String, Vec<Image>>,
     pub cluster_name: String,
@@ -186,7 +186,7 @@ impl NodeupConfig {
     }
 }
 
-/// A container image to load before the components start.
+/// A container image to load before pods start.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

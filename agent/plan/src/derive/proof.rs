@@ -13,7 +13,7 @@ use kops_agent_spec::urls::{hash_and_urls, shown_url};
 pub enum Reason {
     /// Addresses of load balancers, which only the cloud knows.
     LoadBalancerAddresses,
-    /// The older Kubernetes version of workers, which kOps keeps while it upgrades the control plane.
+    /// The older Kubernetes version of workers, which kOps keeps while the control plane is upgraded.
     WorkersHeldBack,
     /// The machine type, if it comes from the cloud's default or API.
     MachineType,

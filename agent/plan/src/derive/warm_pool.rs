@@ -155,7 +155,7 @@ fn collect_images(value: &Value, images: &mut BTreeSet<String>) {
     }
 }
 
-/// The images of an addon whose manifest is missing, from kOps' release. Only images that are pulled in advance on AWS matter.
+/// The images of an addon whose manifest is missing, as kOps' release names them. Only images that are pulled in advance on AWS matter.
 fn images_of_release(inputs: &Inputs<'_>, addon: &str) -> Vec<String> {
     let spec = &inputs.cluster.spec;
     let images = match addon {

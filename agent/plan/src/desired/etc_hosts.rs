@@ -1,6 +1,6 @@
 //! Names of the control plane in `/etc/hosts`, for clusters without DNS and for machines that need the names
-//! before DNS has them. In a gossip cluster, protokube later replaces these entries with entries for all
-//! control planes.
+//! before DNS has them. In a gossip cluster, protokube later replaces the addresses of these names with the
+//! addresses of all control planes.
 //!
 //! Source: nodeup/pkg/model/etc_hosts.go, and `Update` in protokube/pkg/gossip/dns/hosts.go at v1.36.2.
 

@@ -1,4 +1,4 @@
-//! kubectl, on machines with an API server, with a kubeconfig for the user of the machine who administers the cluster.
+//! kubectl and a kubeconfig with full rights, on machines with an API server.
 //!
 //! Source: nodeup/pkg/model/kubectl.go.
 

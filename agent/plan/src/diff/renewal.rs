@@ -1,4 +1,4 @@
-//! Extracts the steps that renew certificates from a plan. It is for a node that must otherwise stay unchanged, even with drift.
+//! Extracts from a plan the steps that renew certificates, for a node that must otherwise stay unchanged, even with drift.
 //!
 //! A certificate is renewed if its age is its only problem. Its files are written, and their readers restart. Everything else stays as it
 //! is on the machine.

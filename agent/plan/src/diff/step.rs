@@ -8,7 +8,7 @@ use crate::static_pod::{is_manifest, name_by_file};
 
 /// The unit of the container runtime. All other parts of a node need the container runtime.
 pub const CONTAINER_RUNTIME: &str = "containerd.service";
-/// The unit that starts pods. Other units that pods need start before this unit.
+/// The unit that starts pods. Everything that pods need comes before this unit.
 pub const KUBELET: &str = "kubelet.service";
 
 /// A stage of applying a plan, in execution order.
@@ -127,7 +127,7 @@ pub enum Change {
     },
     /// Write content that must not be shown, or that exists only while the plan is applied.
     WriteHidden {
-        /// The kind of content: a secret, the user's own text, or content of a certificate.
+        /// The kind of content: `secret`, the user's own text, or the certificate to which the content belongs.
         what: String,
     },
     /// Issue a certificate with a new key.
@@ -157,7 +157,7 @@ pub enum Change {
     Start,
     Stop,
     Restart {
-        /// The resources that changed after the unit or pod read them. Empty if an earlier run was interrupted before the restart.
+        /// The resources whose present state the unit or pod has not read. Empty if an earlier run was interrupted before the restart.
         because: Vec<ResourceId>,
     },
 }

@@ -53,7 +53,7 @@ pub(super) fn findings(clock: &Clock) -> Vec<Finding> {
         ),
         _ => Finding::ok(CHECK, format!("this machine's clock agrees with that of {nearest}")),
     }];
-    // This machine's clock agrees with one server. So a server that differs has a wrong clock.
+    // If this machine's clock agrees with one server, a server that differs has a wrong clock.
     if least.abs() <= SIGNATURES {
         findings
             .extend(clock.servers.iter().filter(|(_, ahead)| ahead.abs() > SIGNATURES).map(|(server, ahead)| {

@@ -42,7 +42,7 @@ const CONTROL_PLANE: [Port; 11] = [
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Listener {
     pub port: u16,
-    /// The name and process id of the listener. `None` if this user cannot see them.
+    /// The name and process id of the listener. `None` if the agent cannot see them.
     pub process: Option<(String, u32)>,
 }
 

@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn other_certificates_are_skipped() {
-        // This certificate is the certificate of kubernetes-ca, whose key is not an RSA key.
+        // This certificate is the certificate of kubernetes-ca, so it is not a key of service-account.
         let keyset = keyset_of("service-account", &[("1", EC_CERTIFICATE, "")]);
         assert_eq!(json_web_keys(&keyset), Ok(Vec::new()));
     }

@@ -115,7 +115,7 @@ impl<'a> Gates<'a> {
         }
     }
 
-    /// The gates that this gate needs although they are off.
+    /// The gates that this gate needs and that are off.
     fn missing(&self, name: &str) -> Vec<&'static str> {
         let needs = TABLE
             .get(name)
@@ -124,7 +124,7 @@ impl<'a> Gates<'a> {
         needs.split(',').filter(|needed| !needed.is_empty() && !self.is_on(needed)).collect()
     }
 
-    /// Checks the gates that are on by default, without a setting of the user.
+    /// Checks the gates that are on without a setting of their own: by default, or by `AllAlpha` or `AllBeta`.
     fn check_defaults(&self) -> Result<(), String> {
         let names = TABLE.keys().copied();
         let on = names
@@ -191,7 +191,8 @@ impl Columns {
     }
 }
 
-/// Parses the gates of `field`. Adds a problem for each wrong gate, and for each gate that is on by default but needs a gate that is off.
+/// Parses the gates of `field`. Adds a problem for each wrong gate. Also adds a problem if gates that are on without a setting of their own
+/// need a gate that is off.
 pub(super) fn read(
     field: &str,
     gates: &BTreeMap<String, String>,

@@ -147,7 +147,7 @@ fn encrypts(basis: &Basis<'_>, settings: &APIServerConfig, problems: &mut Proble
     encrypts
 }
 
-/// Checks that the paths of the audit files are absolute. The pod mounts the directories of these files.
+/// Checks that the paths of the audit files are absolute, because the pod mounts the directories of these files.
 fn check_audit_paths(config: &KubeAPIServerConfig, problems: &mut Problems) {
     let log = config.audit_log_path.as_deref().filter(|path| *path != "-").unwrap_or_default();
     for (field, path) in [("auditLogPath", log), ("auditPolicyFile", config.audit_policy_file.as_str())] {

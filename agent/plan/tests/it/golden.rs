@@ -141,8 +141,8 @@ fn print(state: &DesiredState, known: &[(String, DesiredState)]) -> String {
     out
 }
 
-/// Replaces a long text by a reference if another machine has the same text. A text that differs a little from the same resource of another
-/// machine is replaced by the difference.
+/// Replaces a long text by a reference, if a machine that was printed before has the same text. If a text differs a little from the same
+/// resource of such a machine, only the difference is printed.
 fn shorten(known: &[(String, DesiredState)], id: &ResourceId, body: &str) -> String {
     let lines = body.lines().count();
     if lines < LONG {

@@ -17,7 +17,7 @@ pub struct CloudControllerManagerConfig {
     pub master: String,
     /// `--v` (left out when `0`): verbosity of the log.
     pub log_level: i32,
-    /// Container image, before its registry is replaced by the cluster's mirror.
+    /// Container image, before kOps applies the registry and the proxy of `spec.assets` to its name.
     pub image: String,
     /// `--cloud-provider`: the cloud, by kOps' id.
     pub cloud_provider: String,

@@ -111,7 +111,7 @@ pub struct ClusterSpec {
     pub encryption_config: Option<bool>,
     /// Settings of the tools that create a cluster's resources, such as Terraform.
     pub target: Option<TargetSpec>,
-    /// Whether components also trust the CA certificates of the machine.
+    /// Whether components trust the CA certificates of the machine.
     pub use_host_certificates: Option<bool>,
     /// Kernel parameters, each as `name=value`.
     pub sysctl_parameters: Vec<String>,

@@ -117,6 +117,7 @@ pub(super) fn runs_node_ipam(controllers: &[String]) -> bool {
     controllers.is_empty() || !is_excluded && is_named()
 }
 
+/// Checks names of controllers. `*` enables the default controllers, and a `-` before a name disables the controller.
 pub(super) fn check(component: &mut Component<'_>, names: &[String]) {
     let names = items(names).map(|(_, name)| name).filter(|name| *name != "*");
     let names = names.map(|name| name.strip_prefix('-').unwrap_or(name));
