@@ -373,7 +373,7 @@ impl<'a> Observer<'a> {
             belongs,
             access,
             enablement: state.enablement,
-            // A unit that must not run and only rests after its work needs no action, so it counts as stopped.
+            // If a unit must not run and has ended without a failure, there is nothing to stop, so it counts as stopped.
             running: state.running && (unit.running || state.rests == Rest::No),
             starting: state.starting,
             stamp: self.noted_reading(Stamp::Unit, &unit.name)?,

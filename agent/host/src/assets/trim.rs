@@ -28,9 +28,9 @@ struct Kept {
 }
 
 impl Cache {
-    /// Removes downloads that belong neither to `wanted` (hashes) nor to the previous generation. If more than
-    /// `limit` bytes remain, also removes files of the previous generation and then of the current one, the largest
-    /// first. Files of other programs stay.
+    /// Removes downloads that belong neither to `wanted` (hashes) nor to the previous generation, and unfinished
+    /// downloads of the previous generation. If more than `limit` bytes remain, also removes files of the previous
+    /// generation and then of the current one, the largest first. Files of other programs stay.
     pub(super) fn trim(&self, wanted: &BTreeSet<&str>, limit: u64) -> Result<()> {
         let generations = self.advance(wanted)?;
         let mut kept = Vec::new();

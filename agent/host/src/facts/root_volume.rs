@@ -12,7 +12,7 @@ const GIB: u64 = 1 << 30;
 
 /// The size of the disk of the root file system, in GiB, on the machine whose files are under `root`. `None` if the
 /// file system is not on one single disk (LVM, dm-verity, btrfs, overlay), or if the size is not a whole number of
-/// GiB. A cloud's volume has a whole number.
+/// GiB. The size of a cloud's volume is a whole number of GiB.
 pub fn root_volume_gib(root: &Path) -> Option<u32> {
     let mounts = fs::read(root.join("proc/self/mountinfo")).ok()?;
     let device = device_of_root(&mounts)?;

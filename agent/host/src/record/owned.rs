@@ -46,7 +46,7 @@ fn now(root: &Root, id: &ResourceId, claim: &Claim, hosts: &str, deep: Option<&D
         return Ok(if is_there { OwnedNow::AsLeft } else { OwnedNow::Gone });
     }
     if id.kind.is_mount() {
-        // The record says nothing about mounts, so a mount counts as unchanged.
+        // The record holds a claim on a mount, but no details to compare, so the mount counts as unchanged.
         return Ok(OwnedNow::AsLeft);
     }
     let path = path_of(root, id);

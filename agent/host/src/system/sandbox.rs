@@ -54,7 +54,7 @@ mod tests {
 
     use super::*;
 
-    /// The variable that tells the test, when it starts its own program again, that it runs in a sandbox.
+    /// The test runs its own program again in a sandbox. This variable tells the second process so.
     const SANDBOXED: &str = "KOPS_AGENT_TEST_SANDBOXED";
 
     #[test]

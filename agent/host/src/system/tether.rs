@@ -95,7 +95,7 @@ mod tests {
         let (tether, _leash) = Tether::new(Duration::from_secs(60));
         tether.feed(&["sh", "-c", &format!("cat > {path}")], &mut &b"hello"[..]).unwrap();
         assert_eq!(std::fs::read_to_string(path).unwrap(), "hello");
-        // A program may end without reading all of its input. Here, only the exit status is an error.
+        // The program ends without reading its input. The error has the program's message, not the broken pipe.
         let mut endless = std::io::repeat(0).take(1 << 20);
         let error = tether.feed(&["sh", "-c", "echo broken archive >&2; exit 1"], &mut endless);
         assert!(error.unwrap_err().to_string().contains("broken archive"));

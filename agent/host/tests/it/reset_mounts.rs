@@ -125,7 +125,7 @@ impl Resetting for Deaf {
     fn doing(&self, _: &str) {}
 }
 
-/// A node with kubelet and containerd, neither of which runs.
+/// A node with the units of kubelet and containerd. No program runs, because [`Willing`] starts none.
 fn node() -> Host {
     let host = Host::machine().unwrap().with_systemd(Arc::<Willing>::default());
     let desired: DesiredState =

@@ -52,7 +52,7 @@ pub(super) fn of_unit(unit: &str) -> Vec<String> {
     ask(&command).map_or(vec![], |outcome| lines_with_reasons(&of_failed_start(&outcome.stdout)))
 }
 
-/// The lines of the start that failed, if it is the last or the second last start. Without a failure, the lines of
+/// The lines of the start that failed, if it is the last or the second-to-last start. Without a failure, the lines of
 /// the last start.
 fn of_failed_start(journal: &str) -> Vec<String> {
     let entries: Vec<Entry> = journal.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();

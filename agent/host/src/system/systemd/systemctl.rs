@@ -215,7 +215,7 @@ pub(super) fn conclude(act: Act, unit: &str, outcome: Outcome) -> Result<()> {
 }
 
 /// Why a job failed, from the messages of `systemctl` and the `Result` property of the unit. `None` if the messages
-/// do not say it.
+/// name no reason.
 fn why_it_failed(act: Act, unit: &str, said: &str, result: &str) -> Option<String> {
     let refusal = format!("Failed to {} {unit}: ", act.name());
     if let Some(reason) = said.lines().find_map(|line| line.strip_prefix(&refusal)) {

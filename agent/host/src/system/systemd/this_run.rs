@@ -11,7 +11,7 @@ use crate::error::Result;
 pub(super) fn is_waited_for_by(unit: &str, left: &BTreeSet<String>) -> Result<bool> {
     let Some(own) = own_unit() else { return Ok(false) };
     let shown = run(&["systemctl", "show", "--property=ActiveState", "--", &own])?;
-    // Once the agent's unit has started, the units after it no longer wait.
+    // Once the unit that runs the agent has started, the units after it no longer wait.
     if property(&shown, "ActiveState") != "activating" {
         return Ok(false);
     }
