@@ -42,8 +42,8 @@ fn is_of_this_node(command: &Command) -> bool {
         Command::Render(_) | Command::Explain(_) | Command::Facts(_) | Command::Config { .. } => return true,
         // The channel is in the state store of this machine's cluster, unless a flag says otherwise.
         Command::Addons { .. } => return true,
-        // These commands read no store for the node, or are started by units. The match has no default, so each new
-        // command must choose a group.
+        // These commands read no store for the node, or are started by units. The match has no default arm, so a new
+        // command does not compile until it is listed in one of the arms.
         Command::Status(_) | Command::Reset(_) | Command::Controller(_) | Command::Nodeup(_) => return false,
         Command::Fleet { .. } => return false,
         Command::Completions { .. } | Command::Man { .. } | Command::Version { .. } => return false,

@@ -108,8 +108,8 @@ fn note_ready(host: &Host, root: &Path) {
 }
 
 /// Tells the cloud that this machine is a node. The cloud is told if the machine became a node since its last boot, a
-/// lifecycle action is remembered, and no run has told the cloud yet. At boot, the run also waits for a lifecycle
-/// hook that does not hold the machine yet.
+/// lifecycle action is remembered, and no run has told the cloud since that boot. At boot, the run also waits for a
+/// lifecycle hook that does not hold the machine yet.
 ///
 /// # Errors
 /// The error of `outcome`. If the node is otherwise as it should be, the reason why the cloud could not be told.

@@ -4,7 +4,8 @@
 //! none of these components (`docs/pacing.md`).
 //!
 //! `kops_agent_cluster::pacing` decides which changes are paced. The slot of a killed run expires. If a run is
-//! killed, the unit that systemd runs beside a drain uncordons the node, or else the next run or `fleet tell`.
+//! killed, the unit that systemd runs beside a drain uncordons the node. If the unit fails, the next run or
+//! `fleet tell` uncordons the node.
 
 mod drain;
 mod not_paced;
@@ -73,8 +74,8 @@ pub fn foretold(root: &Path, host: &Host, decision: &Decision, plan: &Plan) -> R
     }))
 }
 
-/// Takes a slot, and drains the node if asked, before a plan that disrupts a working node. `None` if the run needs
-/// neither.
+/// Takes a slot, and drains the node if asked, before a plan that disrupts a working node. `None` if the run neither
+/// took a slot nor drained the node, for example because no server gives slots.
 ///
 /// # Errors
 /// No slot is free, or pods do not leave.

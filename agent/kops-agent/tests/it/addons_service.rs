@@ -145,8 +145,8 @@ fn the_pod_that_mirrors_the_service_is_unready_while_the_service_is() {
         run.env_clear().envs(machine.cluster.environment());
         while let Some(word) = words.next() {
             run.arg(word);
-            // The unit's command has the paths of these files on the machine. The test replaces them by paths below
-            // its root.
+            // The unit's command has the paths of these files on the machine. The test replaces them by the paths of
+            // its own files.
             let file = match word {
                 "--settings" => machine.root().join(SETTINGS),
                 "--kubeconfig" => kubeconfig.clone(),

@@ -11,7 +11,7 @@ use crate::example::listener::Listener;
 use crate::example::{Ended, Machine};
 use kops_agent_tests::example_store::{CONTROL_PLANE, NODES};
 
-/// A run at boot, and the socket for its messages to systemd.
+/// A run that is started as at boot, and the socket for its messages to systemd.
 struct Boot {
     agent: Child,
     listener: Listener,

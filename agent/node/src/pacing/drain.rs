@@ -122,7 +122,7 @@ impl Drained {
                 }
                 Err(error) if begun.elapsed() + PAUSE >= UNCORDONED_WITHIN => {
                     return log::warn!(
-                        "cannot uncordon the Node {}: {error}; the next run or `kops-agent fleet tell` tries again",
+                        "cannot uncordon the Node {}: {error}; it stays cordoned until the next run or `kops-agent fleet tell` uncordons it",
                         self.node.name
                     );
                 }

@@ -55,7 +55,7 @@ pub enum NotPaced {
     },
     /// The Node could not be cordoned, or pods did not leave.
     #[error(
-        "this node could not be drained, so nothing was changed, and a cordon by this run is removed: {0}"
+        "this node could not be drained, so nothing was changed: {0}; if a run cordoned the node, this run or a later run uncordons it"
     )]
     NotDrained(String),
 }

@@ -28,7 +28,7 @@ pub enum Known {
     Secret(String),
     /// Free text, in which anything may be secret.
     FreeText(String),
-    /// A text that cannot be secret, because it is made only from fields with a fixed meaning.
+    /// A text that is no secret, because it is made only from fields with a fixed meaning.
     Public(String),
     /// The path and the text of a file. The text is free text, unless a state knows the path (`Path`).
     File(String, String),

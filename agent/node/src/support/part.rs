@@ -13,7 +13,7 @@ use crate::doctor::deadline::looked;
 pub const LONGEST: usize = 4 << 20;
 
 /// How many bytes before the kept end are redacted too, so that a key that begins before the kept end is recognized.
-/// No key is longer.
+/// No key is longer than this.
 const MARGIN: usize = 64 << 10;
 /// How long the redaction of a part may take. Each byte is looked at a few times; a part that takes longer is left out.
 const REDACTION: Duration = Duration::from_secs(60);

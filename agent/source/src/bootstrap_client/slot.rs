@@ -1,5 +1,6 @@
 //! Asks for a slot before a change that restarts components of the node. The node shows its kubelet's certificate
-//! (`docs/pacing.md`). Upstream's kops-controller has no slots, so nodes that ask it change without a slot.
+//! (`docs/pacing.md`). Upstream's kops-controller has no slots, so by default a node that asks it changes without a
+//! slot.
 
 use kops_agent_cluster::bootstrap::{server_name, server_url};
 use kops_agent_cluster::pacing::API_SERVER_MANIFEST;

@@ -57,7 +57,7 @@ async fn only_a_server_that_knows_of_no_slots_is_taken_for_one_without() {
     assert!(why.contains("403 (NodeNotFound)"), "{why}");
     fs::remove_file(root.path().join("var/lib/kubelet/kubeconfig")).unwrap();
     let NoAnswer::Unknown(why) = asked(&[&ours]).await else { panic!("it has nothing to show") };
-    assert!(why.contains("kubelet has no certificate"), "{why}");
+    assert!(why.contains("cannot authenticate with kubelet's certificate"), "{why}");
 }
 
 #[tokio::test]

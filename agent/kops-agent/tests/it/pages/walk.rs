@@ -1,6 +1,6 @@
 //! Runs the blocks of shell of the pages that an operator follows step by step: as printed, in order, with a machine
 //! of the example cluster instead of the operator's machine. Paths of the machine lead to a folder. Stand-ins replace
-//! the programs of others, and accept every call. The stand-in for `kops` checks the commands and flags of kOps.
+//! the programs of others, and accept every call. The module `kops` checks the commands and flags of kOps.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
