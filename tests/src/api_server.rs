@@ -141,7 +141,7 @@ impl ApiServer {
         let etcd = self.etcd.id();
         let thread = thread::spawn(move || {
             let waits = |pause| is_over.recv_timeout(pause) == Err(RecvTimeoutError::Timeout);
-            // A failed signal needs no error: etcd is then fast, and the test fails because of that.
+            // A failed signal needs no error: the test measures whether etcd is slow.
             while kill(etcd, Signal::SIGSTOP).is_ok() && waits(SLOW_FOR) {
                 let _ = kill(etcd, Signal::SIGCONT);
                 if !waits(FAST_FOR) {

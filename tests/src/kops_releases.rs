@@ -43,7 +43,8 @@ pub enum AzureToken {
     Document,
 }
 
-/// A kOps release, described by its differences from other releases in bootstrap messages.
+/// A kOps release, described by its differences from other releases that matter for bootstrap: in boot configs, in tokens, and in
+/// kops-controller's configuration.
 #[derive(Clone, Copy, Debug)]
 pub struct Release {
     /// The version: `1.34`, …

@@ -16,7 +16,7 @@ const TOKEN: &str = "the-token-of-the-metadata-service";
 /// Computes an item from the query of a request.
 type Made = Box<dyn Fn(&str) -> Option<String> + Send>;
 
-/// How a request proves that a client of the metadata service sends it, and not, for example, a web page.
+/// How a request proves that a client on the machine sends it, and not, for example, a web page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guard {
     /// There is no proof.

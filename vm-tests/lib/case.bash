@@ -9,8 +9,9 @@
 #   at_end COMMAND...    runs a command after the machine has ended
 #   on COMMAND...        runs a command on the machine
 #   fault SERVER FAULT, mend SERVER
-#   asked SERVER TEXT    prints how many requests to a server had this in their line
 #   asked SERVER TEXT    prints how many lines about this server in the log of requests have this text
+#   until_true WHAT COMMAND...
+#                        waits until the command succeeds, and then prints WHAT
 #   expect FILE          waits until each line of the file, and of vm-tests/lib/expected (for every node), is true
 #   expect_only FILE     waits until each line of the file is true
 #

@@ -76,7 +76,7 @@ pub struct Bootstrap {
     pub(crate) fact: &'static str,
     /// The reason of a refusal while the API does not respond.
     pub(crate) unavailable: &'static str,
-    /// For a machine without an address to call back: the reason of the refusal, and the words of the message after the machine's name.
+    /// For a machine without an address to call back: the reason of the refusal, and the words of the message after the machine's id.
     pub(crate) no_address: (&'static str, &'static str),
     /// The number of leading bits of an IPv6 address that identify one machine.
     pub(crate) machine_prefix: MachinePrefix,

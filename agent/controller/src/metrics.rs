@@ -168,12 +168,12 @@ impl BootstrapMetrics {
         );
         registry.register(
             "kops_agent_bootstrap_requests",
-            "Requests of machines that are to become nodes, by outcome and reason",
+            "Requests of machines to become nodes, by outcome and reason",
             self.requests.clone(),
         );
         registry.register(
             "kops_agent_bootstrap_seconds",
-            "Duration of the answer to a machine's request",
+            "Time from a machine's request to the answer",
             self.seconds.clone(),
         );
         registry.register(

@@ -47,8 +47,8 @@ impl SystemResolver {
 }
 
 /// The addresses of a name in `/etc/hosts`, if it has any. If the name is in this file, no name server is asked, even if the addresses are
-/// of one IP family only. getaddrinfo and Go follow the same rule (`hosts: files dns` in nsswitch.conf(5)). The resolver of hickory would
-/// ask a name server for the missing family, and fail if that server does not answer.
+/// of one IP family only. getaddrinfo and Go follow the same rule (`hosts: files dns` in nsswitch.conf(5)). Hickory's resolver
+/// itself would ask a name server for the missing family, and fail if that server does not answer.
 fn listed(hosts: &Hosts, name: &str) -> Option<Vec<IpAddr>> {
     let name = DnsName::from_utf8(name.to_lowercase()).ok()?;
     let found = [RecordType::AAAA, RecordType::A]

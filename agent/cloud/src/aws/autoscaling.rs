@@ -49,7 +49,7 @@ fn advice(action: &str, status: u16, code: &str) -> String {
 /// How long after an instance's start a hook may still take hold of the instance. The group notices a running instance within seconds.
 const UNTIL_HELD: Duration = Duration::from_secs(5 * 60);
 
-/// The retries of one run. If a run at boot fails after these retries, systemd starts it again.
+/// The retries of one attempt to converge. At boot, an attempt that fails after these retries is repeated after a pause (`--retries=-1`).
 pub(crate) const RETRIES: Retries = Retries {
     deadline: Duration::from_secs(30),
     attempt: Duration::from_secs(10),

@@ -3,7 +3,8 @@
 //!
 //! Azure's documents lack the intermediate certificates, which Microsoft publishes. Each certificate contains the URL of its issuer's
 //! certificate. An unverified peer may have written this URL. So issuers' certificates are fetched only from one folder of one server, and
-//! only when the request has its turn ([`crate::verify::claims`]). Issuers that have led to a trusted authority stay cached.
+//! only when the request has its turn ([`crate::verify::claims`]). If the cache is full, only issuers that have led to a trusted authority
+//! stay cached.
 //!
 //! Source: upstream's `upup/pkg/fi/cloudup/azure/attest.go`; Azure, "Azure Instance Metadata Service", "Validating that the VM is
 //! running in Azure".

@@ -40,7 +40,7 @@ const LARGEST_FILE: u64 = 64 * 1024;
 const LONGEST_ANSWER: usize = 64 * 1024;
 /// The maximum number of characters of Google's explanation in a message.
 const LONGEST_REASON: usize = 300;
-/// The requested lifetime of a token, in seconds. Google permits no longer lifetime.
+/// The requested lifetime of a token, in seconds: the longest that Google permits.
 const LIFE: i64 = 3600;
 const GRANT: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
 const KIND: &str = "service_account";

@@ -64,7 +64,7 @@ pub(super) struct Last<M> {
     missed: BTreeSet<MachineId>,
     /// The rate limit of all requests except the requests for the whole list.
     besides: TokenBucket,
-    /// The answers about machines that were requested one by one, and the time of each answer.
+    /// The answers about machines that were requested one by one, and the time of each request.
     fresh: BTreeMap<MachineId, (Instant, Option<Arc<M>>)>,
     /// The addresses of all machines when they were last listed.
     addresses: BTreeSet<IpAddr>,

@@ -32,8 +32,8 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// A machine waits 15 seconds for its answer. A request waits at most 6 seconds for its turn, and its verification has a timeout of 8
-    /// seconds, so the answer comes in time.
+    /// A machine waits 15 seconds for its answer, and then retries. A request waits at most 6 seconds for its turn, and its verification
+    /// has a timeout of 8 seconds: together less than a machine waits.
     fn default() -> Limits {
         Limits {
             at_once: 64,

@@ -1,5 +1,5 @@
-//! Identifies the machine of a Node on DigitalOcean: the droplet with its number, and kOps' tags of the droplet. Changing tags requires a
-//! token of the account.
+//! Identifies the machine of a Node on DigitalOcean by kOps' tags of the droplet. The Node's providerID has the droplet's number. Changing
+//! tags requires a token of the account.
 //!
 //! Sources: upstream's `upup/pkg/fi/cloudup/do/cloud.go` and `utils.go` (names of tags), `verifier.go` in the same folder (names and
 //! addresses), and `pkg/nodeidentity/do/identify.go` (states, roles). Unlike upstream, this module requires that the droplet belongs to

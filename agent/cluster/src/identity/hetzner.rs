@@ -1,5 +1,5 @@
-//! Identifies the machine of a Node on Hetzner Cloud: the server with its number, and kOps' labels of the server. Changing labels requires
-//! a token of the project.
+//! Identifies the machine of a Node on Hetzner Cloud by kOps' labels of the server. The Node's providerID has the server's number. Changing
+//! labels requires a token of the project.
 //!
 //! Sources: upstream's `upup/pkg/fi/cloudup/hetzner/cloud.go` (names of labels) and `verifier.go` in the same folder. Unlike upstream, this
 //! module requires that the server runs and belongs to this cluster.

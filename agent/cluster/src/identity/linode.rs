@@ -1,5 +1,5 @@
-//! Identifies the machine of a Node on Linode: the instance with its number, and kOps' tags of the instance. Changing tags requires a token
-//! of the account.
+//! Identifies the machine of a Node on Linode by kOps' tags of the instance. The Node's providerID has the instance's number. Changing tags
+//! requires a token of the account.
 //!
 //! Sources: upstream's `upup/pkg/fi/cloudup/linode/cloud.go` (names of tags), `verifier.go` in the same folder (names and addresses), and
 //! `pkg/nodeidentity/linode/identify.go` (states, labels). Unlike upstream, this module requires that the instance belongs to this cluster

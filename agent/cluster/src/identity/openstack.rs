@@ -1,5 +1,5 @@
-//! Identifies the machine of a Node on OpenStack: the server with its UUID, and kOps' metadata of the server. Changing the metadata
-//! requires a login to the project.
+//! Identifies the machine of a Node on OpenStack by kOps' metadata of the server. The Node's providerID has the server's UUID. Changing the
+//! metadata requires a login to the project.
 //!
 //! Sources: upstream's `pkg/model/openstackmodel/servergroup.go` (`buildInstances`: metadata, names),
 //! `upup/pkg/fi/cloudup/openstack/cloud.go` (keys of metadata), `verifier.go` in the same folder (names and addresses), and

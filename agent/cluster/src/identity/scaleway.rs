@@ -1,5 +1,5 @@
-//! Identifies the machine of a Node on Scaleway: the server with its UUID, and kOps' tags of the server. Changing tags requires a key of
-//! the project.
+//! Identifies the machine of a Node on Scaleway by kOps' tags of the server. The Node's providerID has the server's UUID. Changing tags
+//! requires a key of the project.
 //!
 //! Sources: upstream's `upup/pkg/fi/cloudup/scaleway/cloud.go` and `utils.go` (names of tags), `verifier.go` in the same folder (names and
 //! addresses), and `pkg/nodeidentity/scaleway/identify.go` (states, roles). Unlike upstream, this module requires that the server belongs

@@ -150,8 +150,8 @@ impl Bootstrap {
         // The remaining steps call no cloud and may wait for the store, so free the place in the queue for other requests.
         drop(admitted);
         let response = self.grants.give(&known.node, &request).await?;
-        // Remember the token only now: in an outage of the cloud or the store, a machine gets nothing, and the tokens of its
-        // retries would fill the memory.
+        // Remember the token only now. In an outage of the cloud or the store, a machine gets nothing and retries, and the tokens of
+        // its failed requests would fill the memory.
         under_way.used_by(&name)?;
         known.given = given(&request);
         let mut json = serde_json::to_string(&response)

@@ -180,7 +180,7 @@ async fn other_machines_are_rejected() {
     }
     let vm_id = own();
     let document = Document::new(&vm_id, BODY, NOW);
-    // Another key has signed the documents. The certificate of that key has Azure's name, and then another name.
+    // Keys other than Azure's sign the document. The first key's certificate has Azure's name, and the second key's has another name.
     let liar = MetadataService::generate().unwrap();
     assert_eq!(world.reason(&liar.token(NODES, 0, &document).unwrap()).await, "WrongSignature");
     let other_name = MetadataService::named("metadata.azure.com.evil.example", "", (1975, 4096)).unwrap();

@@ -96,7 +96,7 @@ fn what_is_not_known_of_a_node_is_said() {
         node.configured.as_mut().unwrap().last_heartbeat_time = time.into();
         node
     };
-    let by_verify = "its next hourly verify does";
+    let by_verify = "its next hourly verify publishes one";
     for (node, state, why) in [
         (SeenNode { name: "i".into(), ..SeenNode::default() }, State::Unknown, "it has reported nothing"),
         (node("i", NodeReport::default()), State::Unknown, "it has not converged yet"),
