@@ -1,7 +1,8 @@
 //! Nodes without machines, beside the real ones. Each joins with its own identity, registers its Node like a kubelet, and takes a
-//! disruption slot by the protocol of `docs/pacing.md`.
+//! disruption slot by the protocol of `docs/pacing.md`. In a rollout, it reports like a machine with `fleet follow`.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,8 @@ use kops_agent_machines::client::{Answer, Client, Server};
 use kops_agent_tests::example_store::{CLUSTER, REGION};
 use kops_agent_tests::kops_controller::server_name;
 use serde_json::{Value, json};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 use crate::cluster::Cluster;
 use crate::liars::Newcomer;
@@ -21,8 +24,16 @@ const TIMEOUT: Duration = Duration::from_secs(280);
 /// the server's rate limit allows them.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(6);
+/// The pause between two reports of a Node. The cluster counts a kubelet as gone after 50 s.
+const BETWEEN_REPORTS: Duration = Duration::from_secs(1);
 /// The content type of requests.
 const JSON: &str = "application/json";
+const MERGE_PATCH: &str = "application/merge-patch+json";
+/// The annotation with an order of a rollout, and the one with the node's outcome.
+pub const ORDER: &str = "kops-agent/follow";
+pub const OUTCOME: &str = "kops-agent/followed";
+/// The hash of a configuration that no group has.
+pub const OLD: &str = "b2xkIG9sZCBvbGQgb2xkIG9sZCBvbGQgb2xkIG9sZCBvbGQ=";
 
 /// A Node without a machine.
 pub struct FakeNode {
@@ -99,10 +110,52 @@ impl FakeNode {
 
     fn set_schedulable(&self, cluster: &Cluster, is_schedulable: bool) {
         let patch = json!({"spec": {"unschedulable": (!is_schedulable).then_some(true)}});
-        let path = format!("/api/v1/nodes/{}", self.id);
-        let kind = "application/merge-patch+json";
-        let (status, said) = self.ask_api_server(cluster, Method::PATCH, &path, kind, &patch);
+        let (status, said) = self.patch(cluster, &self.id, &patch).unwrap();
         assert_eq!(status, StatusCode::OK, "{}: {said}", self.id);
+    }
+
+    /// Patches a Node with this Node's rights. `None` if the API server does not answer.
+    pub fn patch(&self, cluster: &Cluster, node: &str, patch: &Value) -> Option<Answer> {
+        self.try_api_server(cluster, Method::PATCH, &format!("/api/v1/nodes/{node}"), MERGE_PATCH, patch)
+    }
+
+    /// Reports that the Node is Ready and runs the configuration with this hash. `None` if the API
+    /// server does not answer.
+    pub fn reports(&self, cluster: &Cluster, hash: &str) -> Option<Answer> {
+        let conditions = json!([
+            {"type": "Ready", "status": "True", "reason": "KubeletReady", "lastHeartbeatTime": now()},
+            {"type": "KopsConfigured", "status": "True", "reason": "Converged", "message": format!("configuration {hash}")},
+        ]);
+        let patch = json!({"status": {"conditions": conditions}});
+        let path = format!("/api/v1/nodes/{}/status", self.id);
+        let kind = "application/strategic-merge-patch+json";
+        self.try_api_server(cluster, Method::PATCH, &path, kind, &patch)
+    }
+
+    /// The order in this Node. `None` if it has none, or if the API server does not answer.
+    pub fn order(&self, cluster: &Cluster) -> Option<Value> {
+        let path = format!("/api/v1/nodes/{}", self.id);
+        let (_, node) = self.try_api_server(cluster, Method::GET, &path, JSON, &Value::Null)?;
+        let node: Value = serde_json::from_str(&node).ok()?;
+        serde_json::from_str(node["metadata"]["annotations"][ORDER].as_str()?).ok()
+    }
+
+    /// Carries the order out, if there is one, and reports. This is the behaviour of a machine without a fault.
+    pub fn obeys(&self, cluster: &Cluster) {
+        let order = self.order(cluster);
+        let hash = order.as_ref().and_then(|order| order["hash"].as_str());
+        // The API server does not answer while its machine changes. The next report follows.
+        if self.reports(cluster, hash.unwrap_or(OLD)).is_some()
+            && let Some(order) = &order
+        {
+            drop(self.answers(cluster, &outcome(order, "")));
+        }
+    }
+
+    /// Writes this outcome into the Node. `None` if the API server does not answer.
+    pub fn answers(&self, cluster: &Cluster, outcome: &Value) -> Option<Answer> {
+        let patch = json!({"metadata": {"annotations": {OUTCOME: outcome.to_string()}}});
+        self.patch(cluster, &self.id, &patch)
     }
 
     fn ask_api_server(
@@ -113,11 +166,66 @@ impl FakeNode {
         kind: &str,
         body: &Value,
     ) -> Answer {
+        self.try_api_server(cluster, method, path, kind, body).unwrap()
+    }
+
+    fn try_api_server(
+        &self,
+        cluster: &Cluster,
+        method: Method,
+        path: &str,
+        kind: &str,
+        body: &Value,
+    ) -> Option<Answer> {
         let at = SocketAddr::new(cluster.asked().address, 443);
         let server = Server { at, name: format!("api.internal.{CLUSTER}") };
         let asked = Request::builder().method(method).uri(path).header(CONTENT_TYPE, kind);
-        self.client.ask(&cluster.network, &server, asked.body(body.to_string()).unwrap()).unwrap()
+        self.client.ask(&cluster.network, &server, asked.body(body.to_string()).unwrap()).ok()
     }
+}
+
+/// The outcome of an order. `problem` is empty if the node carried the order out.
+pub fn outcome(order: &Value, problem: &str) -> Value {
+    json!({
+        "rollout": order["rollout"], "attempt": order["attempt"], "hash": order["hash"], "problem": problem,
+    })
+}
+
+/// The order in a Node. `None` if it has none, or if the API server does not answer.
+pub fn order(cluster: &Cluster, node: &str) -> Option<Value> {
+    let path = format!("--output=jsonpath={{.metadata.annotations.{ORDER}}}");
+    serde_json::from_str(&cluster.kubectl(&["get", "node", node, &path])?).ok()
+}
+
+/// Runs a scene while each of these Nodes acts again and again.
+pub fn at_work<T>(fakes: &[FakeNode], acts: impl Fn(&FakeNode) + Sync, scene: impl FnOnce() -> T) -> T {
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        // If the scene panics, the Nodes end too.
+        let _ends = Ends(&is_over);
+        for fake in fakes {
+            let (acts, is_over) = (&acts, &is_over);
+            scope.spawn(move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    acts(fake);
+                    thread::sleep(BETWEEN_REPORTS);
+                }
+            });
+        }
+        scene()
+    })
+}
+
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn now() -> String {
+    OffsetDateTime::now_utc().replace_nanosecond(0).unwrap().format(&Rfc3339).unwrap()
 }
 
 fn certificate_of(cluster: &Cluster, client: &Client, newcomer: &Newcomer) -> String {

@@ -9,12 +9,12 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::cluster::{AGENT, BATCH, BOOT_CONFIG, Cluster, Member, has_condition};
+use crate::disturbed::CONTROLLER;
 use crate::fake_nodes::{self, FakeNode};
 use crate::scene::{has_labels_of_its_group, taints_of};
 use crate::{cloud_controller, workload};
 
 pub const AT_BOOT: &str = "kops-configuration.service";
-const CONTROLLER: &str = "kops-agent-controller.service";
 /// The numbers of the Nodes without machines that join at the same time.
 const JOINING: RangeInclusive<u8> = 101..=120;
 const WIDGET: &str = "addons/widgets.example.com/v1.yaml";

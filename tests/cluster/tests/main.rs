@@ -7,7 +7,9 @@
 
 mod cloud_controller;
 mod cluster;
+mod disturbed;
 mod fake_nodes;
+mod false_reports;
 mod ipv6;
 mod kept;
 mod keysets;
@@ -51,13 +53,15 @@ fn agent() -> PathBuf {
 type Scenario = fn(&Cluster);
 
 /// All scenarios, in the order in which they run.
-const SCENARIOS: [(&str, Scenario); 16] = [
+const SCENARIOS: [(&str, Scenario); 18] = [
     ("add-ons", life::add_ons_change),
     ("labels", life::labels_change),
     ("taints", life::taints_change),
     ("kubelet-settings", life::kubelet_settings_change),
     ("rollout", ordered::kubelet_settings_roll_out),
     ("rollout-stops", ordered::a_bad_setting_stops_a_rollout),
+    ("rollout-disturbed", disturbed::a_rollout_outlives_disturbances),
+    ("lying-workers", false_reports::liars_gain_nothing_and_hold_nobody),
     ("api-server-settings", life::api_server_settings_change),
     ("control-plane-reboot", life::control_plane_reboots_without_the_store),
     ("worker-reboot", life::a_worker_reboots),
@@ -71,7 +75,7 @@ const SCENARIOS: [(&str, Scenario); 16] = [
     ("keys-rotated", rotation::keys_are_rotated),
 ];
 /// The scenarios of a run that names no scenario.
-const OF_EVERY_RUN: [&str; 2] = ["kubelet-settings", "rollout"];
+const OF_EVERY_RUN: [&str; 3] = ["kubelet-settings", "rollout", "rollout-stops"];
 
 /// The scenarios to run, from `KOPS_AGENT_CLUSTER_SCENARIOS`: names with spaces between them, or `all`.
 fn wanted() -> Vec<(&'static str, Scenario)> {

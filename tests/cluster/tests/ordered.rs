@@ -1,103 +1,266 @@
-//! A rollout, which one command of an operator starts: a changed kubelet setting reaches the control plane and two groups of workers.
-//! A setting that kubelet rejects reaches only one machine.
+//! Rollouts that one command of an operator starts. A changed kubelet setting reaches the control plane, the canaries and all other
+//! workers. A setting that kubelet rejects reaches only a canary.
 
 use kops_agent_machines::machine::Ended;
+use kops_agent_tests::example_store::{CONTROL_PLANE, NODES};
 use serde_json::Value;
 
-use crate::cluster::{AGENT, BOOT_CONFIG, Cluster, has_condition};
-use crate::workload;
+use crate::cluster::{AGENT, BATCH, BOOT_CONFIG, Cluster, Member, has_condition};
+use crate::fake_nodes::{self, FakeNode};
+use crate::requests::Requests;
+use crate::rollout::kubelet_runs_since;
+use crate::witness::{States, Turn, Witness, second};
+use crate::{store, workload};
 
-/// The health timeout in seconds, long enough for a restart of the control plane.
-const HEALTH_TIMEOUT: &str = "60";
+/// The health timeout in seconds, long enough for a restart of kubelet.
+const HEALTH_TIMEOUT: &str = "30";
 /// After so many seconds the pods of a changed node are compared. The default of a minute would only make this test slower.
-const CHECK_PODS_AFTER: &str = "5";
+pub const CHECK_PODS_AFTER: [&str; 2] = ["--check-pods-after", "3"];
 const KUBECONFIG: &str = "/var/lib/kubectl/kubeconfig";
+/// How many pods the guarded workload has. Its budget lets one of them end at a time.
+const GUARDED: usize = 2;
+/// For so many seconds a guarded pod serves after its eviction.
+const SECONDS_TO_END: u64 = 5;
+/// The numbers of the Nodes without machines, one for each group of workers. Each scenario has its own.
+const OF_ROLLOUT: [u8; 2] = [41, 42];
+const OF_STOPPED: [u8; 2] = [43, 44];
+const KUBELET_CONFIG: &str = "/var/lib/kubelet/kubelet.conf";
 
-/// All machines take the setting. Their user-data stays, and pods of workers keep running.
+/// All machines take the setting: first the control plane, then the canaries, which are the two workers, then a Node without a machine
+/// in each group. The workers are drained: their pods end slowly, and a budget keeps one of them. No request to these pods fails. The
+/// user-data stays.
 pub fn kubelet_settings_roll_out(cluster: &Cluster) {
-    let boot_configs =
-        || cluster.members.iter().map(|member| member.machine.read(BOOT_CONFIG)).collect::<Vec<_>>();
-    let (pods, before) = (workload::pods_of_workers(cluster), boot_configs());
+    let before = boot_configs(cluster);
+    let witness = Witness::begins(cluster);
+    let fakes = join(cluster, OF_ROLLOUT);
+    workload::guard(cluster, GUARDED, GUARDED - 1, SECONDS_TO_END);
+    cluster
+        .control_plane()
+        .until("all guarded pods were seen ready", || witness.states(GUARDED).fewest_pods());
+    let requests = Requests::begin(&cluster.workers()[0], cluster, workload::GUARDED);
     change(cluster, "{spec: {kubelet: {maxPods: 43}, masterKubelet: {maxPods: 43}}}");
-    started(cluster, &["start", "--canary", "1", "--check-pods-after", CHECK_PODS_AFTER]);
-    until_phase(cluster, "done");
+    fake_nodes::at_work(
+        &fakes,
+        |fake| fake.obeys(cluster),
+        || {
+            started(
+                cluster,
+                &[&["start", "--canary", "1", "--drain", "always"][..], &CHECK_PODS_AFTER].concat(),
+            );
+            until_phase(cluster, "done");
+        },
+    );
+    requests.were_all_answered();
     for member in &cluster.members {
         cluster.until(&format!("kubelet of {} has it", member.id), "node", member.id, |node| {
             node["status"]["capacity"]["pods"] == "43" && has_condition(node, "Ready")
         });
     }
+    let states = witness.states(GUARDED);
+    assert!(states.cordoned().is_empty(), "{:?} stay cordoned", states.cordoned());
+    assert_eq!(states.fewest_pods(), Some(GUARDED - 1), "the budget was not kept, or nothing was drained");
+    each_had_its_turn(cluster, &states, &fakes);
+    assert_eq!(boot_configs(cluster), before, "the user-data was changed");
+    witness.ends();
+    fake_nodes::leave(cluster, &fakes);
+    workload::unguard(cluster);
+}
+
+/// Checks the order of the rollout: the control plane's turn was over before the canaries' orders, and the canaries' turns before the
+/// orders of the others. kubelet restarted within the turn, after the pods had ended.
+fn each_had_its_turn(cluster: &Cluster, states: &States, fakes: &[FakeNode]) {
+    let turn = |member: &Member| -> Turn {
+        let mut turns = states.turns.iter().filter(|turn| turn.node == member.id);
+        let turn =
+            turns.next().unwrap_or_else(|| panic!("{} has had no slot: {:#?}", member.id, states.turns));
+        assert!(turns.next().is_none(), "{} has had more than one slot: {:#?}", member.id, states.turns);
+        assert_eq!(turn.group, slots_of(member.group));
+        turn.clone()
+    };
+    let ordered = |node: &str| {
+        let order = fake_nodes::order(cluster, node).unwrap();
+        second(order["at"].as_str().unwrap())
+    };
+    let of_control_plane = turn(cluster.of_group(CONTROL_PLANE));
+    for worker in cluster.workers() {
+        let (turn, restarted) = (turn(worker), kubelet_runs_since(worker));
+        assert!(of_control_plane.until <= ordered(worker.id), "{:#?}", states.turns);
+        assert!(turn.since <= restarted && restarted <= turn.until, "at {restarted}: {turn:?}");
+        has_evicted(worker);
+        for fake in fakes {
+            assert!(turn.until <= ordered(&fake.id), "{} was ordered before {} was done", fake.id, worker.id);
+        }
+    }
+    for group in [CONTROL_PLANE, NODES, BATCH].map(slots_of) {
+        assert_eq!(states.most_holders(group), 1, "{:#?}", states.turns);
+    }
+}
+
+/// Checks that a run of an order has evicted a guarded pod of this worker.
+pub fn has_evicted(worker: &Member) {
+    let said = worker.machine.run(&["journalctl", "--no-pager", "--unit", "kops-agent-follow.service"]);
+    assert!(said.contains(&format!("evicting the pod default/{}", workload::GUARDED)), "{said}");
+}
+
+/// The group of whose slots a node of this instance group takes one. All control planes share one slot.
+fn slots_of(group: &str) -> &str {
+    if store::is_control_plane(group) { "control-plane" } else { group }
+}
+
+/// A canary rolls a bad setting back, and its group pauses: no other node gets an order. With the corrected spec, the rollout goes on
+/// to all nodes. No pod of a worker ends.
+pub fn a_bad_setting_stops_a_rollout(cluster: &Cluster) {
+    let canary = cluster.of_group(NODES);
+    let fakes = join(cluster, OF_STOPPED);
+    let (pods, before) = (workload::pods_of_workers(cluster), orders(cluster, &fakes));
+    // No earlier check rejects this setting, because only the machine knows that it has less disk space.
+    reserve(cluster, "100000Gi");
+    fake_nodes::at_work(
+        &fakes,
+        |fake| fake.obeys(cluster),
+        || {
+            let start = ["start", "--canary", "1", "--health-timeout", HEALTH_TIMEOUT];
+            started(cluster, &[&start[..], &CHECK_PODS_AFTER].concat());
+            until_phase(cluster, "stopped");
+            let now = status(cluster);
+            let failures = &now["status"]["groups"][NODES]["failures"];
+            assert!(failures[canary.id].as_str().unwrap().contains("kubelet"), "{now:#}");
+            let failed: u64 = groups(&now).map(|group| group["failed"].as_u64().unwrap()).sum();
+            let waiting: u64 = groups(&now).map(|group| group["waiting"].as_u64().unwrap()).sum();
+            assert_eq!((failed, waiting), (1, 2), "{now:#}");
+            let moved: Vec<String> = before
+                .iter()
+                .zip(orders(cluster, &fakes))
+                .filter(|(before, now)| *before != now)
+                .map(|(_, now)| now.0)
+                .collect();
+            assert_eq!(moved, [canary.id], "only the canary gets an order");
+            is_rolled_back(cluster, canary);
+
+            reserve(cluster, "10Mi");
+            started(cluster, &["resume"]);
+            until_phase(cluster, "done");
+        },
+    );
+    for fake in &fakes {
+        assert!(fake.order(cluster).is_some(), "{} was left out", fake.id);
+    }
+    assert!(
+        canary.machine.read(KUBELET_CONFIG).contains("10Mi"),
+        "the canary has not taken the corrected spec"
+    );
     assert_eq!(
         workload::pods_of_workers(cluster),
         pods,
         "pods do not outlive a change of kubelet's settings"
     );
-    assert_eq!(boot_configs(), before, "the user-data was changed");
+    fake_nodes::leave(cluster, &fakes);
     workload::pods_reach_each_other(cluster);
 }
 
-/// The control plane, which is first, rolls a bad setting back, and no other machine moves. With the corrected spec, the rollout goes on.
-pub fn a_bad_setting_stops_a_rollout(cluster: &Cluster) {
-    // No earlier check rejects this setting, because only the machine knows that it has less disk space.
-    change(
-        cluster,
-        "{spec: {kubelet: {maxPods: 44}, masterKubelet: {kubeReserved: {ephemeral-storage: 100000Gi}}}}",
-    );
-    started(cluster, &["start", "--health-timeout", HEALTH_TIMEOUT, "--check-pods-after", CHECK_PODS_AFTER]);
-    until_phase(cluster, "stopped");
-    let status = status(cluster);
-    let failed: u64 = groups(&status).map(|group| group["failed"].as_u64().unwrap()).sum();
-    let done: u64 = groups(&status).map(|group| group["done"].as_u64().unwrap()).sum();
-    assert_eq!((failed, done), (1, 0), "{status:#}");
-    for member in &cluster.members {
-        cluster.until(&format!("{} is Ready", member.id), "node", member.id, |node| {
-            has_condition(node, "Ready")
-        });
-    }
-    change(
-        cluster,
-        "{spec: {kubelet: {maxPods: 45}, masterKubelet: {kubeReserved: {ephemeral-storage: 10Mi}, maxPods: 45}}}",
-    );
-    started(cluster, &["resume"]);
-    until_phase(cluster, "done");
-    for member in &cluster.members {
-        cluster.until(&format!("kubelet of {} has it", member.id), "node", member.id, |node| {
-            node["status"]["capacity"]["pods"] == "45"
-        });
-    }
-    workload::pods_reach_each_other(cluster);
+/// The machine has its earlier setting, is Ready and takes pods.
+fn is_rolled_back(cluster: &Cluster, member: &Member) {
+    let config = member.machine.read(KUBELET_CONFIG);
+    assert!(!config.contains("100000Gi"), "{config}");
+    cluster.until(&format!("{} is Ready", member.id), "node", member.id, |node| {
+        has_condition(node, "Ready") && node["spec"]["unschedulable"].is_null()
+    });
+    let events =
+        cluster.run_kubectl(&["get", "events", "--all-namespaces", "--field-selector=reason=RolloutFailed"]);
+    assert!(events.contains(member.id), "no Event tells of the failure: {events}");
+}
+
+/// Has kubelets of the group `nodes` reserve this disk space for the machine.
+fn reserve(cluster: &Cluster, disk_space: &str) {
+    let change = format!("{{spec: {{kubelet: {{kubeReserved: {{ephemeral-storage: {disk_space}}}}}}}}}");
+    cluster.store.merge(&format!("instancegroup/{NODES}"), &change);
+    cluster.store.update(NODES);
+}
+
+/// The orders of all Nodes.
+fn orders(cluster: &Cluster, fakes: &[FakeNode]) -> Vec<(String, Option<Value>)> {
+    let members = cluster.members.iter().map(|member| member.id);
+    let nodes = members.chain(fakes.iter().map(|fake| fake.id.as_str()));
+    nodes.map(|node| (node.to_owned(), fake_nodes::order(cluster, node))).collect()
+}
+
+/// Lets a Node without a machine join each group of workers.
+fn join(cluster: &Cluster, numbers: [u8; 2]) -> Vec<FakeNode> {
+    let authority = cluster.control_plane().read("/srv/kubernetes/ca.crt");
+    let fakes: Vec<FakeNode> = [NODES, BATCH]
+        .into_iter()
+        .zip(numbers)
+        .map(|(group, number)| FakeNode::join(cluster, &authority, group, number))
+        .collect();
+    fake_nodes::are_labelled(cluster, &fakes);
+    fakes
+}
+
+/// The boot config of each machine's user-data.
+pub fn boot_configs(cluster: &Cluster) -> Vec<String> {
+    cluster.members.iter().map(|member| member.machine.read(BOOT_CONFIG)).collect()
 }
 
 /// Changes the cluster spec, and writes the configurations of all groups as `kops update cluster --yes` does.
-fn change(cluster: &Cluster, change: &str) {
+pub fn change(cluster: &Cluster, change: &str) {
     cluster.store.merge("cluster-completed.spec", change);
+    update(cluster);
+}
+
+/// Writes the configurations of all groups as `kops update cluster --yes` does.
+pub fn update(cluster: &Cluster) {
     for member in &cluster.members {
         cluster.store.update(member.group);
     }
 }
 
-fn rollout(cluster: &Cluster, arguments: &[&str]) -> Ended {
-    let command = [&[AGENT, "fleet", "rollout"], arguments, &["--kubeconfig", KUBECONFIG]].concat();
+/// The hash of a group's current configuration.
+pub fn hash_of(cluster: &Cluster, group: &str) -> String {
+    let boot_config = cluster.store.update(group);
+    boot_config.rsplit_once("NodeupConfigHash: ").unwrap().1.trim().to_owned()
+}
+
+/// Runs `kops-agent fleet` with these arguments, as an operator.
+pub fn fleet(cluster: &Cluster, arguments: &[&str]) -> Ended {
+    let command = [&[AGENT, "fleet"], arguments, &["--kubeconfig", KUBECONFIG]].concat();
     cluster.control_plane().try_run(&command)
 }
 
-fn started(cluster: &Cluster, arguments: &[&str]) {
+fn rollout(cluster: &Cluster, arguments: &[&str]) -> Ended {
+    fleet(cluster, &[&["rollout"], arguments].concat())
+}
+
+/// Runs a command of `fleet rollout` that must succeed.
+#[track_caller]
+pub fn started(cluster: &Cluster, arguments: &[&str]) {
     let ended = rollout(cluster, arguments);
     assert_eq!(ended.code, Some(0), "{ended:?}");
 }
 
-fn status(cluster: &Cluster) -> Value {
+pub fn status(cluster: &Cluster) -> Value {
     let ended = rollout(cluster, &["status", "-o", "json"]);
     serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended:?}"))
 }
 
-fn until_phase(cluster: &Cluster, phase: &str) {
+/// The status of the rollout. `None` if the API server does not answer, as while its machine changes.
+pub fn try_status(cluster: &Cluster) -> Option<Value> {
+    serde_json::from_str(&rollout(cluster, &["status", "-o", "json"]).stdout).ok()
+}
+
+/// Waits until the rollout is in this phase. Fails if the rollout ends in another phase.
+#[track_caller]
+pub fn until_phase(cluster: &Cluster, phase: &str) {
+    until_phase_after(cluster, phase, &[]);
+}
+
+/// Waits until the rollout is in this phase, while it may be in one of the phases `before`. Fails if it ends in another phase.
+#[track_caller]
+pub fn until_phase_after(cluster: &Cluster, phase: &str, before: &[&str]) {
     cluster.control_plane().until(&format!("the rollout is {phase}"), || {
-        // The API server does not answer while its machine changes.
-        let ended = rollout(cluster, &["status", "-o", "json"]);
-        let status: Value = serde_json::from_str(&ended.stdout).ok()?;
+        let status = try_status(cluster)?;
         let now = status["status"]["phase"].as_str()?;
-        let others = ["done", "stopped", "aborted"];
-        assert!(now == phase || !others.contains(&now), "{status:#}");
+        let is_expected = now == phase || before.contains(&now);
+        assert!(is_expected || !["done", "stopped", "aborted"].contains(&now), "{status:#}");
         (now == phase).then_some(())
     });
 }

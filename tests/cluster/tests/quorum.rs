@@ -5,6 +5,7 @@ use kops_agent_machines::containers::containers;
 use kops_agent_tests::example_store::NODES;
 
 use crate::cluster::{self, AGENT, BOOT_CONFIG, Cluster, Member, Plan, has_condition};
+use crate::disturbed::CONTROLLER;
 use crate::fake_nodes::FakeNode;
 use crate::life::{self, AT_BOOT};
 use crate::workload;
@@ -26,7 +27,6 @@ pub const MACHINES: [Plan; 4] = [
     },
     cluster::MACHINES[1],
 ];
-const CONTROLLER: &str = "kops-agent-controller.service";
 const LEASE: &str = "kops-controller-leader";
 
 /// The control plane whose controller leads is lost without a shutdown. Another controller leads, and nodes work as before.

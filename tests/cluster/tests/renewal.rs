@@ -26,7 +26,7 @@ const KUBECONFIGS: [&str; 2] = ["/var/lib/kubelet/kubeconfig", "/var/lib/kube-pr
 /// The certificates of each worker expire in a month. On one worker after another, the timer's unit renews all certificates at the
 /// bootstrap server and restarts the programs that use them. No pod of the workload ends.
 pub fn certificates_near_their_end_are_renewed(cluster: &Cluster) {
-    let requests = Requests::begin(cluster);
+    let requests = Requests::begin(&cluster.workers()[0], cluster, workload::OWN);
     let pods = workload::pods_of_workers(cluster);
     for worker in cluster.workers() {
         grow_old(cluster, worker);

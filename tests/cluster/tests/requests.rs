@@ -1,12 +1,19 @@
-//! Requests from a worker to the workload's service, one after another. A scenario checks with them that the workload keeps running.
+//! Requests from a machine to a workload's service, one after another. A scenario checks with them that the workload keeps running.
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Member};
 use crate::workload;
 use kops_agent_machines::machine::Machine;
 
 const SCRIPT: &str = r#"
 import os, sys, time, urllib.request
 url, stop, told = sys.argv[1:]
+# kube-proxy may not know the service yet.
+while not os.path.exists(stop):
+    try:
+        urllib.request.urlopen(url, timeout=2).read()
+        break
+    except OSError:
+        time.sleep(0.1)
 asked, failures = 0, []
 while not os.path.exists(stop):
     asked += 1
@@ -27,10 +34,10 @@ pub struct Requests<'a> {
 }
 
 impl Requests<'_> {
-    /// Starts to send requests.
-    pub fn begin(cluster: &Cluster) -> Requests<'_> {
-        let machine = &cluster.workers()[0].machine;
-        let service = cluster.get("service", "hello").unwrap();
+    /// Starts to send requests from this machine to a service.
+    pub fn begin<'a>(from: &'a Member, cluster: &Cluster, service: &str) -> Requests<'a> {
+        let machine = &from.machine;
+        let service = cluster.get("service", service).unwrap();
         let url = workload::url_of(service["spec"]["clusterIP"].as_str().unwrap(), workload::SERVICE_PORT);
         machine.run(&["rm", "--force", STOP, TOLD]);
         machine.run(&[

@@ -3,14 +3,12 @@
 
 use std::thread;
 
-use kops_agent_tests::example_store::NODES;
-use serde_json::json;
-
 use crate::cluster::{AGENT, BATCH, BOOT_CONFIG, Cluster, Member, has_condition};
 use crate::fake_nodes::{self, FakeNode};
 use crate::life::{AT_BOOT, converge};
 use crate::witness::Witness;
 use crate::workload;
+use kops_agent_tests::example_store::NODES;
 
 /// How many Nodes without machines each group has.
 const FAKES: u8 = 15;
@@ -18,7 +16,7 @@ const FAKES: u8 = 15;
 const OF_BATCH: u32 = 3;
 /// How many pods the guarded workload has. A PodDisruptionBudget guards them.
 const GUARDED: usize = 4;
-const CORDONED_SINCE: &str = "kops-agent/cordoned-since";
+pub const CORDONED_SINCE: &str = "kops-agent/cordoned-since";
 /// The unit of the run that the test starts on the worker of `batch`.
 const BY_HAND: &str = "rollout.service";
 
@@ -28,7 +26,7 @@ pub fn paced(cluster: &Cluster) {
     let witness = Witness::begins(cluster);
     let fakes = join(cluster);
     let (node, batch) = (cluster.of_group(NODES), cluster.of_group(BATCH));
-    guard(cluster);
+    workload::guard(cluster, GUARDED, GUARDED, 0);
     cluster
         .control_plane()
         .until("all guarded pods were seen ready", || witness.states(GUARDED).fewest_pods());
@@ -98,19 +96,6 @@ fn join(cluster: &Cluster) -> Vec<FakeNode> {
     fakes
 }
 
-/// Creates a workload on both workers, with a PodDisruptionBudget that allows no eviction at first.
-fn guard(cluster: &Cluster) {
-    let deployment = workload::deployment("guarded", GUARDED, "Honor");
-    let budget = json!({
-        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "guarded", "namespace": "default"},
-        "spec": {"minAvailable": GUARDED, "selector": {"matchLabels": {"app": "guarded"}}},
-    });
-    cluster.apply(&json!({"apiVersion": "v1", "kind": "List", "items": [deployment, budget]}).to_string());
-    cluster.until("the budget counts its pods", "poddisruptionbudget", "guarded", |budget| {
-        budget["status"]["currentHealthy"] == GUARDED
-    });
-}
-
 /// A run drains the worker until the budget blocks the drain, and then the run is killed. Its slot stays taken for now. The agent's
 /// uncordon unit, which runs beside the run, uncordons the Node.
 fn is_killed_while_it_drains(cluster: &Cluster, witness: &Witness<'_>, batch: &Member) {
@@ -121,8 +106,8 @@ fn is_killed_while_it_drains(cluster: &Cluster, witness: &Witness<'_>, batch: &M
             (format!("--selector=app={app}"), format!("--field-selector=spec.nodeName={}", batch.id));
         cluster.run_kubectl(&["get", "pods", &selector, &field, "--output=name"])
     };
-    batch.machine.until("all but guarded pods have left", || pods("hello").is_empty().then_some(()));
-    assert!(!pods("guarded").is_empty(), "there is nothing for the budget to keep");
+    batch.machine.until("all but guarded pods have left", || pods(workload::OWN).is_empty().then_some(()));
+    assert!(!pods(workload::GUARDED).is_empty(), "there is nothing for the budget to keep");
     let node = cluster.get("node", batch.id).unwrap();
     assert_eq!(node["spec"]["unschedulable"], true);
     assert!(node["metadata"]["annotations"][CORDONED_SINCE].is_string(), "{node:#}");
@@ -142,8 +127,7 @@ fn is_killed_while_it_drains(cluster: &Cluster, witness: &Witness<'_>, batch: &M
 
 /// When the budget allows single evictions, the next run takes over the slot of the killed run, drains the worker and uncordons it.
 fn is_drained_within_its_budget(cluster: &Cluster, batch: &Member) {
-    let patch = json!({"spec": {"minAvailable": GUARDED - 1}}).to_string();
-    cluster.run_kubectl(&["patch", "poddisruptionbudget", "guarded", "--type=merge", "--patch", &patch]);
+    workload::keep_guarded(cluster, GUARDED - 1);
     let ended = batch.machine.try_run(&draining());
     assert_eq!(ended.code, Some(0), "{}", batch.machine.explain(&ended));
     let uncordoned = format!("the Node {} is uncordoned", batch.id);
@@ -194,13 +178,11 @@ fn no_limit_was_exceeded(cluster: &Cluster, witness: &Witness<'_>, fakes: &[Fake
 /// Removes the Nodes without machines and the guarded workload. Checks that the cluster's own workload runs on both workers again.
 fn leave(cluster: &Cluster, fakes: &[FakeNode]) {
     fake_nodes::leave(cluster, fakes);
-    cluster.run_kubectl(&["delete", "deployment,poddisruptionbudget", "guarded"]);
-    workload::runs_on_all_workers(cluster);
-    workload::pods_reach_each_other(cluster);
+    workload::unguard(cluster);
 }
 
 /// When kubelet was started, in UTC and to the second, like the times of a `Turn`.
-fn kubelet_runs_since(member: &Member) -> String {
+pub fn kubelet_runs_since(member: &Member) -> String {
     let show = [
         "systemctl",
         "show",

@@ -17,7 +17,7 @@ const AUTHORITIES: &str = "/srv/kubernetes/ca.crt";
 /// keys signed are valid until the old keys are distrusted.
 pub fn keys_are_rotated(cluster: &Cluster) {
     let pods = workload::pods_of_workers(cluster);
-    let requests = Requests::begin(cluster);
+    let requests = Requests::begin(&cluster.workers()[0], cluster, workload::OWN);
     let old = Credentials::of_now(cluster, "old");
     let signed_by_old = KEYSETS.map(|keyset| cluster.store.primary_id(keyset));
     let certificates = kubelets_certificates(cluster);

@@ -33,7 +33,7 @@ pub fn a_patch_release_is_taken_up(cluster: &Cluster) {
     fs::write(file, changed).unwrap();
 
     let pods = workload::pods_of_workers(cluster);
-    let requests = Requests::begin(cluster);
+    let requests = Requests::begin(&cluster.workers()[0], cluster, workload::OWN);
     let configs: Vec<String> =
         cluster.members.iter().map(|member| cluster.store.update(member.group)).collect();
     for (number, (member, config)) in cluster.members.iter().zip(configs).enumerate() {

@@ -184,7 +184,8 @@ fn version(object: &Value) -> u64 {
         .unwrap_or_default()
 }
 
-fn second(time: &str) -> String {
+/// A time in RFC 3339, to the second and without the time zone.
+pub fn second(time: &str) -> String {
     time.chars().take("2026-01-01T00:00:00".len()).collect()
 }
 

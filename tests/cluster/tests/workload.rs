@@ -9,6 +9,8 @@ use crate::cluster::{Cluster, Member, has_condition};
 use crate::world::REGISTRY;
 
 const PORT: u16 = 8080;
+/// The name of the cluster's own workload and of its service.
+pub const OWN: &str = "hello";
 /// The port of the workload's service.
 pub const SERVICE_PORT: u16 = 80;
 /// The number of requests to the service. The probability that the service never chooses a given one of two machines is less than
@@ -22,10 +24,46 @@ struct Pod {
     restarts: u64,
 }
 
+/// The name of the guarded workload, of its service and of its PodDisruptionBudget.
+pub const GUARDED: &str = "guarded";
+
+/// Applies the guarded workload on all workers: `pods` pods, of which a PodDisruptionBudget keeps `min_available`. A pod serves for
+/// `seconds_to_end` more after its eviction. Waits until the budget counts all pods.
+pub fn guard(cluster: &Cluster, pods: usize, min_available: usize, seconds_to_end: u64) {
+    let mut deployment = deployment(GUARDED, pods, "Honor");
+    if seconds_to_end > 0 {
+        let spec = &mut deployment["spec"]["template"]["spec"];
+        spec["terminationGracePeriodSeconds"] = (seconds_to_end + 30).into();
+        spec["containers"][0]["lifecycle"] = json!({"preStop": {"sleep": {"seconds": seconds_to_end}}});
+    }
+    let budget = json!({
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": GUARDED, "namespace": "default"},
+        "spec": {"minAvailable": min_available, "selector": {"matchLabels": {"app": GUARDED}}},
+    });
+    let items = [deployment, service(GUARDED), budget];
+    cluster.apply(&json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string());
+    cluster.until("the budget counts its pods", "poddisruptionbudget", GUARDED, |budget| {
+        budget["status"]["currentHealthy"] == pods
+    });
+}
+
+/// Changes how many guarded pods the budget keeps.
+pub fn keep_guarded(cluster: &Cluster, min_available: usize) {
+    let patch = json!({"spec": {"minAvailable": min_available}}).to_string();
+    cluster.run_kubectl(&["patch", "poddisruptionbudget", GUARDED, "--type=merge", "--patch", &patch]);
+}
+
+/// Removes the guarded workload. Checks that the cluster's own workload runs on all workers again.
+pub fn unguard(cluster: &Cluster) {
+    cluster.run_kubectl(&["delete", "deployment,service,poddisruptionbudget", GUARDED]);
+    runs_on_all_workers(cluster);
+    pods_reach_each_other(cluster);
+}
+
 /// Applies the workload, and waits until it is Available. Each worker has pods of it.
 pub fn runs_on_all_workers(cluster: &Cluster) {
     cluster.apply(&manifest(cluster.workers().len() * 2).to_string());
-    cluster.until("the Deployment is Available", "deployment", "hello", |deployment| {
+    cluster.until("the Deployment is Available", "deployment", OWN, |deployment| {
         has_condition(deployment, "Available")
             && deployment["status"]["readyReplicas"] == deployment["spec"]["replicas"]
     });
@@ -38,7 +76,7 @@ pub fn runs_on_all_workers(cluster: &Cluster) {
 /// workers.
 pub fn pods_reach_each_other(cluster: &Cluster) {
     let pods = pods_there_are(cluster);
-    let service = cluster.control_plane().until("the service is there", || cluster.get("service", "hello"));
+    let service = cluster.control_plane().until("the service is there", || cluster.get("service", OWN));
     let of_service = url_of(service["spec"]["clusterIP"].as_str().unwrap(), SERVICE_PORT);
     // After a restart of kubelet, kube-proxy or the API server, requests may fail for some time.
     for from in first_on_each_node(&pods) {
@@ -175,10 +213,14 @@ pub fn deployment(name: &str, replicas: usize, taints_policy: &str) -> Value {
 }
 
 fn manifest(replicas: usize) -> Value {
-    let deployment = deployment("hello", replicas, "Ignore");
-    let service = json!({
-        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "hello", "namespace": "default"},
-        "spec": {"selector": {"app": "hello"}, "ports": [{"port": SERVICE_PORT, "targetPort": PORT}]},
-    });
-    json!({"apiVersion": "v1", "kind": "List", "items": [deployment, service]})
+    let items = [deployment(OWN, replicas, "Ignore"), service(OWN)];
+    json!({"apiVersion": "v1", "kind": "List", "items": items})
+}
+
+/// The service of a Deployment.
+fn service(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "default"},
+        "spec": {"selector": {"app": name}, "ports": [{"port": SERVICE_PORT, "targetPort": PORT}]},
+    })
 }

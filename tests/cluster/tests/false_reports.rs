@@ -1,0 +1,144 @@
+//! Workers that lie in a rollout, each in its own Node, as root on a machine can: about their group, the configuration that they run,
+//! times, and their progress.
+
+use kops_agent_tests::example_store::{CONTROL_PLANE, NODES};
+use serde_json::{Value, json};
+
+use crate::cluster::{BATCH, Cluster, has_condition};
+use crate::fake_nodes::{self, FakeNode, OLD, ORDER, OUTCOME, outcome};
+use crate::ordered;
+
+/// The seconds after which a node without a result has failed.
+const NODE_TIMEOUT: &str = "45";
+/// The numbers of the Nodes without machines.
+const HONEST: u8 = 45;
+const CLAIMS_TO_BE_CURRENT: u8 = 46;
+const LIES: [(u8, Lie); 3] = [(47, Lie::Time), (48, Lie::Hash), (49, Lie::Progress)];
+/// A time at which no test runs.
+const LATER: &str = "2099-01-01T00:00:00Z";
+
+#[derive(Clone, Copy)]
+enum Lie {
+    /// Never answers, and gives its order a later time.
+    Time,
+    /// Answers for another configuration, and for another attempt.
+    Hash,
+    /// Answers that it is done, and goes on with its old configuration.
+    Progress,
+}
+
+/// Liars of the group `batch` get nothing. The control plane, the group `nodes` and the honest worker of `batch` take the configuration
+/// as without them. The liars fail in time by the controller's clock. Once they are removed, the rollout is done.
+pub fn liars_gain_nothing_and_hold_nobody(cluster: &Cluster) {
+    let authority = cluster.control_plane().read("/srv/kubernetes/ca.crt");
+    let join = |group, number| FakeNode::join(cluster, &authority, group, number);
+    let honest = join(NODES, HONEST);
+    let claims = join(BATCH, CLAIMS_TO_BE_CURRENT);
+    let liars: Vec<FakeNode> = LIES.iter().map(|(number, _)| join(BATCH, *number)).collect();
+    let fakes: Vec<FakeNode> = [honest, claims].into_iter().chain(liars).collect();
+    fake_nodes::are_labelled(cluster, &fakes);
+    changes_no_more_than_itself(cluster, &fakes[2]);
+    a_forged_order_changes_nothing(cluster);
+
+    ordered::change(cluster, "{spec: {kubelet: {maxPods: 46}, masterKubelet: {maxPods: 46}}}");
+    let current = ordered::hash_of(cluster, BATCH);
+    let acts = |fake: &FakeNode| match fakes.iter().position(|other| other.id == fake.id).unwrap() {
+        0 => fake.obeys(cluster),
+        1 => drop(fake.reports(cluster, &current)),
+        number => lie(cluster, fake, LIES[number - 2].1),
+    };
+    fake_nodes::at_work(&fakes, acts, || {
+        // All of `batch` may change at a time, so that each liar gets an order.
+        let start = ["start", "--max-unavailable", "5", "--node-timeout", NODE_TIMEOUT];
+        ordered::started(cluster, &[&start[..], &ordered::CHECK_PODS_AFTER].concat());
+        cluster.control_plane().until("all but the liars are done", || {
+            let status = ordered::try_status(cluster)?;
+            let done = |group: &str| status["status"]["groups"][group]["done"].as_u64();
+            ([done(CONTROL_PLANE)?, done(NODES)?, done(BATCH)?] == [1, 2, 2]).then_some(())
+        });
+        let status = ordered::status(cluster);
+        assert_eq!(status["status"]["groups"][BATCH]["failed"], 0, "others waited for the liars: {status:#}");
+        for member in &cluster.members {
+            cluster.until(&format!("kubelet of {} has it", member.id), "node", member.id, |node| {
+                node["status"]["capacity"]["pods"] == "46" && has_condition(node, "Ready")
+            });
+        }
+        ordered::until_phase(cluster, "stopped");
+        let status = ordered::status(cluster);
+        let failures = status["status"]["groups"][BATCH]["failures"].as_object().unwrap();
+        let failed: Vec<&str> = failures.keys().map(String::as_str).collect();
+        let liars: Vec<&str> = fakes[2..].iter().map(|fake| fake.id.as_str()).collect();
+        assert_eq!(failed, liars, "{status:#}");
+        assert!(fakes[1].order(cluster).is_none(), "a node that claims to be current got an order");
+        fake_nodes::leave(cluster, &fakes[1..]);
+        ordered::until_phase_after(cluster, "done", &["stopped"]);
+    });
+    fake_nodes::leave(cluster, &fakes[..1]);
+}
+
+/// A liar's part in the rollout.
+fn lie(cluster: &Cluster, fake: &FakeNode, lie: Lie) {
+    drop(fake.reports(cluster, OLD));
+    let Some(order) = fake.order(cluster) else { return };
+    match lie {
+        Lie::Time => {
+            let mut later = order;
+            later["at"] = LATER.into();
+            later["until"] = LATER.into();
+            annotate(cluster, fake, ORDER, &later);
+        }
+        Lie::Hash => {
+            let mut of_other = outcome(&order, "");
+            of_other["hash"] = OLD.into();
+            of_other["attempt"] = 7.into();
+            drop(fake.answers(cluster, &of_other));
+        }
+        Lie::Progress => drop(fake.answers(cluster, &outcome(&order, ""))),
+    }
+}
+
+fn annotate(cluster: &Cluster, fake: &FakeNode, annotation: &str, value: &Value) {
+    let patch = json!({"metadata": {"annotations": {annotation: value.to_string()}}});
+    drop(fake.patch(cluster, &fake.id, &patch));
+}
+
+/// A worker can change neither its group nor its role, and no other Node.
+fn changes_no_more_than_itself(cluster: &Cluster, liar: &FakeNode) {
+    let labels = |labels: Value| json!({"metadata": {"labels": labels}});
+    let victim = cluster.of_group(NODES).id;
+    for (what, node, patch) in [
+        ("its group", liar.id.as_str(), labels(json!({"kops.k8s.io/instancegroup": NODES}))),
+        ("no group", &liar.id, labels(json!({"kops.k8s.io/instancegroup": null}))),
+        ("its role", &liar.id, labels(json!({"node-role.kubernetes.io/control-plane": ""}))),
+        ("an order of another Node", victim, json!({"metadata": {"annotations": {ORDER: "{}"}}})),
+        ("an outcome of another Node", victim, json!({"metadata": {"annotations": {OUTCOME: "{}"}}})),
+    ] {
+        let (status, said) = liar.patch(cluster, node, &patch).unwrap();
+        assert_eq!(status.as_u16(), 403, "{what}: {said}");
+    }
+}
+
+/// A worker that gets an order for a configuration that its group does not have reports a problem and stays as it is.
+fn a_forged_order_changes_nothing(cluster: &Cluster) {
+    let worker = cluster.of_group(BATCH);
+    let config = || {
+        worker.machine.run(&[
+            "sha256sum",
+            "/var/lib/kubelet/kubelet.conf",
+            "/var/lib/kops-agent/applied.json",
+        ])
+    };
+    let before = config();
+    let forged = json!({
+        "rollout": "forged", "attempt": 1, "hash": OLD, "drain": "always", "maxUnavailable": 100, "mayGoBack": true, "at": LATER,
+    });
+    cluster.run_kubectl(&["annotate", "--overwrite", "node", worker.id, &format!("{ORDER}={forged}")]);
+    cluster.until("it refuses the forged order", "node", worker.id, |node| {
+        let outcome = node["metadata"]["annotations"][OUTCOME].as_str().unwrap_or("{}");
+        let outcome: Value = serde_json::from_str(outcome).unwrap();
+        outcome["rollout"] == "forged"
+            && outcome["problem"].as_str().is_some_and(|problem| !problem.is_empty())
+    });
+    assert_eq!(config(), before, "a forged order has changed {}", worker.id);
+    cluster.run_kubectl(&["annotate", "node", worker.id, &format!("{ORDER}-")]);
+}
