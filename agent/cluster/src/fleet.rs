@@ -3,6 +3,7 @@
 //! Nodes of a cluster, and `groups` the changes of each instance group.
 
 pub(crate) mod annotation;
+mod authorities;
 mod certificate;
 mod condition;
 mod groups;
@@ -12,6 +13,7 @@ mod next;
 mod reboot;
 mod rows;
 
+pub use authorities::{AUTHORITIES, authorities_digest, read_authorities};
 pub use certificate::{FEW_DAYS, FIRST_CERTIFICATE, FirstCertificate, SeenCertificate};
 pub use condition::{AGENT_VERSION, CONDITION, FOLLOWED_FROM, Known, NodeReport, Statement, Trouble};
 pub use groups::{GroupPlan, NodePlan, State, groups, named};

@@ -10,13 +10,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use kops_agent_cluster::fleet::{Configuration, FirstCertificate, NodeReport, ObservedMachine, Trouble};
+use kops_agent_cluster::fleet::{
+    Configuration, FirstCertificate, NodeReport, ObservedMachine, Trouble, authorities_digest,
+};
 use kops_agent_host::Record;
 use kops_agent_host::facts::root_volume_gib;
 use kops_agent_kube::own_node::{self, Told, Untold};
 use kops_agent_net::retry::{Pauses, Retries};
 use kops_agent_plan::desired::KUBELET_KUBECONFIG;
 use kops_agent_plan::following::Followed;
+use kops_agent_plan::resolve::KUBERNETES_CA;
 use kops_agent_process::program::with_path_in_commands;
 use kops_agent_process::version::VERSION;
 use kops_agent_spec::additional_parts_of_machine;
@@ -123,6 +126,7 @@ pub async fn tell_once(root: &Path, compared: Compared) -> Result<Result<String,
     let applied = host.applied().context("reading the last applied configuration")?;
     let followed = applied.as_ref().and_then(|applied| applied.followed.as_ref());
     let applied_to = applied.as_ref().map_or("", |applied| applied.machine.as_str());
+    let authorities = applied.as_ref().and_then(|applied| applied.trusted_certificates(KUBERNETES_CA));
     let is_real = root == Path::new("/");
     let machine = if is_real { observed_machine(applied_to).await } else { None };
     // The list is sorted by expiry. A certificate that cannot be read is reported as drift instead.
@@ -133,6 +137,7 @@ pub async fn tell_once(root: &Path, compared: Compared) -> Result<Result<String,
         followed_from: followed.and_then(Followed::pinned_by_user_data).map(str::to_owned),
         machine,
         reboot: is_real.then(|| host.reboot_report()).flatten(),
+        authorities: authorities.and_then(authorities_digest),
         ..report(record, compared)
     };
     let mut statement = report.statement();

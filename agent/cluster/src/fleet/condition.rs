@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::authorities::AUTHORITIES;
 use super::certificate::{FIRST_CERTIFICATE, FirstCertificate};
 use super::machine::{MACHINE, ObservedMachine};
 use super::message::{Configuration, Told};
@@ -37,6 +38,8 @@ pub struct NodeReport {
     pub machine: Option<ObservedMachine>,
     /// Whether the node requires a reboot. `None` if this was not observed; the annotation of an earlier report stays.
     pub reboot: Option<RebootReport>,
+    /// The digest of the authorities that the node trusts. `None` if no run has converged the node.
+    pub authorities: Option<String>,
 }
 
 /// A problem of a node.
@@ -82,6 +85,8 @@ pub struct Statement {
     pub machine: Option<ObservedMachine>,
     /// Whether the node requires a reboot. `None` if this was not observed; the annotation of an earlier report stays.
     pub reboot: Option<RebootReport>,
+    /// The digest of the authorities that the node trusts. `None` if no run has converged the node.
+    pub authorities: Option<String>,
 }
 
 /// The condition that the Node already has.
@@ -127,6 +132,7 @@ impl NodeReport {
             followed_from: self.followed_from.clone(),
             machine: self.machine.clone(),
             reboot: self.reboot.clone(),
+            authorities: self.authorities.clone(),
         }
     }
 }
@@ -145,6 +151,7 @@ impl Statement {
         let next = self.next.as_ref().and_then(|next| next.value(versions));
         let mut annotations = json!({
             FIRST_CERTIFICATE: certificate, AGENT_VERSION: self.agent_version, NEXT: next, FOLLOWED_FROM: self.followed_from,
+            AUTHORITIES: self.authorities,
         });
         if let Some(machine) = &self.machine {
             annotations[MACHINE] = json!(machine.value());
@@ -260,16 +267,17 @@ mod tests {
             followed_from,
             machine,
             reboot,
+            authorities: Some("d0".to_owned()),
             ..runs()
         };
         let patch = report.statement().patch(None, &Versions::default(), "now");
         let annotations = json!({"annotations": {
             FIRST_CERTIFICATE: "1970-01-01T00:00:00Z kubelet", AGENT_VERSION: "0.1.0 (abc)", NEXT: value, FOLLOWED_FROM: "c=",
-            MACHINE: observed, REBOOT_REQUIRED: required,
+            MACHINE: observed, REBOOT_REQUIRED: required, AUTHORITIES: "d0",
         }});
         assert_eq!(patch["metadata"], annotations);
         let without = runs().statement().patch(None, &Versions::default(), "now");
-        for annotation in [FIRST_CERTIFICATE, NEXT, FOLLOWED_FROM] {
+        for annotation in [FIRST_CERTIFICATE, NEXT, FOLLOWED_FROM, AUTHORITIES] {
             assert_eq!(without["metadata"]["annotations"][annotation], Value::Null, "it is taken away");
         }
         for annotation in [MACHINE, REBOOT_REQUIRED] {

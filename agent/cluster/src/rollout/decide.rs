@@ -39,6 +39,8 @@ pub struct Member {
     pub is_ready: bool,
     /// The hash of the configuration that the node runs, by its own report; `None` if the node has not reported one.
     pub runs: Option<String>,
+    /// The digest of the authorities that the node trusts, by its own report; `None` if the node has not reported one.
+    pub authorities: Option<String>,
     /// The ID of the boot, as its kubelet reports it; empty if it has not.
     pub boot_id: String,
     /// Whether the node reports that it requires a reboot in this boot.
@@ -56,6 +58,12 @@ impl Member {
     /// Whether the node has reported an outcome of this order.
     pub(super) fn has_answered(&self, order: &Order) -> bool {
         self.outcome.as_ref().is_some_and(|outcome| outcome.is_of(order))
+    }
+
+    /// Whether the node trusts other authorities than new machines of its group do. `false` if either are not known.
+    pub(super) fn trusts_others(&self, authorities: &BTreeMap<String, String>) -> bool {
+        let theirs = authorities.get(&self.group);
+        self.authorities.as_ref().zip(theirs).is_some_and(|(ours, theirs)| ours != theirs)
     }
 }
 
@@ -89,6 +97,8 @@ impl Decision {
 pub struct Seen {
     /// The hash of each group's current configuration, or the reason why it is not known.
     pub current: BTreeMap<String, Result<String, String>>,
+    /// The digest of the authorities that new machines of a group trust, if the hash of its configuration does not cover them.
+    pub authorities: BTreeMap<String, String>,
     /// The containers of the nodes of [`Decision::pods_to_list`], or the reason why they are not known.
     pub listed: BTreeMap<String, Result<Containers, String>>,
     /// What the blockers of [`Decision::blockers_to_check`] keep from a reboot; `None` if they were not checked.
@@ -117,11 +127,12 @@ pub(super) fn decide_course(
     before: &Status,
     now: OffsetDateTime,
 ) -> Decision {
-    let Seen { current, listed, .. } = seen;
+    let Seen { current, listed, authorities, .. } = seen;
     let of_other = Status::default();
     let before = if before.rollout == course.id { before } else { &of_other };
     let (ordered, gone) = without_gone(course, members, &before.ordered);
-    let recorded = Recorded { ordered: &ordered, failed: &before.failed, pods: &before.pods, listed };
+    let recorded =
+        Recorded { ordered: &ordered, failed: &before.failed, pods: &before.pods, listed, authorities };
     let mut pods: BTreeMap<String, PodCheck> = BTreeMap::new();
     let mut groups: BTreeMap<&str, Group<'_>> = BTreeMap::new();
     let (labelled, unlabelled): (Vec<&Member>, Vec<&Member>) =

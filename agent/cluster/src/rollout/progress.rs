@@ -25,6 +25,7 @@ pub(super) struct Recorded<'a> {
     pub(super) failed: &'a BTreeSet<String>,
     pub(super) pods: &'a BTreeMap<String, PodCheck>,
     pub(super) listed: &'a BTreeMap<String, Result<Containers, String>>,
+    pub(super) authorities: &'a BTreeMap<String, String>,
 }
 
 /// The progress of a member towards the configuration with this hash, and the check of its pods if it has an order.
@@ -38,7 +39,9 @@ pub(super) fn progress(
     // If the group's current configuration is unknown, the hash in the node's order replaces it.
     let ordered = recorded.ordered.get(&member.node);
     let hash = hash.or(ordered.map(|order| order.hash.as_str()));
-    let is_current = hash.is_some() && member.runs.as_deref() == hash;
+    // A worker gets its authorities with its boot config, so they change without the hash of its configuration.
+    let is_current =
+        hash.is_some() && member.runs.as_deref() == hash && !member.trusts_others(recorded.authorities);
     let at_rest = if is_current { Progress::Current } else { Progress::Waiting };
     let (Some(hash), Some(order)) = (hash, ordered) else { return (at_rest, None) };
     let pods = recorded.pods.get(&member.node);

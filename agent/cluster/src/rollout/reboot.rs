@@ -149,7 +149,7 @@ pub(super) fn decide_reboots(
     };
     let members: Vec<Member> = members.iter().map(as_configured).collect();
     let current = members.iter().map(|member| (member.group.clone(), Ok(DONE.to_owned()))).collect();
-    let seen = Seen { current, listed: seen.listed.clone(), blocked: None };
+    let seen = Seen { current, listed: seen.listed.clone(), ..Seen::default() };
     // A query or a label selector has any length, and so has an answer of Prometheus. The status has limits.
     let all = blocked.all.map(|why| one_line(&why, LONGEST_PROBLEM));
     let course = Course { hold: course.hold.clone().or(all), ..course.clone() };

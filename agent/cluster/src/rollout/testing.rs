@@ -44,6 +44,7 @@ fn member(group: &str, number: usize) -> Member {
         rank,
         is_ready: true,
         runs: Some("a=".into()),
+        authorities: None,
         boot_id: "boot-0".into(),
         requires_reboot: false,
         last_reboot: None,

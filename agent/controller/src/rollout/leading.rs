@@ -12,7 +12,9 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use kops_agent_cluster::fleet::{CONDITION, REBOOT_REQUIRED, Told, reboot_required};
+use kops_agent_cluster::fleet::{
+    AUTHORITIES, CONDITION, REBOOT_REQUIRED, Told, read_authorities, reboot_required,
+};
 use kops_agent_cluster::labels::{FIELD_MANAGER, INSTANCE_GROUP};
 use kops_agent_cluster::pacing::CONTROL_PLANE_LABEL;
 use kops_agent_cluster::rollout::{
@@ -178,8 +180,12 @@ impl Rollouts {
     ) -> Result<(), Ended> {
         let (asked, read) = self.read().await?;
         let members: Vec<Member> = members.nodes.values().cloned().collect();
-        let current = hashes.current(&self.current, &asked, &members).await.clone();
-        let mut seen = Seen { current, ..Seen::default() };
+        let hashes = hashes.current(&self.current, &asked, &members).await;
+        let mut seen = Seen {
+            current: hashes.hashes.clone(),
+            authorities: hashes.authorities.clone(),
+            ..Seen::default()
+        };
         let now = OffsetDateTime::now_utc();
         let mut actions = decide_all(&asked, &members, &seen, now);
         // A list of pods may end the check of one node, and so begin another node.
@@ -315,6 +321,7 @@ fn member(node: NodeObject) -> Member {
         rank,
         is_ready: status.condition(READY).is_some_and(|ready| ready.status == "True"),
         runs: told.and_then(|told| told.runs).map(|runs| runs.hash),
+        authorities: annotations.get(AUTHORITIES).and_then(|value| read_authorities(value)),
         last_reboot: annotations.get(LAST_REBOOT).and_then(|text| LastReboot::read(text)),
         requires_reboot: reasons.is_some_and(|reasons| !reasons.is_empty()),
         held: String::new(),
@@ -328,19 +335,15 @@ fn member(node: NodeObject) -> Member {
 #[derive(Default)]
 struct Hashes {
     hashes: BTreeMap<String, Result<String, String>>,
+    authorities: BTreeMap<String, String>,
     groups: BTreeSet<String>,
     read: Option<Instant>,
 }
 
 impl Hashes {
-    /// The hashes of the groups that a decision depends on. They are read again for another set of groups, and after their TTL
-    /// while a node may get an order. So a pause or an abort does not wait for a slow state store.
-    async fn current(
-        &mut self,
-        current: &Current,
-        asked: &Asked,
-        members: &[Member],
-    ) -> &BTreeMap<String, Result<String, String>> {
+    /// The hashes of the groups that a decision depends on, and the authorities. They are read again for another set of groups, and
+    /// after their TTL while a node may get an order. So a pause or an abort does not wait for a slow state store.
+    async fn current(&mut self, current: &Current, asked: &Asked, members: &[Member]) -> &Hashes {
         let mut groups: BTreeMap<String, Rank> = BTreeMap::new();
         for member in members.iter().filter(|_| asked.takes_configurations()) {
             if !member.group.is_empty() && (asked.has_part(member) || member.rank < Rank::Worker) {
@@ -354,10 +357,10 @@ impl Hashes {
             self.read.is_some_and(|read| read.elapsed() < ttl || !asked.may_order_configurations());
         if !is_fresh || !groups.keys().eq(&self.groups) {
             self.groups = groups.keys().cloned().collect();
-            self.hashes = current.hashes(groups).await;
+            (self.hashes, self.authorities) = current.read(groups).await;
             self.read = Some(Instant::now());
         }
-        &self.hashes
+        self
     }
 }
 
@@ -374,7 +377,7 @@ mod tests {
         let node = json!({
             "metadata": {
                 "name": "i-1", "labels": {INSTANCE_GROUP: "masters", CONTROL_PLANE_LABEL: ""},
-                "annotations": {ORDER: "{}", OUTCOME: r#"{"rollout": "r", "attempt": 1, "hash": "b="}"#},
+                "annotations": {ORDER: "{}", OUTCOME: r#"{"rollout": "r", "attempt": 1, "hash": "b="}"#, AUTHORITIES: "x"},
             },
             "spec": {},
             "status": {"conditions": [
@@ -389,6 +392,7 @@ mod tests {
         );
         assert_eq!((member.group.as_str(), member.order.as_str()), ("masters", "{}"));
         assert_eq!(member.outcome.unwrap().rollout, "r");
+        assert_eq!(member.authorities, None, "any text of a kubelet counted as a digest");
     }
 
     #[test]
@@ -418,9 +422,10 @@ mod tests {
         let of_earlier = BTreeMap::from([("nodes".to_owned(), Ok("b=".to_owned()))]);
         for (state, is_read) in [("paused", false), ("aborted", false), ("running", true)] {
             let groups = of_earlier.keys().cloned().collect();
-            let mut hashes = Hashes { hashes: of_earlier.clone(), groups, read: long_ago };
+            let mut hashes =
+                Hashes { hashes: of_earlier.clone(), groups, read: long_ago, ..Hashes::default() };
             let now = hashes.current(&current, &asked(state), &members).await;
-            assert_eq!(*now != of_earlier, is_read, "{state}: {now:?}");
+            assert_eq!(now.hashes != of_earlier, is_read, "{state}: {:?}", now.hashes);
         }
     }
 }

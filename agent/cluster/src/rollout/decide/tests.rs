@@ -32,6 +32,25 @@ fn control_planes_come_first_then_api_servers_then_canaries_then_the_rest() {
 }
 
 #[test]
+fn a_node_that_trusts_other_authorities_takes_its_turn_although_its_configuration_is_current() {
+    let mut cluster = Cluster::new(&[("a", 3), ("masters", 1)]);
+    cluster.seen.authorities.insert("a".to_owned(), "old and new".to_owned());
+    for (node, authorities) in [("a-00", Some("old")), ("a-01", Some("old and new")), ("a-02", None)] {
+        cluster.of_name(node).authorities = authorities.map(str::to_owned);
+    }
+    for node in ["a-00", "a-01", "a-02", "masters-00"] {
+        cluster.of_name(node).runs = Some("b=".to_owned());
+    }
+    assert_eq!(cluster.step(), ["a-00"]);
+    cluster.act("a-00", "");
+    assert_eq!(cluster.step(), [""; 0]);
+    assert_eq!(cluster.status.phase, Phase::Running, "its Node does not show the authorities yet");
+    cluster.of_name("a-00").authorities = Some("old and new".to_owned());
+    assert_eq!(cluster.step(), [""; 0]);
+    assert_eq!(cluster.status.phase, Phase::Done);
+}
+
+#[test]
 fn a_canary_that_fails_stops_everything_until_the_operator_resumes() {
     let mut cluster = Cluster::new(&[("a", 3), ("b", 2)]);
     cluster.rollout.canary = 1;
