@@ -75,7 +75,7 @@ const SCENARIOS: [(&str, Scenario); 18] = [
     ("keys-rotated", rotation::keys_are_rotated),
 ];
 /// The scenarios of a run that names no scenario.
-const OF_EVERY_RUN: [&str; 3] = ["kubelet-settings", "rollout", "rollout-stops"];
+const OF_EVERY_RUN: [&str; 4] = ["kubelet-settings", "rollout", "rollout-stops", "keys-rotated"];
 
 /// The scenarios to run, from `KOPS_AGENT_CLUSTER_SCENARIOS`: names with spaces between them, or `all`.
 fn wanted() -> Vec<(&'static str, Scenario)> {

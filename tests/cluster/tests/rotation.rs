@@ -1,11 +1,11 @@
 //! Rotates the keys of a cluster in the order that kOps documents (docs/operations/rotate-secrets.md): creates new keys, promotes
-//! them, and distrusts the old keys. After each step, all machines follow their groups, the control plane first.
+//! them, and distrusts the old keys. After each step, one command rolls the configurations out to all machines.
 
 use kops_agent_machines::machine::Ended;
 
 use crate::cluster::{Cluster, Member, has_condition};
 use crate::liars::Newcomer;
-use crate::life::follow;
+use crate::ordered::{self, boot_configs};
 use crate::requests::Requests;
 use crate::workload;
 
@@ -13,24 +13,25 @@ const KEYSETS: [&str; 2] = ["kubernetes-ca", "service-account"];
 /// The file of the trusted CAs on each machine, for clients and servers.
 const AUTHORITIES: &str = "/srv/kubernetes/ca.crt";
 
-/// kOps' `kubernetes-ca` and `service-account` are replaced. No Node is lost and no pod of a worker ends. Credentials that the old
-/// keys signed are valid until the old keys are distrusted.
+/// kOps' `kubernetes-ca` and `service-account` are replaced, without a copied file. No Node is lost and no pod of a worker ends.
+/// Credentials that the old keys signed are valid until the old keys are distrusted.
 pub fn keys_are_rotated(cluster: &Cluster) {
-    let pods = workload::pods_of_workers(cluster);
+    let user_data = boot_configs(cluster);
+    let (pods, uids) = (workload::pods_of_workers(cluster), cluster.uids());
     let requests = Requests::begin(&cluster.workers()[0], cluster, workload::OWN);
     let old = Credentials::of_now(cluster, "old");
     let signed_by_old = KEYSETS.map(|keyset| cluster.store.primary_id(keyset));
     let certificates = kubelets_certificates(cluster);
 
     let created = KEYSETS.map(|keyset| cluster.store.create_keypair(keyset));
-    all_converge(cluster, "created");
+    roll_out(cluster, "created");
     old.are_good(cluster);
     assert_eq!(kubelets_certificates(cluster), certificates, "what signs is what it was");
 
     for (keyset, id) in KEYSETS.iter().zip(&created) {
         cluster.store.promote_keypair(keyset, id);
     }
-    all_converge(cluster, "promoted");
+    roll_out(cluster, "promoted");
     let new = Credentials::of_now(cluster, "new");
     old.are_good(cluster);
     new.are_good(cluster);
@@ -42,36 +43,32 @@ pub fn keys_are_rotated(cluster: &Cluster) {
     for (keyset, id) in KEYSETS.iter().zip(&signed_by_old) {
         cluster.store.distrust_keypair(keyset, id);
     }
-    all_converge(cluster, "distrusted");
+    roll_out(cluster, "distrusted");
     assert_eq!(kubelets_certificates(cluster), renewed, "what signs is what it was");
     new.are_good(cluster);
     old.are_refused(cluster);
     servers_are_of_the_one_authority(cluster);
 
     assert_eq!(workload::pods_of_workers(cluster), pods, "pods of workers were restarted");
+    assert_eq!(cluster.uids(), uids, "Nodes were lost");
+    assert_eq!(boot_configs(cluster), user_data, "the user-data was changed");
     requests.were_all_answered();
     workload::logs_are_read(cluster);
     workload::pods_reach_each_other(cluster);
 }
 
-/// Does the work of `kops update cluster`. Then each machine follows its group. After each machine, a newcomer without a
+/// Writes the configurations of all groups as `kops update cluster --yes` does, and rolls them out. Then a newcomer without a
 /// certificate can join.
-fn all_converge(cluster: &Cluster, what: &str) {
-    for member in &cluster.members {
-        cluster.store.update(member.group);
-    }
-    for (number, member) in cluster.members.iter().enumerate() {
-        follow(member);
-        cluster.control_plane().until("the API server is well", || cluster.is_ready());
-        let newcomer = Newcomer::of_nodes(cluster, &format!("i-0d3a0c0ffee{}000{number}", hex(what)));
-        cluster.control_plane().until(&format!("machines join, {what}"), || {
-            (newcomer.try_join(cluster) == Some(200)).then_some(())
-        });
-        // After the first machine, the API server has changed, but the workers have not. After the last machine, all have changed.
-        if number == 0 || number + 1 == cluster.members.len() {
-            kubelets_are_at_work(cluster);
-        }
-    }
+fn roll_out(cluster: &Cluster, what: &str) {
+    ordered::update(cluster);
+    ordered::started(cluster, &[&["start", "--canary", "1"][..], &ordered::CHECK_PODS_AFTER].concat());
+    ordered::until_phase(cluster, "done");
+    cluster.control_plane().until("the API server is ready", || cluster.is_ready());
+    let newcomer = Newcomer::of_nodes(cluster, &format!("i-0d3a0c0ffee{}0000", hex(what)));
+    cluster
+        .control_plane()
+        .until(&format!("machines join, {what}"), || (newcomer.try_join(cluster) == Some(200)).then_some(()));
+    kubelets_are_at_work(cluster);
     for member in &cluster.members {
         let node = cluster.get("node", member.id).unwrap();
         assert!(has_condition(&node, "Ready"), "{what}: {:#}", node["status"]["conditions"]);
