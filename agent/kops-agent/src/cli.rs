@@ -23,7 +23,7 @@ use kops_agent_process::exit;
 
 pub use addons::{AddonsApplyArgs, AddonsArgs, AddonsCommand, AddonsDiffArgs, AddonsRemoveArgs};
 pub use change::ChangeArgs;
-pub use config::{CheckArgs, ConfigCommand, DeriveArgs, DumpArgs};
+pub use config::{CheckArgs, CheckOutput, ConfigCommand, DeriveArgs, DumpArgs};
 pub use controller::{ControllerArgs, ControllerCommand, TakeoverArgs};
 pub use fleet::{FleetCommand, FleetFollowArgs, FleetPlanArgs, FleetStatusArgs, FleetTellArgs};
 pub use kubeconfig::KubeconfigArgs;

@@ -1,7 +1,9 @@
 //! The one place that prints results: for people in plain words, for machines as JSON.
 
+mod findings;
+
 use std::ffi::{OsStr, OsString};
-use std::fmt::{self, Write as _};
+use std::fmt::Write as _;
 use std::io::IsTerminal;
 
 use anyhow::Result;
@@ -11,10 +13,10 @@ use kops_agent_plan::diff::{Keeping, Plan, Summary};
 use kops_agent_plan::explain::Line;
 use kops_agent_plan::resource::DesiredState;
 use kops_agent_spec::facts::Facts;
-use kops_agent_spec::kops_release::WrittenBy;
 use serde::Serialize;
 use serde_json::Value;
 
+pub use findings::{Checked, Finding, Findings, print_findings};
 pub use kops_agent_process::output::{plain_lines, print_bytes, print_document, print_json, print_text};
 
 use crate::cli::{Color, Output};
@@ -78,59 +80,7 @@ pub fn print_report(report: &Report, output: Output) -> Result<u8> {
     }
 }
 
-/// A finding of `config check`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Finding {
-    /// URL of the file with the problem; empty if no single file has it.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub file: String,
-    /// Path of the field with the problem; empty if no single field has it.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub field: String,
-    /// The problem, and what to do about it.
-    pub problem: String,
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for place in [&self.file, &self.field].into_iter().filter(|place| !place.is_empty()) {
-            write!(f, "{place}: ")?;
-        }
-        f.write_str(&self.problem)
-    }
-}
-
-/// All findings of `config check`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Findings {
-    /// The kOps release that wrote the configuration; `None` if it is unknown or the version is an error.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub written_by: Option<WrittenBy>,
-    /// Problems that keep the node from being decided.
-    pub errors: Vec<Finding>,
-    /// Problems that do not keep the node from being decided.
-    pub warnings: Vec<Finding>,
-}
-
-pub fn print_findings(findings: &Findings, output: Output) -> Result<u8> {
-    if output == Output::Json {
-        return print_json(findings);
-    }
-    let mut text = String::new();
-    if let Some(written_by) = &findings.written_by {
-        writeln!(text, "written by {written_by}")?;
-    }
-    for error in &findings.errors {
-        writeln!(text, "error: {error}")?;
-    }
-    for warning in &findings.warnings {
-        writeln!(text, "warning: {warning}")?;
-    }
-    writeln!(text, "{} errors, {} warnings", findings.errors.len(), findings.warnings.len())?;
-    print_text(&text)
-}
-
+/// Prints the resolved configuration of a node.
 pub fn print_node_config(node: &Value, output: Output) -> Result<u8> {
     match output {
         Output::Json => print_json(node),
@@ -219,7 +169,7 @@ fn in_color(color: Color) -> bool {
 }
 
 /// Whether the environment allows colours (<https://no-color.org>: an empty `NO_COLOR` counts as unset).
-fn takes_colour(variable: impl Fn(&str) -> Option<OsString>) -> bool {
+pub fn takes_colour(variable: impl Fn(&str) -> Option<OsString>) -> bool {
     variable("NO_COLOR").is_none_or(|value| value.is_empty()) && !is_dumb(variable("TERM").as_deref())
 }
 

@@ -1,9 +1,15 @@
 //! Hypothetical machines to check a group that has no machine yet: one for each supported distribution and architecture that the group can
 //! have. A problem that all these machines have is a problem of the configuration.
+//!
+//! A cluster that only its user wrote is completed first, in each possible way.
 
+mod completed;
 mod of_group;
+mod places;
 
+pub use completed::{Completed, completed};
 pub(crate) use of_group::instance_types;
+pub use places::{Place, places};
 
 use std::collections::BTreeSet;
 
@@ -115,6 +121,31 @@ pub fn merged(told: &[(Facts, Problems)]) -> Problems {
         merged.warn(warning.field.clone(), with_names(warning, decided, has));
     }
     merged
+}
+
+/// The problems of fields that are wrong for each of several completed clusters, with the words of the last one. A field that is only warned
+/// of for some of them is warned of.
+pub fn common(told: &[Problems]) -> Problems {
+    let mut common = Problems::default();
+    let Some(last) = told.last() else { return common };
+    let is_problem = |problems: &Problems, field: &str| problems.iter().any(|other| other.field == field);
+    let is_told = |problems: &Problems, field: &str| {
+        is_problem(problems, field) || problems.warnings().iter().any(|other| other.field == field)
+    };
+    for problem in last.iter() {
+        let field = problem.field.as_str();
+        if told.iter().all(|problems| is_problem(problems, field)) {
+            common.add(field, problem.problem.clone());
+        } else if told.iter().all(|problems| is_told(problems, field)) {
+            common.warn(field, problem.problem.clone());
+        }
+    }
+    for warning in last.warnings() {
+        if told.iter().all(|problems| is_told(problems, &warning.field)) {
+            common.warn(warning.field.clone(), warning.problem.clone());
+        }
+    }
+    common
 }
 
 /// The words by which a problem refers to the distribution of its machine.
@@ -235,6 +266,21 @@ mod tests {
         let problems = told(|facts, problems| problems.add("a", format!("is wrong on {}", facts.arch)));
         assert!(problems.to_string().starts_with("a: is wrong on amd64 (on amzn, centos,"), "{problems}");
         assert!(problems.warnings().is_empty());
+    }
+
+    #[test]
+    fn a_problem_of_some_completed_clusters_is_left_out() {
+        let of = |version: &str, fields: &[&str], warned: &[&str]| {
+            let mut problems = Problems::default();
+            fields.iter().for_each(|field| problems.add(*field, format!("is wrong in {version}")));
+            warned.iter().for_each(|field| problems.warn(*field, format!("is old in {version}")));
+            problems
+        };
+        let common =
+            common(&[of("1.35", &["a", "b", "c"], &["d"]), of("1.36", &["a", "b"], &["c", "d", "e"])]);
+        assert_eq!(common.to_string(), "a: is wrong in 1.36\nb: is wrong in 1.36");
+        let warnings: Vec<String> = common.warnings().iter().map(ToString::to_string).collect();
+        assert_eq!(warnings, ["c: is old in 1.36", "d: is old in 1.36"]);
     }
 
     #[test]

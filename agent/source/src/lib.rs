@@ -20,6 +20,7 @@ mod options;
 mod origin;
 mod reading;
 mod store_files;
+mod without_store;
 
 pub use before::Before;
 pub use configuration::SpecDiffers;
@@ -29,3 +30,4 @@ pub use options::{ConfigFrom, OnHashMismatch, SourceOptions, StoreOptions};
 pub use origin::Origin;
 pub use reading::{boot_config, read, read_of_group};
 pub use store_files::{StoreFile, StoreFiles, each};
+pub use without_store::{SupposedKeyset, suppose};

@@ -12,6 +12,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use kops_agent_cloud as cloud;
 use kops_agent_plan::derive;
+use kops_agent_plan::resolve::Problems;
 use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_spec::facts::Facts;
 use kops_agent_spec::failure::Kind;
@@ -26,7 +27,7 @@ use crate::asset_hashes::HashSource;
 use crate::before::Before;
 use crate::bootstrap_client::{KopsController, LeftBy};
 use crate::configuration::{Configuration, derived, pinned_and_proven};
-use crate::derivation::Derivation;
+use crate::derivation::{Derivation, Derived};
 use crate::failure::kind_of;
 use crate::node_spec::{NodeSpec, manifest};
 use crate::nodeup_config::{self, Pinned};
@@ -133,7 +134,7 @@ pub async fn read(
 }
 
 /// Replaces a manifest that kOps has not written yet.
-const UNWRITTEN_MANIFEST: &str = "apiVersion: v1\nkind: Pod\nspec: {containers: []}\n";
+pub(crate) const UNWRITTEN_MANIFEST: &str = "apiVersion: v1\nkind: Pod\nspec: {containers: []}\n";
 
 /// Reads everything that decides the nodes of a group, for any machine. The boot config is as kOps would write it,
 /// and the facts are empty.
@@ -143,17 +144,25 @@ const UNWRITTEN_MANIFEST: &str = "apiVersion: v1\nkind: Pod\nspec: {containers: 
 pub async fn read_of_group(store: &Store, base: &str, group: &str) -> Result<NodeSpec> {
     let derivation = Derivation::of_group(cluster_files::read(store, base, group).await?);
     let derived = derivation.derive();
-    let boot = match derive::boot_config(&derivation.inputs(), "") {
-        Ok(boot) => boot,
-        Err(problems) => {
-            let mut all = derived.problems;
-            all.extend(problems);
-            return Err(all.into());
-        }
-    };
+    let boot = boot_config_of_group(&derivation, &derived)?;
     let configuration = Configuration::of_derived(derivation, derived);
     let before = Before::default();
     complete(store, base, boot, Facts::default(), configuration, &before, Some(UNWRITTEN_MANIFEST)).await
+}
+
+/// The boot config that kOps would write for the group of this derivation.
+///
+/// # Errors
+/// All problems of the derivation and of the boot config.
+pub(crate) fn boot_config_of_group(
+    derivation: &Derivation,
+    derived: &Derived,
+) -> Result<BootConfig, Problems> {
+    derive::boot_config(&derivation.inputs(), "").map_err(|problems| {
+        let mut all = derived.problems.clone();
+        all.extend(problems);
+        all
+    })
 }
 
 /// The configuration that kOps wrote for the group, if the boot config pins none and the store has no cluster spec to

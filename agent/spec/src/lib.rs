@@ -47,6 +47,7 @@ mod kube_controller_manager;
 mod kube_proxy;
 mod kube_scheduler;
 mod kubelet;
+pub mod manifests;
 mod metadata;
 mod network_plugins;
 mod networking;

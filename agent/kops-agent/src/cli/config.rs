@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 
 use super::Output;
 use super::spec::{ConfigFromArg, OnHashMismatchArg, SpecArgs, StoreArgs, default_conf};
@@ -63,9 +63,34 @@ pub struct CheckArgs {
     /// Use these facts (YAML or JSON) instead of observing this machine and its cloud.
     #[arg(long, value_name = "FILE")]
     pub facts: Option<PathBuf>,
+    /// Check the manifests of clusters and instance groups in these folders and files, before kOps completes them. Asks
+    /// neither a state store nor a cloud.
+    #[arg(
+        long,
+        value_name = "DIR|FILE",
+        num_args = 1..,
+        requires = "kops",
+        conflicts_with_all = ["conf", "instance_group", "config_base", "config_from", "store_mirror", "facts"]
+    )]
+    pub manifests: Vec<PathBuf>,
+    /// The kOps release that the manifests are for, such as 1.36.
+    #[arg(long, value_name = "VERSION", requires = "manifests")]
+    pub kops: Option<String>,
     /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
-    pub output: Output,
+    pub output: CheckOutput,
+}
+
+/// Output formats of `config check`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum CheckOutput {
+    /// For people.
+    #[default]
+    Text,
+    /// For programs.
+    Json,
+    /// Annotations of GitHub Actions.
+    Github,
 }
 
 impl CheckArgs {

@@ -1,6 +1,8 @@
 //! `kops-agent config`: `derive` prints the configuration that kOps would have written for a group. `dump` prints the
 //! resolved configuration of a node. `check` lists all errors.
 
+mod manifests;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -62,9 +64,10 @@ async fn dump(args: &DumpArgs) -> Result<u8> {
 }
 
 async fn check(args: &CheckArgs) -> Result<u8> {
-    let findings = match args.spec() {
-        Some(args) => of_machine(&args).await?,
-        None => of_group(args).await?,
+    let findings = match (&args.kops, args.spec()) {
+        (Some(kops), _) => manifests::check(&args.manifests, kops)?,
+        (None, Some(args)) => of_machine(&args).await?,
+        (None, None) => of_group(args).await?,
     };
     output::print_findings(&findings, args.output)?;
     Ok(if findings.errors.is_empty() { exit::CONVERGED } else { exit::CONFIGURATION })
@@ -164,6 +167,7 @@ fn add_warnings(
                 file: file.url.clone(),
                 field,
                 problem,
+                ..Finding::default()
             }))
         }
         Err(error) => {
@@ -192,7 +196,7 @@ fn add_problems(problems: &Problems, findings: &mut Findings) {
 }
 
 fn of_problem(problem: &Problem) -> Finding {
-    Finding { file: String::new(), field: problem.field.clone(), problem: problem.problem.clone() }
+    Finding { field: problem.field.clone(), problem: problem.problem.clone(), ..Finding::default() }
 }
 
 /// Converts a configuration error into findings. Returns any other error.
@@ -203,7 +207,7 @@ fn errors_of(error: Option<anyhow::Error>) -> Result<Vec<Finding>> {
     }
     if let Some(spec) = error.chain().find_map(|cause| cause.downcast_ref::<SpecError>()) {
         let SpecError { source_file, field, problem } = spec.clone();
-        return Ok(vec![Finding { file: source_file, field, problem }]);
+        return Ok(vec![Finding { file: source_file, field, problem, ..Finding::default() }]);
     }
-    Ok(vec![Finding { file: String::new(), field: String::new(), problem: error_text(&error) }])
+    Ok(vec![Finding { problem: error_text(&error), ..Finding::default() }])
 }

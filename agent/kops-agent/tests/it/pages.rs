@@ -21,6 +21,7 @@ use kops_agent_tests::example_store::NODES;
 use kops_agent_tests::terminal_picture::{TITLE, session, svg};
 use page::{Page, pages};
 use repository::Repository;
+pub use repository::checkout;
 
 /// Fails with all mistakes together, each with its page.
 #[track_caller]

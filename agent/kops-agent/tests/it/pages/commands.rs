@@ -136,6 +136,7 @@ impl Call {
                 "--root" => path(node.root().to_owned()),
                 "--store-mirror" => format!("{CONFIG_BASE}={}", path(store.cluster_folder())),
                 "--asset-hashes" => "/dev/null".to_owned(),
+                "--manifests" => path(store.cluster_folder().join("config")),
                 _ => return some_value(flag),
             })
         };
@@ -153,7 +154,7 @@ impl Call {
         }
         let is_machine = matches!(verb, "plan" | "converge" | "verify" | "doctor" | "render" | "explain")
             || sub == "dump"
-            || (sub == "check" && !has("--instance-group"));
+            || (sub == "check" && !has("--instance-group") && !has("--manifests"));
         if is_machine {
             ["--conf", "--facts", "--config-base"].into_iter().for_each(&mut add);
         }

@@ -1,0 +1,342 @@
+//! `config check --manifests`: checks the manifests of clusters and instance groups that operators keep in files.
+//!
+//! kOps completes a cluster when it writes the state store. The check completes it in each possible way, and decides the nodes of each group
+//! as the check of a group in a store does. A problem counts only if it is about a value in the manifests, and if all possible completions
+//! have it.
+
+mod files;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use anyhow::Result;
+use kops_agent_node::decide;
+use kops_agent_plan::resolve::{Problem, Problems};
+use kops_agent_plan::supposed::{self, Completed, Place, places};
+use kops_agent_process::exit::WrongUsage;
+use kops_agent_source::{SupposedKeyset, suppose};
+use kops_agent_spec::kops_release::{KopsRelease, WrittenBy};
+use kops_agent_spec::{Cluster, InstanceGroup, InstanceGroupRole, SpecError};
+use serde_json::Value;
+
+use super::add_error;
+use crate::output::{Checked, Finding, Findings};
+use files::{Contents, Source};
+
+/// The label of an instance group that names its cluster.
+const CLUSTER_LABEL: &str = "kops.k8s.io/cluster";
+
+/// A manifest that could be read.
+struct Manifest<T> {
+    source: Source,
+    read: T,
+}
+
+/// The manifests by kind.
+#[derive(Default)]
+struct Manifests {
+    clusters: Vec<Manifest<Cluster>>,
+    groups: Vec<Manifest<InstanceGroup>>,
+    /// Whether a manifest of a cluster is missing, because its file is a template or has an error.
+    may_lack_clusters: bool,
+}
+
+/// Checks the manifests of these files and folders for a version of kOps.
+///
+/// # Errors
+/// The version is not supported, a file cannot be read, or there are no manifests of clusters and instance groups.
+pub(super) fn check(paths: &[PathBuf], kops: &str) -> Result<Findings> {
+    let written_by = WrittenBy::of_store(Some(kops)).map_err(|_| {
+        let supported: Vec<String> = KopsRelease::supported().map(|release| release.to_string()).collect();
+        WrongUsage(format!("--kops {kops}: is no supported version of kOps; use {}", supported.join(", ")))
+    })?;
+    let contents = files::read(paths)?;
+    let mut findings = Findings::default();
+    if let Some(warning) = written_by.warning() {
+        findings.warnings.push(Finding { field: "--kops".into(), problem: warning, ..Finding::default() });
+    }
+    let files = contents.files;
+    let manifests = by_kind(contents, written_by.release, &mut findings);
+    findings.checked = Some(Checked {
+        kops: kops.to_owned(),
+        files,
+        clusters: manifests.clusters.len(),
+        instance_groups: manifests.groups.len(),
+    });
+    let keyset = SupposedKeyset::new()?;
+    let mut groups_of: Vec<Vec<&Manifest<InstanceGroup>>> =
+        manifests.clusters.iter().map(|_| Vec::new()).collect();
+    for group in &manifests.groups {
+        if let Some(index) = cluster_of(group, &manifests, &mut findings) {
+            groups_of[index].push(group);
+        }
+    }
+    for (cluster, groups) in manifests.clusters.iter().zip(groups_of) {
+        check_cluster(cluster, &groups, kops, written_by.release, &keyset, &mut findings)?;
+    }
+    for list in [&mut findings.errors, &mut findings.warnings, &mut findings.not_checked] {
+        list.sort();
+        list.dedup();
+    }
+    findings.warnings.retain(|warning| !findings.errors.contains(warning));
+    Ok(findings)
+}
+
+/// Sorts documents by their kind, and checks each one by itself.
+fn by_kind(contents: Contents, release: KopsRelease, findings: &mut Findings) -> Manifests {
+    let mut manifests = Manifests {
+        may_lack_clusters: !contents.errors.is_empty() || !contents.not_checked.is_empty(),
+        ..Manifests::default()
+    };
+    findings.errors.extend(contents.errors);
+    findings.not_checked.extend(contents.not_checked);
+    let mut seen: BTreeMap<[String; 3], String> = BTreeMap::new();
+    let mut others = BTreeMap::new();
+    let mut of_kops = 0;
+    for source in contents.sources {
+        let kind = source.text_at("kind").to_owned();
+        if !is_of_kops(&source) || !["Cluster", "InstanceGroup", "SSHCredential"].contains(&kind.as_str()) {
+            let name = if kind.is_empty() { "without kind".to_owned() } else { kind };
+            *others.entry(name).or_insert(0_usize) += 1;
+            continue;
+        }
+        of_kops += 1;
+        let name = source.text_at("metadata.name").to_owned();
+        let cluster = if kind == "Cluster" { "" } else { label_of(&source) };
+        if !name.is_empty() {
+            match seen.get(&[kind.clone(), cluster.to_owned(), name.clone()]) {
+                Some(first) => {
+                    let problem = format!("the {kind} {name} is also in {first}; remove one of them");
+                    findings.errors.push(source.finding("metadata.name", problem));
+                    continue;
+                }
+                None => {
+                    seen.insert([kind.clone(), cluster.to_owned(), name], source.place());
+                }
+            }
+        }
+        match kind.as_str() {
+            "Cluster" => {
+                warn(&source, Cluster::warnings(source.text(), &source.file, release), findings);
+                match Cluster::from_document(source.value.clone(), &source.file) {
+                    Ok(read) => manifests.clusters.push(Manifest { source, read }),
+                    Err(error) => {
+                        manifests.may_lack_clusters = true;
+                        add_wrong(&source, error, findings);
+                    }
+                }
+            }
+            "InstanceGroup" => {
+                warn(&source, InstanceGroup::warnings(source.text(), &source.file), findings);
+                match InstanceGroup::from_document(source.value.clone(), &source.file) {
+                    Ok(read) => manifests.groups.push(Manifest { source, read }),
+                    Err(error) => add_wrong(&source, error, findings),
+                }
+            }
+            _ => {
+                let key = source.value_at("spec.publicKey");
+                if key.is_some_and(|key| !key.is_string()) {
+                    findings.errors.push(
+                        source.finding("spec.publicKey", "must be a string: the public key in one line"),
+                    );
+                }
+            }
+        }
+    }
+    if !others.is_empty() {
+        let counts: Vec<String> = others.iter().map(|(kind, count)| format!("{kind} ({count})")).collect();
+        let problem = format!(
+            "documents that are no Cluster, InstanceGroup or SSHCredential of kOps: {}",
+            counts.join(", ")
+        );
+        findings.not_checked.push(Finding { problem, ..Finding::default() });
+    }
+    if of_kops == 0 && !manifests.may_lack_clusters {
+        let problem = "no file has a Cluster, an InstanceGroup or an SSHCredential of kOps, so nothing is checked; correct --manifests";
+        findings.errors.push(Finding { problem: problem.to_owned(), ..Finding::default() });
+    }
+    manifests
+}
+
+/// Whether a document is of kOps' API. A document without a version may be: old manifests have none.
+fn is_of_kops(source: &Source) -> bool {
+    let version = source.text_at("apiVersion");
+    version.is_empty() || version.starts_with("kops.k8s.io/") || version.starts_with("kops/")
+}
+
+fn label_of(source: &Source) -> &str {
+    let labels = source.value_at("metadata.labels");
+    labels.and_then(|labels| labels.get(CLUSTER_LABEL)).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn warn(
+    source: &Source,
+    warnings: Result<Vec<kops_agent_spec::FieldWarning>, SpecError>,
+    findings: &mut Findings,
+) {
+    // An error of the same document is found when it is read.
+    let warnings = warnings.unwrap_or_default();
+    findings
+        .warnings
+        .extend(warnings.into_iter().map(|warning| source.finding(warning.field, warning.problem)));
+}
+
+/// Adds the error of a document. If a template decides the field, the field is not checked.
+fn add_wrong(source: &Source, error: SpecError, findings: &mut Findings) {
+    match source.is_template(&error.field) {
+        true => findings.not_checked.push(templated(source, &error.field)),
+        false => findings.errors.push(source.of_error(error)),
+    }
+}
+
+fn templated(source: &Source, field: &str) -> Finding {
+    source.finding(field, "its value comes from a template")
+}
+
+/// The index of a group's cluster. `None` if the manifests do not have it, or do not tell it.
+fn cluster_of(
+    group: &Manifest<InstanceGroup>,
+    manifests: &Manifests,
+    findings: &mut Findings,
+) -> Option<usize> {
+    let source = &group.source;
+    let name = label_of(source);
+    let field = format!("metadata.labels.{CLUSTER_LABEL}");
+    let of_cluster = |problem: &str| source.finding(&field, problem);
+    const ALONE: &str = "only the names and types of this group's fields are checked, because";
+    let names: Vec<&str> =
+        manifests.clusters.iter().map(|cluster| cluster.read.metadata.name.as_str()).collect();
+    if let Some(index) = names.iter().position(|known| *known == name) {
+        return Some(index);
+    }
+    match (name, names.as_slice()) {
+        ("", [only]) => {
+            let problem = format!(
+                "is not set, so this check uses the cluster {only}; kOps needs the label to create the group"
+            );
+            findings.warnings.push(of_cluster(&problem));
+            return Some(0);
+        }
+        ("", []) => findings.not_checked.push(of_cluster(&format!("{ALONE} the manifests have no Cluster"))),
+        ("", _) => findings.not_checked.push(of_cluster(&format!(
+            "{ALONE} it has no label {CLUSTER_LABEL}, and the manifests have several clusters: {}",
+            names.join(", ")
+        ))),
+        (_, [_, ..]) if !manifests.may_lack_clusters => findings.errors.push(of_cluster(&format!(
+            "names the cluster {name}, which is not among the manifests; they have {}",
+            names.join(", ")
+        ))),
+        _ => findings
+            .not_checked
+            .push(of_cluster(&format!("{ALONE} its cluster {name} is not among the checked manifests"))),
+    }
+    None
+}
+
+/// Checks a cluster and its groups.
+fn check_cluster(
+    cluster: &Manifest<Cluster>,
+    groups: &[&Manifest<InstanceGroup>],
+    kops: &str,
+    release: KopsRelease,
+    keyset: &SupposedKeyset,
+    findings: &mut Findings,
+) -> Result<()> {
+    let source = &cluster.source;
+    for field in ["spec.cloudProvider", "spec.kubernetesVersion"] {
+        if source.is_template(field) {
+            findings.not_checked.push(templated(source, field));
+            return Ok(());
+        }
+    }
+    if cluster.read.cloud_provider().is_none() {
+        let problem =
+            "only the names and types of this cluster's fields are checked, because it names no known cloud";
+        findings.not_checked.push(source.finding("spec.cloudProvider", problem));
+        return Ok(());
+    }
+    let Completed { clusters, fields } = supposed::completed(&cluster.read, release);
+    if !fields.is_empty() {
+        let problem = format!(
+            "checks that need the values of these fields, because kOps completes them: {}",
+            fields.join(", ")
+        );
+        findings.not_checked.push(source.finding("spec", problem));
+    }
+    let roles: BTreeSet<InstanceGroupRole> = groups.iter().map(|group| group.read.spec.role).collect();
+    let missing = [InstanceGroupRole::ControlPlane, InstanceGroupRole::Node]
+        .into_iter()
+        .filter(|role| !roles.contains(role));
+    let supposed_groups: Vec<InstanceGroup> = missing.map(group_of_role).collect();
+    let written = groups.iter().map(|group| (&group.read, Some(&group.source)));
+    for (group, of_group) in written.chain(supposed_groups.iter().map(|group| (group, None))) {
+        let told = clusters.iter().map(|completed| match suppose(completed, group, &roles, kops, keyset) {
+            Ok(spec) => of_spec(decide::check_on_any_machine(spec)),
+            Err(problems) => Ok(problems),
+        });
+        let problems = supposed::common(&told.collect::<Result<Vec<_>>>()?);
+        let place = |problem: &Problem| placed(problem, &cluster.read, source, group, of_group);
+        for (found, list) in [
+            (problems.iter().filter_map(place).collect::<Vec<_>>(), &mut findings.errors),
+            (problems.warnings().iter().filter_map(place).collect(), &mut findings.warnings),
+        ] {
+            for finding in found {
+                match finding {
+                    Placed::There(finding) => list.push(finding),
+                    Placed::Templated(finding) => findings.not_checked.push(finding),
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A group with which the cluster's settings for a role are checked, if the manifests have no group of the role.
+fn group_of_role(role: InstanceGroupRole) -> InstanceGroup {
+    let mut group = InstanceGroup::default();
+    group.metadata.name = "supposed".to_owned();
+    group.spec.role = role;
+    group
+}
+
+/// The problems of a decision. A configuration error is a problem; any other error is returned.
+fn of_spec(decided: Result<Problems>) -> Result<Problems> {
+    decided.or_else(|error| {
+        let mut findings = Findings::default();
+        add_error(error, &mut findings)?;
+        let mut problems = Problems::default();
+        findings.errors.into_iter().for_each(|Finding { field, problem, .. }| problems.add(field, problem));
+        Ok(problems)
+    })
+}
+
+enum Placed {
+    There(Finding),
+    Templated(Finding),
+}
+
+/// The finding about a value in the manifests. `None` if the manifests do not have the value: kOps completes it.
+fn placed(
+    Problem { field, problem }: &Problem,
+    cluster: &Cluster,
+    of_cluster: &Source,
+    group: &InstanceGroup,
+    of_group: Option<&Source>,
+) -> Option<Placed> {
+    // Two resources of the node contradict each other.
+    if field.is_empty() {
+        return Some(Placed::There(of_group?.finding("spec", problem)));
+    }
+    let there = places(field, cluster, group).into_iter().find_map(|place| {
+        let (source, field) = match place {
+            Place::Cluster(field) => (of_cluster, field),
+            Place::Group(field) => (of_group?, field),
+        };
+        source.value_at(&field).is_some().then_some((source, field))
+    });
+    let (source, field) = there?;
+    Some(match source.is_template(&field) {
+        true => Placed::Templated(templated(source, &field)),
+        false => Placed::There(source.finding(field, problem)),
+    })
+}

@@ -1,0 +1,233 @@
+//! Finds the field of a user's manifest behind a field of a node's configuration.
+
+use kops_agent_spec::{Cluster, FileAssetSpec, HookSpec, InstanceGroup, InstanceGroupRole};
+
+/// A field of a manifest that a user wrote.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    Cluster(String),
+    Group(String),
+}
+
+use Place::{Cluster as InCluster, Group as InGroup};
+
+/// The fields that may have given a field of a node's configuration, the most probable first. Not all of them are in the manifests. Empty if
+/// the field comes from no manifest, such as a hash or a keyset.
+pub fn places(field: &str, cluster: &Cluster, group: &InstanceGroup) -> Vec<Place> {
+    // A check of containerd's configuration also names the line in it, after the field.
+    let field = field.split(": ").next().unwrap_or_default();
+    let end = field.find(['.', '[']).unwrap_or(field.len());
+    let (name, rest) = field.split_at(end);
+    let role = group.spec.role;
+    match name {
+        "spec" => vec![InGroup(field.to_owned()), InCluster(field.to_owned())],
+        "KubeletConfig" => of_kubelet(rest, role),
+        "KubeProxy" => vec![InCluster(format!("spec.kubeProxy{rest}"))],
+        "APIServerConfig" => of_api_server(rest),
+        "ControlPlaneConfig" => {
+            [("KubeControllerManager", "spec.kubeControllerManager"), ("KubeScheduler", "spec.kubeScheduler")]
+                .into_iter()
+                .filter_map(|(name, field)| {
+                    Some(InCluster(format!("{field}{}", rest.strip_prefix('.')?.strip_prefix(name)?)))
+                })
+                .collect()
+        }
+        "containerdConfig" => of_both(&format!("spec.containerd{rest}")),
+        "NvidiaGPU" => of_both(&format!("spec.containerd.nvidiaGPU{rest}")),
+        "GVisor" => vec![InGroup(format!("spec.containerd.gvisor{rest}"))],
+        "VolumeMounts" => vec![InGroup(format!("spec.volumeMounts{rest}"))],
+        "UpdatePolicy" => of_both("spec.updatePolicy"),
+        "KubernetesVersion" => vec![InCluster("spec.kubernetesVersion".to_owned())],
+        "ServiceNodePortRange" => vec![InCluster("spec.kubeAPIServer.serviceNodePortRange".to_owned())],
+        "ClusterName" => vec![InCluster("metadata.name".to_owned())],
+        "Networking" => vec![InCluster(format!("spec.networking{rest}")), InCluster(format!("spec{rest}"))],
+        "Openstack" => {
+            vec![
+                InCluster(format!("spec.cloudConfig.openstack{rest}")),
+                InCluster(format!("spec.cloudProvider.openstack{rest}")),
+            ]
+        }
+        "Hooks" => of_hook(rest, cluster, group).into_iter().collect(),
+        "FileAssets" => of_file_asset(rest, cluster, group).into_iter().collect(),
+        "packages" => of_package(rest, cluster).into_iter().collect(),
+        "SysctlParameters" => of_sysctl(rest, cluster, group).into_iter().collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn of_both(field: &str) -> Vec<Place> {
+    vec![InGroup(field.to_owned()), InCluster(field.to_owned())]
+}
+
+/// A group's kubelet has the settings of the group, and those of the cluster for its role.
+fn of_kubelet(rest: &str, role: InstanceGroupRole) -> Vec<Place> {
+    // The taints of all sources are merged, so their index is not that of a source.
+    let rest = if rest.starts_with(".taints[") { ".taints" } else { rest };
+    let mut places = vec![InGroup(format!("spec.kubelet{rest}"))];
+    if rest.starts_with(".taints") || rest.starts_with(".nodeLabels") {
+        places.push(InGroup(format!("spec{rest}")));
+    }
+    if role == InstanceGroupRole::ControlPlane {
+        places.extend(
+            ["spec.masterKubelet", "spec.controlPlaneKubelet"]
+                .map(|kubelet| InCluster(format!("{kubelet}{rest}"))),
+        );
+    }
+    if role != InstanceGroupRole::ControlPlane || rest == ".taints" {
+        places.push(InCluster(format!("spec.kubelet{rest}")));
+    }
+    places
+}
+
+fn of_api_server(rest: &str) -> Vec<Place> {
+    let rest = rest.trim_start_matches('.');
+    if let Some(rest) = rest.strip_prefix("KubeAPIServer") {
+        return vec![InCluster(format!("spec.kubeAPIServer{rest}"))];
+    }
+    if let Some(rest) = rest.strip_prefix("Authentication") {
+        // v1alpha2 has the settings of OpenID Connect among the API server's.
+        let flat =
+            rest.strip_prefix(".oidc.").map(|setting| InCluster(format!("spec.kubeAPIServer.oidc{setting}")));
+        return std::iter::once(InCluster(format!("spec.authentication{rest}"))).chain(flat).collect();
+    }
+    match rest.strip_prefix("API.") {
+        Some("publicName") => {
+            vec![InCluster("spec.masterPublicName".to_owned()), InCluster("spec.api.publicName".to_owned())]
+        }
+        Some(rest) => vec![InCluster(format!("spec.{rest}")), InCluster(format!("spec.api.{rest}"))],
+        None => match rest {
+            "ClusterDNSDomain" => vec![InCluster("spec.clusterDNSDomain".to_owned())],
+            _ => Vec::new(),
+        },
+    }
+}
+
+/// The index at the beginning of a path, and the rest.
+fn index(rest: &str) -> Option<(usize, &str)> {
+    let (index, rest) = rest.strip_prefix('[')?.split_once(']')?;
+    Some((index.parse().ok()?, rest))
+}
+
+/// The cluster's packages come before the group's.
+fn of_package(rest: &str, cluster: &Cluster) -> Option<Place> {
+    let (index, rest) = index(rest)?;
+    Some(match index.checked_sub(cluster.spec.packages.len()) {
+        None => InCluster(format!("spec.packages[{index}]{rest}")),
+        Some(index) => InGroup(format!("spec.packages[{index}]{rest}")),
+    })
+}
+
+/// Upstream leaves out the hooks of other roles, so the indices of a node's hooks are not those of the manifest.
+fn of_hook(rest: &str, cluster: &Cluster, group: &InstanceGroup) -> Option<Place> {
+    let role = group.spec.role;
+    let (side, rest) = index(rest)?;
+    let (nth, rest) = index(rest)?;
+    let is_of_role = |hook: &HookSpec| hook.roles.is_empty() || hook.roles.contains(&role);
+    let hooks = if side == 0 { &group.spec.hooks } else { &cluster.spec.hooks };
+    let (index, _) = hooks.iter().enumerate().filter(|(_, hook)| is_of_role(hook)).nth(nth)?;
+    let field = format!("spec.hooks[{index}]{rest}");
+    Some(if side == 0 { InGroup(field) } else { InCluster(field) })
+}
+
+/// The group's files come before the cluster's. Files of other roles are left out.
+fn of_file_asset(rest: &str, cluster: &Cluster, group: &InstanceGroup) -> Option<Place> {
+    let role = group.spec.role.name();
+    let (nth, rest) = index(rest)?;
+    let is_of_role =
+        |file: &FileAssetSpec| file.roles.is_empty() || file.roles.iter().any(|name| name == role);
+    let of_group = group.spec.file_assets.iter().enumerate().map(|(index, file)| (true, index, file));
+    let of_cluster = cluster.spec.file_assets.iter().enumerate().map(|(index, file)| (false, index, file));
+    let (is_groups, index, _) =
+        of_group.chain(of_cluster).filter(|(_, _, file)| is_of_role(file)).nth(nth)?;
+    let field = format!("spec.fileAssets[{index}]{rest}");
+    Some(if is_groups { InGroup(field) } else { InCluster(field) })
+}
+
+/// kOps writes two lines before the parameters of the group, and before the parameters of the cluster.
+fn of_sysctl(rest: &str, cluster: &Cluster, group: &InstanceGroup) -> Option<Place> {
+    const LINES_BEFORE: usize = 2;
+    let (mut index, rest) = index(rest)?;
+    for (parameters, is_groups) in
+        [(&group.spec.sysctl_parameters, true), (&cluster.spec.sysctl_parameters, false)]
+    {
+        if parameters.is_empty() {
+            continue;
+        }
+        index = index.checked_sub(LINES_BEFORE)?;
+        if index < parameters.len() {
+            let field = format!("spec.sysctlParameters[{index}]{rest}");
+            return Some(if is_groups { InGroup(field) } else { InCluster(field) });
+        }
+        index -= parameters.len();
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn first(field: &str, cluster: &str, group: &str) -> Option<Place> {
+        let cluster = format!("{{metadata: {{name: c}}, spec: {{cloudProvider: aws, {cluster}}}}}");
+        let group = format!("{{metadata: {{name: g}}, spec: {{{group}}}}}");
+        let cluster = Cluster::parse(cluster.as_bytes(), "cluster").unwrap();
+        let group = InstanceGroup::parse(group.as_bytes(), "group").unwrap();
+        places(field, &cluster, &group).into_iter().next()
+    }
+
+    fn in_group(field: &str) -> Option<Place> {
+        Some(InGroup(field.to_owned()))
+    }
+
+    fn in_cluster(field: &str) -> Option<Place> {
+        Some(InCluster(field.to_owned()))
+    }
+
+    #[test]
+    fn lists_that_kops_joins_or_shortens_are_told_apart() {
+        let cluster = "hooks: [{name: a, roles: [Master]}, {name: b}], packages: [x], sysctlParameters: [c=1], \
+                       fileAssets: [{name: c}]";
+        let group = "role: Node, hooks: [{name: g}], packages: [y], sysctlParameters: [a=1, b=1], \
+                     fileAssets: [{name: a, roles: [Bastion]}, {name: b}]";
+        for (field, place) in [
+            ("Hooks[0][0].name", in_group("spec.hooks[0].name")),
+            ("Hooks[1][0]", in_cluster("spec.hooks[1]")),
+            ("packages[0]", in_cluster("spec.packages[0]")),
+            ("packages[1]", in_group("spec.packages[0]")),
+            ("SysctlParameters[3]", in_group("spec.sysctlParameters[1]")),
+            ("SysctlParameters[6]", in_cluster("spec.sysctlParameters[0]")),
+            ("FileAssets[0].mode", in_group("spec.fileAssets[1].mode")),
+            ("FileAssets[1].path", in_cluster("spec.fileAssets[0].path")),
+        ] {
+            assert_eq!(first(field, cluster, group), place, "{field}");
+        }
+    }
+
+    #[test]
+    fn a_field_of_a_component_comes_from_its_settings() {
+        for (field, place) in [
+            ("KubeletConfig.maxPods", in_group("spec.kubelet.maxPods")),
+            ("KubeletConfig.taints[3]", in_group("spec.kubelet.taints")),
+            ("containerdConfig.configAdditions: plugins.x", in_group("spec.containerd.configAdditions")),
+            ("APIServerConfig.KubeAPIServer.logFormat", in_cluster("spec.kubeAPIServer.logFormat")),
+            ("ControlPlaneConfig.KubeScheduler.qps", in_cluster("spec.kubeScheduler.qps")),
+            ("KeypairIDs.kubernetes-ca", None),
+            ("os-release", None),
+        ] {
+            assert_eq!(first(field, "", "role: Node"), place, "{field}");
+        }
+        let of_oidc = places(
+            "APIServerConfig.Authentication.oidc.issuerURL",
+            &Cluster::default(),
+            &InstanceGroup::default(),
+        );
+        assert!(of_oidc.contains(&InCluster("spec.kubeAPIServer.oidcissuerURL".to_owned())), "{of_oidc:?}");
+        let of_master = places(
+            "KubeletConfig.maxPods",
+            &Cluster::default(),
+            &InstanceGroup::parse(b"{spec: {role: Master}}", "").unwrap(),
+        );
+        assert!(of_master.contains(&InCluster("spec.masterKubelet.maxPods".to_owned())), "{of_master:?}");
+    }
+}

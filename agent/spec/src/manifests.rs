@@ -1,0 +1,105 @@
+//! Manifests that operators keep in files: many documents in one file, not completed by kOps.
+
+mod field_path;
+mod lines;
+
+use serde_json::Value;
+
+pub use field_path::value_at;
+pub use lines::line_of;
+
+/// A document of a file with manifests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Document<'a> {
+    pub text: &'a str,
+    /// The lines of the file before `text`.
+    pub lines_before: usize,
+}
+
+impl Document<'_> {
+    /// The line in the file at which the document's content begins. The first line is 1.
+    pub fn line(&self) -> usize {
+        self.lines_before + self.text.lines().take_while(|line| !is_content(line)).count() + 1
+    }
+
+    /// The line in the file of a field, or of its closest parent that has a line.
+    pub fn line_of(&self, field: &str) -> usize {
+        line_of(self.text, field).map_or_else(|| self.line(), |line| self.lines_before + line)
+    }
+}
+
+/// The documents of a file. Documents without content are left out.
+pub fn documents(text: &str) -> Vec<Document<'_>> {
+    let mut documents = Vec::new();
+    let (mut begin, mut at, mut lines_before) = (0, 0, 0);
+    for (number, line) in text.split_inclusive('\n').enumerate() {
+        if is_separator(line) && at > begin {
+            documents.push(Document { text: &text[begin..at], lines_before });
+            (begin, lines_before) = (at, number);
+        }
+        at += line.len();
+    }
+    documents.push(Document { text: &text[begin..], lines_before });
+    documents.retain(|document| document.text.lines().any(is_content));
+    documents
+}
+
+/// Whether a line begins a document. In a block scalar, such a line is indented.
+fn is_separator(line: &str) -> bool {
+    line.strip_prefix("---").is_some_and(|rest| rest.is_empty() || rest.starts_with(char::is_whitespace))
+}
+
+fn is_content(line: &str) -> bool {
+    let line = line.strip_prefix("---").unwrap_or(line).trim();
+    !line.is_empty() && !line.starts_with('#') && line != "..."
+}
+
+/// Whether the text of a value, or of a file, has the action of a template: `{{ .ClusterName }}`.
+pub fn has_action(text: &str) -> bool {
+    text.contains("{{")
+}
+
+/// Whether a value, or a value in it, has the action of a template.
+pub fn has_action_within(value: &Value) -> bool {
+    match value {
+        Value::String(text) => has_action(text),
+        Value::Array(items) => items.iter().any(has_action_within),
+        Value::Object(fields) => fields.values().any(has_action_within),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_file_has_many_documents() {
+        let text =
+            "# comment\n---\n# about a\na: |\n  ---\n  x\n--- # next\n\nb: 1\n---\n\n# empty\n---\nc: 1\n";
+        let found: Vec<(usize, bool)> = documents(text)
+            .iter()
+            .map(|document| (document.line(), crate::parse_document(document.text.as_bytes(), "").is_ok()))
+            .collect();
+        assert_eq!(found, [(4, true), (9, true), (14, true)]);
+        assert!(documents("").is_empty() && documents("---\n# nothing\n").is_empty());
+        assert_eq!(documents("a: 1").len(), 1);
+    }
+
+    #[test]
+    fn a_field_has_its_line_in_the_file() {
+        let text = "a: 1\n---\nkind: Cluster\nspec:\n  b: 2\n";
+        let documents = documents(text);
+        assert_eq!(documents[1].line_of("spec.b"), 5);
+        assert_eq!(documents[1].line_of("spec.c"), 4);
+        assert_eq!(documents[1].line_of("status"), 3);
+    }
+
+    #[test]
+    fn the_actions_of_templates_are_found() {
+        assert!(has_action_within(&json!({"a": [{"b": "x-{{ .name }}"}]})));
+        assert!(!has_action_within(&json!({"a": [{"b": "x"}], "c": {}})));
+    }
+}

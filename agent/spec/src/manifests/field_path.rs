@@ -1,0 +1,69 @@
+//! Paths of fields, such as `spec.hooks[0].name`. A key may contain dots: `spec.nodeLabels.example.com/a`.
+
+use serde_json::Value;
+
+/// A step of a path.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Step<'a> {
+    Index(usize, &'a str),
+    /// The rest of the path begins with a key.
+    Key(&'a str),
+    End,
+}
+
+/// The first step of a path, and for an index the rest of the path.
+pub(super) fn step(path: &str) -> Step<'_> {
+    let path = path.strip_prefix('.').unwrap_or(path);
+    if path.is_empty() {
+        return Step::End;
+    }
+    let index = path.strip_prefix('[').and_then(|path| path.split_once(']'));
+    match index.and_then(|(index, rest)| Some((index.parse().ok()?, rest))) {
+        Some((index, rest)) => Step::Index(index, rest),
+        None => Step::Key(path),
+    }
+}
+
+/// The rest of a path that begins with this key. Upper and lower case are the same, because the API versions of kOps differ in them.
+pub(super) fn after_key<'a>(path: &'a str, key: &str) -> Option<&'a str> {
+    let (begin, rest) = path.split_at_checked(key.len())?;
+    let is_key = !key.is_empty() && begin.eq_ignore_ascii_case(key);
+    (is_key && (rest.is_empty() || rest.starts_with(['.', '[']))).then_some(rest)
+}
+
+/// The value at a path. `None` if it is missing or null.
+pub fn value_at<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
+    match (step(path), value) {
+        (_, Value::Null) => None,
+        (Step::End, _) => Some(value),
+        (Step::Index(index, rest), Value::Array(items)) => value_at(items.get(index)?, rest),
+        (Step::Key(path), Value::Object(fields)) => {
+            fields.iter().find_map(|(key, value)| value_at(value, after_key(path, key)?))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_value_is_found_by_its_path() {
+        let document = json!({"spec": {"hooks": [{"name": "a"}, {"roles": ["Node"]}], "nodeLabels": {"example.com/a": "b"},
+                                       "kubelet": {"clientCaFile": "/ca", "maxPods": null}}});
+        for (path, found) in [
+            ("spec.hooks[1].roles[0]", Some(json!("Node"))),
+            ("spec.nodeLabels.example.com/a", Some(json!("b"))),
+            ("spec.kubelet.clientCAFile", Some(json!("/ca"))),
+            ("spec.kubelet.maxPods", None),
+            ("spec.hooks[2]", None),
+            ("spec.hooks.name", None),
+            ("spec.kube", None),
+        ] {
+            assert_eq!(value_at(&document, path), found.as_ref(), "{path}");
+        }
+    }
+}
