@@ -16,11 +16,14 @@ mod panics;
 mod progress;
 mod started;
 
+use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use clap::Parser;
+use clap::error::ErrorKind;
 use kops_agent_net::tls;
 use kops_agent_process::service_manager;
+use kops_agent_spec::failure::Kind;
 use nix::sys::stat::{Mode, umask};
 use tokio::runtime::{Builder, Runtime};
 
@@ -35,7 +38,10 @@ fn main() -> ExitCode {
     started::note();
     keep_others_from_writing();
     panics::start();
-    let cli = Cli::parse_from(with_nodeup_spelling(std::env::args().collect()));
+    let cli = match Cli::try_parse_from(with_nodeup_spelling(std::env::args().collect())) {
+        Ok(cli) => cli,
+        Err(answer) => return answered(&answer),
+    };
     logging::start(cli.verbosity);
     given_to_units::run_again(&cli.command);
     service_manager::start();
@@ -64,6 +70,25 @@ fn runtime(command: &Command) -> std::io::Result<Runtime> {
         Command::Controller(_) => Builder::new_multi_thread().enable_all().build(),
         _ => Builder::new_current_thread().enable_all().build(),
     }
+}
+
+/// Prints the help or the version that the flags ask for, or why the flags are wrong. The last line of an error ends with its code, as that of
+/// any failure.
+fn answered(answer: &clap::Error) -> ExitCode {
+    if !answer.use_stderr() {
+        answer.exit();
+    }
+    let shown = answer.render();
+    let mut stderr = std::io::stderr().lock();
+    let in_color = stderr.is_terminal() && output::takes_colour(|name| std::env::var_os(name));
+    let shown = if in_color { shown.ansi().to_string() } else { shown.to_string() };
+    let missing = match answer.kind() {
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => "\n\nerror: a command is missing",
+        _ => "",
+    };
+    // Nothing is left to do if standard error is closed.
+    let _ = writeln!(stderr, "{}{missing} [{}]", shown.trim_end(), Kind::WrongUsage);
+    ExitCode::from(exit::USAGE)
 }
 
 fn failed(error: &anyhow::Error) -> ExitCode {

@@ -173,8 +173,22 @@ fn wrong_usage_ends_with_2() {
         (&["config", "check", "--instance-group", "nodes"], "--config-base"),
         (&["reset", "--root", root], "give --yes"),
     ] {
-        agent(arguments).with(2, &[said]);
+        let ended = agent(arguments);
+        ended.with(2, &[said]);
+        let code = if said.starts_with("--store-mirror") { "[KA2012]" } else { "[KA1001]" };
+        assert!(ended.stderr.trim_end().ends_with(code), "{ended:#?}");
     }
+}
+
+#[test]
+fn help_and_version_are_no_failure() {
+    for arguments in [&["--help"][..], &["plan", "-h"], &["--version"], &["help", "config"]] {
+        let ended = agent(arguments);
+        ended.with(0, &[]);
+        assert!(!ended.stdout.contains("[KA1001]") && ended.stderr.is_empty(), "{ended:#?}");
+    }
+    let alone = agent(&[]);
+    assert!(alone.stderr.ends_with("\n\nerror: a command is missing [KA1001]\n"), "{alone:#?}");
 }
 
 /// Each verb looks for the boot config where a boot script writes it. An empty `/opt` hides the files of this machine
