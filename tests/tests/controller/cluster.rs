@@ -430,6 +430,15 @@ pub fn plain_agent() -> Command {
     command
 }
 
+/// The agent's command on a node, like `plain_agent`. `KOPS_AGENT_NODE` may name a program of another version than the controller's
+/// (`tests/skew`).
+pub fn agent_on_node() -> Command {
+    let program = std::env::var_os("KOPS_AGENT_NODE").map_or_else(agent, PathBuf::from);
+    let mut command = Command::new(program);
+    command.env_clear().env("RUST_BACKTRACE", "1");
+    command
+}
+
 fn agent() -> PathBuf {
     kops_agent(path_of("target/debug/kops-agent"))
 }

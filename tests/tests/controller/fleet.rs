@@ -9,7 +9,7 @@ use kops_agent_tests::authority::Authority;
 use rcgen::{KeyPair, date_time_ymd};
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, GROUP_LABEL, eventually, kubectl_on, plain_agent};
+use crate::cluster::{Cluster, GROUP_LABEL, agent_on_node, eventually, kubectl_on, plain_agent};
 
 const CONDITION: &str = "KopsConfigured";
 const FIRST_CERTIFICATE: &str = "kops-agent/first-certificate-to-expire";
@@ -64,7 +64,7 @@ fn ended(command: &mut Command) -> (Option<i32>, String) {
 }
 
 fn tell(root: &PathBuf) -> (Option<i32>, String) {
-    ended(plain_agent().args(["fleet", "tell", "--root"]).arg(root))
+    ended(agent_on_node().args(["fleet", "tell", "--root"]).arg(root))
 }
 
 #[track_caller]

@@ -16,7 +16,9 @@ use serde_json::{Value, json};
 
 use crate::bootstrap::{World, on_aws};
 use crate::client::{connect, exchange, post};
-use crate::cluster::{CLUSTER, Cluster, GROUP_LABEL, REGION, eventually, id, kubectl_on, plain_agent};
+use crate::cluster::{
+    CLUSTER, Cluster, GROUP_LABEL, REGION, agent_on_node, eventually, id, kubectl_on, plain_agent,
+};
 use crate::renewal::showing;
 
 const FROM: Ipv4Addr = Ipv4Addr::new(127, 0, 1, 1);
@@ -370,7 +372,7 @@ fn only_the_cordon_of_a_killed_run_is_removed() {
         serde_json::from_str(&cluster.kubectl(&["get", "node", name, "-o", "json"])).unwrap()
     };
     for root in [left, operators] {
-        let ended = plain_agent().args(["fleet", "tell", "--root"]).arg(&root).output().unwrap();
+        let ended = agent_on_node().args(["fleet", "tell", "--root"]).arg(&root).output().unwrap();
         assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
     }
     let (left, operators) = (node("left"), node("operators"));
@@ -381,7 +383,7 @@ fn only_the_cordon_of_a_killed_run_is_removed() {
     // `fleet tell` waits while a run holds the lock, and uncordons the Node after that run, whether it succeeds or fails.
     let run = File::create(at_work.join("var/lib/kops-agent/lock")).unwrap();
     run.lock().unwrap();
-    let mut beside = plain_agent();
+    let mut beside = agent_on_node();
     beside.args(["fleet", "tell", "--only-uncordon", "--root"]).arg(&at_work).stderr(Stdio::piped());
     let mut beside = beside.spawn().unwrap();
     let mut said = BufReader::new(beside.stderr.take().unwrap()).lines().map(Result::unwrap);

@@ -8,7 +8,7 @@ use std::process::{Child, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, eventually, id, plain_agent};
+use crate::cluster::{Cluster, agent_on_node, eventually, id, plain_agent};
 use crate::pacing::Scene;
 use crate::rollout::{Fleet, ORDER, OUTCOME, ended};
 
@@ -167,7 +167,7 @@ impl Machine {
     }
 
     fn follow(&self) -> Following {
-        let mut agent = plain_agent();
+        let mut agent = agent_on_node();
         agent.args(["fleet", "follow", "--root"]).arg(&self.root).stderr(Stdio::piped());
         Following(agent.spawn().unwrap())
     }

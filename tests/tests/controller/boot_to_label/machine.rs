@@ -21,7 +21,7 @@ use super::network::{CONTROL_PLANE, on_machine, write_files};
 use super::{LIAR, MACHINE, OTHER_PORT, PORT, authority};
 use crate::bootstrap::World;
 use crate::clouds::{Ground, Lot};
-use crate::cluster::{CLUSTER, CONFIG_BASE, GROUP_LABEL, path_of, plain_agent};
+use crate::cluster::{CLUSTER, CONFIG_BASE, GROUP_LABEL, agent_on_node, path_of, plain_agent};
 
 const BOOT_CONFIG: &str = "kube_env.yaml";
 const BOOT_CONFIG_OF_UPSTREAM: &str = "kube_env-of-upstream.yaml";
@@ -103,7 +103,7 @@ impl<'a, G: Ground> Machine<'a, G> {
         let _metadata = self.ground.serve_metadata(MACHINE, liar);
         on_machine(liar.unwrap_or(MACHINE.address), &self.ground.hostname(MACHINE), &self.folder, || {
             let _equipment = self.ground.equip(&root, liar.is_some());
-            let mut agent = plain_agent();
+            let mut agent = agent_on_node();
             agent.envs(self.ground.variables()).args(["converge", "--store-timeout", "1", "--conf"]);
             agent.arg(self.folder.join(boot_config)).arg("--root").arg(&root);
             let output = agent.output().unwrap();
