@@ -227,7 +227,7 @@ mod tests {
         // The authority's own certificate is refused, too. A rule without exceptions leaves no loophole to a stranger.
         for beside in [vec![der(&authority.pem)], decoys("ours", 20), decoys("other", 1)] {
             let refused = judge(&beside).unwrap_err();
-            assert!(refused.contains("show the client's certificate alone"), "{refused}");
+            assert!(refused.contains("show only the client's certificate"), "{refused}");
         }
     }
 

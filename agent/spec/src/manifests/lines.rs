@@ -129,7 +129,7 @@ spec:
             ("spec.hooks[2].name", Some(8)),
             ("spec.quoted.deep[0]", Some(18)),
             ("spec.nodeLabels.example.com/a", Some(21)),
-            ("spec.kubelet.featureGates.A", Some(22)),
+            ("spec.kubelet.featureGates.A", Some(23)),
             ("spec.KUBELET.maxPods", Some(22)),
             ("spec.last", Some(24)),
             ("spec.other.field", Some(6)),

@@ -162,6 +162,6 @@ mod tests {
             matches!(bare, S3Settings::Server { endpoint, .. } if endpoint == "https://nyc3.example.com")
         );
         let error = settings(&[("S3_ENDPOINT", "ftp://s3.example.com"), keys[0], keys[1]]).unwrap_err();
-        assert!(error.to_string().contains("write a URL"), "{error}");
+        assert!(error.to_string().contains("use an http:// or https:// URL"), "{error}");
     }
 }

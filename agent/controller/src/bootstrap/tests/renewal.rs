@@ -191,7 +191,7 @@ async fn a_client_that_shows_certificates_beside_its_own_is_refused_before_a_pat
         let line = || test_log::lines_with(&format!(" at {from}:")).pop();
         eventually(|| line().is_some()).await;
         let text = line().unwrap().text;
-        assert!(text.contains("show the client's certificate alone"), "{text}");
+        assert!(text.contains("show only the client's certificate"), "{text}");
     }
     let body = for_certificates(&["kubelet"], &KeyPair::generate().unwrap());
     let answer = renew(&world, Some(&own), &world.v1(&machine, &body), body).await;
