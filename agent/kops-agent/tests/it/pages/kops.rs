@@ -5,7 +5,7 @@ use super::commands::commands;
 use super::page::Page;
 
 /// Each command that a page may show, with its flags.
-const COMMANDS: [(&str, &[&str]); 24] = [
+const COMMANDS: [(&str, &[&str]); 26] = [
     ("create", &["-f"]),
     ("create instancegroup", &["--role", "--subnet", "--zone", "--dry-run", "--output", "-o", "--edit"]),
     ("create keypair", &["--cert", "--key", "--primary"]),
@@ -22,6 +22,7 @@ const COMMANDS: [(&str, &[&str]); 24] = [
     ("get instancegroups", &["--output", "-o"]),
     ("get keypairs", &["--distrusted", "--output", "-o"]),
     ("promote keypair", &[]),
+    ("replace", &["-f", "--filename", "--force"]),
     ("rolling-update", &[]),
     (
         "rolling-update cluster",
@@ -39,6 +40,7 @@ const COMMANDS: [(&str, &[&str]); 24] = [
             "--build-host",
         ],
     ),
+    ("toolbox template", &["--template", "--values", "--output"]),
     ("trust keypair", &[]),
     (
         "update cluster",
