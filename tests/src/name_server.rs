@@ -1,11 +1,12 @@
 //! A name server on port 53 of a network namespace. It fails for a while, and then resolves every name of a test.
 
 use std::collections::BTreeMap;
+use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use parking_lot::Mutex;
@@ -18,6 +19,8 @@ const AAAA: u16 = 28;
 const INTERNET: u16 = 1;
 /// How often the server checks whether it must stop.
 const POLL: Duration = Duration::from_millis(20);
+/// How long the port may be in use by a process that has not started its program yet.
+const TAKEN_WITHIN: Duration = Duration::from_secs(10);
 /// The size of the buffer for a question, in bytes. A question without extensions has at most 512 (RFC 1035, section 4.2.1).
 const LARGEST: usize = 4096;
 
@@ -49,12 +52,13 @@ impl NameServer {
     pub fn start(fault: NameFault, failing: &[(&str, usize)]) -> anyhow::Result<NameServer> {
         let failing: BTreeMap<String, usize> =
             failing.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
-        let socket =
-            UdpSocket::bind((Ipv4Addr::LOCALHOST, 53)).context("taking port 53 of the loopback interface")?;
-        NameServer::start_on(socket, move |name, count| {
-            let fault = failing.get(name).filter(|most| count <= **most).map(|_| fault);
-            (fault, Ipv4Addr::LOCALHOST.into())
-        })
+        NameServer::start_on(
+            port_53().context("taking port 53 of the loopback interface")?,
+            move |name, count| {
+                let fault = failing.get(name).filter(|most| count <= **most).map(|_| fault);
+                (fault, Ipv4Addr::LOCALHOST.into())
+            },
+        )
     }
 
     /// Answers on this socket. `answer` returns a fault or an address, from the name and the number of questions for that name so far.
@@ -89,6 +93,19 @@ impl NameServer {
     pub fn asked(&self, name: &str) -> usize {
         let asked = self.asked.lock();
         asked.get(name).copied().unwrap_or_default()
+    }
+}
+
+/// Takes port 53. A process that another test has just forked has the socket of the previous server until it starts its program.
+fn port_53() -> io::Result<UdpSocket> {
+    let begun = Instant::now();
+    loop {
+        match UdpSocket::bind((Ipv4Addr::LOCALHOST, 53)) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse && begun.elapsed() < TAKEN_WITHIN => {
+                thread::sleep(POLL);
+            }
+            taken => return taken,
+        }
     }
 }
 
