@@ -8,14 +8,13 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use kops_agent_spec::BootConfig;
+use kops_agent_spec::certificate::certificates;
 use kops_agent_spec::digest::sha256_hex;
 use kops_agent_spec::failure::{Failing, Kind};
 
 /// The maximum number of earlier configurations that a node remembers. At a few changes a week, these are the configurations of about a
 /// year.
 const MOST_PAST: usize = 256;
-
-const END: &str = "-----END CERTIFICATE-----";
 
 /// Selects the configuration of the group that a run takes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -231,16 +230,12 @@ pub fn taken(in_effect: &BootConfig, served: &BootConfig) -> Result<BootConfig, 
     Ok(taken)
 }
 
-/// The certificates in a bundle. White space is removed from each certificate.
-fn certificates(bundle: &str) -> Vec<String> {
-    let all = bundle.split_inclusive(END).filter(|part| part.ends_with(END));
-    all.map(|part| part.split_whitespace().collect()).collect()
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    const END: &str = "-----END CERTIFICATE-----";
 
     fn certificate(name: &str) -> String {
         format!("-----BEGIN CERTIFICATE-----\n{name}\n{END}\n")

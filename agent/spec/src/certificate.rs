@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+const END: &str = "-----END CERTIFICATE-----";
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Issuer {
@@ -52,4 +54,10 @@ pub struct Certificate {
     /// Whether the file with the certificate also contains the authority's own certificate.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub include_root: bool,
+}
+
+/// The certificates in a PEM bundle. White space is removed from each certificate, so that equal certificates are equal texts.
+pub fn certificates(bundle: &str) -> Vec<String> {
+    let all = bundle.split_inclusive(END).filter(|part| part.ends_with(END));
+    all.map(|part| part.split_whitespace().collect()).collect()
 }

@@ -1,16 +1,15 @@
 //! The authorities that a node trusts, as a digest in an annotation of its own Node. A worker gets them with its boot config, so the hash of
 //! its configuration does not change with them.
 
+use kops_agent_spec::certificate::certificates;
 use kops_agent_spec::digest::{is_sha256_hex, sha256_hex};
 
 /// The annotation with the digest of the `kubernetes-ca` authorities that the node trusts.
 pub const AUTHORITIES: &str = "kops-agent/authorities";
-const END: &str = "-----END CERTIFICATE-----";
 
 /// The digest of the certificates in a PEM bundle, whatever their order and white space. `None` if the bundle has no certificate.
 pub fn authorities_digest(bundle: &str) -> Option<String> {
-    let all = bundle.split_inclusive(END).filter(|part| part.ends_with(END));
-    let mut certificates: Vec<String> = all.map(|part| part.split_whitespace().collect()).collect();
+    let mut certificates = certificates(bundle);
     certificates.sort();
     certificates.dedup();
     (!certificates.is_empty()).then(|| sha256_hex(certificates.concat().as_bytes()))
@@ -26,7 +25,7 @@ mod tests {
     use super::*;
 
     fn certificate(content: &str) -> String {
-        format!("-----BEGIN CERTIFICATE-----\n{content}\n{END}\n")
+        format!("-----BEGIN CERTIFICATE-----\n{content}\n-----END CERTIFICATE-----\n")
     }
 
     #[test]
