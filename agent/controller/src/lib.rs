@@ -175,7 +175,7 @@ impl Parts {
         let hosts = Arc::new(Enrolled::new(Arc::new(ApiHosts::new(hosts))));
         let cloud = tokio::select! {
             cloud = cloud(&options, &metrics, &hosts) => cloud?,
-            // The cloud may need its whole deadline, so react to a signal meanwhile.
+            // A request to the cloud may last until its deadline. A signal ends the wait.
             signal = stopped => {
                 log::info!("stopping because of {signal}");
                 return Ok(None);

@@ -67,7 +67,7 @@ impl Default for Limits {
 }
 
 /// Connections that the kernel queues before this process accepts them. If the queue is full, a new connection waits some
-/// seconds. This length is the kernel's default maximum (`net.core.somaxconn`).
+/// seconds. 4096 is the kernel's default maximum (`net.core.somaxconn`).
 const BACKLOG: u32 = 4096;
 /// The longest header, in bytes: tokens have some KiB.
 const LONGEST_HEADER: usize = 16 * 1024;

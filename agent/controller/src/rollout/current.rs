@@ -51,6 +51,10 @@ impl Current {
     /// of a group trust, if its configuration does not have them. If these cannot be read, the hash counts as not known: otherwise a
     /// rollout would call nodes done that trust other authorities.
     pub(super) async fn read(&self, groups: BTreeMap<String, Rank>) -> (Hashes, BTreeMap<String, String>) {
+        // Reboots depend on no configuration, so they must not wait for the store.
+        if groups.is_empty() {
+            return (Hashes::new(), BTreeMap::new());
+        }
         let keyset = self.authorities();
         let configs = groups.into_iter().map(|(group, rank)| async move {
             let config = self.config(&group, rank).await;

@@ -345,8 +345,10 @@ impl Hashes {
     /// after their TTL while a node may get an order. So a pause or an abort does not wait for a slow state store.
     async fn current(&mut self, current: &Current, asked: &Asked, members: &[Member]) -> &Hashes {
         let mut groups: BTreeMap<String, Rank> = BTreeMap::new();
-        for member in members.iter().filter(|_| asked.takes_configurations()) {
-            if !member.group.is_empty() && (asked.has_part(member) || member.rank < Rank::Worker) {
+        let takes_configurations = asked.takes_configurations();
+        for member in members {
+            let counts = asked.has_part(member) || member.rank < Rank::Worker;
+            if takes_configurations && !member.group.is_empty() && counts {
                 let rank = groups.entry(member.group.clone()).or_insert(member.rank);
                 *rank = member.rank.min(*rank);
             }
