@@ -156,8 +156,8 @@ pub struct Examined<'a> {
 }
 
 impl<'a> Examined<'a> {
-    /// A token that only has the id of a machine. The source address must prove the id. Nobody gains from reusing such a token, so each
-    /// token gets its own fingerprint.
+    /// A token that contains only a machine's id, which the source address must prove. A copy of such a token is worth nothing at another
+    /// address, so each token gets a fingerprint of its own and may be used again.
     pub(crate) fn of_address(verification: Verification<'a>) -> Examined<'a> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);

@@ -185,7 +185,7 @@ async fn derive_for_machine(
     Ok((derivation, derived))
 }
 
-/// The error for a derived configuration that may not replace the pinned configuration.
+/// The error if a run refuses the derived configuration, because it may differ from the pinned configuration.
 fn refused(problem: String, derived: &Derived, nodeup_config_hash: &str) -> anyhow::Error {
     match derived.prove(nodeup_config_hash) {
         Proof::Differs(actual) if derived.problems.is_empty() => {

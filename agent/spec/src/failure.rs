@@ -19,7 +19,7 @@ pub enum Remedy {
     Usage,
 }
 
-/// A failure of which only the kind and the message are known.
+/// A failure without a type of its own: a kind and a message.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{message}")]
 pub struct Failure {

@@ -201,7 +201,7 @@ pub fn order(cluster: &Cluster, node: &str) -> Option<Value> {
 pub fn at_work<T>(fakes: &[FakeNode], acts: impl Fn(&FakeNode) + Sync, scene: impl FnOnce() -> T) -> T {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
-        // If the scene panics, the Nodes end too.
+        // If the scene panics, the threads of the fake Nodes end too. Otherwise the scope would wait for them forever.
         let _ends = Ends(&is_over);
         for fake in fakes {
             let (acts, is_over) = (&acts, &is_over);

@@ -27,8 +27,8 @@ struct Pod {
 /// The name of the guarded workload, of its service and of its PodDisruptionBudget.
 pub const GUARDED: &str = "guarded";
 
-/// Applies the guarded workload on all workers: `pods` pods, of which a PodDisruptionBudget keeps `min_available`. A pod serves for
-/// `seconds_to_end` more after its eviction. Waits until the budget counts all pods.
+/// Applies the guarded workload on all workers, and waits until its PodDisruptionBudget counts all `pods`. The budget keeps
+/// `min_available` of them. After its eviction, a pod serves for another `seconds_to_end` seconds.
 pub fn guard(cluster: &Cluster, pods: usize, min_available: usize, seconds_to_end: u64) {
     let mut deployment = deployment(GUARDED, pods, "Honor");
     if seconds_to_end > 0 {

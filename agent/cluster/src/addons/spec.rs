@@ -89,9 +89,9 @@ impl NeedsRollingUpdate {
         }
     }
 
-    /// The label selector of the nodes. `None` for all nodes. The control plane's selector is exactly upstream's: a label that kOps has not
-    /// set since Kubernetes 1.24. So no node matches unless somebody else set the label (upstream: `patchNeedsUpdateLabel` in
-    /// `channels/pkg/channels/addon.go`).
+    /// The label selector of the nodes. `None` for all nodes. Control planes have upstream's selector (`patchNeedsUpdateLabel` in
+    /// `channels/pkg/channels/addon.go`). It names a label that kOps does not set since Kubernetes 1.24. So it selects only nodes that
+    /// another program has labelled.
     pub fn selector(self) -> Option<&'static str> {
         match self {
             NeedsRollingUpdate::ControlPlane => Some("node-role.kubernetes.io/master="),

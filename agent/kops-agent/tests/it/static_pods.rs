@@ -10,8 +10,8 @@ use kops_agent_tests::example_store::CONTROL_PLANE;
 use serde_json::{Value, json};
 
 const MANIFEST: &str = "/etc/kubernetes/manifests/kops-channels.manifest";
-/// The tokens. Neither has the typical form of a token, and in a message with only the value, no quotes and no name
-/// mark the token.
+/// The tokens before and after the rotation. Redaction cannot recognize them by their form, nor by quotes or a name
+/// beside them.
 const BEFORE: &str = "before rotation: of-the-cloud";
 const AFTER: &str = "after-rotation-of-the-cloud";
 

@@ -93,7 +93,7 @@ fn text_change(unit: &Unit, present: Option<&ObservedUnit>) -> Option<Change> {
     (!is_right(unit, present)).then(|| written(path, Some(before), after))
 }
 
-/// Changes the owner and mode of a unit's file. Only root may write this file, because whoever writes it can run any program.
+/// The changes after which only root may write a unit's file. Any other user who may write the file can run programs as root.
 fn access_changes(unit: &Unit, present: Option<&ObservedUnit>) -> Vec<Change> {
     match present.filter(|_| unit.text.is_some()).and_then(|present| present.access.as_ref()) {
         Some(access) => changes_of_access(Some(access), Access::of_roots()),

@@ -59,7 +59,7 @@ fn of_both(field: &str) -> Vec<Place> {
     vec![InGroup(field.to_owned()), InCluster(field.to_owned())]
 }
 
-/// A group's kubelet has the settings of the group, and those of the cluster for its role.
+/// kOps merges the kubelet settings of a group with the cluster's kubelet settings for the group's role.
 fn of_kubelet(rest: &str, role: InstanceGroupRole) -> Vec<Place> {
     // The taints of all sources are merged, so their index is not that of a source.
     let rest = if rest.starts_with(".taints[") { ".taints" } else { rest };
@@ -117,7 +117,7 @@ fn of_package(rest: &str, cluster: &Cluster) -> Option<Place> {
     })
 }
 
-/// Upstream leaves out the hooks of other roles, so the indices of a node's hooks are not those of the manifest.
+/// Upstream leaves out the hooks of other roles. So a hook may have a lower index in a node's configuration than in its manifest.
 fn of_hook(rest: &str, cluster: &Cluster, group: &InstanceGroup) -> Option<Place> {
     let role = group.spec.role;
     let (side, rest) = index(rest)?;

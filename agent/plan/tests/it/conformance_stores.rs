@@ -113,8 +113,8 @@ fn every_secret_is_readable() {
     });
 }
 
-/// An assumption of cluster-spec mode: the certificates and keys in a control plane's config are those of the store's key sets, in the form
-/// that we write.
+/// Cluster-spec mode reads certificates and keys from the store's key sets. A control plane's `nodeupconfig.yaml` must have the same ones, in
+/// the form in which kops-agent writes them.
 #[test]
 fn trusted_certificates_equal_those_in_nodeup_configs() {
     for_all("stores", &named("nodeupconfig.yaml"), |text, url| {

@@ -30,7 +30,7 @@ pub(super) fn resolve(config: &KubeletConfigSpec, problems: &mut Problems) -> Ve
     let is_cgroupfs = config.cgroup_driver == "cgroupfs";
     wanted
         .into_iter()
-        // If a cgroup is enforced but not set, another check reports that.
+        // Another check reports an enforced cgroup without a name.
         .filter(|(what, _, cgroup)| enforces(what) && !cgroup.is_empty())
         .filter_map(|(_, field, cgroup)| {
             let reserved = if is_cgroupfs { of_cgroupfs(cgroup) } else { of_systemd(cgroup) };
