@@ -185,6 +185,7 @@ mod tests {
             rollout: "r".into(),
             attempt: 1,
             hash: "rebooted".into(),
+            authorities: String::new(),
             drain: DrainMode::Auto,
             max_unavailable,
             health_timeout: 300,

@@ -60,6 +60,13 @@ impl Member {
         self.outcome.as_ref().is_some_and(|outcome| outcome.is_of(order))
     }
 
+    /// [`Order::authorities`] of an order to this node.
+    fn authorities_to_order(&self, by_group: &BTreeMap<String, String>) -> String {
+        // A node that does not report its authorities would not name them in its outcome.
+        let wanted = by_group.get(&self.group).filter(|_| self.authorities.is_some());
+        wanted.cloned().unwrap_or_default()
+    }
+
     /// Whether the node trusts other authorities than new machines of its group do. `false` if either are not known.
     pub(super) fn trusts_others(&self, authorities: &BTreeMap<String, String>) -> bool {
         let theirs = authorities.get(&self.group);
@@ -163,6 +170,7 @@ pub(super) fn decide_course(
             rollout: course.id.clone(),
             attempt: course.attempt,
             hash: hash.to_owned(),
+            authorities: member.authorities_to_order(authorities),
             drain: settings.drain,
             max_unavailable: u32::try_from(settings.max_unavailable.among(nodes)).unwrap_or(u32::MAX),
             health_timeout: settings.health_timeout,

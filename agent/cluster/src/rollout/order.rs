@@ -29,6 +29,10 @@ pub struct Order {
     /// The hash of the configuration. If the group's configuration has another hash when the node acts, the node takes
     /// nothing.
     pub hash: String,
+    /// The digest of the authorities that the node must trust after its run. Empty if they are not compared: the configuration with this
+    /// hash has them, or the node does not report which ones it trusts.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub authorities: String,
     pub drain: DrainMode,
     /// How many nodes of the group may be unavailable at a time. The node requests its slot with this number.
     pub max_unavailable: u32,
@@ -56,6 +60,9 @@ pub struct Outcome {
     pub rollout: String,
     pub attempt: u32,
     pub hash: String,
+    /// [`Order::authorities`] of the order.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub authorities: String,
     #[serde(default, rename = "bootID", skip_serializing_if = "String::is_empty")]
     pub boot_id: String,
     /// Why the node did not carry out the order; empty if it did.
@@ -89,6 +96,7 @@ impl Order {
             rollout: self.rollout.clone(),
             attempt: self.attempt,
             hash: self.hash.clone(),
+            authorities: self.authorities.clone(),
             boot_id: self.boot_id.clone(),
             problem: one_line(&Redactor::default().text(problem), LONGEST_PROBLEM),
         }
@@ -108,8 +116,8 @@ impl Outcome {
     }
 
     pub fn is_of(&self, order: &Order) -> bool {
-        (&self.rollout, self.attempt, &self.hash, &self.boot_id)
-            == (&order.rollout, order.attempt, &order.hash, &order.boot_id)
+        (&self.rollout, self.attempt, &self.hash, &self.authorities, &self.boot_id)
+            == (&order.rollout, order.attempt, &order.hash, &order.authorities, &order.boot_id)
     }
 }
 
@@ -130,6 +138,7 @@ mod tests {
             rollout: "r-1".into(),
             attempt: 1,
             hash: "b=".into(),
+            authorities: "d0".into(),
             drain: DrainMode::Auto,
             max_unavailable: 1,
             health_timeout: 300,
@@ -150,6 +159,8 @@ mod tests {
         for other in [
             Order { attempt: 2, ..order.clone() },
             Order { hash: "c=".into(), ..order.clone() },
+            Order { authorities: "d1".into(), ..order.clone() },
+            Order { authorities: String::new(), ..order.clone() },
             Order { boot_id: "b1".into(), ..order.clone() },
             Order { rollout: "r-2".into(), ..order },
         ] {

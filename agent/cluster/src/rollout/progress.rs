@@ -39,9 +39,8 @@ pub(super) fn progress(
     // If the group's current configuration is unknown, the hash in the node's order replaces it.
     let ordered = recorded.ordered.get(&member.node);
     let hash = hash.or(ordered.map(|order| order.hash.as_str()));
-    // A worker gets its authorities with its boot config, so they change without the hash of its configuration.
-    let is_current =
-        hash.is_some() && member.runs.as_deref() == hash && !member.trusts_others(recorded.authorities);
+    let authorities = Authorities::new(member, recorded.authorities, ordered);
+    let is_current = hash.is_some() && member.runs.as_deref() == hash && authorities.are_trusted;
     let at_rest = if is_current { Progress::Current } else { Progress::Waiting };
     let (Some(hash), Some(order)) = (hash, ordered) else { return (at_rest, None) };
     let pods = recorded.pods.get(&member.node);
@@ -53,8 +52,9 @@ pub(super) fn progress(
     let timeout = settings.map_or(Duration::seconds(Rollout::node_timeout().into()), Settings::timeout);
     let is_late = order.time().is_none_or(|at| now - at > timeout);
     let is_done = is_current && member.is_ready;
+    let is_wanted = order.hash == hash && authorities.are_of(order);
     // A failure counts until the operator resumes. In an operator's rollout it also counts if the spec has changed since.
-    if order.attempt == course.attempt && (order.hash == hash || !course.is_of_policy) {
+    if order.attempt == course.attempt && (is_wanted || !course.is_of_policy) {
         let crashes = pods.map(|check| check.problem.as_str()).filter(|problem| !problem.is_empty());
         let problem = match outcome {
             _ if crashes.is_some() => crashes.map(str::to_owned),
@@ -71,8 +71,8 @@ pub(super) fn progress(
             return failed(problem);
         }
     }
-    if order.attempt != course.attempt || order.hash != hash {
-        // The node may still be at work for an earlier attempt, or for the configuration before the last change.
+    if order.attempt != course.attempt || !is_wanted {
+        // The node may still be at work for an earlier attempt, or for the configuration or the authorities before the last change.
         return match outcome.is_some() || is_late {
             true => (at_rest, None),
             false => (Progress::Updating(order.clone()), unsettled()),
@@ -84,9 +84,49 @@ pub(super) fn progress(
             settled(order, pods, recorded.listed.get(&member.node), after, is_late, now)
         }
         (false, false) => (Progress::Updating(order.clone()), unsettled()),
-        (false, true) => failed(format!(
-            "its run succeeded, but {timeout} after its order it is not Ready, or its Node does not show the result"
-        )),
+        (false, true) => {
+            let missing = match member.is_ready && !authorities.are_trusted {
+                true => "its Node does not show the ordered authorities of kubernetes-ca",
+                false => "it is not Ready, or its Node does not show the result",
+            };
+            failed(format!("its run succeeded, but {timeout} after its order {missing}"))
+        }
+    }
+}
+
+/// The authorities that a node must trust. A worker gets them with its boot config, so they change without the hash of its configuration.
+struct Authorities<'a> {
+    /// `None` if no authorities are compared.
+    wanted: Option<&'a str>,
+    /// Whether the node trusts them, by its own report.
+    are_trusted: bool,
+}
+
+impl<'a> Authorities<'a> {
+    /// `by_group` has the digest of each group. If it lacks the member's group, the digest in the node's order replaces it.
+    fn new(
+        member: &Member,
+        by_group: &'a BTreeMap<String, String>,
+        ordered: Option<&'a Order>,
+    ) -> Authorities<'a> {
+        let of_order =
+            ordered.map(|order| order.authorities.as_str()).filter(|authorities| !authorities.is_empty());
+        let wanted = by_group.get(&member.group).map(String::as_str).or(of_order);
+        let are_trusted = match (wanted, &member.authorities) {
+            (None, _) => true,
+            (Some(wanted), Some(trusted)) => wanted == trusted,
+            // An earlier version of kops-agent does not report them, and gets no order that names them.
+            (Some(_), None) => of_order.is_none(),
+        };
+        Authorities { wanted, are_trusted }
+    }
+
+    /// Whether an order names them.
+    fn are_of(&self, order: &Order) -> bool {
+        match order.authorities.as_str() {
+            "" => self.are_trusted,
+            authorities => self.wanted == Some(authorities),
+        }
     }
 }
 

@@ -160,6 +160,9 @@ impl Cluster {
         let order = Order::read(&member.order).unwrap();
         if problem.is_empty() {
             member.runs = Some(order.hash.clone());
+            if !order.authorities.is_empty() {
+                member.authorities = Some(order.authorities.clone());
+            }
         }
         member.outcome = Some(order.outcome(problem));
     }

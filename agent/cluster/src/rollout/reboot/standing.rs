@@ -44,6 +44,7 @@ mod tests {
             rollout: "r-1".into(),
             attempt: 1,
             hash: "rebooted".into(),
+            authorities: String::new(),
             drain: DrainMode::Auto,
             max_unavailable: 1,
             health_timeout: 300,
