@@ -146,16 +146,6 @@ pub async fn node_labels(store: &Store, base: &str, group_name: &str) -> Result<
     Ok(derive::node_labels(&cluster, &group, &roles, release))
 }
 
-/// A keyset of the current cluster.
-///
-/// # Errors
-/// If a request to the store fails, or a file is invalid. A missing or forbidden keyset is no error.
-pub async fn keyset(store: &Store, base: &str, id: &str) -> Result<Found<Keyset>> {
-    let file = cluster_file(store, base).await?;
-    let config_store = Cluster::parse(&file.text, &file.url)?.spec.config_store;
-    StoreFiles::new(store, base, &config_store.keypairs, &config_store.secrets).keyset(id).await
-}
-
 /// The cluster and the group, each with its file.
 async fn cluster_and_group(
     store: &Store,

@@ -182,7 +182,14 @@ impl Cluster {
     /// Applies a group of this role as `kops update cluster --yes` does.
     pub fn apply(&self, role: &str, group: &str, labels: &str) {
         let labels = format!("{GROUP_LABEL}: {group}, {labels}");
-        let text = format!("{{ClusterName: {CLUSTER}, KubeletConfig: {{nodeLabels: {{{labels}}}}}}}");
+        // Only the configuration of a control plane has the authorities. A worker has them in its boot config.
+        let cas = match role {
+            "control-plane" => {
+                "CAs: {kubernetes-ca: '-----BEGIN CERTIFICATE-----a-----END CERTIFICATE-----'}, "
+            }
+            _ => "",
+        };
+        let text = format!("{{ClusterName: {CLUSTER}, {cas}KubeletConfig: {{nodeLabels: {{{labels}}}}}}}");
         let folder = self.store().join("igconfig").join(role).join(group);
         fs::create_dir_all(&folder).unwrap();
         fs::write(folder.join("nodeupconfig.yaml"), text).unwrap();

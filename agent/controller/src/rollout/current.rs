@@ -4,38 +4,103 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{join, join_all};
+use futures_util::future::join_all;
 use kops_agent_cluster::bootstrap::node_config::nodeup_config_file;
 use kops_agent_cluster::fleet::authorities_digest;
+use kops_agent_cluster::labels::INSTANCE_GROUP;
 use kops_agent_cluster::rollout::Rank;
 use kops_agent_plan::resolve::KUBERNETES_CA;
 use kops_agent_process::output::error_text;
-use kops_agent_source::cluster_files;
 use kops_agent_spec::{InstanceGroupRole, NodeupConfig};
-use kops_agent_store::{Found, Store, StoreError};
+use kops_agent_store::{Store, StoreError};
 use tokio::time::timeout;
-
-/// The hash of each group's current configuration, or why it is not known.
-type Hashes = BTreeMap<String, Result<String, String>>;
 
 /// Timeout of reading one configuration.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A group's current configuration.
-struct Config {
-    hash: String,
-    /// Whether it has the authorities of the cluster. The boot config has them if it names servers that give configurations.
-    has_authorities: bool,
+/// The current configurations of groups.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Configurations {
+    /// The hash of each group's configuration, or why it is not known.
+    pub(super) hashes: BTreeMap<String, Result<String, String>>,
+    /// The digest of the authorities that new machines of a group trust, if the hash of its configuration does not cover them.
+    pub(super) authorities: BTreeMap<String, String>,
 }
 
-impl Config {
-    fn new(text: &[u8], url: &str) -> Config {
-        let config = NodeupConfig::parse(text, url);
-        let has_authorities = config.is_ok_and(|config| config.cas.contains_key(KUBERNETES_CA));
-        Config { hash: NodeupConfig::hash(text), has_authorities }
+impl Configurations {
+    /// The boot config of a worker has the authorities that the configurations of the control planes have: kOps writes both at once. If
+    /// these are not known, the hash of such a group counts as not known. Otherwise a rollout would call nodes done that trust other
+    /// authorities.
+    fn new(configs: BTreeMap<String, (Rank, Result<Config, String>)>) -> Configurations {
+        let authorities = authorities(&configs);
+        let mut all = Configurations::default();
+        for (group, (_, config)) in configs {
+            let hash = match (config, &authorities) {
+                (Ok(config), Err(problem)) if config.authorities.is_none() => {
+                    Err(format!("the authorities that its nodes must trust are not known: {problem}"))
+                }
+                (Ok(config), authorities) => {
+                    if let (None, Ok(digest)) = (config.authorities, authorities) {
+                        all.authorities.insert(group.clone(), digest.clone());
+                    }
+                    Ok(config.hash)
+                }
+                (Err(problem), _) => Err(problem),
+            };
+            all.hashes.insert(group, hash);
+        }
+        all
+    }
+
+    /// These configurations, after `earlier`. While the hash of a group is not known, its last known authorities count.
+    pub(super) fn after(mut self, earlier: Configurations) -> Configurations {
+        for (group, digest) in earlier.authorities {
+            if self.hashes.get(&group).is_some_and(Result::is_err) {
+                self.authorities.entry(group).or_insert(digest);
+            }
+        }
+        self
     }
 }
 
+/// The digest of the authorities in the configurations of the control planes, or why it is not known.
+fn authorities(configs: &BTreeMap<String, (Rank, Result<Config, String>)>) -> Result<String, String> {
+    let mut found: Option<(&str, &str)> = None;
+    for (group, (_, config)) in configs.iter().filter(|(_, (rank, _))| *rank == Rank::ControlPlane) {
+        let config = config.as_ref().map_err(Clone::clone)?;
+        let digest = config.authorities.as_deref().ok_or_else(|| {
+            format!("the configuration of the group {group} has no certificate of {KUBERNETES_CA}")
+        })?;
+        match found {
+            Some((other, others)) if others != digest => {
+                return Err(format!(
+                    "the configurations of the groups {other} and {group} have different authorities of {KUBERNETES_CA}; run \
+                     `kops update cluster --yes`"
+                ));
+            }
+            _ => found = Some((group.as_str(), digest)),
+        }
+    }
+    let (_, digest) = found.ok_or_else(|| format!("no control plane has the label {INSTANCE_GROUP}"))?;
+    Ok(digest.to_owned())
+}
+
+/// A group's current configuration.
+struct Config {
+    hash: String,
+    /// The digest of the cluster's authorities. `None` if the configuration has none of them: then the boot config of its machines does.
+    authorities: Option<String>,
+}
+
+impl Config {
+    fn parse(text: &[u8], url: &str) -> Result<Config, String> {
+        let config = NodeupConfig::parse(text, url).map_err(|error| error.to_string())?;
+        let authorities = config.cas.get(KUBERNETES_CA).and_then(|bundle| authorities_digest(bundle));
+        Ok(Config { hash: NodeupConfig::hash(text), authorities })
+    }
+}
+
+#[derive(Clone)]
 pub(super) struct Current {
     store: Arc<Store>,
     config_base: String,
@@ -47,46 +112,13 @@ impl Current {
         Current { store, config_base: config_base.trim_end_matches('/').to_owned() }
     }
 
-    /// The hash of each group's current configuration, or why it is not known. Also the digest of the authorities that new machines
-    /// of a group trust, if its configuration does not have them. If these cannot be read, the hash counts as not known: otherwise a
-    /// rollout would call nodes done that trust other authorities.
-    pub(super) async fn read(&self, groups: BTreeMap<String, Rank>) -> (Hashes, BTreeMap<String, String>) {
-        // Reboots depend on no configuration, so they must not wait for the store.
-        if groups.is_empty() {
-            return (Hashes::new(), BTreeMap::new());
-        }
-        let keyset = self.authorities();
+    /// Reads the current configurations of these groups. Without a group, nothing is read.
+    pub(super) async fn read(&self, groups: BTreeMap<String, Rank>) -> Configurations {
         let configs = groups.into_iter().map(|(group, rank)| async move {
             let config = self.config(&group, rank).await;
-            (group, config)
+            (group, (rank, config))
         });
-        let (keyset, configs) = join(keyset, join_all(configs)).await;
-        let (mut hashes, mut authorities) = (Hashes::new(), BTreeMap::new());
-        for (group, config) in configs {
-            let hash = match (config, &keyset) {
-                (Ok(config), Err(problem)) if !config.has_authorities => Err(problem.clone()),
-                (Ok(config), keyset) => {
-                    if let (false, Ok(Some(digest))) = (config.has_authorities, keyset) {
-                        authorities.insert(group.clone(), digest.clone());
-                    }
-                    Ok(config.hash)
-                }
-                (Err(problem), _) => Err(problem),
-            };
-            hashes.insert(group, hash);
-        }
-        (hashes, authorities)
-    }
-
-    /// The digest of the authorities in the keyset. `None` if the store has no such keyset, or this machine may not read it.
-    async fn authorities(&self) -> Result<Option<String>, String> {
-        let reading = cluster_files::keyset(&self.store, &self.config_base, KUBERNETES_CA);
-        match timeout(TIMEOUT, reading).await {
-            Ok(Ok(Found::There(keyset))) => Ok(authorities_digest(&keyset.trusted_certificates_pem())),
-            Ok(Ok(Found::Absent | Found::Denied(_))) => Ok(None),
-            Ok(Err(error)) => Err(error_text(&error)),
-            Err(_) => Err(format!("the store does not return the keyset {KUBERNETES_CA} in time")),
-        }
+        Configurations::new(join_all(configs).await.into_iter().collect())
     }
 
     async fn config(&self, group: &str, rank: Rank) -> Result<Config, String> {
@@ -99,10 +131,71 @@ impl Current {
             .ok_or_else(|| format!("{group:?} is not a valid name of an instance group"))?;
         let url = format!("{}/{file}", self.config_base);
         match timeout(TIMEOUT, self.store.read(&url)).await {
-            Ok(Ok(text)) => Ok(Config::new(&text, &url)),
+            Ok(Ok(text)) => Config::parse(&text, &url),
             Ok(Err(StoreError::NotFound { .. })) => Err(format!("{url} does not exist")),
             Ok(Err(error)) => Err(error_text(&error.into())),
             Err(_) => Err(format!("the store does not return {url} in time")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const URL: &str = "nodeupconfig.yaml";
+
+    fn config(authorities: &str) -> Result<Config, String> {
+        let certificate =
+            |name: char| format!("-----BEGIN CERTIFICATE-----\n{name}\n-----END CERTIFICATE-----\n");
+        let cas: String = authorities.chars().map(certificate).collect();
+        let cas = match authorities {
+            "" => String::new(),
+            _ => format!("CAs: {{{KUBERNETES_CA}: {cas:?}}}\n"),
+        };
+        Config::parse(format!("ClusterName: c.example.com\n{cas}").as_bytes(), URL)
+    }
+
+    fn digest(authorities: &str) -> Option<String> {
+        config(authorities).ok()?.authorities
+    }
+
+    /// The configurations of a group of workers, whose boot config has the authorities, and of these control planes.
+    fn with(control_planes: Vec<Result<Config, String>>) -> Configurations {
+        let control_planes = control_planes.into_iter().enumerate();
+        let mut configs: BTreeMap<String, (Rank, Result<Config, String>)> = control_planes
+            .map(|(number, config)| (format!("masters-{number}"), (Rank::ControlPlane, config)))
+            .collect();
+        configs.insert("nodes".to_owned(), (Rank::Worker, config("")));
+        Configurations::new(configs)
+    }
+
+    #[test]
+    fn workers_must_trust_the_authorities_in_the_configurations_of_the_control_planes() {
+        let all = with(vec![config("ab"), config("ba")]);
+        assert!(all.hashes.values().all(Result::is_ok), "{:?}", all.hashes);
+        assert_eq!(all.authorities.get("nodes"), digest("ab").as_ref());
+        assert_eq!(all.authorities.len(), 1, "the hash of a control plane covers its authorities");
+        assert_ne!(digest("a"), digest("ab"));
+    }
+
+    #[test]
+    fn without_these_authorities_the_configuration_of_a_worker_is_not_known() {
+        let known = with(vec![config("a")]);
+        for (control_planes, expected) in [
+            (vec![], "no control plane has the label"),
+            (vec![config("")], "masters-0 has no certificate of kubernetes-ca"),
+            (vec![config("a"), config("b")], "masters-0 and masters-1 have different authorities"),
+            (vec![config("a"), Err("the store is gone".to_owned())], "not known: the store is gone"),
+            (vec![Config::parse(b"CAs: [", URL)], URL),
+        ] {
+            let all = with(control_planes);
+            let problem = all.hashes.get("nodes").and_then(|hash| hash.as_ref().err());
+            assert!(problem.is_some_and(|problem| problem.contains(expected)), "{problem:?}");
+            assert_eq!(all.authorities, BTreeMap::new());
+            assert_eq!(all.after(known.clone()).authorities, known.authorities, "the last known ones stay");
+        }
+        let now = with(vec![config("b")]);
+        assert_eq!(now.clone().after(known), now);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
+use std::mem;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +31,7 @@ use kops_agent_store::Store;
 
 use super::blocking::Blocking;
 use super::config_map::{Read, Stored};
-use super::current::Current;
+use super::current::{Configurations, Current};
 use super::pods::Pods;
 use crate::metrics::RolloutMetrics;
 
@@ -180,12 +181,8 @@ impl Rollouts {
     ) -> Result<(), Ended> {
         let (asked, read) = self.read().await?;
         let members: Vec<Member> = members.nodes.values().cloned().collect();
-        let hashes = hashes.current(&self.current, &asked, &members).await;
-        let mut seen = Seen {
-            current: hashes.hashes.clone(),
-            authorities: hashes.authorities.clone(),
-            ..Seen::default()
-        };
+        let Configurations { hashes, authorities } = hashes.current(&self.current, &asked, &members).await;
+        let mut seen = Seen { current: hashes.clone(), authorities: authorities.clone(), ..Seen::default() };
         let now = OffsetDateTime::now_utc();
         let mut actions = decide_all(&asked, &members, &seen, now);
         // A list of pods may end the check of one node, and so begin another node.
@@ -334,16 +331,15 @@ fn member(node: NodeObject) -> Member {
 /// The last read hashes of the groups' current configurations.
 #[derive(Default)]
 struct Hashes {
-    hashes: BTreeMap<String, Result<String, String>>,
-    authorities: BTreeMap<String, String>,
+    last: Configurations,
     groups: BTreeSet<String>,
     read: Option<Instant>,
 }
 
 impl Hashes {
-    /// The hashes of the groups that a decision depends on, and the authorities. They are read again for another set of groups, and
-    /// after their TTL while a node may get an order. So a pause or an abort does not wait for a slow state store.
-    async fn current(&mut self, current: &Current, asked: &Asked, members: &[Member]) -> &Hashes {
+    /// The configurations of the groups that a decision depends on. They are read again for another set of groups, and after their TTL
+    /// while a node may get an order. So a pause or an abort does not wait for a slow state store.
+    async fn current(&mut self, current: &Current, asked: &Asked, members: &[Member]) -> &Configurations {
         let mut groups: BTreeMap<String, Rank> = BTreeMap::new();
         let takes_configurations = asked.takes_configurations();
         for member in members {
@@ -359,10 +355,10 @@ impl Hashes {
             self.read.is_some_and(|read| read.elapsed() < ttl || !asked.may_order_configurations());
         if !is_fresh || !groups.keys().eq(&self.groups) {
             self.groups = groups.keys().cloned().collect();
-            (self.hashes, self.authorities) = current.read(groups).await;
+            self.last = current.read(groups).await.after(mem::take(&mut self.last));
             self.read = Some(Instant::now());
         }
-        self
+        &self.last
     }
 }
 
@@ -424,8 +420,8 @@ mod tests {
         let of_earlier = BTreeMap::from([("nodes".to_owned(), Ok("b=".to_owned()))]);
         for (state, is_read) in [("paused", false), ("aborted", false), ("running", true)] {
             let groups = of_earlier.keys().cloned().collect();
-            let mut hashes =
-                Hashes { hashes: of_earlier.clone(), groups, read: long_ago, ..Hashes::default() };
+            let last = Configurations { hashes: of_earlier.clone(), ..Configurations::default() };
+            let mut hashes = Hashes { last, groups, read: long_ago };
             let now = hashes.current(&current, &asked(state), &members).await;
             assert_eq!(now.hashes != of_earlier, is_read, "{state}: {:?}", now.hashes);
         }
