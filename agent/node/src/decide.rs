@@ -19,9 +19,9 @@ use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_process::{program, service_manager};
 use kops_agent_source::asset_hashes::HashSource;
 use kops_agent_source::bootstrap_client::KopsController;
+use kops_agent_spec::InstanceGroupSpec;
 use kops_agent_spec::facts::Facts;
 use kops_agent_spec::kops_release::WrittenBy;
-use kops_agent_spec::{InstanceGroupSpec, NodeupConfig, go_yaml};
 use kops_agent_store::Store;
 
 use super::environment::Environment;
@@ -97,10 +97,8 @@ async fn decided(
     let store = Arc::new(options.store.open()?);
     let spec = spec::read(&store, options, hashes, before).await?;
     let (known_hashes, is_proven) = (spec.origin.known_hashes(), spec.origin.is_proven());
-    let (sources, followed) = (
-        Sources { keysets: spec.keysets.clone(), secrets: spec.secret_files.clone() },
-        spec.followed.clone(),
-    );
+    let sources = Sources { keysets: spec.keysets.clone(), secrets: spec.secret_files.clone() };
+    let (followed, config_hash) = (spec.followed.clone(), spec.config_hash.clone());
     let node_root = options.source.node_root.as_path();
     let role = spec.inputs.boot.instance_group_role;
     let environment = Environment::of_machine(node_root).of_role(role);
@@ -152,10 +150,6 @@ async fn decided(
     let kops_controller = KopsController::new(&node.boot, authorities, &facts, timeout)
         .for_node_at(node_root)
         .with_files_left_by(left_by(node_root, &facts));
-    let config_hash = match node.boot.nodeup_config_hash.as_str() {
-        "" => NodeupConfig::hash(go_yaml::to_string(&node.config).as_bytes()),
-        pinned => pinned.to_owned(),
-    };
     log::debug!("{} is a {} of {}", node.node_name, node.boot.instance_group_role, node.cluster_name());
     let names = [node.boot.cluster_name.clone(), node.boot.instance_group_name.clone()];
     let (versions, is_last_applied) = (versions(&node), false);

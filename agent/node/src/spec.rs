@@ -29,7 +29,8 @@ pub async fn read(
     let follow = &options.source.follow;
     let boot = Followed::in_effect(followed.as_ref(), &user_data, follow).clone();
     let mut spec = read_of(store, options, boot.clone(), facts, hashes, before).await?;
-    spec.followed = Followed::after(followed.as_ref(), &user_data, follow, spec.inputs.boot.clone())
+    let (after, config_hash) = (spec.inputs.boot.clone(), spec.config_hash.as_str());
+    spec.followed = Followed::after(followed.as_ref(), &user_data, follow, after, config_hash)
         .map_err(|refused| WrongConfiguration(refused.to_string()))?;
     let current = &spec.inputs.boot.nodeup_config_hash;
     if boot.nodeup_config_hash != *current {

@@ -66,11 +66,6 @@ pub enum NotFollowed {
     )]
     Unpinned,
     #[error(
-        "cannot follow {wanted}: this machine's user-data pins no configuration (NodeupConfigHash is empty), so each run takes the group's \
-         current configuration; leave --follow out"
-    )]
-    NotPinned { wanted: String },
-    #[error(
         "cannot follow {wanted}: the group's current configuration is {current}; give that hash, or --follow without a hash"
     )]
     NotCurrent { wanted: String, current: String },
@@ -135,7 +130,8 @@ impl Followed {
         known(&self.user_data) == known(user_data)
     }
 
-    /// Returns the state after this run, in which `boot` replaces the boot config in effect.
+    /// Returns the state after this run, in which `boot` replaces the boot config in effect. `hash` is the hash of the configuration that
+    /// the run applies. `boot` has it too, unless the user-data pins no configuration.
     ///
     /// # Errors
     /// If the node may not take `boot`.
@@ -144,6 +140,7 @@ impl Followed {
         user_data: &BootConfig,
         follow: &Follow,
         boot: BootConfig,
+        hash: &str,
     ) -> Result<Option<Followed>, NotFollowed> {
         let before = followed.filter(|followed| followed.is_of(user_data));
         let (mut past, mut dropped) =
@@ -154,11 +151,8 @@ impl Followed {
             Follow::Stay => return Ok(before.cloned()),
             Follow::UserData if before.is_none() => return Ok(None),
             Follow::UserData => {}
-            Follow::To { hash, .. } if current.is_empty() => {
-                return Err(NotFollowed::NotPinned { wanted: hash.clone() });
-            }
-            Follow::To { hash, .. } if hash != current => {
-                return Err(NotFollowed::NotCurrent { wanted: hash.clone(), current: current.clone() });
+            Follow::To { hash: wanted, .. } if wanted != hash => {
+                return Err(NotFollowed::NotCurrent { wanted: wanted.clone(), current: hash.to_owned() });
             }
             Follow::To { may_go_back: true, .. } => {}
             Follow::Newest | Follow::To { .. } if past.contains(current) => {
@@ -167,7 +161,7 @@ impl Followed {
             Follow::Newest | Follow::To { .. }
                 if trusted.iter().any(|authority| dropped.contains(authority)) =>
             {
-                return Err(NotFollowed::Distrusted { hash: current.clone() });
+                return Err(NotFollowed::Distrusted { hash: hash.to_owned() });
             }
             Follow::Newest | Follow::To { .. } if boot == *left => return Ok(before.cloned()),
             Follow::Newest | Follow::To { .. } => {}
@@ -249,8 +243,19 @@ mod tests {
         BootConfig::parse(text.as_bytes(), "kube_env.yaml").unwrap()
     }
 
+    /// The state after a run that applies the configuration that `boot` pins.
+    fn after(
+        followed: Option<&Followed>,
+        user_data: &BootConfig,
+        follow: &Follow,
+        boot: BootConfig,
+    ) -> Result<Option<Followed>, NotFollowed> {
+        let hash = boot.nodeup_config_hash.clone();
+        Followed::after(followed, user_data, follow, boot, &hash)
+    }
+
     fn newest(followed: Option<&Followed>, hash: &str) -> Result<Option<Followed>, NotFollowed> {
-        Followed::after(followed, &boot("a=", "x"), &Follow::Newest, boot(hash, "x"))
+        after(followed, &boot("a=", "x"), &Follow::Newest, boot(hash, "x"))
     }
 
     #[test]
@@ -267,7 +272,7 @@ mod tests {
         assert_eq!(again, second);
 
         let to = |hash: &str, current: &str| {
-            Followed::after(
+            after(
                 Some(&second),
                 &user_data,
                 &Follow::To { hash: hash.into(), may_go_back: true },
@@ -280,28 +285,39 @@ mod tests {
             ("b=", vec!["a=".into(), "c=".into()])
         );
         let newer = Follow::To { hash: "b=".into(), may_go_back: false };
-        let refused = Followed::after(Some(&second), &user_data, &newer, boot("b=", "x"));
+        let refused = after(Some(&second), &user_data, &newer, boot("b=", "x"));
         assert_eq!(refused, Err(NotFollowed::Older { hash: "b=".into() }));
         let other = NotFollowed::NotCurrent { wanted: "d=".into(), current: "e=".into() };
         assert_eq!(to("d=", "e="), Err(other));
     }
 
     #[test]
-    fn user_data_without_a_hash_leaves_nothing_to_follow() {
-        let after = |follow: Follow| Followed::after(None, &boot("", "x"), &follow, boot("", "x"));
-        assert_eq!(after(Follow::Newest), Ok(None));
-        assert_eq!(
-            after(Follow::To { hash: "b=".into(), may_go_back: true }),
-            Err(NotFollowed::NotPinned { wanted: "b=".into() })
-        );
+    fn user_data_without_a_hash_leaves_only_the_authorities_to_follow() {
+        // Each run takes the group's current configuration, which is `b=` here.
+        let after = |follow: Follow, boot: BootConfig| {
+            Followed::after(None, &self::boot("", "x"), &follow, boot, "b=")
+        };
+        let to = |hash: &str| Follow::To { hash: hash.into(), may_go_back: false };
+        assert_eq!(after(Follow::Newest, boot("", "x")), Ok(None));
+        assert_eq!(after(to("b="), boot("", "x")), Ok(None));
+        let other = NotFollowed::NotCurrent { wanted: "c=".into(), current: "b=".into() };
+        assert_eq!(after(to("c="), boot("", "x")), Err(other));
 
         // If user-data has no hash, the machine still takes a new authority.
         let (one, two) = (certificate("one"), certificate("two"));
         let both = taken(&boot("", &one), &boot("b=", &(one.clone() + &two))).unwrap();
         assert_eq!(both, boot("", &(one.clone() + &two)));
-        let followed =
-            Followed::after(None, &boot("", &one), &Follow::Newest, both.clone()).unwrap().unwrap();
-        assert_eq!((followed.boot, followed.past.len()), (both, 0));
+        for follow in [Follow::Newest, to("b=")] {
+            let followed = Followed::after(None, &boot("", &one), &follow, both.clone(), "b=");
+            let followed = followed.unwrap().unwrap();
+            assert_eq!((&followed.boot, followed.past.len()), (&both, 0));
+            // It does not return to an authority that it has dropped.
+            let after = |followed: &Followed, authorities: &str| {
+                Followed::after(Some(followed), &boot("", &one), &follow, boot("", authorities), "b=")
+            };
+            let distrusted = after(&followed, &two).unwrap().unwrap();
+            assert_eq!(after(&distrusted, &one), Err(NotFollowed::Distrusted { hash: "b=".into() }));
+        }
     }
 
     #[test]
@@ -323,13 +339,13 @@ mod tests {
         assert_eq!(in_effect(&boot("a=", "x"), Follow::UserData), "a=");
         assert_eq!(in_effect(&boot("a=", "y"), Follow::Stay), "a=");
         let after = |user_data: &BootConfig, follow: Follow| {
-            Followed::after(Some(&followed), user_data, &follow, boot("a=", "x"))
+            self::after(Some(&followed), user_data, &follow, boot("a=", "x"))
         };
         assert_eq!(after(&boot("a=", "x"), Follow::Stay), Ok(Some(followed.clone())));
         let back = after(&boot("a=", "x"), Follow::UserData).unwrap().unwrap();
         assert_eq!((back.boot.nodeup_config_hash.as_str(), back.pinned_by_user_data()), ("a=", None));
         assert_eq!(newest(Some(&back), "b="), Err(NotFollowed::Older { hash: "b=".into() }));
-        assert_eq!(Followed::after(None, &boot("a=", "x"), &Follow::UserData, boot("a=", "x")), Ok(None));
+        assert_eq!(self::after(None, &boot("a=", "x"), &Follow::UserData, boot("a=", "x")), Ok(None));
         assert_eq!(after(&boot("a=", "y"), Follow::Stay), Ok(None));
     }
 
@@ -349,7 +365,7 @@ mod tests {
         let both = one.clone() + &two;
         let user_data = boot("a=", &one);
         let after = |followed: Option<&Followed>, follow: Follow, all: &str| {
-            Followed::after(followed, &user_data, &follow, boot("a=", all))
+            self::after(followed, &user_data, &follow, boot("a=", all))
         };
         let created = after(None, Follow::Newest, &both).unwrap();
         let distrusted = after(created.as_ref(), Follow::Newest, &two).unwrap();

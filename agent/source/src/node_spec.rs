@@ -7,7 +7,7 @@ use kops_agent_plan::following::Followed;
 use kops_agent_plan::resolve::{Inputs, Problems};
 use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_spec::facts::Facts;
-use kops_agent_spec::{BootConfig, NodeupConfig, Secret};
+use kops_agent_spec::{BootConfig, NodeupConfig, Secret, go_yaml};
 use kops_agent_store::{Store, StoreError};
 
 use crate::before::Before;
@@ -32,6 +32,8 @@ pub struct NodeSpec {
     pub secret_files: String,
     /// The boot config that this node follows instead of the boot config in its user-data.
     pub followed: Option<Followed>,
+    /// The hash of the configuration as kOps wrote it, or would have written it.
+    pub config_hash: String,
 }
 
 /// Files of the store that a machine may not read now, although they may exist: by name, with the reason.
@@ -47,6 +49,11 @@ impl NodeSpec {
     /// A node without the keysets, secrets and manifests that its configuration refers to.
     pub fn new(boot: BootConfig, facts: Facts, configuration: Configuration) -> NodeSpec {
         let Configuration { mut config, problems, origin, .. } = configuration;
+        let config_hash = match (boot.nodeup_config_hash.as_str(), &origin) {
+            ("", Origin::NodeupConfig(file)) => NodeupConfig::hash(&file.text),
+            ("", Origin::ClusterSpec(_)) => NodeupConfig::hash(go_yaml::to_string(&config).as_bytes()),
+            (pinned, _) => pinned.to_owned(),
+        };
         trust_the_boot_configs_authority(&boot, &mut config);
         let inputs = Inputs {
             boot,
@@ -67,6 +74,7 @@ impl NodeSpec {
             keysets: String::new(),
             secret_files: String::new(),
             followed: None,
+            config_hash,
         }
     }
 

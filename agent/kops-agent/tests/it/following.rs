@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
+use std::process::Command;
 
 use kops_agent_tests::example_keys::Keyset;
 use kops_agent_tests::example_store::{CONTROL_PLANE, NODES};
@@ -153,16 +154,31 @@ struct Following {
     server: Option<KopsController>,
     address: std::net::SocketAddr,
     url: String,
+    /// Whether the user-data pins the first configuration.
+    is_pinned: bool,
 }
 
 impl Following {
-    fn new() -> Following {
+    fn new(is_pinned: bool) -> Following {
         let worker = Worker::new();
         let server = KopsController::start_renewing(worker.served.clone()).unwrap();
-        worker.run("converge", &server).with(0, &[]);
         let url = server.url();
         let address = url.trim_start_matches("https://").trim_end_matches('/').parse().unwrap();
-        Following { worker, server: Some(server), address, url }
+        let following = Following { worker, server: Some(server), address, url, is_pinned };
+        once(&mut following.agent("converge")).with(0, &[]);
+        following
+    }
+
+    fn agent(&self, verb: &str) -> Command {
+        let servers = std::slice::from_ref(&self.url);
+        let agent = self.worker.agent(verb, servers, &self.worker.served.authority);
+        if !self.is_pinned {
+            let conf = self.worker.machine.folder().join("kube_env.yaml");
+            let text = fs::read_to_string(&conf).unwrap();
+            let (unpinned, _) = text.split_once("NodeupConfigHash").unwrap();
+            fs::write(conf, unpinned).unwrap();
+        }
+        agent
     }
 
     /// Runs a command of this node at a server with the next configuration, whose boot config trusts `authorities`.
@@ -176,9 +192,7 @@ impl Following {
         // The server answers like this to a Node that is Ready.
         let registered = Mood::Refusing(409, "");
         server.answer_next(&[registered.clone(), registered]);
-        let mut agent =
-            self.worker.agent(arguments[0], std::slice::from_ref(&self.url), &self.worker.served.authority);
-        let ended = once(agent.args(&arguments[1..]));
+        let ended = once(self.agent(arguments[0]).args(&arguments[1..]));
         assert_eq!(server.problems(), [""; 0]);
         self.server = Some(server);
         ended
@@ -187,7 +201,7 @@ impl Following {
 
 #[test]
 fn a_worker_follows_by_its_server_and_takes_the_next_authority() {
-    let mut node = Following::new();
+    let mut node = Following::new(true);
     let ours = kubernetes_ca().certificate;
     let next = Keyset::make("kubernetes-ca", 9).unwrap().certificate;
     let both = format!("{ours}{next}");
@@ -208,9 +222,27 @@ fn a_worker_follows_by_its_server_and_takes_the_next_authority() {
     assert!(again.stdout.contains("Nothing to do"), "{again:#?}");
 }
 
+/// `kops toolbox enroll` writes such user-data.
+#[test]
+fn a_worker_whose_user_data_pins_nothing_carries_out_orders() {
+    let mut node = Following::new(false);
+    let next = Keyset::make("kubernetes-ca", 9).unwrap().certificate;
+    let both = format!("{}{next}", kubernetes_ca().certificate);
+    assert_eq!(json_status(&node.worker.machine)["configHash"], hash(&node.worker.served.nodeup_config));
+    let current = hash(&with_sysctl(&node.worker.served.nodeup_config, SYSCTL));
+    node.run(&["converge", "--follow=other=", "--only-newer"], Some(&both))
+        .with(CONFIGURATION, &["cannot follow other=", &current]);
+    assert!(!node.worker.read(SYSCTL_FILE).contains(SYSCTL));
+    node.run(&["converge", &format!("--follow={current}"), "--only-newer"], Some(&both)).with(0, &[]);
+    assert!(node.worker.read(SYSCTL_FILE).contains(SYSCTL));
+    assert_eq!(json_status(&node.worker.machine)["configHash"], current.as_str());
+    let authorities = &node.worker.kubeconfig("var/lib/kubelet/kubeconfig")[2];
+    assert_eq!(authorities.matches("BEGIN CERTIFICATE").count(), 2, "{authorities}");
+}
+
 #[test]
 fn a_worker_takes_nothing_of_strangers_nor_from_a_server_that_cannot_say() {
-    let mut node = Following::new();
+    let mut node = Following::new(true);
     let stranger = Keyset::make("kubernetes-ca", 9).unwrap().certificate;
     node.run(&["converge", "--follow"], Some(&stranger))
         .with(CONFIGURATION, &["trusts none of the authorities"]);
