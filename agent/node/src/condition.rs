@@ -13,8 +13,8 @@ use anyhow::{Context, Result, bail};
 use kops_agent_cluster::fleet::{
     Configuration, FirstCertificate, NodeReport, ObservedMachine, Trouble, authorities_digest,
 };
-use kops_agent_host::Record;
 use kops_agent_host::facts::root_volume_gib;
+use kops_agent_host::{Applied, Record};
 use kops_agent_kube::own_node::{self, Told, Untold};
 use kops_agent_net::retry::{Pauses, Retries};
 use kops_agent_plan::desired::KUBELET_KUBECONFIG;
@@ -126,7 +126,7 @@ pub async fn tell_once(root: &Path, compared: Compared) -> Result<Result<String,
     let applied = host.applied().context("reading the last applied configuration")?;
     let followed = applied.as_ref().and_then(|applied| applied.followed.as_ref());
     let applied_to = applied.as_ref().map_or("", |applied| applied.machine.as_str());
-    let authorities = applied.as_ref().and_then(|applied| applied.trusted_certificates(KUBERNETES_CA));
+    let authorities = applied.as_ref().and_then(trusted_authorities);
     let is_real = root == Path::new("/");
     let machine = if is_real { observed_machine(applied_to).await } else { None };
     // The list is sorted by expiry. A certificate that cannot be read is reported as drift instead.
@@ -137,7 +137,7 @@ pub async fn tell_once(root: &Path, compared: Compared) -> Result<Result<String,
         followed_from: followed.and_then(Followed::pinned_by_user_data).map(str::to_owned),
         machine,
         reboot: is_real.then(|| host.reboot_report()).flatten(),
-        authorities: authorities.and_then(authorities_digest),
+        authorities,
         ..report(record, compared)
     };
     let mut statement = report.statement();
@@ -147,6 +147,11 @@ pub async fn tell_once(root: &Path, compared: Compared) -> Result<Result<String,
         pacing::uncordon_left(root).await;
     }
     Ok(told.map(|told| told.node))
+}
+
+/// The digest of the `kubernetes-ca` authorities that a node with this applied state trusts. `None` if it trusts none.
+pub fn trusted_authorities(applied: &Applied) -> Option<String> {
+    authorities_digest(applied.trusted_certificates(KUBERNETES_CA)?)
 }
 
 /// The machine of this node. `applied_to` identifies it and so its cloud. `None` if the cloud's metadata service does not

@@ -7,6 +7,7 @@
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use kops_agent_cluster::fleet::authorities_digest;
 use kops_agent_spec::BootConfig;
 use kops_agent_spec::certificate::certificates;
 use kops_agent_spec::digest::sha256_hex;
@@ -29,6 +30,8 @@ pub enum Follow {
         hash: String,
         /// Whether the node may return to a configuration that it has left before.
         may_go_back: bool,
+        /// The digest of the authorities that the node must trust after that; `None` for any.
+        authorities: Option<String>,
     },
     /// The configuration that the user-data pins.
     UserData,
@@ -69,6 +72,12 @@ pub enum NotFollowed {
         "cannot follow {wanted}: the group's current configuration is {current}; give that hash, or --follow without a hash"
     )]
     NotCurrent { wanted: String, current: String },
+    #[error(
+        "cannot follow: the order names other authorities of kubernetes-ca than this node would trust; if the keyset has changed since, run \
+         `kops update cluster --yes`; if this node reads the state store instead of kops-controller, it keeps its authorities, so replace the \
+         machine"
+    )]
+    NotOrdered,
     #[error(
         "cannot follow: the group's current boot config trusts an authority again that this node has dropped; if going back is wanted, give \
          --follow={hash}"
@@ -154,6 +163,11 @@ impl Followed {
             Follow::To { hash: wanted, .. } if wanted != hash => {
                 return Err(NotFollowed::NotCurrent { wanted: wanted.clone(), current: hash.to_owned() });
             }
+            Follow::To { authorities: Some(wanted), .. }
+                if authorities_digest(bundle(&boot)).as_ref() != Some(wanted) =>
+            {
+                return Err(NotFollowed::NotOrdered);
+            }
             Follow::To { may_go_back: true, .. } => {}
             Follow::Newest | Follow::To { .. } if past.contains(current) => {
                 return Err(NotFollowed::Older { hash: current.clone() });
@@ -188,10 +202,14 @@ fn names(boot: &BootConfig) -> [(&'static str, String); 4] {
     ]
 }
 
+/// The authorities that a boot config trusts, in PEM; empty for a machine that reads the state store.
+fn bundle(boot: &BootConfig) -> &str {
+    boot.config_server.as_ref().map_or("", |server| server.ca_certificates.as_str())
+}
+
 /// Digests of the authorities that a boot config trusts.
 fn authorities(boot: &BootConfig) -> Vec<String> {
-    let bundle = boot.config_server.as_ref().map_or("", |server| server.ca_certificates.as_str());
-    certificates(bundle).iter().map(|certificate| sha256_hex(certificate.as_bytes())).collect()
+    certificates(bundle(boot)).iter().map(|certificate| sha256_hex(certificate.as_bytes())).collect()
 }
 
 /// Returns the boot config in effect, with two values from a served boot config: the hash of the configuration, and the authorities. The
@@ -214,7 +232,7 @@ pub fn taken(in_effect: &BootConfig, served: &BootConfig) -> Result<BootConfig, 
         taken.nodeup_config_hash.clone_from(&served.nodeup_config_hash);
     }
     if let Some(server) = &mut taken.config_server {
-        let theirs = served.config_server.as_ref().map_or("", |server| server.ca_certificates.as_str());
+        let theirs = bundle(served);
         let ours = certificates(&server.ca_certificates);
         if !certificates(theirs).iter().any(|certificate| ours.contains(certificate)) {
             return Err(NotFollowed::OtherAuthorities);
@@ -241,6 +259,10 @@ mod tests {
              APIServerIPs: [10.0.0.1]\nConfigServer: {{servers: ['https://10.0.0.1:3988/'], CACertificates: {authorities:?}}}\n"
         );
         BootConfig::parse(text.as_bytes(), "kube_env.yaml").unwrap()
+    }
+
+    fn to(hash: &str, may_go_back: bool) -> Follow {
+        Follow::To { hash: hash.into(), may_go_back, authorities: None }
     }
 
     /// The state after a run that applies the configuration that `boot` pins.
@@ -271,24 +293,18 @@ mod tests {
         let again = newest(Some(&second), "c=").unwrap().unwrap();
         assert_eq!(again, second);
 
-        let to = |hash: &str, current: &str| {
-            after(
-                Some(&second),
-                &user_data,
-                &Follow::To { hash: hash.into(), may_go_back: true },
-                boot(current, "x"),
-            )
-        };
-        let back = to("b=", "b=").unwrap().unwrap();
+        let back_to =
+            |hash: &str, current: &str| after(Some(&second), &user_data, &to(hash, true), boot(current, "x"));
+        let back = back_to("b=", "b=").unwrap().unwrap();
         assert_eq!(
             (back.boot.nodeup_config_hash.as_str(), back.past),
             ("b=", vec!["a=".into(), "c=".into()])
         );
-        let newer = Follow::To { hash: "b=".into(), may_go_back: false };
+        let newer = to("b=", false);
         let refused = after(Some(&second), &user_data, &newer, boot("b=", "x"));
         assert_eq!(refused, Err(NotFollowed::Older { hash: "b=".into() }));
         let other = NotFollowed::NotCurrent { wanted: "d=".into(), current: "e=".into() };
-        assert_eq!(to("d=", "e="), Err(other));
+        assert_eq!(back_to("d=", "e="), Err(other));
     }
 
     #[test]
@@ -297,7 +313,7 @@ mod tests {
         let after = |follow: Follow, boot: BootConfig| {
             Followed::after(None, &self::boot("", "x"), &follow, boot, "b=")
         };
-        let to = |hash: &str| Follow::To { hash: hash.into(), may_go_back: false };
+        let to = |hash: &str| self::to(hash, false);
         assert_eq!(after(Follow::Newest, boot("", "x")), Ok(None));
         assert_eq!(after(to("b="), boot("", "x")), Ok(None));
         let other = NotFollowed::NotCurrent { wanted: "c=".into(), current: "b=".into() };
@@ -372,10 +388,30 @@ mod tests {
         assert_eq!(distrusted.as_ref().unwrap().dropped.len(), 1);
         let refused = after(distrusted.as_ref(), Follow::Newest, &both);
         assert_eq!(refused, Err(NotFollowed::Distrusted { hash: "a=".into() }));
-        let back = after(distrusted.as_ref(), Follow::To { hash: "a=".into(), may_go_back: true }, &both)
-            .unwrap()
-            .unwrap();
+        let back = after(distrusted.as_ref(), to("a=", true), &both).unwrap().unwrap();
         assert_eq!((back.dropped.len(), back.boot), (0, boot("a=", &both)));
+    }
+
+    #[test]
+    fn an_order_that_names_authorities_is_refused_unless_the_node_would_trust_exactly_these() {
+        let (one, two) = (certificate("one"), certificate("two"));
+        let both = two.clone() + &one;
+        let order = |authorities: &str| Follow::To {
+            hash: "a=".into(),
+            may_go_back: false,
+            authorities: authorities_digest(authorities),
+        };
+        let user_data = boot("a=", &one);
+        let taken = boot("a=", &(one.clone() + &two));
+        let followed = after(None, &user_data, &order(&both), taken.clone()).unwrap().unwrap();
+        assert_eq!(followed.boot, taken);
+        for (ordered, boot) in [
+            (&both, user_data.clone()),
+            (&one, taken),
+            (&one, BootConfig { config_server: None, ..user_data.clone() }),
+        ] {
+            assert_eq!(after(None, &user_data, &order(ordered), boot), Err(NotFollowed::NotOrdered));
+        }
     }
 
     #[test]

@@ -129,6 +129,10 @@ pub struct FollowArgs {
     /// With --follow=HASH, take no configuration that this node has left before.
     #[arg(long, requires = "follow")]
     pub only_newer: bool,
+
+    /// With --follow=HASH, take nothing unless this node will trust the authorities of kubernetes-ca with this digest.
+    #[arg(long, value_name = "DIGEST", requires = "follow", value_parser = NonEmptyStringValueParser::new())]
+    pub authorities: Option<String>,
 }
 
 impl FollowArgs {
@@ -138,7 +142,11 @@ impl FollowArgs {
             _ if self.no_follow => Follow::UserData,
             None => Follow::Stay,
             Some(None) => Follow::Newest,
-            Some(Some(hash)) => Follow::To { hash: hash.clone(), may_go_back: !self.only_newer },
+            Some(Some(hash)) => Follow::To {
+                hash: hash.clone(),
+                may_go_back: !self.only_newer,
+                authorities: self.authorities.clone(),
+            },
         })
     }
 }

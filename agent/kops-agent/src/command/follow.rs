@@ -19,6 +19,7 @@ use tokio::process::Command;
 use tokio::time::sleep;
 
 use crate::cli::FleetFollowArgs;
+use kops_agent_node::condition::trusted_authorities;
 use kops_agent_node::exit;
 use kops_agent_node::known::error_text;
 use kops_agent_node::{machine, reboot};
@@ -120,6 +121,9 @@ async fn carry_out(args: &FleetFollowArgs, order: &Order) -> Result<()> {
     if !order.may_go_back {
         command.arg("--only-newer");
     }
+    if !order.authorities.is_empty() {
+        command.args(["--authorities", &order.authorities]);
+    }
     match order.drain {
         DrainMode::Auto => drop(command.arg("--drain=auto")),
         DrainMode::Always => drop(command.arg("--drain")),
@@ -136,18 +140,58 @@ async fn carry_out(args: &FleetFollowArgs, order: &Order) -> Result<()> {
     ended(&args.root, order, status.code())
 }
 
-/// The outcome of a run, from its exit code and from the record that it left.
+/// The outcome of a run, from its exit code and from the state that it left.
 fn ended(root: &Path, order: &Order, code: Option<i32>) -> Result<()> {
-    let record = machine::open(root)?.record().context("reading the record of the run")?;
-    if code == Some(exit::CONVERGED.into()) && record.config_hash == order.hash {
+    let host = machine::open(root)?;
+    let record = host.record().context("reading the record of the run")?;
+    let applied = host.applied().context("reading the last applied configuration")?;
+    let authorities = applied.as_ref().and_then(trusted_authorities);
+    let lacks = lacks(order, &record.config_hash, authorities.as_deref());
+    let is_converged = code == Some(exit::CONVERGED.into());
+    if is_converged && lacks.is_none() {
         return Ok(());
     }
     let how = code.map_or_else(|| "a signal".to_owned(), |code| code.to_string());
     Err(match record.failure {
-        Some(failure) if code != Some(exit::CONVERGED.into()) => anyhow!(failure.problem),
+        Some(failure) if !is_converged => anyhow!(failure.problem),
         _ => anyhow!(
-            "the run ended with {how}, and the node does not run this configuration; `journalctl -u kops-agent-follow.service` on the node \
-             shows why"
+            "the run ended with {how}, and the node {}; `journalctl -u kops-agent-follow.service` on the node shows why",
+            lacks.unwrap_or("may not have taken everything")
         ),
     })
+}
+
+/// The part of an order that a node does not have after its run; `None` if it has everything. A run without its server repairs the node to
+/// the last applied configuration, which may have the hash of the order.
+fn lacks(order: &Order, config_hash: &str, authorities: Option<&str>) -> Option<&'static str> {
+    match () {
+        () if config_hash != order.hash => Some("does not run this configuration"),
+        () if !order.authorities.is_empty() && authorities != Some(order.authorities.as_str()) => {
+            Some("does not trust the ordered authorities of kubernetes-ca")
+        }
+        () => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_run_that_keeps_the_authorities_has_not_carried_out_its_order() {
+        let order = |authorities: &str| {
+            let text = format!(
+                r#"{{"rollout": "r", "attempt": 1, "hash": "b=", "authorities": {authorities:?}, "drain": "auto", "maxUnavailable": 1, "at": "t"}}"#
+            );
+            Order::read(&text).unwrap()
+        };
+        assert_eq!(lacks(&order(""), "b=", None), None);
+        assert_eq!(lacks(&order("B"), "b=", Some("B")), None);
+        assert!(lacks(&order("B"), "a=", Some("B")).is_some_and(|lacks| lacks.contains("configuration")));
+        for trusted in [Some("A"), None] {
+            let lacks = lacks(&order("B"), "b=", trusted);
+            assert!(lacks.is_some_and(|lacks| lacks.contains("authorities")), "{lacks:?}");
+        }
+    }
 }

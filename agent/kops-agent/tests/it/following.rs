@@ -5,6 +5,7 @@
 use std::fs;
 use std::process::Command;
 
+use kops_agent_cluster::fleet::authorities_digest;
 use kops_agent_tests::example_keys::Keyset;
 use kops_agent_tests::example_store::{CONTROL_PLANE, NODES};
 use kops_agent_tests::kops_controller::{KopsController, Mood, Served};
@@ -238,6 +239,24 @@ fn a_worker_whose_user_data_pins_nothing_carries_out_orders() {
     assert_eq!(json_status(&node.worker.machine)["configHash"], current.as_str());
     let authorities = &node.worker.kubeconfig("var/lib/kubelet/kubeconfig")[2];
     assert_eq!(authorities.matches("BEGIN CERTIFICATE").count(), 2, "{authorities}");
+}
+
+#[test]
+fn a_worker_takes_nothing_unless_it_will_trust_the_ordered_authorities() {
+    let mut node = Following::new(true);
+    let ours = kubernetes_ca().certificate;
+    let both = format!("{ours}{}", Keyset::make("kubernetes-ca", 9).unwrap().certificate);
+    let follow = format!("--follow={}", hash(&with_sysctl(&node.worker.served.nodeup_config, SYSCTL)));
+    let files = node.worker.machine.files();
+    for (ordered, served) in [(&both, &ours), (&ours, &both)] {
+        let digest = authorities_digest(ordered).unwrap();
+        let order = ["converge", &follow, "--only-newer", "--authorities", &digest];
+        node.run(&order, Some(served)).with(CONFIGURATION, &["names other authorities of kubernetes-ca"]);
+        assert_eq!(node.worker.machine.files(), files);
+    }
+    let digest = authorities_digest(&both).unwrap();
+    node.run(&["converge", &follow, "--authorities", &digest], Some(&both)).with(0, &[]);
+    assert!(node.worker.read(SYSCTL_FILE).contains(SYSCTL));
 }
 
 #[test]
