@@ -13,7 +13,7 @@ mod next;
 mod reboot;
 mod rows;
 
-pub use authorities::{AUTHORITIES, authorities_digest, read_authorities};
+pub use authorities::{AUTHORITIES, authorities_digest, different_authorities, read_authorities};
 pub use certificate::{FEW_DAYS, FIRST_CERTIFICATE, FirstCertificate, SeenCertificate};
 pub use condition::{AGENT_VERSION, CONDITION, FOLLOWED_FROM, Known, NodeReport, Statement, Trouble};
 pub use groups::{GroupPlan, NodePlan, State, groups, named};

@@ -1,11 +1,17 @@
 //! The authorities that a node trusts, as a digest in an annotation of its own Node. A worker gets them with its boot config, so the hash of
 //! its configuration does not change with them.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::groups::named;
+use super::message::short_hash;
 use kops_agent_spec::certificate::certificates;
 use kops_agent_spec::digest::{is_sha256_hex, sha256_hex};
 
 /// The annotation with the digest of the `kubernetes-ca` authorities that the node trusts.
 pub const AUTHORITIES: &str = "kops-agent/authorities";
+/// The number of digests that a note names.
+const NAMED: usize = 3;
 
 /// The digest of the certificates in a PEM bundle, whatever their order and white space. `None` if the bundle has no certificate.
 pub fn authorities_digest(bundle: &str) -> Option<String> {
@@ -18,6 +24,34 @@ pub fn authorities_digest(bundle: &str) -> Option<String> {
 /// Parses an annotation's value; `None` if it is not a digest. A kubelet can write any value into its own Node.
 pub fn read_authorities(value: &str) -> Option<String> {
     is_sha256_hex(value).then(|| value.to_owned())
+}
+
+/// A note for each group about the authorities that its nodes trust, if not all nodes of the cluster trust the same ones. The hashes of
+/// configurations do not show that. `nodes` has the group, the name and the digest of each node.
+pub fn different_authorities<'a>(
+    nodes: impl Iterator<Item = (&'a str, &'a str, &'a str)>,
+) -> BTreeMap<&'a str, String> {
+    let mut groups: BTreeMap<&str, BTreeMap<&str, Vec<&str>>> = BTreeMap::new();
+    let mut all = BTreeSet::new();
+    for (group, name, digest) in nodes {
+        all.insert(digest);
+        groups.entry(group).or_default().entry(digest).or_default().push(name);
+    }
+    let each = |(digest, names): (&&str, &Vec<&str>)| format!("{} ({})", short_hash(digest), named(names));
+    let note = |by_digest: &BTreeMap<&str, Vec<&str>>| {
+        let mut shown: Vec<String> = by_digest.iter().take(NAMED).map(each).collect();
+        if by_digest.len() > NAMED {
+            shown.push("…".to_owned());
+        }
+        format!(
+            "nodes of the cluster trust different authorities of kubernetes-ca; nodes of this group trust those with the digest {}",
+            shown.join(", ")
+        )
+    };
+    match all.len() {
+        0 | 1 => BTreeMap::new(),
+        _ => groups.iter().map(|(group, by_digest)| (*group, note(by_digest))).collect(),
+    }
 }
 
 #[cfg(test)]
@@ -38,5 +72,16 @@ mod tests {
         assert_eq!(authorities_digest("\n"), None);
         assert_eq!(read_authorities(&digest.clone().unwrap_or_default()), digest);
         assert_eq!(read_authorities("not a digest"), None);
+    }
+
+    #[test]
+    fn a_cluster_whose_nodes_trust_different_authorities_has_a_note_for_each_group() {
+        let same = [("masters", "m-0", "new"), ("nodes", "i-0", "new"), ("nodes", "i-1", "new")];
+        assert_eq!(different_authorities(same.into_iter()), BTreeMap::new());
+        let [master, node, _] = same;
+        let notes = different_authorities([master, node, ("nodes", "i-1", "old")].into_iter());
+        let of = |group: &str| notes.get(group).cloned().unwrap_or_default();
+        assert!(of("masters").ends_with("with the digest new (m-0)"), "{notes:?}");
+        assert!(of("nodes").ends_with("with the digest new (i-0), old (i-1)"), "{notes:?}");
     }
 }

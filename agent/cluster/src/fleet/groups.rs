@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use time::{Duration, OffsetDateTime};
 
+use super::authorities::{different_authorities, read_authorities};
 use super::machine::{MachineComparison, WantedMachines, not_compared};
 use super::message::{Told, short_hash};
 use super::next::Next;
@@ -75,6 +76,7 @@ pub fn groups(
     now: OffsetDateTime,
 ) -> Vec<GroupPlan> {
     let mut groups: BTreeMap<&str, Vec<NodePlan>> = BTreeMap::new();
+    let mut authorities: Vec<(&str, &str, &str)> = Vec::new();
     for node in nodes {
         let plan = node_plan(node, now);
         let machine = match wanted {
@@ -83,9 +85,18 @@ pub fn groups(
             Ok(wanted) => wanted.compare(&node.group, &node.machine),
             Err(why) => not_compared(why),
         };
+        if plan.state != State::Unknown && read_authorities(&node.authorities).is_some() {
+            authorities.push((&node.group, &node.name, &node.authorities));
+        }
         groups.entry(&node.group).or_default().push(NodePlan { machine, ..plan });
     }
-    groups.into_iter().map(|(group, nodes)| group_plan(group, nodes, now)).collect()
+    let mut notes = different_authorities(authorities.into_iter());
+    let plans = groups.into_iter().map(|(group, nodes)| {
+        let mut plan = group_plan(group, nodes, now);
+        plan.disagreements.extend(notes.remove(group));
+        plan
+    });
+    plans.collect()
 }
 
 fn node_plan(node: &SeenNode, now: OffsetDateTime) -> NodePlan {

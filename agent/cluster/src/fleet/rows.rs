@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use time::{Duration, OffsetDateTime};
 
+use super::authorities::read_authorities;
 use super::certificate::{FirstCertificate, SeenCertificate};
 use super::message::{Configuration, Told, is_hash};
 use super::reboot::reboot_required;
@@ -41,6 +42,8 @@ pub struct SeenNode {
     pub followed_from: String,
     /// The Node's annotation with the observed machine; empty if the Node has no such annotation.
     pub machine: String,
+    /// The Node's annotation with the digest of the trusted authorities; empty if the Node has no such annotation.
+    pub authorities: String,
     /// The boot ID that the node's kubelet reports.
     pub boot_id: String,
     /// The Node's annotation with the report about a reboot; empty if the Node has no such annotation.
@@ -83,6 +86,8 @@ pub struct Row {
     pub agent_version: String,
     /// The hash that the node's user-data pins, if the node follows its group to another configuration.
     pub followed_from: Option<String>,
+    /// The digest of the `kubernetes-ca` authorities that the node trusts; `None` if the node has not reported it.
+    pub authorities: Option<String>,
     /// Why the node requires a reboot; empty if it requires none. `None` if the node has not reported this since its last boot.
     pub reboot_required: Option<Vec<String>>,
 }
@@ -152,6 +157,7 @@ fn row(node: &SeenNode, told: &Told, newest: Option<&Configuration>, now: Offset
         kubelet_version,
         agent_version: node.agent_version.chars().take(LONGEST_VERSION).collect(),
         followed_from: Some(node.followed_from.clone()).filter(|hash| is_hash(hash)),
+        authorities: read_authorities(&node.authorities),
         reboot_required: reboot_required(&node.reboot, &node.boot_id),
     }
 }
@@ -289,6 +295,7 @@ mod tests {
             first_certificate,
             agent_version,
             followed_from: "b=".into(),
+            authorities: "0".repeat(64),
             boot_id: "b1".into(),
             reboot: RebootReport::new("b1", &[]).value().unwrap_or_default(),
             ..seen
@@ -312,6 +319,7 @@ mod tests {
             kubelet_version: "v1.36.0".into(),
             agent_version: "0.1.0 (abc)".into(),
             followed_from: Some("b=".into()),
+            authorities: Some("0".repeat(64)),
             reboot_required: Some(Vec::new()),
         };
         assert_eq!(row, expected);

@@ -13,7 +13,7 @@ use super::order::{Order, Outcome};
 use super::pods::{Containers, PodCheck};
 use super::progress::{Progress, Recorded, progress};
 use super::reboot::{Blocked, Blockers, LastReboot, decide_reboots, has_ended};
-use super::status::{GroupStatus, Phase, Status, Unlabelled};
+use super::status::{FirstNodes, GroupStatus, Phase, Status};
 use super::turns::{Begun, Group, next};
 use super::wanted::{Rollout, State};
 use kops_agent_spec::timestamp;
@@ -188,8 +188,8 @@ pub(super) fn decide_course(
         }
         decision.orders.insert(member.node.clone(), order);
     }
-    let mut status = status(course, &groups, current, &decision.orders);
-    status.unlabelled = Unlabelled::from_nodes(unlabelled.iter().map(|member| member.node.as_str()));
+    let mut status = status(course, &groups, seen, &decision.orders);
+    status.unlabelled = FirstNodes::from_nodes(unlabelled.iter().map(|member| member.node.as_str()));
     for (group, (member, progress)) in
         groups.values().flat_map(|group| group.members.iter().map(move |member| (group, member)))
     {
@@ -257,7 +257,7 @@ fn without_gone<'a>(
 fn status(
     course: &Course,
     groups: &BTreeMap<&str, Group<'_>>,
-    current: &BTreeMap<String, Result<String, String>>,
+    seen: &Seen,
     begun: &BTreeMap<String, Order>,
 ) -> Status {
     let mut status = Status {
@@ -267,16 +267,25 @@ fn status(
         ..Status::default()
     };
     for (name, group) in groups.iter().filter(|(_, group)| group.settings.is_some() || group.is_at_work()) {
-        let problem = match current.get(*name) {
+        let problem = match seen.current.get(*name) {
             Some(Ok(_)) => String::new(),
             Some(Err(problem)) => problem.clone(),
             None => "the state store has no configuration of it".to_owned(),
+        };
+        let has_other_authorities = |member: &Member| {
+            group.hash.is_some_and(|hash| member.runs.as_deref() == Some(hash))
+                && member.trusts_others(&seen.authorities)
         };
         let mut of_group = GroupStatus {
             hash: group.hash.unwrap_or_default().to_owned(),
             nodes: group.members.len(),
             done: group.done(),
             problem,
+            other_authorities: group
+                .members
+                .iter()
+                .filter(|(member, _)| has_other_authorities(member))
+                .count(),
             ..GroupStatus::default()
         };
         for (member, progress) in &group.members {
@@ -299,6 +308,12 @@ fn status(
         }
         status.groups.insert((*name).to_owned(), of_group);
     }
+    let compared = groups
+        .iter()
+        .filter(|(name, group)| group.settings.is_some() && seen.authorities.contains_key(**name))
+        .flat_map(|(_, group)| &group.members);
+    let without = compared.filter(|(member, _)| member.authorities.is_none());
+    status.without_authorities = FirstNodes::from_nodes(without.map(|(member, _)| member.node.as_str()));
     let has_failed = status.groups.values().any(|group| group.failed > 0);
     let is_done = status.groups.values().all(|group| group.problem.is_empty() && group.done == group.nodes);
     status.phase = match course.state {

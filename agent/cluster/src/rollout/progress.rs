@@ -154,3 +154,6 @@ fn settled(
         _ => (Progress::Updating(order.clone()), Some(settling)),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::order::Order;
 use super::pods::PodCheck;
 use super::wanted::{Rollout, State};
+use kops_agent_spec::omit::is_zero;
 
 /// The state of a rollout, as the controller writes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,8 +25,11 @@ pub struct Status {
     pub waits_for: String,
     pub groups: BTreeMap<String, GroupStatus>,
     /// Nodes without the label of an instance group. They get no order.
-    #[serde(default, skip_serializing_if = "Unlabelled::is_none")]
-    pub unlabelled: Unlabelled,
+    #[serde(default, skip_serializing_if = "FirstNodes::is_none")]
+    pub unlabelled: FirstNodes,
+    /// Nodes that do not report which authorities they trust, although these are compared. They get no order for authorities.
+    #[serde(default, skip_serializing_if = "FirstNodes::is_none")]
+    pub without_authorities: FirstNodes,
     /// The nodes with an order, each with the order. The controller uses these copies for its decisions, because a
     /// kubelet can change the annotations of its own Node.
     #[serde(default)]
@@ -41,10 +45,10 @@ pub struct Status {
     pub pods: BTreeMap<String, PodCheck>,
 }
 
-/// Nodes without the label of an instance group: their number, and the names of the first ones.
+/// Some nodes: their number, and the names of the first ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Unlabelled {
+pub struct FirstNodes {
     pub nodes: usize,
     pub first: Vec<String>,
 }
@@ -74,19 +78,19 @@ impl fmt::Display for Phase {
     }
 }
 
-impl Unlabelled {
+impl FirstNodes {
     /// The most nodes that are named. A ConfigMap has at most 1 MiB.
     const MOST_NAMED: usize = 10;
 
-    pub(super) fn from_nodes<'a>(nodes: impl Iterator<Item = &'a str>) -> Unlabelled {
-        let mut unlabelled = Unlabelled::default();
+    pub(super) fn from_nodes<'a>(nodes: impl Iterator<Item = &'a str>) -> FirstNodes {
+        let mut named = FirstNodes::default();
         for node in nodes {
-            unlabelled.nodes += 1;
-            if unlabelled.first.len() < Self::MOST_NAMED {
-                unlabelled.first.push(node.to_owned());
+            named.nodes += 1;
+            if named.first.len() < Self::MOST_NAMED {
+                named.first.push(node.to_owned());
             }
         }
-        unlabelled
+        named
     }
 
     pub fn is_none(&self) -> bool {
@@ -103,8 +107,11 @@ pub struct GroupStatus {
     pub nodes: usize,
     pub done: usize,
     pub updating: Vec<String>,
-    /// Nodes without an order that do not run the current configuration.
+    /// Nodes without an order that do not run the current configuration, or trust other authorities than new machines.
     pub waiting: usize,
+    /// Nodes that run the current configuration, and trust other authorities than new machines.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub other_authorities: usize,
     pub failed: usize,
     /// The first failed nodes, each with its problem.
     pub failures: BTreeMap<String, String>,

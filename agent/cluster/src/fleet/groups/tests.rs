@@ -90,6 +90,23 @@ fn nodes_of_a_group_that_disagree_are_told() {
 }
 
 #[test]
+fn a_group_whose_nodes_trust_other_authorities_than_the_cluster_has_a_note() {
+    let trusts = |node: SeenNode, digit: &str| SeenNode { authorities: digit.repeat(64), ..node };
+    let mut nodes = [
+        trusts(current("i-1", "a="), "0"),
+        trusts(SeenNode { group: "masters".into(), ..current("m-1", "b=") }, "0"),
+        // A kubelet can write any text.
+        SeenNode { authorities: "z".into(), ..current("i-2", "a=") },
+    ];
+    assert!(plans(&nodes).iter().all(|plan| plan.disagreements.is_empty()), "{:?}", plans(&nodes));
+    nodes[1].authorities = "1".repeat(64);
+    let plans = plans(&nodes);
+    for (plan, shown) in plans.iter().zip(["111111111111 (m-1)", "000000000000 (i-1)"]) {
+        assert!(plan.disagreements[0].ends_with(&format!("with the digest {shown}")), "{plan:?}");
+    }
+}
+
+#[test]
 fn what_is_not_known_of_a_node_is_said() {
     let at = |time: &str| {
         let mut node = current("i", "a=");

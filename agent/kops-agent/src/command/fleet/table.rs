@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use kops_agent_cluster::fleet::{Row, SeenCertificate, short_hash};
+use kops_agent_cluster::fleet::{Row, SeenCertificate, different_authorities, short_hash};
 use kops_agent_process::output::{columns, one_line};
 use kops_agent_spec::terminal::cell;
 
@@ -40,6 +40,10 @@ pub(super) fn table(rows: &[Row]) -> String {
         let (name, problem) = (cell(&row.name), one_line(&row.problem, SHOWN_OF_PROBLEM));
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{name}: {problem}");
+    }
+    let trusted = rows.iter().filter_map(|row| Some((&*row.group, &*row.name, row.authorities.as_deref()?)));
+    for (group, note) in different_authorities(trusted) {
+        let _ = writeln!(text, "{}: {}", shown(&cell(group)), one_line(&note, SHOWN_OF_PROBLEM));
     }
     text
 }
@@ -141,6 +145,11 @@ mod tests {
              nodes  i-2   True   -           -          -             -              -        -                         -         -        -\n\
              i-1: the run of t failed: no [2J network\n"
         );
+        for (row, digest) in rows.iter_mut().zip(["0", "1"]) {
+            row.authorities = Some(digest.repeat(64));
+        }
+        let note = "nodes of this group trust those with the digest 000000000000 (i-1), 111111111111 (i-2)\n";
+        assert!(table(&rows).ends_with(note), "{}", table(&rows));
         let mut expired = rows[0].first_certificate.clone().unwrap_or_default();
         expired.days_left = -1;
         assert_eq!(certificate(&expired), "expired kubelet 2026-12-24");

@@ -159,6 +159,13 @@ fn table_of_status(status: &Status) -> String {
         if !group.problem.is_empty() {
             let _ = writeln!(text, "{name}: {}", one_line(&group.problem, SHOWN_OF_PROBLEM));
         }
+        if group.other_authorities > 0 {
+            let nodes = group.other_authorities;
+            let _ = writeln!(
+                text,
+                "{name}: nodes with this configuration and other authorities of kubernetes-ca than new machines: {nodes}"
+            );
+        }
         for (node, why) in &group.held {
             let _ = writeln!(text, "{node} waits: {}", one_line(why, SHOWN_OF_PROBLEM));
         }
@@ -178,6 +185,16 @@ fn table_of_status(status: &Status) -> String {
         let _ = writeln!(
             text,
             "without the label {INSTANCE_GROUP} ({nodes}), so without an order: {first}{more}"
+        );
+    }
+    let without = &status.without_authorities;
+    if !without.is_none() {
+        let first = one_line(&without.first.join(", "), SHOWN_OF_PROBLEM);
+        let more = if without.nodes > without.first.len() { ", …" } else { "" };
+        let _ = writeln!(
+            text,
+            "do not report which authorities they trust ({}), so update kops-agent on them: {first}{more}",
+            without.nodes
         );
     }
     if !status.waits_for.is_empty() {
@@ -203,8 +220,9 @@ mod tests {
             "rollout": "r-1", "attempt": 1, "phase": "stopped", "waitsFor": "the canaries",
             "pods": {"i-1": {"notCompared": "forbidden"}, "i-2": {}},
             "unlabelled": {"nodes": 2, "first": ["i-8", "i-9"]},
+            "withoutAuthorities": {"nodes": 11, "first": ["i-6", "i-7"]},
             "groups": {"nodes": {
-                "hash": "3yUaBzOeXkF8m0qLrTtV1wPq9nGh2sJd5cRb7vYx4Zk=", "nodes": 3, "done": 1, "updating": [], "waiting": 1,
+                "hash": "3yUaBzOeXkF8m0qLrTtV1wPq9nGh2sJd5cRb7vYx4Zk=", "nodes": 3, "done": 1, "updating": [], "waiting": 1, "otherAuthorities": 1,
                 "failed": 1, "failures": {"i-2": "kubelet is dead"}, "held": {"i-3": "its pod runs"},
             }},
         }))
@@ -214,8 +232,10 @@ mod tests {
         assert_eq!(lines[0], ["rollout", "r-1:", "stopped"]);
         assert_eq!(lines[2], ["nodes", "3yUaBzOeXkF8", "3", "1", "0", "1", "1"]);
         let (rest, strays) = (
-            "i-3 waits: its pod runs\ni-2 failed: kubelet is dead\ni-1: its pods are not compared: forbidden",
-            "without the label kops.k8s.io/instancegroup (2), so without an order: i-8, i-9",
+            "nodes: nodes with this configuration and other authorities of kubernetes-ca than new machines: 1\n\
+             i-3 waits: its pod runs\ni-2 failed: kubelet is dead\ni-1: its pods are not compared: forbidden",
+            "without the label kops.k8s.io/instancegroup (2), so without an order: i-8, i-9\n\
+             do not report which authorities they trust (11), so update kops-agent on them: i-6, i-7, …",
         );
         assert!(text.ends_with(&format!("{rest}\n{strays}\nwaits for: the canaries\n")), "{text}");
     }
