@@ -6,6 +6,7 @@
 mod blocking;
 mod config_map;
 mod current;
+mod hashes;
 mod leading;
 mod pods;
 

@@ -104,6 +104,8 @@ impl Decision {
 pub struct Seen {
     /// The hash of each group's current configuration, or the reason why it is not known.
     pub current: BTreeMap<String, Result<String, String>>,
+    /// Whether `current` may have changed since it was read. Then no rollout is done yet.
+    pub is_stale: bool,
     /// The digest of the authorities that new machines of a group trust, if the hash of its configuration does not cover them.
     pub authorities: BTreeMap<String, String>,
     /// The containers of the nodes of [`Decision::pods_to_list`], or the reason why they are not known.
@@ -317,7 +319,7 @@ fn status(
     let has_failed = status.groups.values().any(|group| group.failed > 0);
     let is_done = status.groups.values().all(|group| group.problem.is_empty() && group.done == group.nodes);
     status.phase = match course.state {
-        _ if is_done => Phase::Done,
+        _ if is_done && !seen.is_stale => Phase::Done,
         State::Aborted => Phase::Aborted,
         State::Paused => Phase::Paused,
         State::Running if has_failed && !status.is_at_work() => Phase::Stopped,

@@ -1,8 +1,6 @@
 //! The leading controller's part: it decides which nodes are next, writes the status, and then the orders.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
-use std::mem;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,8 +17,8 @@ use kops_agent_cluster::fleet::{
 use kops_agent_cluster::labels::{FIELD_MANAGER, INSTANCE_GROUP};
 use kops_agent_cluster::pacing::CONTROL_PLANE_LABEL;
 use kops_agent_cluster::rollout::{
-    Actions, Asked, LAST_REBOOT, LastReboot, Member, ORDER, OUTCOME, Order, Outcome, Phase, Rank, Seen,
-    Status, decide_all,
+    Actions, Asked, LAST_REBOOT, LastReboot, Member, ORDER, OUTCOME, Order, Outcome, Rank, Seen, Status,
+    decide_all,
 };
 use kops_agent_kube::api_error::ApiError;
 use kops_agent_kube::events::Events;
@@ -32,6 +30,7 @@ use kops_agent_store::Store;
 use super::blocking::Blocking;
 use super::config_map::{Read, Stored};
 use super::current::{Configurations, Current};
+use super::hashes::Hashes;
 use super::pods::Pods;
 use crate::metrics::RolloutMetrics;
 
@@ -45,11 +44,6 @@ const PAUSE: Duration = Duration::from_millis(300);
 /// The longest time between two decisions. No event of the watch tells that a deadline has passed, or that an operator
 /// has paused the rollout.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// The TTL of the hashes of configurations.
-const HASHES_TTL: Duration = Duration::from_secs(10);
-/// The TTL of the hashes while all nodes of the policy are current. It is longer, because each read of a hash is a
-/// request to the state store.
-const HASHES_TTL_AT_REST: Duration = Duration::from_secs(60);
 /// How many orders are written at a time.
 const AT_ONCE: usize = 16;
 /// The label of nodes of the role APIServer.
@@ -181,8 +175,9 @@ impl Rollouts {
     ) -> Result<(), Ended> {
         let (asked, read) = self.read().await?;
         let members: Vec<Member> = members.nodes.values().cloned().collect();
-        let Configurations { hashes, authorities } = hashes.current(&self.current, &asked, &members).await;
-        let mut seen = Seen { current: hashes.clone(), authorities: authorities.clone(), ..Seen::default() };
+        let is_stale = hashes.refresh(&self.current, &asked, &members).await;
+        let Configurations { hashes: current, authorities } = hashes.last.clone();
+        let mut seen = Seen { current, is_stale, authorities, ..Seen::default() };
         let now = OffsetDateTime::now_utc();
         let mut actions = decide_all(&asked, &members, &seen, now);
         // A list of pods may end the check of one node, and so begin another node.
@@ -300,7 +295,7 @@ fn annotations(order: &Order) -> Value {
 }
 
 /// The part of a Node that decisions depend on.
-fn member(node: NodeObject) -> Member {
+pub(super) fn member(node: NodeObject) -> Member {
     let status = node.status.unwrap_or_default();
     let labels = node.metadata.labels.unwrap_or_default();
     let annotations = node.metadata.annotations.unwrap_or_default();
@@ -328,44 +323,9 @@ fn member(node: NodeObject) -> Member {
     }
 }
 
-/// The last read hashes of the groups' current configurations.
-#[derive(Default)]
-struct Hashes {
-    last: Configurations,
-    groups: BTreeSet<String>,
-    read: Option<Instant>,
-}
-
-impl Hashes {
-    /// The configurations of the groups that a decision depends on. They are read again for another set of groups, and after their TTL
-    /// while a node may get an order. So a pause or an abort does not wait for a slow state store.
-    async fn current(&mut self, current: &Current, asked: &Asked, members: &[Member]) -> &Configurations {
-        let mut groups: BTreeMap<String, Rank> = BTreeMap::new();
-        let takes_configurations = asked.takes_configurations();
-        for member in members {
-            let counts = asked.has_part(member) || member.rank < Rank::Worker;
-            if takes_configurations && !member.group.is_empty() && counts {
-                let rank = groups.entry(member.group.clone()).or_insert(member.rank);
-                *rank = member.rank.min(*rank);
-            }
-        }
-        let is_at_rest = asked.rollout.is_none() && asked.policy.status.phase == Phase::Done;
-        let ttl = if is_at_rest { HASHES_TTL_AT_REST } else { HASHES_TTL };
-        let is_fresh =
-            self.read.is_some_and(|read| read.elapsed() < ttl || !asked.may_order_configurations());
-        if !is_fresh || !groups.keys().eq(&self.groups) {
-            self.groups = groups.keys().cloned().collect();
-            self.last = current.read(groups).await.after(mem::take(&mut self.last));
-            self.read = Some(Instant::now());
-        }
-        &self.last
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use kops_agent_cluster::rollout::{PolicyState, PolicyStatus};
     use kube::runtime::watcher::Event;
 
     use super::*;
@@ -402,28 +362,5 @@ mod tests {
         };
         let mut members = Watched::new(member);
         assert!(members.apply(node("2026-11-29T00:00:00Z")) && !members.apply(node("2026-11-29T00:00:10Z")));
-    }
-
-    #[tokio::test]
-    async fn after_a_pause_the_state_store_is_not_read() {
-        let store = tempfile::tempdir().unwrap();
-        let current = Current::new(Arc::new(Store::new(&[]).unwrap()), store.path().to_str().unwrap());
-        let node = json!({"metadata": {"name": "i-1", "labels": {INSTANCE_GROUP: "nodes"}}, "spec": {}});
-        let members = [member(serde_json::from_value(node).unwrap())];
-        let asked = |state: &str| {
-            let rollout = json!({"id": "r-1", "state": state, "attempt": 1});
-            let rollout = serde_json::from_value(rollout).unwrap();
-            let (policy, policy_state) = (PolicyStatus::default(), PolicyState::default());
-            Asked { rollout: Some(rollout), status: Status::default(), policy, policy_state }
-        };
-        let long_ago = Instant::now().checked_sub(10 * HASHES_TTL_AT_REST);
-        let of_earlier = BTreeMap::from([("nodes".to_owned(), Ok("b=".to_owned()))]);
-        for (state, is_read) in [("paused", false), ("aborted", false), ("running", true)] {
-            let groups = of_earlier.keys().cloned().collect();
-            let last = Configurations { hashes: of_earlier.clone(), ..Configurations::default() };
-            let mut hashes = Hashes { last, groups, read: long_ago };
-            let now = hashes.current(&current, &asked(state), &members).await;
-            assert_eq!(now.hashes != of_earlier, is_read, "{state}: {:?}", now.hashes);
-        }
     }
 }

@@ -166,6 +166,24 @@ fn a_paused_rollout_orders_nothing_and_an_aborted_one_takes_orders_back() {
 }
 
 #[test]
+fn a_paused_rollout_is_not_done_by_configurations_that_may_have_changed() {
+    let mut cluster = Cluster::new(&[("a", 1)]);
+    assert_eq!(cluster.step(), ["a-00"]);
+    cluster.rollout.state = State::Paused;
+    cluster.seen.is_stale = true;
+    cluster.act("a-00", "");
+    assert_eq!(cluster.step(), [""; 0]);
+    assert_eq!(cluster.status.phase, Phase::Paused);
+    cluster.seen.is_stale = false;
+    cluster.seen.current.insert("a".into(), Ok("c=".into()));
+    assert_eq!(cluster.step(), [""; 0]);
+    assert_eq!(cluster.status.phase, Phase::Paused, "the node has taken the configuration before");
+    cluster.seen.current.insert("a".into(), Ok("b=".into()));
+    cluster.step();
+    assert_eq!(cluster.status.phase, Phase::Done);
+}
+
+#[test]
 fn a_group_whose_configuration_is_unknown_gets_no_order_and_is_told() {
     let mut cluster = Cluster::new(&[("a", 1), ("b", 1)]);
     cluster.seen.current.insert("a".into(), Err("the store does not answer".into()));
