@@ -106,7 +106,8 @@ pub fn decide_all(asked: &Asked, members: &[Member], seen: &Seen, now: OffsetDat
     }
     let is_free = asked.rollout.is_none() && !actions.policy.status.is_at_work();
     if are_at_work || is_free && policy.accepted.reboots() {
-        let decision = decide_reboots_by_policy(policy, state, first, members, seen, now);
+        let elsewhere = asked.status.ordered.len();
+        let decision = decide_reboots_by_policy(policy, state, first, elsewhere, members, seen, now);
         actions.orders.extend(decision.orders);
         actions.withdrawn.extend(decision.withdrawn);
         actions.pods_to_list.extend(decision.pods_to_list);
@@ -141,13 +142,17 @@ fn orphaned(asked: &Asked, actions: &Actions, members: &[Member]) -> Vec<String>
 }
 
 fn decide_configurations(asked: &Asked, members: &[Member], seen: &Seen, now: OffsetDateTime) -> Actions {
-    let by_policy = |first| decide_by_policy(&asked.policy, &asked.policy_state, first, members, seen, now);
+    let by_policy = |first| {
+        let elsewhere = asked.status.ordered.len();
+        decide_by_policy(&asked.policy, &asked.policy_state, first, elsewhere, members, seen, now)
+    };
+    let of_policy = asked.policy.status.ordered.len() + asked.policy.reboots.ordered.len();
     let is_at_work = asked.policy.status.is_at_work();
     let continues = is_at_work || asked.policy.accepted.follows();
     let (decision, status, policy) = match &asked.rollout {
         Some(rollout) => {
             let of_rollout = (!is_at_work || rollout.reboot.is_some())
-                .then(|| decide(rollout, members, seen, &asked.status, now));
+                .then(|| decide(rollout, members, seen, &asked.status, of_policy, now));
             match of_rollout {
                 // A reboot may wait for weeks. Configurations of the policy do not wait with it.
                 Some(waits) if rollout.reboot.is_some() && waits.only_waits() && continues => {

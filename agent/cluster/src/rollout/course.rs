@@ -33,6 +33,8 @@ pub(super) struct Course {
     pub(super) attempt: u32,
     /// Why no node may begin; `None` if nodes may begin.
     pub(super) hold: Option<String>,
+    /// The number of nodes with an order in the other statuses of the ConfigMap.
+    pub(super) elsewhere: usize,
     /// Whether the policy decides. Under the policy, a failure no longer counts after the spec has changed, because no
     /// operator watches.
     pub(super) is_of_policy: bool,
@@ -104,6 +106,7 @@ impl From<&Rollout> for Course {
                 State::Paused => Some("the rollout is paused".to_owned()),
                 State::Aborted => Some("the rollout was aborted".to_owned()),
             },
+            elsewhere: 0,
             is_of_policy: false,
             is_of_reboots: rollout.reboot.is_some(),
             others: groups.is_empty().then_some(settings),

@@ -114,15 +114,17 @@ pub struct Seen {
     pub blocked: Option<Blocked>,
 }
 
-/// Decides the controller's next actions for a rollout. `before` is the last written status of this rollout.
+/// Decides the controller's next actions for a rollout. `before` is the last written status of this rollout. `elsewhere` is the number of
+/// nodes with an order in the other statuses of the ConfigMap.
 pub fn decide(
     rollout: &Rollout,
     members: &[Member],
     seen: &Seen,
     before: &Status,
+    elsewhere: usize,
     now: OffsetDateTime,
 ) -> Decision {
-    let course = Course::from(rollout);
+    let course = Course { elsewhere, ..Course::from(rollout) };
     match &rollout.reboot {
         Some(boots) => decide_reboots(&course, boots, &rollout.blocked_by, (members, seen), before, now),
         None => decide_course(&course, members, seen, before, now),
@@ -160,7 +162,7 @@ pub(super) fn decide_course(
         group.members.push((member, progress));
     }
 
-    let next = course.hold.clone().map_or_else(|| next(&groups, &unlabelled), Err);
+    let next = course.hold.clone().map_or_else(|| next(&groups, &unlabelled, course.elsewhere), Err);
     let (begun, waits_for) = match next {
         Ok(begun) => (begun, String::new()),
         Err(waits_for) => (Vec::new(), waits_for),

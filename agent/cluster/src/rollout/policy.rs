@@ -263,6 +263,7 @@ impl Policy {
     fn course(&self, is_of_reboots: bool, id: String, state: &PolicyState, hold: Option<String>) -> Course {
         let what = if is_of_reboots { REBOOT } else { FOLLOW };
         Course {
+            elsewhere: 0,
             attempt: state.attempt_of(&id),
             id,
             state: if hold.is_some() { State::Paused } else { State::Running },
@@ -298,18 +299,21 @@ impl PolicyStatus {
 }
 
 /// Decides the controller's next actions for the policy. `before` contains the policy. `first` is the ID of an open rollout of
-/// the operator. If there is one, the policy's nodes at work finish, and no other node begins.
+/// the operator. If there is one, the policy's nodes at work finish, and no other node begins. `elsewhere` is the number of nodes with an
+/// order of an operator's rollout.
 pub fn decide_by_policy(
     before: &PolicyStatus,
     state: &PolicyState,
     first: Option<&str>,
+    elsewhere: usize,
     members: &[Member],
     seen: &Seen,
     now: OffsetDateTime,
 ) -> (Decision, PolicyStatus) {
     let decide = |id: String| {
         let first = first.map(|rollout| format!("the rollout {rollout}"));
-        let course = before.accepted.course(false, id, state, hold(first, state));
+        let elsewhere = elsewhere + before.reboots.ordered.len();
+        let course = Course { elsewhere, ..before.accepted.course(false, id, state, hold(first, state)) };
         decide_course(&course, members, seen, &before.status, now)
     };
     let last = &before.status;
@@ -335,6 +339,7 @@ pub(super) fn decide_reboots_by_policy(
     before: &PolicyStatus,
     state: &PolicyState,
     first: Option<String>,
+    elsewhere: usize,
     members: &[Member],
     seen: &Seen,
     now: OffsetDateTime,
@@ -359,7 +364,8 @@ pub(super) fn decide_reboots_by_policy(
     // A node with an order reports nothing after its reboot, and is not done yet.
     let boots: Boots = require.chain(ordered).collect();
     let decide = |id: String| {
-        let course = policy.course(true, id, state, hold(first.clone(), state));
+        let elsewhere = elsewhere + before.status.ordered.len();
+        let course = Course { elsewhere, ..policy.course(true, id, state, hold(first.clone(), state)) };
         decide_reboots(&course, &boots, &policy.blocked_by, (&members, seen), last, now)
     };
     let fresh = format!("reboots-{}", timestamp(now));

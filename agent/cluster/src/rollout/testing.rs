@@ -89,7 +89,7 @@ impl Cluster {
 
     /// Decides and writes. Returns the nodes that got an order.
     pub(super) fn step(&mut self) -> Vec<String> {
-        let decide = |seen: &Seen| decide(&self.rollout, &self.members, seen, &self.status, self.now);
+        let decide = |seen: &Seen| decide(&self.rollout, &self.members, seen, &self.status, 0, self.now);
         let mut decision = decide(&self.seen);
         let mut seen = self.seen.clone();
         while !decision.pods_to_list.is_empty() {
@@ -112,8 +112,9 @@ impl Cluster {
 
     /// Like `step_by_policy`, while an operator's rollout with this ID is open.
     pub(super) fn step_after(&mut self, first: Option<&str>) -> Vec<String> {
+        let (policy, state) = (&self.policy, &self.policy_state);
         let (decision, policy) =
-            decide_by_policy(&self.policy, &self.policy_state, first, &self.members, &self.seen, self.now);
+            decide_by_policy(policy, state, first, 0, &self.members, &self.seen, self.now);
         self.write(&decision);
         self.policy = policy;
         decision.orders.into_keys().collect()

@@ -7,8 +7,9 @@ use super::decide::{Member, Rank};
 use super::progress::Progress;
 use crate::labels::INSTANCE_GROUP;
 
-/// The most nodes of all groups that are at work or have failed. The status has the order of each, and what is needed to compare its
-/// pods: about 1,000 bytes. A ConfigMap has at most 1 MiB.
+/// The most nodes of all groups, in all statuses of the ConfigMap, that are at work or have failed. The status has the order of each, and
+/// what is needed to compare its pods: about 1,000 bytes. A ConfigMap has at most 1 MiB. Control planes may exceed it, so that failed
+/// workers never keep them from a correction.
 pub(super) const MOST_AT_WORK: usize = 500;
 
 /// A group's members, with their progress.
@@ -119,24 +120,14 @@ impl<'a> Group<'a> {
     }
 }
 
-/// The members that get an order now.
+/// The members that get an order now. `elsewhere` is the number of nodes with an order in other statuses.
 ///
 /// # Errors
 /// If no member may get an order. The text names the obstacle.
 pub(super) fn next<'a>(
     groups: &BTreeMap<&str, Group<'a>>,
     unlabelled: &[&'a Member],
-) -> Result<Vec<Begun<'a>>, String> {
-    let at_work: usize = groups.values().map(Group::at_work).sum();
-    let mut begun = next_by_rank(groups, unlabelled)?;
-    begun.truncate(MOST_AT_WORK.saturating_sub(at_work));
-    Ok(begun)
-}
-
-/// The members that get an order now, without the limit for all groups. Same errors as [`next`].
-fn next_by_rank<'a>(
-    groups: &BTreeMap<&str, Group<'a>>,
-    unlabelled: &[&'a Member],
+    elsewhere: usize,
 ) -> Result<Vec<Begun<'a>>, String> {
     let of_rank = |rank: Rank| groups.values().filter(move |group| group.rank == rank);
     let control_planes: Vec<&Group<'a>> = of_rank(Rank::ControlPlane).collect();
@@ -147,13 +138,16 @@ fn next_by_rank<'a>(
             next => return next.map(|member| vec![member]),
         }
     }
-    next_of_others(groups, unlabelled).map_err(|why| passed.unwrap_or(why))
+    let at_work: usize = groups.values().map(Group::at_work).sum();
+    let free = MOST_AT_WORK.saturating_sub(at_work.saturating_add(elsewhere));
+    next_of_others(groups, unlabelled, free).map_err(|why| passed.unwrap_or(why))
 }
 
-/// The members other than control planes that get an order now. Same errors as [`next`].
+/// The members other than control planes that get an order now, at most `free`. Same errors as [`next`].
 fn next_of_others<'a>(
     groups: &BTreeMap<&str, Group<'a>>,
     unlabelled: &[&'a Member],
+    free: usize,
 ) -> Result<Vec<Begun<'a>>, String> {
     let of_rank = |rank: Rank| groups.values().filter(move |group| group.rank == rank);
     // The configuration of a machine without a group is unknown, so its API server may be older than the others.
@@ -167,23 +161,39 @@ fn next_of_others<'a>(
     // the rollout.
     let api_servers: Vec<&Group<'a>> = of_rank(Rank::ApiServer).collect();
     if !api_servers.iter().all(|group| group.is_done() || group.is_passed()) {
-        let members = api_servers.iter().flat_map(|group| group.next(usize::MAX));
-        return some(members.collect(), || obstacle(&api_servers, "the nodes with API servers"));
+        let members = api_servers.iter().map(|group| group.next(usize::MAX));
+        return in_turn(members, free, || obstacle(&api_servers, "the nodes with API servers"));
     }
     let workers: Vec<&Group<'a>> = of_rank(Rank::Worker).filter(|group| group.settings.is_some()).collect();
     if workers.iter().any(|group| group.canaries_left() > 0) {
-        let members = workers.iter().flat_map(|group| group.next(group.canaries_left()));
-        return some(members.collect(), || obstacle(&workers, "the canaries"));
+        let members = workers.iter().map(|group| group.next(group.canaries_left()));
+        return in_turn(members, free, || obstacle(&workers, "the canaries"));
     }
-    let members = workers.iter().flat_map(|group| group.next(usize::MAX));
-    some(members.collect(), || match api_servers.iter().all(|group| group.is_done()) {
+    let members = workers.iter().map(|group| group.next(usize::MAX));
+    in_turn(members, free, || match api_servers.iter().all(|group| group.is_done()) {
         true => obstacle(&workers, "the nodes"),
         false => obstacle(&api_servers, "the nodes with API servers"),
     })
 }
 
-fn some<T>(members: Vec<T>, waits_for: impl Fn() -> String) -> Result<Vec<T>, String> {
-    if members.is_empty() { Err(waits_for()) } else { Ok(members) }
+/// At most `free` members: the first of each group, then the second of each group, and so on. Fails if there is none.
+fn in_turn<'a>(
+    groups: impl Iterator<Item = Vec<Begun<'a>>>,
+    free: usize,
+    waits_for: impl Fn() -> String,
+) -> Result<Vec<Begun<'a>>, String> {
+    let mut members: Vec<(usize, Begun<'a>)> =
+        groups.flat_map(|members| members.into_iter().enumerate()).collect();
+    if members.is_empty() {
+        return Err(waits_for());
+    }
+    if free == 0 {
+        return Err(format!(
+            "{MOST_AT_WORK} nodes are at work or have failed, in rollouts of operators and by the policy; no more may be"
+        ));
+    }
+    members.sort_by_key(|(number, _)| *number);
+    Ok(members.into_iter().take(free).map(|(_, member)| member).collect())
 }
 
 /// The next control plane. While another control plane is not Ready or at work, there is no next one, because etcd
@@ -255,3 +265,6 @@ fn obstacle(groups: &[&Group<'_>], what: &str) -> String {
     }
     format!("{what} of groups that are no part of this rollout")
 }
+
+#[cfg(test)]
+mod tests;

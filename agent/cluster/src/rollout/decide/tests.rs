@@ -407,7 +407,7 @@ proptest! {
             match &event {
                 Happens::ControllerEnds => {
                     cluster.status =
-                        decide(&cluster.rollout, &cluster.members, &cluster.seen, &cluster.status, cluster.now)
+                        decide(&cluster.rollout, &cluster.members, &cluster.seen, &cluster.status, 0, cluster.now)
                             .status;
                 }
                 _ => drop(cluster.step()),

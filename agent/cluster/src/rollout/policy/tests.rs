@@ -240,7 +240,7 @@ proptest! {
             match event {
                 Happens::ControllerEnds => {
                     cluster.policy = decide_by_policy(
-                        &cluster.policy, &cluster.policy_state, None, &cluster.members, &cluster.seen, cluster.now,
+                        &cluster.policy, &cluster.policy_state, None, 0, &cluster.members, &cluster.seen, cluster.now,
                     ).1;
                 }
                 _ => drop(cluster.step_by_policy()),

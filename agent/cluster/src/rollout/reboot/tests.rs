@@ -140,7 +140,8 @@ fn blockers_are_checked_before_a_node_begins_and_keep_it_from_a_reboot() {
     let mut cluster = cluster(&[("a", 2)]);
     cluster.rollout.blocked_by = Blockers { pods: "app=batch".into(), ..Blockers::default() };
     let decide = |cluster: &Cluster| {
-        super::super::decide(&cluster.rollout, &cluster.members, &cluster.seen, &cluster.status, cluster.now)
+        let Cluster { rollout, members, seen, status, now, .. } = cluster;
+        super::super::decide(rollout, members, seen, status, 0, *now)
     };
     assert_eq!(decide(&cluster).blockers_to_check.as_ref(), Some(&cluster.rollout.blocked_by));
     cluster.seen.blocked = Some(Blocked { all: Some("it burns".into()), ..Blocked::default() });
