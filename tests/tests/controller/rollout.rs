@@ -18,6 +18,7 @@ use crate::cluster::{Cluster, GROUP_LABEL, eventually, path_of, plain_agent};
 const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 pub const ORDER: &str = "kops-agent/follow";
 pub const OUTCOME: &str = "kops-agent/followed";
+const AUTHORITIES: &str = "kops-agent/authorities";
 const CONDITION: &str = "KopsConfigured";
 /// A policy for the group `a` alone.
 const AUTOMATIC: &str = "cluster: {follow: automatic, checkPodsAfter: 0}\ngroups: {b: {follow: manual}, masters: {follow: manual}}\n";
@@ -67,6 +68,11 @@ impl Fleet {
         ]);
     }
 
+    /// The node reports that it trusts authorities with this digest.
+    fn trusts(&self, node: &str, digest: &str) {
+        self.cluster.kubectl(&["annotate", "--overwrite", "node", node, &format!("{AUTHORITIES}={digest}")]);
+    }
+
     /// Like `runs`, with a report of this minute.
     pub fn report_now(&self, node: &str, hash: &str) {
         let now = OffsetDateTime::now_utc().format(&Rfc3339).unwrap();
@@ -93,7 +99,11 @@ impl Fleet {
     /// The node carries out its order, as `fleet follow` does, and reports success or this problem.
     pub fn answer(&self, node: &str, problem: &str) {
         if problem.is_empty() {
-            self.runs(node, self.order(node).unwrap()["hash"].as_str().unwrap());
+            let order = self.order(node).unwrap();
+            self.runs(node, order["hash"].as_str().unwrap());
+            if let Some(authorities) = order["authorities"].as_str() {
+                self.trusts(node, authorities);
+            }
         }
         self.outcome(node, problem);
     }
@@ -104,8 +114,10 @@ impl Fleet {
         let mut outcome = json!({
             "rollout": order["rollout"], "attempt": order["attempt"], "hash": order["hash"], "problem": problem,
         });
-        if let Some(boot_id) = order.get("bootID") {
-            outcome["bootID"] = boot_id.clone();
+        for field in ["bootID", "authorities"] {
+            if let Some(value) = order.get(field) {
+                outcome[field] = value.clone();
+            }
         }
         self.cluster.kubectl(&["annotate", "--overwrite", "node", node, &format!("{OUTCOME}={outcome}")]);
     }
@@ -392,6 +404,67 @@ fn a_policy_has_nodes_follow_and_a_wrong_policy_is_refused() {
     eventually("the policy is done", || fleet.phase_of_policy() == "done");
     let (code, said) = fleet.rollout(&["status"]);
     assert_eq!(code, Some(0), "{said}");
+}
+
+#[test]
+#[ignore = "starts an API server: tests/controller/run"]
+fn workers_take_new_authorities_after_the_control_planes() {
+    let fleet = Fleet::start(&[("a", 2)]);
+    let file = fleet.cluster.store().join("igconfig/control-plane/masters/nodeupconfig.yaml");
+    let update = |from: &str, to: &str| {
+        let text = fs::read_to_string(&file).unwrap();
+        assert!(text.contains(from), "{text}");
+        fs::write(&file, text.replace(from, to)).unwrap();
+    };
+    let _controller = fleet.cluster.controller();
+    for node in ["a-0", "a-1"] {
+        fleet.runs(node, &fleet.current("node", "a"));
+    }
+    fleet.trusts("a-0", &"0".repeat(64));
+
+    // Only the hash of the control planes changes with the authorities.
+    update("CERTIFICATE-----a-----END", "CERTIFICATE-----b-----END");
+    let (code, said) = fleet.rollout(&["start", "--check-pods-after", "0"]);
+    assert_eq!(code, Some(0), "{said}");
+    fleet.at_work(&["masters-0"]);
+    assert_eq!((fleet.order("a-0"), fleet.order("masters-0").unwrap().get("authorities")), (None, None));
+    fleet.answer("masters-0", "");
+    fleet.at_work(&["a-0"]);
+    let order = fleet.order("a-0").unwrap();
+    assert_eq!(order["hash"], fleet.current("node", "a"));
+    assert_eq!(order["authorities"].as_str().map(str::len), Some(64));
+    let (_, said) = fleet.rollout(&["status"]);
+    assert!(
+        said.contains("a: nodes with this configuration and other authorities of kubernetes-ca"),
+        "{said}"
+    );
+
+    // A second change while the rollout runs is another order.
+    update("CERTIFICATE-----b-----END", "CERTIFICATE-----c-----END");
+    let masters = fleet.current("control-plane", "masters");
+    eventually("the controller reads it", || {
+        fleet.status()["status"]["groups"]["masters"]["hash"] == masters.as_str()
+    });
+    fleet.answer("a-0", "");
+    fleet.at_work(&["masters-0"]);
+    fleet.answer("masters-0", "");
+    fleet.at_work(&["a-0"]);
+    assert_ne!(fleet.order("a-0").unwrap()["authorities"], order["authorities"]);
+    fleet.answer("a-0", "");
+    eventually("the rollout is done", || fleet.phase() == "done");
+    let (code, said) = fleet.rollout(&["status"]);
+    let silent = "do not report which authorities they trust (1), so update kops-agent on them: a-1";
+    assert!(code == Some(0) && said.contains(silent), "{said}");
+
+    // Without the authorities, no rollout is done.
+    update("CAs: ", "Other: ");
+    fleet.runs("masters-0", &fleet.current("control-plane", "masters"));
+    let (code, said) = fleet.rollout(&["start", "--check-pods-after", "0"]);
+    assert_eq!(code, Some(0), "{said}");
+    eventually("the status says so", || {
+        fleet.rollout(&["status"]).1.contains("a: the authorities that its nodes must trust are not known")
+    });
+    assert_eq!((fleet.phase().as_str(), fleet.order("a-1")), ("running", None));
 }
 
 #[test]
