@@ -63,6 +63,16 @@ impl Cluster {
         Ok(cluster)
     }
 
+    /// Like [`Cluster::from_document`], for a document that a user wrote. As for kOps, a number or a boolean is no string.
+    ///
+    /// # Errors
+    /// Same errors as [`Cluster::parse`].
+    pub fn from_manifest(document: Value, url: &str) -> Result<Cluster, SpecError> {
+        let mut cluster: Cluster = Cluster::respelled(document, url)?.read_manifest()?;
+        cluster.spec.set_defaults();
+        Ok(cluster)
+    }
+
     /// The fields of a Cluster that the agent does not read: misspelled, of another version, or newer than
     /// this agent.
     ///
@@ -78,7 +88,18 @@ impl Cluster {
     /// # Errors
     /// If the text is not YAML, not a Cluster, or of another version.
     pub fn warnings(text: &[u8], url: &str, release: KopsRelease) -> Result<Vec<FieldWarning>, SpecError> {
-        let document = parse_document(text, url)?;
+        Cluster::warnings_of(&parse_document(text, url)?, url, release)
+    }
+
+    /// Like [`Cluster::warnings`], for a document that is parsed already.
+    ///
+    /// # Errors
+    /// Same errors as [`Cluster::warnings`].
+    pub fn warnings_of(
+        document: &Value,
+        url: &str,
+        release: KopsRelease,
+    ) -> Result<Vec<FieldWarning>, SpecError> {
         let cluster = Cluster::respelled(document.clone(), url)?;
         let is = |field: &str, value: &str| cluster.get(field).is_some_and(|found| found == value);
         let name = document["metadata"]["name"].as_str().unwrap_or_default();
@@ -91,7 +112,7 @@ impl Cluster {
             OF_CLASSIC_LOAD_BALANCER => may_be_classic,
             _ => false,
         };
-        let mut found = warnings(&document, cluster.ignored::<Cluster>());
+        let mut found = warnings(document, cluster.ignored::<Cluster>());
         found.retain(|warning| !is_used(warning));
         Ok(found)
     }

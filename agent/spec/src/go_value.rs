@@ -1,6 +1,7 @@
 //! Reads a parsed document into our types by the rules of Go's decoder (`sigs.k8s.io/yaml` over
 //! `encoding/json`), with which kOps reads its own files. Null leaves the zero value. A bare number or bool
-//! is accepted as a string (`featureGates: {X: true}`). All other values must have the right type.
+//! is accepted as a string (`featureGates: {X: true}`), except in manifests: kOps reads these by another decoder of Kubernetes, which refuses it.
+//! All other values must have the right type.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -17,6 +18,8 @@ struct GoValue<'de, 'u> {
     value: &'de Value,
     /// Collects the fields that the type does not have.
     unknown: &'u RefCell<UnknownFields<'de>>,
+    /// Whether only strings are strings, as in manifests.
+    is_manifest: bool,
 }
 
 /// Why a document does not fit a type.
@@ -85,8 +88,16 @@ struct UnknownFields<'de> {
 /// The first part of the document that does not fit.
 pub(crate) fn read<T: DeserializeOwned>(document: &Value) -> Result<(T, Vec<String>), Misfit> {
     let unknown = RefCell::default();
-    let read = T::deserialize(GoValue { value: document, unknown: &unknown })?;
+    let read = T::deserialize(GoValue { value: document, unknown: &unknown, is_manifest: false })?;
     Ok((read, unknown.into_inner().paths))
+}
+
+/// Reads a document that a user wrote, as kOps does.
+///
+/// # Errors
+/// The first part of the document that does not fit.
+pub(crate) fn read_manifest<T: DeserializeOwned>(document: &Value) -> Result<T, Misfit> {
+    T::deserialize(GoValue { value: document, unknown: &RefCell::default(), is_manifest: true })
 }
 
 /// The kind of a value, for a message. Never the value itself: it may be secret.
@@ -146,6 +157,9 @@ impl<'de> GoValue<'de, '_> {
         match self.value {
             Value::Null => visitor.visit_str(""),
             Value::String(string) => visitor.visit_borrowed_str(string),
+            Value::Bool(_) | Value::Number(_) if self.is_manifest => {
+                self.refuse("a string; put it in quotes")
+            }
             Value::Bool(bool) => visitor.visit_str(if *bool { "true" } else { "false" }),
             Value::Number(number) => visitor.visit_string(number.to_string()),
             Value::Array(_) | Value::Object(_) => self.refuse("a string"),

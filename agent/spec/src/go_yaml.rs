@@ -18,6 +18,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 pub use resolve::is_plain_string;
+pub(crate) use resolve::{float, value};
 
 /// Writes a value as a YAML document that ends with a line break.
 ///

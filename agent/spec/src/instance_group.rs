@@ -60,12 +60,24 @@ impl InstanceGroup {
     /// # Errors
     /// Same errors as [`InstanceGroup::parse`].
     pub fn from_document(document: Value, url: &str) -> Result<InstanceGroup, SpecError> {
+        InstanceGroup::with_role(document, url)?.read()
+    }
+
+    /// Like [`InstanceGroup::from_document`], for a document that a user wrote. As for kOps, a number or a boolean is no string.
+    ///
+    /// # Errors
+    /// Same errors as [`InstanceGroup::parse`].
+    pub fn from_manifest(document: Value, url: &str) -> Result<InstanceGroup, SpecError> {
+        InstanceGroup::with_role(document, url)?.read_manifest()
+    }
+
+    fn with_role(document: Value, url: &str) -> Result<Respelling<'_>, SpecError> {
         let respelling = InstanceGroup::respelled(document, url)?;
         if respelling.get("spec.role").is_none() {
             return respelling
                 .refuse("spec.role", "it is missing; write ControlPlane, APIServer, Node or Bastion");
         }
-        respelling.read()
+        Ok(respelling)
     }
 
     /// The fields of an InstanceGroup that the agent does not read: misspelled, of another version, or newer than
@@ -82,9 +94,16 @@ impl InstanceGroup {
     /// # Errors
     /// If the text is not YAML, not an InstanceGroup, or of another version.
     pub fn warnings(text: &[u8], url: &str) -> Result<Vec<FieldWarning>, SpecError> {
-        let document = parse_document(text, url)?;
+        InstanceGroup::warnings_of(&parse_document(text, url)?, url)
+    }
+
+    /// Like [`InstanceGroup::warnings`], for a document that is parsed already.
+    ///
+    /// # Errors
+    /// Same errors as [`InstanceGroup::warnings`].
+    pub fn warnings_of(document: &Value, url: &str) -> Result<Vec<FieldWarning>, SpecError> {
         let ignored = InstanceGroup::respelled(document.clone(), url)?.ignored::<InstanceGroup>();
-        Ok(warnings(&document, ignored))
+        Ok(warnings(document, ignored))
     }
 
     fn respelled(document: Value, url: &str) -> Result<Respelling<'_>, SpecError> {

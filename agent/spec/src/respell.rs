@@ -65,11 +65,13 @@ pub(crate) struct Respelling<'a> {
     source_file: &'a str,
     /// The moves so far, in order: the new path, and the path before the move.
     done: Vec<(String, String)>,
+    /// Where all moves take values from.
+    sources: Vec<&'static str>,
 }
 
 impl<'a> Respelling<'a> {
     pub(crate) fn new(document: Value, source_file: &'a str) -> Respelling<'a> {
-        Respelling { document, source_file, done: Vec::new() }
+        Respelling { document, source_file, done: Vec::new(), sources: Vec::new() }
     }
 
     /// Applies these moves, one after the other.
@@ -97,14 +99,22 @@ impl<'a> Respelling<'a> {
 
     /// Reads the document as it is now; errors name fields as the user's file spells them.
     pub(crate) fn read<T: serde::de::DeserializeOwned>(&self) -> Result<T, SpecError> {
-        super::yaml::from_document(&self.document, self.source_file)
-            .map_err(|error| SpecError { field: self.spelled_by_user(&error.field), ..error })
+        super::yaml::from_document(&self.document, self.source_file).map_err(|error| self.respelled(error))
+    }
+
+    /// Like [`Respelling::read`], for a document that a user wrote. As for kOps, a number or a boolean is no string.
+    pub(crate) fn read_manifest<T: serde::de::DeserializeOwned>(&self) -> Result<T, SpecError> {
+        super::yaml::from_manifest(&self.document, self.source_file).map_err(|error| self.respelled(error))
     }
 
     /// The fields under `spec` that `T` does not know, as the user's file spells them.
     pub(crate) fn ignored<T: serde::de::DeserializeOwned>(&self) -> Vec<String> {
         // Moves may leave an empty mapping behind. The user did not write it, so it is not reported.
-        let is_emptied = |field: &String| self.get(field).is_some_and(is_hollow);
+        let is_emptied = |field: &String| {
+            let is_above =
+                |from: &&str| from.strip_prefix(field).is_some_and(|rest| rest.starts_with(['.', '[']));
+            self.get(field).is_some_and(is_hollow) && self.sources.iter().any(is_above)
+        };
         super::yaml::ignored_fields::<T>(&self.document)
             .iter()
             .filter(|field| !is_emptied(field))
@@ -114,6 +124,7 @@ impl<'a> Respelling<'a> {
     }
 
     fn apply_one(&mut self, step: &Move) -> Result<(), SpecError> {
+        self.sources.push(step.from);
         let mut found = Vec::new();
         take(&mut self.document, step.from, String::new(), &mut Vec::new(), &mut found)
             .map_err(|(path, problem)| SpecError::of_field(self.source_file, &path, problem))?;
@@ -128,6 +139,10 @@ impl<'a> Respelling<'a> {
             }
         }
         Ok(())
+    }
+
+    fn respelled(&self, error: SpecError) -> SpecError {
+        SpecError { field: self.spelled_by_user(&error.field), ..error }
     }
 
     fn spelled_by_user(&self, internal: &str) -> String {
@@ -304,6 +319,21 @@ mod tests {
             respelled(json!({"claims": ["k"]}), &moves),
             Err("cannot read field claims of file: every item of it must be written as key=value".to_owned())
         );
+    }
+
+    #[test]
+    fn an_empty_mapping_is_told_unless_a_move_left_it() {
+        #[derive(serde::Deserialize)]
+        struct Known {}
+        #[derive(serde::Deserialize)]
+        struct Root {
+            #[serde(rename = "spec")]
+            _spec: Known,
+        }
+        let document = json!({"spec": {"old": {"a": 1}, "other": {}, "misspelled": {}}});
+        let mut respelling = Respelling::new(document, "file");
+        respelling.apply(&[moved("spec.old.a", "a"), moved("spec.other.b", "b")]).unwrap();
+        assert_eq!(respelling.ignored::<Root>(), ["spec.misspelled"]);
     }
 
     #[test]

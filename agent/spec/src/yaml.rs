@@ -4,6 +4,7 @@
 //! of kOps is refused before it is parsed.
 
 mod bounds;
+mod go_document;
 mod scanner;
 
 use serde::de::DeserializeOwned;
@@ -68,13 +69,39 @@ pub fn parse_yaml<T: DeserializeOwned>(text: &[u8], source_file: &str) -> Result
 /// # Errors
 /// If the text is not YAML (with line and column), or is not a mapping.
 pub fn parse_document(text: &[u8], source_file: &str) -> Result<Value, SpecError> {
-    let document: Value = from_slice(text).map_err(|YamlError(problem)| {
-        let problem = match problem {
-            Problem::TooCostly(problem) => format!("{problem}, unlike any file of kOps or Kubernetes"),
-            Problem::Yaml(error) => format!("it is not YAML: {error}"),
-        };
-        SpecError::of_file(source_file, problem)
-    })?;
+    let document = from_slice(text).map_err(|YamlError(problem)| unreadable(problem, source_file))?;
+    mapping(document, source_file)
+}
+
+/// A document that Go's reader would read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GoDocument {
+    pub value: Value,
+    /// The paths of the keys that occur twice in their mapping. The value is the last one.
+    pub duplicates: Vec<String>,
+}
+
+/// Reads YAML whose top level must be a mapping, as Go's reader of YAML 1.1 does. kOps reads manifests by that reader.
+///
+/// # Errors
+/// If the text is not YAML (with line and column), or is not a mapping.
+pub fn parse_go_document(text: &str, source_file: &str) -> Result<GoDocument, SpecError> {
+    let read = bounds::check(text.as_bytes())
+        .map_err(Problem::TooCostly)
+        .and_then(|()| Ok(go_document::read(text, serde_yaml::Deserializer::from_str(text))?));
+    let (value, duplicates) = read.map_err(|problem| unreadable(problem, source_file))?;
+    Ok(GoDocument { value: mapping(value, source_file)?, duplicates })
+}
+
+fn unreadable(problem: Problem, source_file: &str) -> SpecError {
+    let problem = match problem {
+        Problem::TooCostly(problem) => format!("{problem}, unlike any file of kOps or Kubernetes"),
+        Problem::Yaml(error) => format!("it is not YAML: {error}"),
+    };
+    SpecError::of_file(source_file, problem)
+}
+
+fn mapping(document: Value, source_file: &str) -> Result<Value, SpecError> {
     match document {
         Value::Object(_) => Ok(document),
         Value::Null => Err(SpecError::of_file(source_file, "it is empty, but should be a YAML mapping")),
@@ -90,9 +117,20 @@ pub(crate) fn from_document<T: DeserializeOwned>(
     document: &Value,
     source_file: &str,
 ) -> Result<T, SpecError> {
-    let (read, _) = go_value::read(document)
-        .map_err(|Misfit { field, problem }| SpecError::of_field(source_file, &field, problem))?;
+    let (read, _) = go_value::read(document).map_err(|misfit| of_misfit(misfit, source_file))?;
     Ok(read)
+}
+
+/// Like [`from_document`], for a document that a user wrote. As for kOps, a number or a boolean is no string.
+pub(crate) fn from_manifest<T: DeserializeOwned>(
+    document: &Value,
+    source_file: &str,
+) -> Result<T, SpecError> {
+    go_value::read_manifest(document).map_err(|misfit| of_misfit(misfit, source_file))
+}
+
+fn of_misfit(Misfit { field, problem }: Misfit, source_file: &str) -> SpecError {
+    SpecError::of_field(source_file, &field, problem)
 }
 
 /// The paths of the fields in a document that `T` does not know. Empty if the document does not fit `T`, because the function that reads

@@ -1,5 +1,28 @@
 //! The type that Go's reader of YAML 1.1 gives to a text without quotes (`go.yaml.in/yaml/v2/resolve.go`).
 
+use serde_json::{Number, Value};
+
+/// The value that Go's reader gives to a text without quotes. `None` if the value is a string. Dates stay strings, as in Go's maps.
+pub(crate) fn value(text: &str) -> Option<Value> {
+    match text.bytes().next()? {
+        b'+' | b'-' | b'0'..=b'9' if !is_timestamp(text) => {
+            let plain = text.replace('_', "");
+            integer(&plain).or_else(|| is_decimal_float(&plain).then(|| float(plain.parse().ok()?))?)
+        }
+        b'.' if is_float_with_separators(text) => float(text.replace('_', "").parse().ok()?),
+        _ => word(text),
+    }
+}
+
+/// A float as Go writes it in JSON: a float without a fraction is an integer. `None` if JSON has no such number.
+pub(crate) fn float(float: f64) -> Option<Value> {
+    const LARGEST: f64 = 9e18;
+    match float.fract() == 0.0 && float.abs() < LARGEST {
+        true => Some(Value::from(float as i64)),
+        false => Number::from_f64(float).map(Value::Number),
+    }
+}
+
 /// Whether a text without quotes is read as the same string, by Go and by readers that know numbers in base
 /// 60.
 pub fn is_plain_string(text: &str) -> bool {
@@ -9,40 +32,22 @@ pub fn is_plain_string(text: &str) -> bool {
             !is_infinity(text) && !is_timestamp(text) && !is_number(text) && !is_base60(text)
         }
         b'.' => !is_infinity(text) && !is_float_with_separators(text),
-        b'y' | b'Y' | b'n' | b'N' | b't' | b'T' | b'f' | b'F' | b'o' | b'O' | b'~' => !is_word(text),
-        _ => true,
+        _ => word(text).is_none(),
     }
 }
 
-fn is_word(text: &str) -> bool {
-    matches!(
-        text,
-        "y" | "Y"
-            | "yes"
-            | "Yes"
-            | "YES"
-            | "true"
-            | "True"
-            | "TRUE"
-            | "on"
-            | "On"
-            | "ON"
-            | "n"
-            | "N"
-            | "no"
-            | "No"
-            | "NO"
-            | "false"
-            | "False"
-            | "FALSE"
-            | "off"
-            | "Off"
-            | "OFF"
-            | "~"
-            | "null"
-            | "Null"
-            | "NULL"
-    )
+/// The booleans and null of YAML 1.1.
+fn word(text: &str) -> Option<Value> {
+    match text {
+        "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
+            Some(Value::Bool(true))
+        }
+        "n" | "N" | "no" | "No" | "NO" | "false" | "False" | "FALSE" | "off" | "Off" | "OFF" => {
+            Some(Value::Bool(false))
+        }
+        "~" | "null" | "Null" | "NULL" => Some(Value::Null),
+        _ => None,
+    }
 }
 
 fn is_infinity(text: &str) -> bool {
@@ -68,6 +73,11 @@ const UNSIGNED: u64 = u64::MAX;
 
 /// Whether a text is an integer literal of Go: decimal, `0x`, `0o`, `0b`, or octal with a leading zero.
 fn is_integer(text: &str) -> bool {
+    integer(text).is_some()
+}
+
+/// The value of an integer literal of Go.
+fn integer(text: &str) -> Option<Value> {
     let (unsigned, limit) = match text.as_bytes().first() {
         Some(b'+') => (&text[1..], POSITIVE),
         Some(b'-') => (&text[1..], NEGATIVE),
@@ -80,7 +90,11 @@ fn is_integer(text: &str) -> bool {
         [b'0', _, ..] => (&unsigned[1..], 8),
         _ => (unsigned, 10),
     };
-    fits(digits, base, limit)
+    let number = number(digits, base, limit)?;
+    Some(match text.starts_with('-') {
+        true => Value::from(0_i64.wrapping_sub_unsigned(number)),
+        false => Value::from(number),
+    })
 }
 
 fn is_signed_binary(text: &str) -> bool {
@@ -92,8 +106,12 @@ fn is_signed_binary(text: &str) -> bool {
 }
 
 fn fits(digits: &str, base: u32, limit: u64) -> bool {
-    digits.bytes().all(|byte| byte.is_ascii_alphanumeric())
-        && u64::from_str_radix(digits, base).is_ok_and(|number| number <= limit)
+    number(digits, base, limit).is_some()
+}
+
+fn number(digits: &str, base: u32, limit: u64) -> Option<u64> {
+    let is_unsigned = digits.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    u64::from_str_radix(digits, base).ok().filter(|number| is_unsigned && *number <= limit)
 }
 
 /// Whether a text has the form `[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?` and is a finite number.

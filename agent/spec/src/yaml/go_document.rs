@@ -1,0 +1,262 @@
+//! Reads a document as Go's reader of YAML 1.1 does (`go.yaml.in/yaml/v2/decode.go`, `sigs.k8s.io/yaml`). kOps reads manifests by that reader.
+//!
+//! The reader of the parent module follows YAML 1.2: `yes` is a string, and `<<` is a key. That suffices for the files that kOps writes.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde::de::{
+    self, DeserializeSeed, Deserializer, EnumAccess, IgnoredAny, MapAccess, SeqAccess, VariantAccess, Visitor,
+};
+use serde_json::{Map, Value};
+
+use crate::go_yaml;
+
+/// The value of the only document of `text`, and the paths of the keys that occur twice. `reader` reads `text`.
+///
+/// # Errors
+/// The errors of `reader`, and values that Go's reader or JSON does not have.
+pub(super) fn read<'de, D: Deserializer<'de>>(
+    text: &'de str,
+    reader: D,
+) -> Result<(Value, Vec<String>), D::Error> {
+    let state = RefCell::default();
+    let value = Node { text, state: &state }.deserialize(reader)?;
+    Ok((value, state.into_inner().duplicates))
+}
+
+#[derive(Default)]
+struct State {
+    /// The path of the value that is read now, from the document down.
+    path: Vec<String>,
+    duplicates: Vec<String>,
+    /// Whether the scalar that was read last is `<<` without quotes.
+    is_merge: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Node<'a> {
+    text: &'a str,
+    state: &'a RefCell<State>,
+}
+
+impl Node<'_> {
+    /// Whether a scalar has neither quotes nor a tag. `scalar` is a part of the text.
+    fn is_plain(self, scalar: &str) -> bool {
+        let at = (scalar.as_ptr() as usize).checked_sub(self.text.as_ptr() as usize);
+        let Some(before) = at.and_then(|at| self.text.get(..at)) else { return false };
+        let is_delimiter = |c: char| c.is_whitespace() || matches!(c, ',' | '[' | '{');
+        let last = before.trim_end().rsplit(is_delimiter).next().unwrap_or_default();
+        !before.ends_with(['"', '\'']) && !last.starts_with('!')
+    }
+
+    fn within<T>(self, part: String, read: impl FnOnce() -> T) -> T {
+        self.state.borrow_mut().path.push(part);
+        let read = read();
+        self.state.borrow_mut().path.pop();
+        read
+    }
+
+    fn add_duplicate(self, key: &str) {
+        let state = &mut *self.state.borrow_mut();
+        let mut path = state.path.concat();
+        path.push_str(&part(key, path.is_empty()));
+        state.duplicates.push(path);
+    }
+}
+
+/// A key as a part of a path.
+fn part(key: &str, is_first: bool) -> String {
+    if is_first { key.to_owned() } else { format!(".{key}") }
+}
+
+impl<'de> DeserializeSeed<'de> for Node<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Node<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any value")
+    }
+
+    fn visit_bool<E: de::Error>(self, bool: bool) -> Result<Value, E> {
+        Ok(Value::Bool(bool))
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<Value, E> {
+        Ok(Value::from(number))
+    }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<Value, E> {
+        Ok(Value::from(number))
+    }
+
+    fn visit_i128<E: de::Error>(self, number: i128) -> Result<Value, E> {
+        self.visit_f64(number as f64)
+    }
+
+    fn visit_u128<E: de::Error>(self, number: u128) -> Result<Value, E> {
+        self.visit_f64(number as f64)
+    }
+
+    fn visit_f64<E: de::Error>(self, number: f64) -> Result<Value, E> {
+        go_yaml::float(number).ok_or_else(|| E::custom("infinity and NaN are no values of a manifest"))
+    }
+
+    fn visit_unit<E: de::Error>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_none<E: de::Error>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    /// A scalar that is no part of the text is in quotes, in a block, or has several lines. So it is a string.
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Value, E> {
+        Ok(Value::from(text))
+    }
+
+    fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<Value, E> {
+        let is_plain = self.is_plain(text);
+        self.state.borrow_mut().is_merge = is_plain && text == "<<";
+        Ok(is_plain.then(|| go_yaml::value(text)).flatten().unwrap_or_else(|| Value::from(text)))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let mut read = Vec::new();
+        while let Some(item) = self.within(format!("[{}]", read.len()), || items.next_element_seed(self))? {
+            read.push(item);
+        }
+        Ok(Value::Array(read))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+        let (mut fields, mut written) = (Map::new(), BTreeSet::new());
+        loop {
+            self.state.borrow_mut().is_merge = false;
+            let Some(key) = entries.next_key_seed(self)? else { return Ok(Value::Object(fields)) };
+            if key == "<<" && self.state.borrow().is_merge {
+                merge(entries.next_value_seed(self)?, &mut fields).map_err(de::Error::custom)?;
+                continue;
+            }
+            let key = key_text(key).map_err(de::Error::custom)?;
+            let is_first = self.state.borrow().path.is_empty();
+            let value = self.within(part(&key, is_first), || entries.next_value_seed(self))?;
+            if !written.insert(key.clone()) {
+                self.add_duplicate(&key);
+            }
+            fields.insert(key, value);
+        }
+    }
+
+    /// A value with a custom tag. Go ignores the tag.
+    fn visit_enum<A: EnumAccess<'de>>(self, tagged: A) -> Result<Value, A::Error> {
+        let (IgnoredAny, value) = tagged.variant()?;
+        value.newtype_variant_seed(self)
+    }
+}
+
+/// Adds the fields of a merge key's value. As in Go, they replace the fields before the merge key, and the fields after it replace them. In
+/// a list, the first mapping with a field gives its value.
+fn merge(merged: Value, fields: &mut Map<String, Value>) -> Result<(), &'static str> {
+    let mappings = match merged {
+        Value::Array(mappings) => mappings,
+        other => vec![other],
+    };
+    for mapping in mappings.into_iter().rev() {
+        let Value::Object(mapping) = mapping else {
+            return Err("the merge key << needs a mapping or a list of mappings");
+        };
+        fields.extend(mapping);
+    }
+    Ok(())
+}
+
+fn key_text(key: Value) -> Result<String, &'static str> {
+    match key {
+        Value::String(text) => Ok(text),
+        Value::Bool(bool) => Ok(bool.to_string()),
+        Value::Number(number) => Ok(number.to_string()),
+        Value::Null => Err("a key is null; write a name"),
+        Value::Array(_) | Value::Object(_) => Err("a key is a list or a mapping; write a name"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use crate::yaml::{GoDocument, parse_go_document};
+
+    fn read(text: &str) -> GoDocument {
+        parse_go_document(text, "file").unwrap()
+    }
+
+    fn problem(text: &str) -> String {
+        parse_go_document(text, "file").unwrap_err().problem
+    }
+
+    #[test]
+    fn plain_scalars_have_gos_types_and_quoted_ones_stay_strings() {
+        let text = "a: yes\nb: 'yes'\nc: \"on\"\nd: [off, No, y, 'n', {e: on,f: \"off\"}]\ng: |\n  yes\nh: !!str yes\n\
+                    i: 0755\nj: 1_000\nk: 1.0\nl: 1.35\nm: 2001-01-01\nn: ~\no: \"0755\"\np: 12:30\nq: yes # no\nr: yes no\n";
+        assert_eq!(
+            read(text).value,
+            json!({
+                "a": true, "b": "yes", "c": "on", "d": [false, false, true, "n", {"e": true, "f": "off"}],
+                "g": "yes\n", "h": "yes", "i": 0o755, "j": 1000, "k": 1, "l": 1.35, "m": "2001-01-01",
+                "n": null, "o": "0755", "p": "12:30", "q": true, "r": "yes no"
+            })
+        );
+        assert_eq!(read("x: &x yes\ny1: *x\nz: &z 'yes'\nw: [*z, *x]\n").value["w"], json!(["yes", true]));
+        // The text may have characters of several bytes, and other line breaks.
+        assert_eq!(read("ü: ä\r\na: yes\r\n").value, json!({"ü": "ä", "a": true}));
+    }
+
+    #[test]
+    fn merge_keys_are_applied_in_order() {
+        for (text, merged) in [
+            ("<<: {a: 1, b: 1}\na: 2", json!({"a": 2, "b": 1})),
+            // Go's reader differs from YAML's specification here.
+            ("a: 2\n<<: {a: 1, b: 1}", json!({"a": 1, "b": 1})),
+            ("<<: [{a: 1}, {a: 2, b: 2}]", json!({"a": 1, "b": 2})),
+            ("<<: {<<: {a: 1, b: 1}, a: 2}\nc: 3", json!({"a": 2, "b": 1, "c": 3})),
+            ("'<<': {a: 1}", json!({"<<": {"a": 1}})),
+        ] {
+            assert_eq!(read(text).value, merged, "{text}");
+        }
+        let anchored = read("base: &b {role: Node, n: 1}\nspec:\n  <<: *b\n  n: 2\n");
+        assert_eq!(anchored.value["spec"], json!({"role": "Node", "n": 2}));
+        assert!(anchored.duplicates.is_empty(), "{:?}", anchored.duplicates);
+        assert!(
+            problem("<<: 1").contains("the merge key << needs a mapping or a list of mappings at line 1")
+        );
+    }
+
+    #[test]
+    fn keys_that_occur_twice_are_told() {
+        let document = read("a: 1\nb: [{}, {c: {d: 1, 'd': 2}}]\na: 2\n");
+        assert_eq!(document.value, json!({"a": 2, "b": [{}, {"c": {"d": 2}}]}));
+        assert_eq!(document.duplicates, ["b[1].c.d", "a"]);
+    }
+
+    #[test]
+    fn tags_are_ignored_and_keys_become_texts() {
+        assert_eq!(
+            read("a: !Ref x\nb: !Sub [c]\n1: 2\non: 3").value,
+            json!({"a": "x", "b": ["c"], "1": 2, "true": 3})
+        );
+        assert!(problem("a: {{ b }}").contains("a key is a list or a mapping; write a name"));
+        assert!(problem("a: .inf").contains("infinity and NaN"));
+        assert_eq!(problem("- a"), "it holds a list, but should be a YAML mapping");
+        assert_eq!(problem(""), "it is empty, but should be a YAML mapping");
+    }
+}
