@@ -1,11 +1,11 @@
 //! Manifests that operators keep in files: many documents in one file, not completed by kOps.
 
+mod actions;
 mod field_path;
 mod lines;
 
-use serde_json::Value;
-
-pub use field_path::value_at;
+pub use actions::{has_action, has_action_within, has_control_line, with_words, without_words};
+pub use field_path::{clear_at, value_at};
 pub use lines::line_of;
 
 /// A document of a file with manifests.
@@ -17,6 +17,13 @@ pub struct Document<'a> {
 }
 
 impl Document<'_> {
+    /// Whether the document begins at a line that separates documents in YAML, but not for kOps: kOps splits a file only at lines that are
+    /// exactly `---` (`SplitContentToSections` in util/pkg/text).
+    pub fn begins_unlike_kops(&self) -> bool {
+        let first = self.text.lines().next().unwrap_or_default();
+        is_separator(first) && first != "---"
+    }
+
     /// The line in the file at which the document's content begins. The first line is 1.
     pub fn line(&self) -> usize {
         self.lines_before + self.text.lines().take_while(|line| !is_content(line)).count() + 1
@@ -54,25 +61,8 @@ fn is_content(line: &str) -> bool {
     !line.is_empty() && !line.starts_with('#') && line != "..."
 }
 
-/// Whether the text of a value, or of a file, has the action of a template: `{{ .ClusterName }}`.
-pub fn has_action(text: &str) -> bool {
-    text.contains("{{")
-}
-
-/// Whether a value, or a value in it, has the action of a template.
-pub fn has_action_within(value: &Value) -> bool {
-    match value {
-        Value::String(text) => has_action(text),
-        Value::Array(items) => items.iter().any(has_action_within),
-        Value::Object(fields) => fields.values().any(has_action_within),
-        _ => false,
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
@@ -98,8 +88,11 @@ mod tests {
     }
 
     #[test]
-    fn the_actions_of_templates_are_found() {
-        assert!(has_action_within(&json!({"a": [{"b": "x-{{ .name }}"}]})));
-        assert!(!has_action_within(&json!({"a": [{"b": "x"}], "c": {}})));
+    fn kops_splits_at_lines_of_three_dashes_only() {
+        let found: Vec<bool> = documents("a: 1\n---\nb: 1\n--- # next\nc: 1\n---  \nd: 1\r\n---\r\ne: 1\n")
+            .iter()
+            .map(Document::begins_unlike_kops)
+            .collect();
+        assert_eq!(found, [false, false, true, true, false]);
     }
 }

@@ -44,6 +44,24 @@ pub fn value_at<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
     }
 }
 
+/// Sets the value at a path to null, which kOps reads as a missing value. Returns whether there was a value.
+pub fn clear_at(value: &mut Value, path: &str) -> bool {
+    match (step(path), value) {
+        (_, Value::Null) => false,
+        (Step::End, value) => {
+            *value = Value::Null;
+            true
+        }
+        (Step::Index(index, rest), Value::Array(items)) => {
+            items.get_mut(index).is_some_and(|item| clear_at(item, rest))
+        }
+        (Step::Key(path), Value::Object(fields)) => fields
+            .iter_mut()
+            .any(|(key, value)| after_key(path, key).is_some_and(|rest| clear_at(value, rest))),
+        _ => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -64,6 +82,10 @@ mod tests {
             ("spec.kube", None),
         ] {
             assert_eq!(value_at(&document, path), found.as_ref(), "{path}");
+            let mut cleared = document.clone();
+            assert_eq!(clear_at(&mut cleared, path), found.is_some(), "{path}");
+            assert_eq!(cleared != document, found.is_some(), "{path}");
+            assert_eq!(value_at(&cleared, path), None, "{path}");
         }
     }
 }
