@@ -64,6 +64,7 @@ pub use hooks::{Hook, HookAction, HookOrder};
 pub use keypairs::etcd_manager_authorities;
 pub use kube_apiserver::{KubeApiServer, TokenWebhook};
 pub use kubectl::Kubectl;
+pub(crate) use kubelet::taint_problem;
 pub use kubelet::{Kubelet, ReservedCgroup, Taint};
 pub use kubernetes_version::KubernetesVersion;
 pub use node_name::{NodeName, possible_node_names};
@@ -314,7 +315,11 @@ fn resolve_all(inputs: Inputs) -> Result<NodeConfig, Problems> {
     }
 }
 
-fn supported_kubernetes_version(text: &str, release: KopsRelease) -> Result<KubernetesVersion, String> {
+/// Reads a Kubernetes version that the kOps release supports.
+///
+/// # Errors
+/// The reason for which the version is refused, and the supported versions.
+pub fn supported_kubernetes_version(text: &str, release: KopsRelease) -> Result<KubernetesVersion, String> {
     let range = KubernetesVersion::supported_range(release);
     let version = KubernetesVersion::parse(text)
         .ok_or_else(|| format!("{text:?} is no Kubernetes version; supported are {range}"))?;

@@ -17,7 +17,7 @@ use kops_agent_spec::facts::{
     Architecture, AwsFacts, AzureFacts, CloudFacts, DigitalOceanFacts, Distro, Facts, GceFacts, HetznerFacts,
     Interface, LinodeFacts, NetworkInterfaceLimits, OpenstackFacts, ScalewayFacts,
 };
-use kops_agent_spec::{CloudProvider, InstanceGroupSpec};
+use kops_agent_spec::{CloudProvider, InstanceGroup, InstanceGroupRole, InstanceGroupSpec};
 
 use crate::resolve::{Distribution, Problem, Problems};
 use kops_agent_spec::kops_release::KopsRelease;
@@ -123,29 +123,56 @@ pub fn merged(told: &[(Facts, Problems)]) -> Problems {
     merged
 }
 
-/// The problems of fields that are wrong for each of several completed clusters, with the words of the last one. A field that is only warned
-/// of for some of them is warned of.
-pub fn common(told: &[Problems]) -> Problems {
-    let mut common = Problems::default();
-    let Some(last) = told.last() else { return common };
-    let is_problem = |problems: &Problems, field: &str| problems.iter().any(|other| other.field == field);
-    let is_told = |problems: &Problems, field: &str| {
-        is_problem(problems, field) || problems.warnings().iter().any(|other| other.field == field)
+/// A group without the settings that decide no problem of its machines. Two groups of a cluster that are equal here have the same problems.
+pub fn decisive(group: &InstanceGroup) -> InstanceGroup {
+    let InstanceGroup { metadata, spec } = group;
+    let mut decisive = InstanceGroup { spec: spec.clone(), ..InstanceGroup::default() };
+    (decisive.spec.min_size, decisive.spec.max_size) = (None, None);
+    decisive.spec.subnets.clear();
+    let is_valid = |name: &str| {
+        const LONGEST_LABEL: usize = 63;
+        name.len() <= LONGEST_LABEL
+            && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
     };
-    for problem in last.iter() {
-        let field = problem.field.as_str();
-        if told.iter().all(|problems| is_problem(problems, field)) {
-            common.add(field, problem.problem.clone());
-        } else if told.iter().all(|problems| is_told(problems, field)) {
-            common.warn(field, problem.problem.clone());
+    // The members of etcd name their groups.
+    if spec.role == InstanceGroupRole::ControlPlane || !is_valid(&metadata.name) {
+        decisive.metadata.name.clone_from(&metadata.name);
+    }
+    decisive
+}
+
+/// The problems of fields that are wrong for each of several completed clusters, with the words of the first one. A field that is only warned
+/// of for some of them is warned of. Clusters that cannot change the result are not decided.
+///
+/// # Errors
+/// The first error of `told`.
+pub fn common<E>(told: impl IntoIterator<Item = Result<Problems, E>>) -> Result<Problems, E> {
+    let mut told = told.into_iter();
+    let mut common = told.next().transpose()?.unwrap_or_default();
+    while !common.is_empty() || !common.warnings().is_empty() {
+        let Some(other) = told.next() else { break };
+        common = of_both(&common, &other?);
+    }
+    Ok(common)
+}
+
+fn of_both(one: &Problems, other: &Problems) -> Problems {
+    let is_problem = |field: &str| other.iter().any(|problem| problem.field == field);
+    let is_warning = |field: &str| other.warnings().iter().any(|warning| warning.field == field);
+    let mut both = Problems::default();
+    for Problem { field, problem } in one.iter() {
+        if is_problem(field) {
+            both.add(field, problem);
+        } else if is_warning(field) {
+            both.warn(field, problem);
         }
     }
-    for warning in last.warnings() {
-        if told.iter().all(|problems| is_told(problems, &warning.field)) {
-            common.warn(warning.field.clone(), warning.problem.clone());
+    for Problem { field, problem } in one.warnings() {
+        if is_problem(field) || is_warning(field) {
+            both.warn(field, problem);
         }
     }
-    common
+    both
 }
 
 /// The words by which a problem refers to the distribution of its machine.
@@ -204,6 +231,7 @@ fn names(machines: &[&Facts], all: &[&Facts]) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn told(of: impl Fn(&Facts, &mut Problems)) -> Problems {
@@ -276,11 +304,46 @@ mod tests {
             warned.iter().for_each(|field| problems.warn(*field, format!("is old in {version}")));
             problems
         };
-        let common =
-            common(&[of("1.35", &["a", "b", "c"], &["d"]), of("1.36", &["a", "b"], &["c", "d", "e"])]);
+        let newest = of("1.36", &["a", "b"], &["c", "d", "e"]);
+        let common = common::<String>([Ok(newest), Ok(of("1.35", &["a", "b", "c"], &["d"]))]).unwrap();
         assert_eq!(common.to_string(), "a: is wrong in 1.36\nb: is wrong in 1.36");
         let warnings: Vec<String> = common.warnings().iter().map(ToString::to_string).collect();
         assert_eq!(warnings, ["c: is old in 1.36", "d: is old in 1.36"]);
+    }
+
+    #[test]
+    fn groups_that_differ_only_in_size_name_and_place_are_alike() {
+        let group = |name: &str, spec: &str| {
+            let text = format!("{{metadata: {{name: {name}, labels: {{a: {name}}}}}, spec: {{{spec}}}}}");
+            decisive(&InstanceGroup::parse(text.as_bytes(), "").unwrap())
+        };
+        let one = group("a", "role: Node, minSize: 1, maxSize: 2, subnets: [x]");
+        assert_eq!(one, group("b", "role: Node, minSize: 3, subnets: [y]"));
+        for other in [
+            group("a", "role: Node, machineType: m5.large"),
+            group("a", "role: Node, cloudLabels: {a: b}"),
+            group("a", "role: ControlPlane"),
+            group("B_", "role: Node"),
+        ] {
+            assert_ne!(one, other);
+        }
+        assert_ne!(group("a", "role: ControlPlane"), group("b", "role: ControlPlane"));
+    }
+
+    #[test]
+    fn a_cluster_that_cannot_change_the_result_is_not_decided() {
+        let mut warned = Problems::default();
+        warned.warn("a", "is old");
+        for (newest, decided) in [(Problems::default(), 1), (warned, 2)] {
+            let mut count = 0;
+            let told = [newest, Problems::default(), Problems::default()].into_iter().map(|problems| {
+                count += 1;
+                Ok::<_, String>(problems)
+            });
+            assert_eq!(common(told).unwrap(), Problems::default());
+            assert_eq!(count, decided);
+        }
+        assert_eq!(common([Err("no"), Ok(Problems::default())]), Err("no"));
     }
 
     #[test]

@@ -220,15 +220,8 @@ fn taints(texts: &[String], problems: &mut Problems) -> Vec<Taint> {
                 format!("{text:?} has the same key and effect as another taint; remove one of them"),
             );
         }
-        if !EFFECTS.contains(&taint.effect.as_str()) {
-            problems.refuse(
-                field,
-                format!(
-                    "{:?} of {text:?} is no effect of a taint, so this machine never becomes a node; use {}",
-                    taint.effect,
-                    EFFECTS.join(", ")
-                ),
-            );
+        if let Some(problem) = taint.wrong_effect(text) {
+            problems.refuse(field, problem);
         }
         taints.push(taint);
     }
@@ -243,7 +236,22 @@ fn check_labels(labels: &BTreeMap<String, String>, problems: &mut Problems) {
     }
 }
 
+/// The problem of a taint by itself, as `taints` reports it.
+pub(crate) fn taint_problem(text: &str) -> Option<String> {
+    Taint::parse(text).map_or_else(Some, |taint| taint.wrong_effect(text))
+}
+
 impl Taint {
+    fn wrong_effect(&self, text: &str) -> Option<String> {
+        (!EFFECTS.contains(&self.effect.as_str())).then(|| {
+            format!(
+                "{:?} of {text:?} is no effect of a taint, so this machine never becomes a node; use {}",
+                self.effect,
+                EFFECTS.join(", ")
+            )
+        })
+    }
+
     /// Parses `key=value:Effect`, `key:Effect` or `key` (pkg/apis/kops/util/taints.go). The API server must accept the key and the value
     /// (`validateNodeTaints` in pkg/apis/core/validation).
     fn parse(text: &str) -> Result<Taint, String> {

@@ -1,6 +1,10 @@
 //! Finds the field of a user's manifest behind a field of a node's configuration.
 
-use kops_agent_spec::{Cluster, FileAssetSpec, HookSpec, InstanceGroup, InstanceGroupRole};
+use kops_agent_spec::{
+    Cluster, FileAssetSpec, HookSpec, InstanceGroup, InstanceGroupRole, KubeletConfigSpec,
+};
+
+use crate::resolve::{Problem, taint_problem};
 
 /// A field of a manifest that a user wrote.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,9 +15,9 @@ pub enum Place {
 
 use Place::{Cluster as InCluster, Group as InGroup};
 
-/// The fields that may have given a field of a node's configuration, the most probable first. Not all of them are in the manifests. Empty if
-/// the field comes from no manifest, such as a hash or a keyset.
-pub fn places(field: &str, cluster: &Cluster, group: &InstanceGroup) -> Vec<Place> {
+/// The fields that may have given the field of a problem of a node's configuration, the most probable first. Not all of them are in the
+/// manifests. Empty if the field comes from no manifest, such as a hash or a keyset.
+pub fn places(Problem { field, problem }: &Problem, cluster: &Cluster, group: &InstanceGroup) -> Vec<Place> {
     // A check of containerd's configuration also names the line in it, after the field.
     let field = field.split(": ").next().unwrap_or_default();
     let end = field.find(['.', '[']).unwrap_or(field.len());
@@ -21,6 +25,7 @@ pub fn places(field: &str, cluster: &Cluster, group: &InstanceGroup) -> Vec<Plac
     let role = group.spec.role;
     match name {
         "spec" => vec![InGroup(field.to_owned()), InCluster(field.to_owned())],
+        "KubeletConfig" if rest.starts_with(".taints[") => of_taint(problem, cluster, group),
         "KubeletConfig" => of_kubelet(rest, role),
         "KubeProxy" => vec![InCluster(format!("spec.kubeProxy{rest}"))],
         "APIServerConfig" => of_api_server(rest),
@@ -61,10 +66,8 @@ fn of_both(field: &str) -> Vec<Place> {
 
 /// kOps merges the kubelet settings of a group with the cluster's kubelet settings for the group's role.
 fn of_kubelet(rest: &str, role: InstanceGroupRole) -> Vec<Place> {
-    // The taints of all sources are merged, so their index is not that of a source.
-    let rest = if rest.starts_with(".taints[") { ".taints" } else { rest };
     let mut places = vec![InGroup(format!("spec.kubelet{rest}"))];
-    if rest.starts_with(".taints") || rest.starts_with(".nodeLabels") {
+    if rest.starts_with(".nodeLabels") {
         places.push(InGroup(format!("spec{rest}")));
     }
     if role == InstanceGroupRole::ControlPlane {
@@ -73,10 +76,40 @@ fn of_kubelet(rest: &str, role: InstanceGroupRole) -> Vec<Place> {
                 .map(|kubelet| InCluster(format!("{kubelet}{rest}"))),
         );
     }
-    if role != InstanceGroupRole::ControlPlane || rest == ".taints" {
+    if role != InstanceGroupRole::ControlPlane {
         places.push(InCluster(format!("spec.kubelet{rest}")));
     }
     places
+}
+
+/// A list of taints: its manifest, its field, and the taints.
+type Taints<'a> = (fn(String) -> Place, &'static str, &'a [String]);
+
+/// The taints of all sources are merged and sorted, so their index is not that of a source. The taint with the problem comes first, then each
+/// wrong taint, because a problem may hide the text of the taint.
+fn of_taint(problem: &str, cluster: &Cluster, group: &InstanceGroup) -> Vec<Place> {
+    fn taints(kubelet: Option<&KubeletConfigSpec>) -> &[String] {
+        kubelet.map_or(&[], |kubelet| kubelet.taints.as_slice())
+    }
+    let is_control_plane = group.spec.role == InstanceGroupRole::ControlPlane;
+    let control_plane = cluster.spec.control_plane_kubelet.as_ref().filter(|_| is_control_plane);
+    let lists: [Taints<'_>; 5] = [
+        (InGroup, "spec.taints", &group.spec.taints),
+        (InGroup, "spec.kubelet.taints", taints(group.spec.kubelet.as_ref())),
+        (InCluster, "spec.masterKubelet.taints", taints(control_plane)),
+        (InCluster, "spec.controlPlaneKubelet.taints", taints(control_plane)),
+        (InCluster, "spec.kubelet.taints", taints(cluster.spec.kubelet.as_ref())),
+    ];
+    let mut found = Vec::new();
+    for (place, field, taints) in lists {
+        for (index, taint) in taints.iter().enumerate() {
+            let own = taint_problem(taint);
+            let is_told = own.as_deref() == Some(problem) || problem.starts_with(&format!("{taint:?} has "));
+            found.push(((!is_told, own.is_none()), place(format!("{field}[{index}]"))));
+        }
+    }
+    found.sort_by_key(|(is_unlikely, _)| *is_unlikely);
+    found.into_iter().map(|(_, place)| place).collect()
 }
 
 fn of_api_server(rest: &str) -> Vec<Place> {
@@ -86,8 +119,7 @@ fn of_api_server(rest: &str) -> Vec<Place> {
     }
     if let Some(rest) = rest.strip_prefix("Authentication") {
         // v1alpha2 has the settings of OpenID Connect among the API server's.
-        let flat =
-            rest.strip_prefix(".oidc.").map(|setting| InCluster(format!("spec.kubeAPIServer.oidc{setting}")));
+        let flat = rest.strip_prefix(".oidc.").and_then(flat_setting_of_oidc);
         return std::iter::once(InCluster(format!("spec.authentication{rest}"))).chain(flat).collect();
     }
     match rest.strip_prefix("API.") {
@@ -100,6 +132,22 @@ fn of_api_server(rest: &str) -> Vec<Place> {
             _ => Vec::new(),
         },
     }
+}
+
+/// The field of v1alpha2 for a setting of OpenID Connect.
+fn flat_setting_of_oidc(setting: &str) -> Option<Place> {
+    let end = setting.find(['.', '[']).unwrap_or(setting.len());
+    let field = match &setting[..end] {
+        "clientID" => "ClientID",
+        "groupsClaims" => "GroupsClaim",
+        "groupsPrefix" => "GroupsPrefix",
+        "issuerURL" => "IssuerURL",
+        "requiredClaims" => "RequiredClaim",
+        "usernameClaim" => "UsernameClaim",
+        "usernamePrefix" => "UsernamePrefix",
+        _ => return None,
+    };
+    Some(InCluster(format!("spec.kubeAPIServer.oidc{field}")))
 }
 
 /// The index at the beginning of a path, and the rest.
@@ -173,7 +221,11 @@ mod tests {
         let group = format!("{{metadata: {{name: g}}, spec: {{{group}}}}}");
         let cluster = Cluster::parse(cluster.as_bytes(), "cluster").unwrap();
         let group = InstanceGroup::parse(group.as_bytes(), "group").unwrap();
-        places(field, &cluster, &group).into_iter().next()
+        places(&of(field, ""), &cluster, &group).into_iter().next()
+    }
+
+    fn of(field: &str, problem: &str) -> Problem {
+        Problem { field: field.to_owned(), problem: problem.to_owned() }
     }
 
     fn in_group(field: &str) -> Option<Place> {
@@ -205,10 +257,41 @@ mod tests {
     }
 
     #[test]
+    fn a_wrong_taint_is_told_at_its_own_place() {
+        let parse = |role: &str| {
+            let cluster = "{metadata: {name: c}, spec: {cloudProvider: aws, masterKubelet: {taints: ['m=:NoSchedule']}, \
+                           kubelet: {taints: ['e=:No', 'f=:NoSchedule']}}}";
+            let group = format!(
+                "{{metadata: {{name: g}}, spec: {{role: {role}, taints: ['a=b:NoSchedule', 'a=b c:NoSchedule'], kubelet: \
+                 {{taints: ['d=:No']}}}}}}"
+            );
+            (
+                Cluster::parse(cluster.as_bytes(), "c").unwrap(),
+                InstanceGroup::parse(group.as_bytes(), "g").unwrap(),
+            )
+        };
+        let (cluster, group) = parse("Node");
+        let place = |problem: &str| places(&of("KubeletConfig.taints[0]", problem), &cluster, &group);
+        for (taint, first) in [
+            ("a=b c:NoSchedule", in_group("spec.taints[1]")),
+            ("d=:No", in_group("spec.kubelet.taints[0]")),
+            ("e=:No", in_cluster("spec.kubelet.taints[0]")),
+        ] {
+            assert_eq!(place(&taint_problem(taint).unwrap()).into_iter().next(), first, "{taint}");
+        }
+        let twice = "\"f=:NoSchedule\" has the same key and effect as another taint; remove one of them";
+        assert_eq!(place(twice).into_iter().next(), in_cluster("spec.kubelet.taints[1]"));
+        assert_eq!(place("[***] is no taint").into_iter().next(), in_group("spec.taints[1]"));
+        assert!(!place("").contains(&InCluster("spec.masterKubelet.taints[0]".to_owned())));
+        let (cluster, group) = parse("Master");
+        let all = places(&of("KubeletConfig.taints[0]", ""), &cluster, &group);
+        assert!(all.contains(&InCluster("spec.masterKubelet.taints[0]".to_owned())), "{all:?}");
+    }
+
+    #[test]
     fn a_field_of_a_component_comes_from_its_settings() {
         for (field, place) in [
             ("KubeletConfig.maxPods", in_group("spec.kubelet.maxPods")),
-            ("KubeletConfig.taints[3]", in_group("spec.kubelet.taints")),
             ("containerdConfig.configAdditions: plugins.x", in_group("spec.containerd.configAdditions")),
             ("APIServerConfig.KubeAPIServer.logFormat", in_cluster("spec.kubeAPIServer.logFormat")),
             ("ControlPlaneConfig.KubeScheduler.qps", in_cluster("spec.kubeScheduler.qps")),
@@ -218,13 +301,13 @@ mod tests {
             assert_eq!(first(field, "", "role: Node"), place, "{field}");
         }
         let of_oidc = places(
-            "APIServerConfig.Authentication.oidc.issuerURL",
+            &of("APIServerConfig.Authentication.oidc.issuerURL", ""),
             &Cluster::default(),
             &InstanceGroup::default(),
         );
-        assert!(of_oidc.contains(&InCluster("spec.kubeAPIServer.oidcissuerURL".to_owned())), "{of_oidc:?}");
+        assert!(of_oidc.contains(&InCluster("spec.kubeAPIServer.oidcIssuerURL".to_owned())), "{of_oidc:?}");
         let of_master = places(
-            "KubeletConfig.maxPods",
+            &of("KubeletConfig.maxPods", ""),
             &Cluster::default(),
             &InstanceGroup::parse(b"{spec: {role: Master}}", "").unwrap(),
         );

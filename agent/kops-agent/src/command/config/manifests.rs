@@ -268,13 +268,25 @@ fn check_cluster(
         .into_iter()
         .filter(|role| !roles.contains(role));
     let supposed_groups: Vec<InstanceGroup> = missing.map(group_of_role).collect();
-    let written = groups.iter().map(|group| (&group.read, Some(&group.source)));
-    for (group, of_group) in written.chain(supposed_groups.iter().map(|group| (group, None))) {
-        let told = clusters.iter().map(|completed| match suppose(completed, group, &roles, kops, keyset) {
-            Ok(spec) => of_spec(decide::check_on_any_machine(spec)),
-            Err(problems) => Ok(problems),
-        });
-        let problems = supposed::common(&told.collect::<Result<Vec<_>>>()?);
+    let of_manifests = groups.iter().map(|group| (&group.read, Some(&group.source)));
+    let mut decided: Vec<(InstanceGroup, Problems)> = Vec::new();
+    for (group, of_group) in of_manifests.chain(supposed_groups.iter().map(|group| (group, None))) {
+        let decisive = supposed::decisive(group);
+        let problems = match decided.iter().find(|(known, _)| *known == decisive) {
+            Some((_, problems)) => problems.clone(),
+            None => {
+                // The newest versions are first.
+                let told = clusters.iter().rev().map(|completed| {
+                    match suppose(completed, group, &roles, kops, keyset) {
+                        Ok(spec) => of_spec(decide::check_on_any_machine(spec)),
+                        Err(problems) => Ok(problems),
+                    }
+                });
+                let problems = supposed::common(told)?;
+                decided.push((decisive, problems.clone()));
+                problems
+            }
+        };
         let place = |problem: &Problem| placed(problem, &cluster.read, source, group, of_group);
         for (found, list) in [
             (problems.iter().filter_map(place).collect::<Vec<_>>(), &mut findings.errors),
@@ -317,17 +329,18 @@ enum Placed {
 
 /// The finding about a value in the manifests. `None` if the manifests do not have the value: kOps completes it.
 fn placed(
-    Problem { field, problem }: &Problem,
+    told: &Problem,
     cluster: &Cluster,
     of_cluster: &Source,
     group: &InstanceGroup,
     of_group: Option<&Source>,
 ) -> Option<Placed> {
+    let Problem { field, problem } = told;
     // Two resources of the node contradict each other.
     if field.is_empty() {
         return Some(Placed::There(of_group?.finding("spec", problem)));
     }
-    let there = places(field, cluster, group).into_iter().find_map(|place| {
+    let there = places(told, cluster, group).into_iter().find_map(|place| {
         let (source, field) = match place {
             Place::Cluster(field) => (of_cluster, field),
             Place::Group(field) => (of_group?, field),
