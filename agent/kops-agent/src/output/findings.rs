@@ -140,7 +140,9 @@ pub fn print_findings(findings: &Findings, output: CheckOutput) -> Result<u8> {
 /// packages/core/src/command.ts).
 fn annotation(severity: Severity, Finding { file, line, field, problem }: &Finding) -> String {
     let line = line.map(|line| line.to_string()).unwrap_or_default();
-    let properties: Vec<String> = [("file", file.as_str()), ("line", &line), ("title", field)]
+    // GitHub shows an annotation only at the path that the repository has.
+    let file = file.strip_prefix("./").unwrap_or(file);
+    let properties: Vec<String> = [("file", file), ("line", &line), ("title", field)]
         .into_iter()
         .filter(|(_, value)| !value.is_empty())
         .map(|(name, value)| format!("{name}={}", escaped_property(value)))
@@ -173,7 +175,7 @@ mod tests {
             problem: "is 50%\r\n::error::forged".to_owned(),
         };
         assert_eq!(
-            annotation(Severity::Error, &finding),
+            annotation(Severity::Error, &Finding { file: format!("./{}", finding.file), ..finding.clone() }),
             "::error file=a%2Cb%3Ac.yaml,line=3,title=spec.x::spec.x: is 50%25%0D%0A::error::forged"
         );
         let finding = Finding { problem: "nothing".to_owned(), ..Finding::default() };

@@ -1,5 +1,8 @@
 //! `config check --manifests`: manifests as operators keep them, not completed by kOps.
 
+mod as_kops_reads;
+mod foreign_files;
+
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -100,7 +103,7 @@ fn a_wrong_value_is_told_with_its_file_and_line() {
         (
             "",
             "  taints:\n  - a=b:NoSchedule\n  - a=b c:NoSchedule\n",
-            "error: ./group.yml:11: spec.taints: \"b c\" is no value",
+            "error: ./group.yml:13: spec.taints[1]: \"b c\" is no value",
         ),
         (
             "",
@@ -260,14 +263,9 @@ fn manifests_that_do_not_belong_together_are_told() {
             "error: ./d.yaml:4: metadata.name: the Cluster c.example.com is also in ./c.yaml:1".into(),
         ),
         (
-            vec![("c.yaml", CLUSTER), ("x.yaml", "a: 1\n---\nb: [\n")],
+            vec![("c.yaml", CLUSTER), ("x.yaml", "a: 1\n---\n# for kops.k8s.io/v1alpha2\nb: [\n")],
             WRONG,
-            "error: ./x.yaml:4: it is not YAML: ".into(),
-        ),
-        (
-            vec![("c.yaml", CLUSTER), ("x.yaml", "kind: ConfigMap\napiVersion: v1\n---\n[1]\n")],
-            WRONG,
-            "error: ./x.yaml:4: it holds a list, but should be a YAML mapping".into(),
+            "error: ./x.yaml:5: it is not YAML: ".into(),
         ),
         (
             vec![("c.yaml", CLUSTER), ("x.yaml", "kind: ConfigMap\napiVersion: v1\n")],
@@ -368,9 +366,9 @@ fn programs_and_github_get_each_finding_with_its_place() {
         &ended,
         WRONG,
         &[
-            "\n::error file=./g%2C1.yaml,line=13,title=spec.kubelet.maxPods::spec.kubelet.maxPods: -5 is refused by kubelet",
-            "\n::warning file=./g%2C1.yaml,line=11,title=spec.maxSizes::spec.maxSizes: is not read",
-            "\n::notice file=./c.yaml,line=5,title=spec::",
+            "\n::error file=g%2C1.yaml,line=13,title=spec.kubelet.maxPods::spec.kubelet.maxPods: -5 is refused by kubelet",
+            "\n::warning file=g%2C1.yaml,line=11,title=spec.maxSizes::spec.maxSizes: is not read",
+            "\n::notice file=c.yaml,line=5,title=spec::",
         ],
     );
 }

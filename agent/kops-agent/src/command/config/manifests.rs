@@ -11,11 +11,12 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use kops_agent_node::decide;
-use kops_agent_plan::resolve::{Problem, Problems};
+use kops_agent_plan::resolve::{Problem, Problems, supported_kubernetes_version};
 use kops_agent_plan::supposed::{self, Completed, Place, places};
 use kops_agent_process::exit::WrongUsage;
 use kops_agent_source::{SupposedKeyset, suppose};
 use kops_agent_spec::kops_release::{KopsRelease, WrittenBy};
+use kops_agent_spec::manifests::{clear_at, has_action};
 use kops_agent_spec::{Cluster, InstanceGroup, InstanceGroupRole, SpecError};
 use serde_json::Value;
 
@@ -23,6 +24,12 @@ use super::add_error;
 use crate::output::{Checked, Finding, Findings};
 use files::{Contents, Source};
 
+/// The kinds that are checked.
+const CHECKED: [&str; 3] = ["Cluster", "InstanceGroup", "SSHCredential"];
+/// Other kinds of kOps' API (`addKnownTypes` in pkg/apis/kops/v1alpha2/register.go).
+const OTHERS: [&str; 7] =
+    ["ClusterList", "Host", "HostList", "InstanceGroupList", "Keyset", "KeysetList", "SSHCredentialList"];
+const REST: &str = "all other values of this document, because it cannot be read";
 /// The label of an instance group that names its cluster.
 const CLUSTER_LABEL: &str = "kops.k8s.io/cluster";
 
@@ -44,7 +51,7 @@ struct Manifests {
 /// Checks the manifests of these files and folders for a version of kOps.
 ///
 /// # Errors
-/// The version is not supported, a file cannot be read, or there are no manifests of clusters and instance groups.
+/// The version is not supported, a path does not exist, or there are no manifests of clusters and instance groups.
 pub(super) fn check(paths: &[PathBuf], kops: &str) -> Result<Findings> {
     let written_by = WrittenBy::of_store(Some(kops)).map_err(|_| {
         let supported: Vec<String> = KopsRelease::supported().map(|release| release.to_string()).collect();
@@ -84,10 +91,7 @@ pub(super) fn check(paths: &[PathBuf], kops: &str) -> Result<Findings> {
 
 /// Sorts documents by their kind, and checks each one by itself.
 fn by_kind(contents: Contents, release: KopsRelease, findings: &mut Findings) -> Manifests {
-    let mut manifests = Manifests {
-        may_lack_clusters: !contents.errors.is_empty() || !contents.not_checked.is_empty(),
-        ..Manifests::default()
-    };
+    let mut manifests = Manifests { may_lack_clusters: contents.lacks_manifests, ..Manifests::default() };
     findings.errors.extend(contents.errors);
     findings.not_checked.extend(contents.not_checked);
     let mut seen: BTreeMap<[String; 3], String> = BTreeMap::new();
@@ -95,15 +99,29 @@ fn by_kind(contents: Contents, release: KopsRelease, findings: &mut Findings) ->
     let mut of_kops = 0;
     for source in contents.sources {
         let kind = source.text_at("kind").to_owned();
-        if !is_of_kops(&source) || !["Cluster", "InstanceGroup", "SSHCredential"].contains(&kind.as_str()) {
+        let api = source.text_at("apiVersion");
+        let is_of_kops = api.starts_with("kops.k8s.io/") || api.starts_with("kops/");
+        if is_of_kops && !CHECKED.contains(&kind.as_str()) && !OTHERS.contains(&kind.as_str()) {
+            of_kops += 1;
+            let problem = match kind.as_str() {
+                "" => "is missing".to_owned(),
+                kind => format!("kOps has no kind {kind:?}"),
+            };
+            let problem = format!("{problem}; write Cluster, InstanceGroup or SSHCredential");
+            findings.errors.push(source.finding("kind", problem));
+            continue;
+        }
+        // Old manifests have no version.
+        if !(is_of_kops || api.is_empty()) || !CHECKED.contains(&kind.as_str()) {
             let name = if kind.is_empty() { "without kind".to_owned() } else { kind };
             *others.entry(name).or_insert(0_usize) += 1;
             continue;
         }
         of_kops += 1;
+        findings.warnings.extend(source.warnings.iter().cloned());
         let name = source.text_at("metadata.name").to_owned();
         let cluster = if kind == "Cluster" { "" } else { label_of(&source) };
-        if !name.is_empty() {
+        if !name.is_empty() && !has_action(&name) && !has_action(cluster) {
             match seen.get(&[kind.clone(), cluster.to_owned(), name.clone()]) {
                 Some(first) => {
                     let problem = format!("the {kind} {name} is also in {first}; remove one of them");
@@ -117,20 +135,16 @@ fn by_kind(contents: Contents, release: KopsRelease, findings: &mut Findings) ->
         }
         match kind.as_str() {
             "Cluster" => {
-                warn(&source, Cluster::warnings(source.text(), &source.file, release), findings);
-                match Cluster::from_document(source.value.clone(), &source.file) {
-                    Ok(read) => manifests.clusters.push(Manifest { source, read }),
-                    Err(error) => {
-                        manifests.may_lack_clusters = true;
-                        add_wrong(&source, error, findings);
-                    }
+                warn(&source, Cluster::warnings_of(&source.value, &source.file, release), findings);
+                match read(&source, Cluster::from_manifest, findings) {
+                    Some(read) => manifests.clusters.push(Manifest { source, read }),
+                    None => manifests.may_lack_clusters = true,
                 }
             }
             "InstanceGroup" => {
-                warn(&source, InstanceGroup::warnings(source.text(), &source.file), findings);
-                match InstanceGroup::from_document(source.value.clone(), &source.file) {
-                    Ok(read) => manifests.groups.push(Manifest { source, read }),
-                    Err(error) => add_wrong(&source, error, findings),
+                warn(&source, InstanceGroup::warnings_of(&source.value, &source.file), findings);
+                if let Some(read) = read(&source, InstanceGroup::from_manifest, findings) {
+                    manifests.groups.push(Manifest { source, read });
                 }
             }
             _ => {
@@ -158,12 +172,6 @@ fn by_kind(contents: Contents, release: KopsRelease, findings: &mut Findings) ->
     manifests
 }
 
-/// Whether a document is of kOps' API. A document without a version may be: old manifests have none.
-fn is_of_kops(source: &Source) -> bool {
-    let version = source.text_at("apiVersion");
-    version.is_empty() || version.starts_with("kops.k8s.io/") || version.starts_with("kops/")
-}
-
 fn label_of(source: &Source) -> &str {
     let labels = source.value_at("metadata.labels");
     labels.and_then(|labels| labels.get(CLUSTER_LABEL)).and_then(Value::as_str).unwrap_or_default()
@@ -181,11 +189,28 @@ fn warn(
         .extend(warnings.into_iter().map(|warning| source.finding(warning.field, warning.problem)));
 }
 
-/// Adds the error of a document. If a template decides the field, the field is not checked.
-fn add_wrong(source: &Source, error: SpecError, findings: &mut Findings) {
-    match source.is_template(&error.field) {
-        true => findings.not_checked.push(templated(source, &error.field)),
-        false => findings.errors.push(source.of_error(error)),
+/// Reads a document. A value from a template that does not fit counts as missing. `None` if the document has an error, or needs such a value.
+fn read<T>(
+    source: &Source,
+    read: impl Fn(Value, &str) -> Result<T, SpecError>,
+    findings: &mut Findings,
+) -> Option<T> {
+    let mut document = source.value.clone();
+    loop {
+        let error = match read(document.clone(), &source.file) {
+            Ok(read) => return Some(read),
+            Err(error) => error,
+        };
+        if has_action(source.text_at(&error.field)) {
+            findings.not_checked.push(templated(source, &error.field));
+            if clear_at(&mut document, &error.field) {
+                continue;
+            }
+        } else {
+            findings.errors.push(source.of_error(error));
+        }
+        findings.not_checked.push(source.finding("", REST));
+        return None;
     }
 }
 
@@ -206,9 +231,10 @@ fn cluster_of(
     const ALONE: &str = "only the names and types of this group's fields are checked, because";
     let names: Vec<&str> =
         manifests.clusters.iter().map(|cluster| cluster.read.metadata.name.as_str()).collect();
-    if let Some(index) = names.iter().position(|known| *known == name) {
+    if let Some(index) = names.iter().position(|known| *known == name && !has_action(name)) {
         return Some(index);
     }
+    let is_template = has_action(name) || names.iter().any(|known| has_action(known));
     match (name, names.as_slice()) {
         ("", [only]) => {
             let problem = format!(
@@ -222,6 +248,10 @@ fn cluster_of(
             "{ALONE} it has no label {CLUSTER_LABEL}, and the manifests have several clusters: {}",
             names.join(", ")
         ))),
+        (_, [_]) if is_template => return Some(0),
+        _ if is_template => {
+            findings.not_checked.push(of_cluster(&format!("{ALONE} a template gives the name of a cluster")))
+        }
         (_, [_, ..]) if !manifests.may_lack_clusters => findings.errors.push(of_cluster(&format!(
             "names the cluster {name}, which is not among the manifests; they have {}",
             names.join(", ")
@@ -243,19 +273,24 @@ fn check_cluster(
     findings: &mut Findings,
 ) -> Result<()> {
     let source = &cluster.source;
-    for field in ["spec.cloudProvider", "spec.kubernetesVersion"] {
-        if source.is_template(field) {
-            findings.not_checked.push(templated(source, field));
-            return Ok(());
-        }
-    }
     if cluster.read.cloud_provider().is_none() {
-        let problem =
-            "only the names and types of this cluster's fields are checked, because it names no known cloud";
-        findings.not_checked.push(source.finding("spec.cloudProvider", problem));
+        let name = &cluster.read.metadata.name;
+        let problem = |of: &str, cluster: &str| {
+            format!(
+                "only the names and types of this {of}'s fields are checked, because {cluster} names no known cloud"
+            )
+        };
+        findings.not_checked.push(source.finding("spec.cloudProvider", problem("cluster", "it")));
+        let of_groups = groups.iter().map(|group| {
+            let field = format!("metadata.labels.{CLUSTER_LABEL}");
+            group.source.finding(field, problem("group", &format!("its cluster {name}")))
+        });
+        findings.not_checked.extend(of_groups);
         return Ok(());
     }
-    let Completed { clusters, fields } = supposed::completed(&cluster.read, release);
+    let written = with_possible_version(cluster, release, findings);
+    let Completed { clusters, mut fields } = supposed::completed(&written, release);
+    fields.retain(|field| source.value_at(field).is_none());
     if !fields.is_empty() {
         let problem = format!(
             "checks that need the values of these fields, because kOps completes them: {}",
@@ -287,7 +322,7 @@ fn check_cluster(
                 problems
             }
         };
-        let place = |problem: &Problem| placed(problem, &cluster.read, source, group, of_group);
+        let place = |problem: &Problem| placed(problem, &written, source, group, of_group);
         for (found, list) in [
             (problems.iter().filter_map(place).collect::<Vec<_>>(), &mut findings.errors),
             (problems.warnings().iter().filter_map(place).collect(), &mut findings.warnings),
@@ -301,6 +336,27 @@ fn check_cluster(
         }
     }
     Ok(())
+}
+
+/// The cluster, without a Kubernetes version that a template gives, or that the kOps release refuses. Each possible version is checked instead.
+fn with_possible_version(
+    Manifest { source, read }: &Manifest<Cluster>,
+    release: KopsRelease,
+    findings: &mut Findings,
+) -> Cluster {
+    const FIELD: &str = "spec.kubernetesVersion";
+    let mut cluster = read.clone();
+    let version = &mut cluster.spec.kubernetes_version;
+    if has_action(version) {
+        findings.not_checked.push(templated(source, FIELD));
+        version.clear();
+    } else if !version.is_empty()
+        && let Err(problem) = supported_kubernetes_version(version, release)
+    {
+        findings.errors.push(source.finding(FIELD, problem));
+        version.clear();
+    }
+    cluster
 }
 
 /// A group with which the cluster's settings for a role are checked, if the manifests have no group of the role.
