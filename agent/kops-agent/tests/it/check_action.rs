@@ -54,7 +54,10 @@ fn action(folder: &Path, inputs: &[(&str, &str)], more: &[(&str, &str)]) -> Ende
             Some(input) => {
                 let given =
                     inputs.iter().find(|(name, _)| *name == input).map(|(_, value)| (*value).to_owned());
-                given.unwrap_or_else(|| action["inputs"][input]["default"].as_str().unwrap().to_owned())
+                // A runner gives an empty text for a missing input, even for a required one.
+                given.unwrap_or_else(|| {
+                    action["inputs"][input]["default"].as_str().unwrap_or_default().to_owned()
+                })
             }
             None if name == "github.action_path" => {
                 checkout().join("packaging/check-action").display().to_string()
@@ -83,6 +86,34 @@ fn the_action_annotates_with_a_program_of_the_runner() {
     // An input is never part of the script.
     expect(&of("$(touch forged)"), 2, "--manifests $(touch forged): no such file or folder");
     assert!(!folder.path().join("forged").exists());
+}
+
+#[test]
+fn the_action_refuses_missing_inputs_and_flags_in_inputs() {
+    let folder = manifests();
+    let program = agent().display().to_string();
+    // A program in PATH is not used, because nobody pinned it.
+    let of = |inputs: &[(&str, &str)]| action(folder.path(), inputs, &[("PATH", "/usr/bin:/bin")]);
+    let [kops, manifests, program] =
+        [("kops", "1.36"), ("manifests", "clusters"), ("program", program.as_str())];
+    expect(
+        &of(&[kops, manifests]),
+        2,
+        "::error title=Check kOps manifests::no program: set the inputs version and sha256, or the input program",
+    );
+    expect(&of(&[kops, program]), 2, "::no manifests: set the input manifests to files and folders");
+    for flag in ["--output=json", "-h", "clusters\n--config-base"] {
+        expect(
+            &of(&[kops, ("manifests", flag), program]),
+            2,
+            "::an input begins with -, which would be a flag: -",
+        );
+    }
+    expect(
+        &of(&[("kops", "-h"), manifests, program]),
+        2,
+        "::an input begins with -, which would be a flag: -h",
+    );
 }
 
 #[test]
