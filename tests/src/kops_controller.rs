@@ -51,6 +51,8 @@ pub struct Served {
     pub boot_config: Option<String>,
     /// The text of the store's `kops-version.txt`; `None` on upstream's server.
     pub kops_version: Option<String>,
+    /// The text of the store's program file; `None` on upstream's server.
+    pub program: Option<String>,
 }
 
 /// How the server answers one request.
@@ -84,6 +86,7 @@ pub enum Mood {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Asked {
     Configuration(Mood),
+    ProgramFile(Mood),
     Certificates(Vec<String>, Mood),
     /// The next entry is a renewal. Its node must show its kubelet's certificate.
     ToRenew,
@@ -248,6 +251,7 @@ impl State {
         let certs = checked["certs"].as_object();
         self.asked.lock().push(match certs {
             Some(certs) => Asked::Certificates(certs.keys().cloned().collect(), mood.clone()),
+            None if checked["includeProgram"] == true => Asked::ProgramFile(mood.clone()),
             None => Asked::Configuration(mood.clone()),
         });
         match mood {
@@ -259,6 +263,7 @@ impl State {
             _ => {}
         }
         let body = match certs {
+            None if checked["includeProgram"] == true => Ok(json!({"program": self.served.program})),
             None => Ok(self.configuration(&mood, checked["includeBootConfig"] == true)),
             Some(certs) => self.certificates(certs, &mood),
         };
@@ -294,6 +299,9 @@ impl State {
         let body: Value = serde_json::from_slice(&body)?;
         ensure!(body["apiVersion"] == "bootstrap.kops.k8s.io/v1alpha1", "another version");
         let wants_configuration = body["includeNodeConfig"].as_bool().context("no includeNodeConfig")?;
+        if body["includeProgram"] == true {
+            return Ok(body);
+        }
         ensure!(wants_configuration == body["certs"].is_null(), "both or neither");
         ensure!(wants_configuration == body["keypairIDs"].is_null(), "keypairIDs do not fit");
         if !wants_configuration {

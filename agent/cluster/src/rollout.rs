@@ -1,4 +1,5 @@
-//! A rollout: takes the nodes of a cluster to the current configuration of their groups, a few at a time.
+//! A rollout: takes the nodes of a cluster to the current configuration of their groups, a few at a time. Another rollout reboots
+//! nodes, or takes them to another version of kops-agent.
 //!
 //! `kops-agent fleet rollout` writes the operator's [`Rollout`] into a ConfigMap. The leading controller [`decide`]s which
 //! nodes are next, and writes an [`Order`] into the Node of each. The node acts, and acknowledges with an [`Outcome`] in
@@ -12,6 +13,7 @@ mod decide;
 mod order;
 mod pods;
 mod policy;
+mod program;
 mod progress;
 mod reboot;
 mod status;
@@ -23,12 +25,13 @@ mod window;
 
 pub use arbitration::{Actions, Asked, decide_all};
 pub use decide::{Decision, Member, Rank, Seen, decide};
-pub use order::{ORDER, OUTCOME, Order, Outcome};
+pub use order::{ORDER, OUTCOME, Order, Outcome, Task};
 pub use pods::{Container, Containers, PodCheck};
 pub use policy::{
     Follow, GroupPolicy, POLICY_KEY, POLICY_STATE_KEY, POLICY_STATUS_KEY, Policy, PolicyState, PolicyStatus,
     decide_by_policy,
 };
+pub use program::{Download, LARGEST_PROGRAM_FILE, PROGRAM_FILE, ProgramFile, WantedProgram};
 pub use reboot::{Blocked, Blockers, Boots, LAST_REBOOT, LastReboot, MOST_BOOTS, Standing, boots_to_end};
 pub use status::{GroupStatus, Phase, Status};
 pub use wanted::{CONFIG_MAP, DrainMode, MaxUnavailable, ROLLOUT_KEY, Rollout, STATUS_KEY, State};

@@ -102,6 +102,11 @@ impl Staged {
 }
 
 impl Sealed {
+    /// The path of the file until it has its final name.
+    pub(crate) fn temporary_path(&self) -> String {
+        self.0.dir.shown(&temporary_name(&self.0.name))
+    }
+
     /// Takes over a complete, synced file with its owner and mode from a directory of the agent. Makes the directories
     /// above `path`. If `path` is on another file system, the file is copied.
     pub(crate) fn adopt(

@@ -7,11 +7,11 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use kops_agent_cluster::fleet::{
-    Configuration, FirstCertificate, NodeReport, ObservedMachine, Trouble, authorities_digest,
+    Configuration, FirstCertificate, NodeReport, ObservedMachine, ProgramReport, Trouble, authorities_digest,
 };
 use kops_agent_host::facts::root_volume_gib;
 use kops_agent_host::{Applied, Record};
@@ -20,7 +20,7 @@ use kops_agent_net::retry::{Pauses, Retries};
 use kops_agent_plan::desired::KUBELET_KUBECONFIG;
 use kops_agent_plan::following::Followed;
 use kops_agent_plan::resolve::KUBERNETES_CA;
-use kops_agent_process::program::with_path_in_commands;
+use kops_agent_process::program::{self, with_path_in_commands};
 use kops_agent_process::version::VERSION;
 use kops_agent_spec::additional_parts_of_machine;
 use kops_agent_spec::facts::cloud_of_machine;
@@ -44,6 +44,9 @@ const ONCE: Retries = Retries {
 /// How long that unit waits for kubelet to register the machine, in seconds. A first control plane takes minutes to
 /// have an API server.
 const TELL_TIMEOUT: &str = "600";
+/// The pause between two tries. It is short because the wait ends when `reset` removes the files that the next try
+/// needs.
+const PAUSE: Duration = Duration::from_secs(2);
 
 /// The state of this machine at the end of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,6 +115,30 @@ fn note(untold: &Untold) {
     }
 }
 
+/// Reports the state of this machine to the cluster, and retries for `within` while kubelet has not registered the machine, or
+/// the API server does not answer. Returns the name of its Node.
+///
+/// # Errors
+/// No run has left a readable record here, the API server rejects the report, or the time is over.
+pub async fn tell_within(root: &Path, within: Duration) -> Result<String> {
+    let begun = Instant::now();
+    loop {
+        // Drift is visible without the store. Differences from the wanted state are not, so this report leaves them
+        // out.
+        let is_changed = !machine::open(root)?.drift()?.is_empty();
+        let compared = if is_changed { Compared::Differs } else { Compared::AsLeft };
+        let untold = match tell_once(root, compared).await? {
+            Ok(node) => return Ok(node),
+            Err(untold) => untold,
+        };
+        if !untold.may_pass() || begun.elapsed() >= within {
+            return Err(untold).context(TELLING);
+        }
+        log::debug!("trying again: {untold}");
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
 /// Reports the recorded state of this machine to the cluster. Returns the name of its Node.
 ///
 /// # Errors
@@ -138,6 +165,7 @@ pub async fn tell_once(root: &Path, compared: Compared) -> Result<Result<String,
         machine,
         reboot: is_real.then(|| host.reboot_report()).flatten(),
         authorities,
+        program: program_report(),
         ..report(record, compared)
     };
     let mut statement = report.statement();
@@ -152,6 +180,14 @@ pub async fn tell_once(root: &Path, compared: Compared) -> Result<Result<String,
 /// The digest of the `kubernetes-ca` authorities that a node with this applied state trusts. `None` if it trusts none.
 pub fn trusted_authorities(applied: &Applied) -> Option<String> {
     authorities_digest(applied.trusted_certificates(KUBERNETES_CA)?)
+}
+
+/// The program of this process. `None` if its file cannot be read.
+fn program_report() -> Option<ProgramReport> {
+    let sha256 = program::sha256();
+    let sha256 =
+        sha256.inspect_err(|error| log::debug!("this report does not describe the program: {error}")).ok()?;
+    Some(ProgramReport::new(VERSION, sha256))
 }
 
 /// The machine of this node. `applied_to` identifies it and so its cloud. `None` if the cloud's metadata service does not

@@ -45,4 +45,5 @@ mod remote;
 pub mod renewal;
 pub mod spec;
 pub mod support;
+pub mod upgrade;
 pub mod upkeep;

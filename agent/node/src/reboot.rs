@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use kops_agent_cluster::pacing::message::{MOST_SLOTS, SlotAction, SlotRequest};
 use kops_agent_cluster::rollout::{DrainMode, Order, Standing};
-use kops_agent_host::Host;
+use kops_agent_host::{Applied, Host};
 use kops_agent_kube::own_node::Orders;
 use kops_agent_plan::following::{Follow, Followed};
 use kops_agent_plan::resolve::KUBERNETES_CA;
 use kops_agent_process::service_manager;
 use kops_agent_source::bootstrap_client::KopsController;
+use kops_agent_spec::BootConfig;
 use kops_agent_spec::failure::{Failure, Kind};
 use thiserror::Error;
 use tokio::time::sleep;
@@ -56,7 +57,7 @@ pub async fn carry_out(conf: &Path, root: &Path, order: &Order, orders: &Orders)
     }
     // No run begins a change that the reboot would cut short.
     let _lock = machine::lock(true, &host).await?;
-    confirm(orders, order).await?;
+    confirm(orders, order, Kind::NoReboot).await?;
     let pacing = paces(order, root);
     let mut paced = match pacing.needs_slot {
         true => pacing::begin_reboot(&pacing, &host, &controller(conf, root, &host).await?).await?,
@@ -77,10 +78,10 @@ async fn reboot(
     let pacing = paces(order, root);
     if pacing.drain != DrainMode::Never {
         // A node may wait half an hour for its slot.
-        confirm(orders, order).await?;
+        confirm(orders, order, Kind::NoReboot).await?;
         paced.drain(&pacing, root, host).await?;
     }
-    confirm(orders, order).await?;
+    confirm(orders, order, Kind::NoReboot).await?;
     if !paced.has_its_slot() {
         return Err(
             not_rebooted("this node has lost its slot while it was drained, so it does not reboot").into()
@@ -102,18 +103,19 @@ fn not_rebooted(problem: impl Into<String>) -> Failure {
 }
 
 /// Reads the own Node again, and fails unless the order still counts. The controller may have withdrawn the order, or may be gone.
-async fn confirm(orders: &Orders, order: &Order) -> Result<()> {
+/// `kind` is the kind of that failure.
+pub(super) async fn confirm(orders: &Orders, order: &Order, kind: Kind) -> Result<()> {
     let begun = Instant::now();
     loop {
         match orders.standing(order).await {
             Ok(Standing::InForce) => return Ok(()),
             Ok(Standing::Withdrawn) => return Err(Withdrawn.into()),
-            Ok(Standing::Expired(why)) => return Err(not_rebooted(why).into()),
+            Ok(Standing::Expired(why)) => return Err(Failure::new(kind, why).into()),
             Err(untold) if untold.may_pass() && begun.elapsed() < ASKED_WITHIN => sleep(PAUSE).await,
             Err(untold) => {
                 let problem =
-                    format!("this machine does not reboot, because its order cannot be read again: {untold}");
-                return Err(not_rebooted(problem).into());
+                    format!("this machine does nothing, because its order cannot be read again: {untold}");
+                return Err(Failure::new(kind, problem).into());
             }
         }
     }
@@ -164,15 +166,24 @@ fn paces(order: &Order, root: &Path) -> Pacing {
 }
 
 /// The servers that give slots, by the last applied configuration.
-async fn controller(conf: &Path, root: &Path, host: &Host) -> Result<KopsController> {
+pub(super) async fn controller(conf: &Path, root: &Path, host: &Host) -> Result<KopsController> {
+    let (applied, boot) = in_effect(conf, host).await?;
+    let facts = facts::given(None, &boot).await?;
+    let authorities = applied.trusted_certificates(KUBERNETES_CA);
+    Ok(KopsController::new(&boot, authorities, &facts, ASKED_WITHIN).for_node_at(root))
+}
+
+/// The last applied configuration, and the boot config that is in effect.
+pub(super) async fn in_effect(conf: &Path, host: &Host) -> Result<(Applied, BootConfig)> {
     let applied = host.applied().context("reading the last applied configuration")?;
     let applied = applied.context("no run of kops-agent has converged this machine")?;
-    let options = StoreOptions { mirrors: Vec::new(), timeout: ASKED_WITHIN };
-    let user_data = boot_config(conf, &options).await?;
-    let boot = Followed::in_effect(applied.followed.as_ref(), &user_data, &Follow::Stay);
-    let facts = facts::given(None, boot).await?;
-    let authorities = applied.trusted_certificates(KUBERNETES_CA);
-    Ok(KopsController::new(boot, authorities, &facts, ASKED_WITHIN).for_node_at(root))
+    let user_data = boot_config(conf, &store_options()).await?;
+    let boot = Followed::in_effect(applied.followed.as_ref(), &user_data, &Follow::Stay).clone();
+    Ok((applied, boot))
+}
+
+pub(super) fn store_options() -> StoreOptions {
+    StoreOptions { mirrors: Vec::new(), timeout: ASKED_WITHIN }
 }
 
 #[cfg(test)]
@@ -191,6 +202,7 @@ mod tests {
             health_timeout: 300,
             may_go_back: false,
             boot_id: "b".into(),
+            program: false,
             at: "t".into(),
             until: "t".into(),
         };

@@ -4,9 +4,13 @@
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use kops_agent_spec::digest::sha256_hex_of;
 
 const REPLACED: &[u8] = b" (deleted)";
 /// Where packages install this program. The folder is in every `PATH`.
@@ -14,12 +18,32 @@ const OF_PACKAGES: &str = "/usr/bin/kops-agent";
 /// The beginning of a command of this program in a message.
 const COMMAND: &str = "`kops-agent ";
 
+/// The environment variable with the path that this program will have. [`path`] returns it, so that a program that is tried in
+/// another place plans the units that it will plan in its own.
+pub const PATH_TO_BE: &str = "KOPS_AGENT_PROGRAM";
+
 /// The path that this program was started from. After an upgrade, the file there is the new program.
 ///
 /// # Errors
 /// If the kernel does not report the path.
 pub fn path() -> io::Result<PathBuf> {
-    std::env::current_exe().map(|path| of_process(&path))
+    match std::env::var_os(PATH_TO_BE).map(PathBuf::from) {
+        Some(path) if path.is_absolute() => Ok(path),
+        _ => std::env::current_exe().map(|path| of_process(&path)),
+    }
+}
+
+/// SHA-256 of the program that this process runs, even if its file has been replaced. The process reads it once.
+///
+/// # Errors
+/// The file cannot be read.
+pub fn sha256() -> io::Result<&'static str> {
+    static READ: OnceLock<String> = OnceLock::new();
+    if let Some(read) = READ.get() {
+        return Ok(read);
+    }
+    let sha256 = sha256_hex_of(File::open("/proc/self/exe")?)?;
+    Ok(READ.get_or_init(|| sha256))
 }
 
 /// The path of a program, from the target of `/proc/PID/exe`.
@@ -67,6 +91,12 @@ mod tests {
         );
         assert_eq!(shown("/usr/bin/kops-agent"), text);
         assert_eq!(shown("/my programs/kops-agent"), text);
+    }
+
+    #[test]
+    fn the_hash_of_this_program_is_the_hash_of_its_file() {
+        let bytes = fs::read(std::env::current_exe().unwrap()).unwrap();
+        assert_eq!(sha256().unwrap(), kops_agent_spec::digest::sha256_hex(&bytes));
     }
 
     #[test]

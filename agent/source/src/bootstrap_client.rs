@@ -65,12 +65,12 @@ pub enum BootstrapError {
         /// The data that this machine needed. The text begins with punctuation.
         missing: String,
     },
-    /// No server gives the current configuration to a node that is ready.
+    /// No server gives the current configuration, or the program file, to a node that is ready.
     #[error(
-        "cannot follow: {server} gives nothing to a node that is ready, and no server answers /renew with the current configuration; \
-         `kops-agent controller` must serve port 3988, and kubelet's certificate must be valid"
+        "cannot follow: {server} gives nothing to a node that is ready, and no server answers /renew with {what}; \
+         `kops-agent controller` of this version must serve port 3988, and kubelet's certificate must be valid"
     )]
-    NotFollowed { server: String },
+    NotFollowed { server: String, what: &'static str },
     #[error(
         "no kops-controller gives this machine {what}, in {attempts} tries within {seconds} seconds:{failures}"
     )]
@@ -108,6 +108,16 @@ impl Failing for BootstrapError {
             BootstrapError::Callback(error) => error.kind(),
             BootstrapError::Http(error) => error.kind(),
             BootstrapError::Certificate(_) => Kind::KeyUnusable,
+        }
+    }
+}
+
+impl BootstrapError {
+    /// The error of a node that asked for `what`, which no server gives to a node that is ready.
+    fn not_followed(self, what: &'static str) -> BootstrapError {
+        match self {
+            BootstrapError::AlreadyRegistered { server, .. } => BootstrapError::NotFollowed { server, what },
+            other => other,
         }
     }
 }
@@ -246,12 +256,22 @@ impl KopsController {
         }
         };
         let request = BootstrapRequest::for_node_config().with_boot_config(true);
-        self.ask("the current configuration of its group", &request, accept).await.map_err(
-            |error| match error {
-                BootstrapError::AlreadyRegistered { server, .. } => BootstrapError::NotFollowed { server },
-                other => other,
-            },
-        )
+        let asked = self.ask("the current configuration of its group", &request, accept).await;
+        asked.map_err(|error| error.not_followed("the current configuration"))
+    }
+
+    /// The text of the state store's program file, and the server that gave it.
+    ///
+    /// # Errors
+    /// Same errors as [`KopsController::node_config`]. Only kops-agent's server gives the file, since this version.
+    pub async fn program_file(&self) -> Result<(String, String), BootstrapError> {
+        let accept = |answer: BootstrapResponse| {
+            answer.program.ok_or_else(|| {
+                "has no program file in it (program): only the server of kops-agent of this version gives one".to_owned()
+            })
+        };
+        let asked = self.ask("the program file", &BootstrapRequest::for_program(), accept).await;
+        asked.map_err(|error| error.not_followed("the program file"))
     }
 
     /// Certificates for these public keys, by name, converted by `accept`.

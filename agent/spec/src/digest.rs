@@ -1,10 +1,31 @@
 //! SHA-256 digests, which identify contents.
 
+use std::io::{self, ErrorKind, Read};
+
 use sha2::{Digest, Sha256};
+
+/// Size of one read, in bytes.
+const BUFFER: usize = 64 << 10;
 
 /// Lower-case hexadecimal SHA-256 of `bytes`.
 pub fn sha256_hex(bytes: &[u8]) -> String {
     hex::encode(Sha256::digest(bytes))
+}
+
+/// Lower-case hexadecimal SHA-256 of everything that `input` has left.
+///
+/// # Errors
+/// `input` cannot be read.
+pub fn sha256_hex_of(mut input: impl Read) -> io::Result<String> {
+    let (mut hasher, mut buffer) = (Sha256::new(), vec![0; BUFFER]);
+    loop {
+        match input.read(&mut buffer) {
+            Ok(0) => return Ok(hex::encode(hasher.finalize())),
+            Ok(count) => hasher.update(&buffer[..count]),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 /// Whether a text has the form that [`sha256_hex`] returns: 64 lowercase hexadecimal digits.
@@ -26,6 +47,7 @@ mod tests {
     #[test]
     fn a_sha256_is_64_digits_in_any_case() {
         let hash = sha256_hex(b"");
+        assert_eq!(sha256_hex_of(&b""[..]).ok(), Some(hash.clone()));
         assert!(is_sha256_hex(&hash) && !is_sha256_hex(&hash.to_ascii_uppercase()));
         assert_eq!(parse_sha256(&hash.to_ascii_uppercase()), Some(hash.clone()));
         for other in

@@ -126,6 +126,7 @@ kinds! {
     HashesUnknown "3005" Again
     FollowRefused "3006" Configuration
     FollowNotServed "3007" Again
+    ProgramFileWrong "3008" Configuration
     // Failures of the cloud.
     MetadataUnreachable "4001" Again
     MetadataRefused "4002" Again
@@ -162,6 +163,7 @@ kinds! {
     OtherFiles "5015" Again
     InvalidResource "5016" Configuration
     RecordUnreadable "5017" Again
+    ProgramNotReplaced "5018" Again
     // Failures of downloads.
     DownloadUnavailable "5101" Again
     NoSpace "5102" Again

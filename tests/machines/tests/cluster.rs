@@ -179,6 +179,7 @@ impl Cluster {
             docker_config: "{}".into(),
             boot_config: None,
             kops_version: None,
+            program: None,
         };
         let socket = self.network.listen(HOST, KOPS_CONTROLLER_PORT);
         let kops_controller = KopsController::start_on(socket, served).unwrap();

@@ -36,6 +36,7 @@ mod rollout_scale;
 mod running;
 mod scale;
 mod takeover;
+mod upgrade;
 mod upstream;
 
 use std::time::Duration;

@@ -41,6 +41,9 @@ pub struct BootstrapRequest {
     /// Whether the machine also requests the group's boot config. Only kops-agent's server knows this field.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub include_boot_config: bool,
+    /// Whether the machine requests the program file of the state store. Only kops-agent's server knows this field.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub include_program: bool,
     /// How kops-controller can call the machine back, in clouds where the call-back is the proof of identity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub challenge: Option<ChallengeRequest>,
@@ -75,6 +78,8 @@ pub struct BootstrapResponse {
     pub node_config: Option<ServedNodeConfig>,
     /// The text of the group's boot config, if the machine requested it. The boot config contains the hash of `node_config`.
     pub boot_config: Option<String>,
+    /// The text of the program file ([`crate::rollout::ProgramFile`]), if the machine requested it.
+    pub program: Option<String>,
 }
 
 /// The configuration of a machine that does not read the state store.
@@ -99,6 +104,7 @@ impl BootstrapRequest {
             keypair_ids: None,
             include_node_config: true,
             include_boot_config: false,
+            include_program: false,
             challenge: None,
         }
     }
@@ -106,6 +112,12 @@ impl BootstrapRequest {
     /// Requests the group's boot config too, if `is_wanted`.
     pub fn with_boot_config(self, is_wanted: bool) -> BootstrapRequest {
         BootstrapRequest { include_boot_config: is_wanted, ..self }
+    }
+
+    /// Requests nothing but the program file.
+    pub fn for_program() -> BootstrapRequest {
+        let request = BootstrapRequest::for_node_config();
+        BootstrapRequest { include_node_config: false, include_program: true, ..request }
     }
 
     /// A request for certificates. `certs` has a public key for each name, and `keypair_ids` the trusted key pair's id for each authority.
@@ -119,6 +131,7 @@ impl BootstrapRequest {
             keypair_ids: Some(keypair_ids),
             include_node_config: false,
             include_boot_config: false,
+            include_program: false,
             challenge: None,
         }
     }
@@ -191,16 +204,18 @@ fn parse<T: serde::de::DeserializeOwned>(body: &[u8], source: &str) -> Result<T,
 
 /// Corrects the case of a known field name, because Go ignores case.
 fn respelled((key, value): (String, Value)) -> (String, Value) {
-    const FIELDS: [&str; 9] = [
+    const FIELDS: [&str; 11] = [
         "apiVersion",
         "certs",
         "keypairIDs",
         "includeNodeConfig",
         "includeBootConfig",
+        "includeProgram",
         "challenge",
         "Certs",
         "nodeConfig",
         "bootConfig",
+        "program",
     ];
     if FIELDS.contains(&key.as_str()) {
         return (key, value);

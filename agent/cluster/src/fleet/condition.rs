@@ -7,6 +7,7 @@ use super::certificate::{FIRST_CERTIFICATE, FirstCertificate};
 use super::machine::{MACHINE, ObservedMachine};
 use super::message::{Configuration, Told};
 use super::next::{NEXT, Next};
+use super::program::{PROGRAM, ProgramReport};
 use super::reboot::{REBOOT_REQUIRED, RebootReport};
 use crate::pacing::Versions;
 use kops_agent_spec::redaction::Redactor;
@@ -40,6 +41,8 @@ pub struct NodeReport {
     pub reboot: Option<RebootReport>,
     /// The digest of the authorities that the node trusts. `None` if no run has converged the node.
     pub authorities: Option<String>,
+    /// The program that reports. `None` if its file cannot be read; the annotation of an earlier report stays.
+    pub program: Option<ProgramReport>,
 }
 
 /// A problem of a node.
@@ -87,6 +90,8 @@ pub struct Statement {
     pub reboot: Option<RebootReport>,
     /// The digest of the authorities that the node trusts. `None` if no run has converged the node.
     pub authorities: Option<String>,
+    /// The program that reports. `None` if its file cannot be read; the annotation of an earlier report stays.
+    pub program: Option<ProgramReport>,
 }
 
 /// The condition that the Node already has.
@@ -133,6 +138,7 @@ impl NodeReport {
             machine: self.machine.clone(),
             reboot: self.reboot.clone(),
             authorities: self.authorities.clone(),
+            program: self.program.clone(),
         }
     }
 }
@@ -158,6 +164,9 @@ impl Statement {
         }
         if let Some(reboot) = &self.reboot {
             annotations[REBOOT_REQUIRED] = json!(reboot.value());
+        }
+        if let Some(program) = &self.program {
+            annotations[PROGRAM] = json!(program.value());
         }
         json!({"metadata": {"annotations": annotations}, "status": {"conditions": [{
             "type": CONDITION, "status": status, "reason": self.reason, "message": self.message,
@@ -259,7 +268,9 @@ mod tests {
         let observed = machine.value();
         let reboot = RebootReport::new("b1", &["packages ask for it: libc6".to_owned()]);
         let required = reboot.value();
-        let (machine, reboot) = (Some(machine), Some(reboot));
+        let program = ProgramReport::new("0.1.0 (abc)", &"a".repeat(64));
+        let runs_program = program.value();
+        let (machine, reboot, program) = (Some(machine), Some(reboot), Some(program));
         let report = NodeReport {
             first_certificate: certificate,
             agent_version,
@@ -268,19 +279,20 @@ mod tests {
             machine,
             reboot,
             authorities: Some("d0".to_owned()),
+            program,
             ..runs()
         };
         let patch = report.statement().patch(None, &Versions::default(), "now");
         let annotations = json!({"annotations": {
             FIRST_CERTIFICATE: "1970-01-01T00:00:00Z kubelet", AGENT_VERSION: "0.1.0 (abc)", NEXT: value, FOLLOWED_FROM: "c=",
-            MACHINE: observed, REBOOT_REQUIRED: required, AUTHORITIES: "d0",
+            MACHINE: observed, REBOOT_REQUIRED: required, AUTHORITIES: "d0", PROGRAM: runs_program,
         }});
         assert_eq!(patch["metadata"], annotations);
         let without = runs().statement().patch(None, &Versions::default(), "now");
         for annotation in [FIRST_CERTIFICATE, NEXT, FOLLOWED_FROM, AUTHORITIES] {
             assert_eq!(without["metadata"]["annotations"][annotation], Value::Null, "it is taken away");
         }
-        for annotation in [MACHINE, REBOOT_REQUIRED] {
+        for annotation in [MACHINE, REBOOT_REQUIRED, PROGRAM] {
             let kept = without["metadata"]["annotations"].get(annotation);
             assert_eq!(kept, None, "what was not observed changes nothing");
         }

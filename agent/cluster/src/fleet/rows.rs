@@ -12,6 +12,7 @@ use time::{Duration, OffsetDateTime};
 use super::authorities::read_authorities;
 use super::certificate::{FirstCertificate, SeenCertificate};
 use super::message::{Configuration, Told, is_hash};
+use super::program::reported_program;
 use super::reboot::reboot_required;
 use kops_agent_spec::parse_timestamp;
 
@@ -48,6 +49,8 @@ pub struct SeenNode {
     pub boot_id: String,
     /// The Node's annotation with the report about a reboot; empty if the Node has no such annotation.
     pub reboot: String,
+    /// The Node's annotation with the report about the agent's program; empty if the Node has no such annotation.
+    pub program: String,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -84,6 +87,8 @@ pub struct Row {
     pub kubelet_version: String,
     /// The version of the agent on the node; empty if the node has not reported a version.
     pub agent_version: String,
+    /// SHA-256 of the agent's program; `None` if the node has not reported it.
+    pub agent_sha256: Option<String>,
     /// The hash that the node's user-data pins, if the node follows its group to another configuration.
     pub followed_from: Option<String>,
     /// The digest of the `kubernetes-ca` authorities that the node trusts; `None` if the node has not reported it.
@@ -156,6 +161,7 @@ fn row(node: &SeenNode, told: &Told, newest: Option<&Configuration>, now: Offset
             .map(|certificate| certificate.seen(now)),
         kubelet_version,
         agent_version: node.agent_version.chars().take(LONGEST_VERSION).collect(),
+        agent_sha256: reported_program(&node.program, &node.agent_version),
         followed_from: Some(node.followed_from.clone()).filter(|hash| is_hash(hash)),
         authorities: read_authorities(&node.authorities),
         reboot_required: reboot_required(&node.reboot, &node.boot_id),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use time::OffsetDateTime;
 
 use super::decide::{Decision, Member, Seen, decide};
-use super::order::Order;
+use super::order::{Order, Task};
 use super::policy::{PolicyState, PolicyStatus, decide_by_policy, decide_reboots_by_policy};
 use super::reboot::{Blockers, has_ended};
 use super::status::{Phase, Status};
@@ -45,16 +45,17 @@ impl Asked {
         self.rollout.is_none() && !self.policy.is_active()
     }
 
-    /// Whether a decision depends on current configurations at all. Reboots do not.
+    /// Whether a decision depends on current configurations at all. Reboots and other versions of kops-agent do not.
     pub fn takes_configurations(&self) -> bool {
-        self.rollout.as_ref().is_some_and(|rollout| rollout.reboot.is_none())
+        self.rollout.as_ref().is_some_and(|rollout| rollout.task() == Task::Configuration)
             || self.policy.accepted.follows()
             || self.policy.status.is_at_work()
     }
 
-    /// Whether a node may get an order to take a configuration. After a pause or an abort, none may.
-    pub fn may_order_configurations(&self) -> bool {
-        let is_running = |rollout: &Rollout| rollout.reboot.is_none() && rollout.state == State::Running;
+    /// Whether a node may get an order that depends on the state store. After a pause or an abort, none may.
+    pub fn may_order_by_store(&self) -> bool {
+        let is_running =
+            |rollout: &Rollout| rollout.task() != Task::Reboot && rollout.state == State::Running;
         self.rollout.as_ref().is_some_and(is_running)
             || self.policy.accepted.follows() && self.policy_state.state == State::Running
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use time::{Duration, OffsetDateTime};
 
 use super::decide::Member;
-use super::order::Order;
+use super::order::{Order, Task};
 use super::reboot::has_ended;
 use super::wanted::{DrainMode, MaxUnavailable, Rollout, State};
 use super::window::Window;
@@ -38,8 +38,7 @@ pub(super) struct Course {
     /// Whether the policy decides. Under the policy, a failure no longer counts after the spec has changed, because no
     /// operator watches.
     pub(super) is_of_policy: bool,
-    /// Whether nodes reboot. `false` if nodes take configurations.
-    pub(super) is_of_reboots: bool,
+    pub(super) task: Task,
     /// The settings of all groups that `groups` does not name; `None` if those groups are not part of the rollout.
     pub(super) others: Option<Settings>,
     pub(super) groups: BTreeMap<String, Option<Settings>>,
@@ -51,15 +50,19 @@ impl Course {
         self.groups.get(group).unwrap_or(&self.others).as_ref()
     }
 
+    pub(super) fn is_of_reboots(&self) -> bool {
+        self.task == Task::Reboot
+    }
+
     /// Whether the order of a node at work is taken back. A node that has rebooted for its order finishes.
     pub(super) fn takes_back(&self, member: &Member, order: &Order) -> bool {
-        if self.is_of_reboots && has_ended(member, &order.boot_id) {
+        if self.is_of_reboots() && has_ended(member, &order.boot_id) {
             return false;
         }
         match self.state {
             State::Aborted => true,
-            State::Paused => self.is_of_reboots,
-            State::Running => self.is_of_reboots && self.settings(&member.group).is_none(),
+            State::Paused => self.is_of_reboots(),
+            State::Running => self.is_of_reboots() && self.settings(&member.group).is_none(),
         }
     }
 }
@@ -108,7 +111,7 @@ impl From<&Rollout> for Course {
             },
             elsewhere: 0,
             is_of_policy: false,
-            is_of_reboots: rollout.reboot.is_some(),
+            task: rollout.task(),
             others: groups.is_empty().then_some(settings),
             groups,
         }

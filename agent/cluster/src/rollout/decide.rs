@@ -9,8 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use time::OffsetDateTime;
 
 use super::course::Course;
-use super::order::{Order, Outcome};
+use super::order::{Order, Outcome, Task};
 use super::pods::{Containers, PodCheck};
+use super::program::{ProgramFile, decide_programs};
 use super::progress::{Progress, Recorded, progress};
 use super::reboot::{Blocked, Blockers, LastReboot, decide_reboots, has_ended};
 use super::status::{FirstNodes, GroupStatus, Phase, Status};
@@ -41,6 +42,9 @@ pub struct Member {
     pub runs: Option<String>,
     /// The digest of the authorities that the node trusts, by its own report; `None` if the node has not reported one.
     pub authorities: Option<String>,
+    /// The SHA-256 of the kops-agent that the node runs, by its own report. `None` if the node has not reported it, so that it may
+    /// not know orders to run another version.
+    pub program: Option<String>,
     /// The ID of the boot, as its kubelet reports it; empty if it has not.
     pub boot_id: String,
     /// Whether the node reports that it requires a reboot in this boot.
@@ -110,6 +114,8 @@ pub struct Seen {
     pub authorities: BTreeMap<String, String>,
     /// The containers of the nodes of [`Decision::pods_to_list`], or the reason why they are not known.
     pub listed: BTreeMap<String, Result<Containers, String>>,
+    /// The program file of the state store, or the reason why it is not known; `None` if it was not read.
+    pub program: Option<Result<ProgramFile, String>>,
     /// What the blockers of [`Decision::blockers_to_check`] keep from a reboot; `None` if they were not checked.
     pub blocked: Option<Blocked>,
 }
@@ -125,9 +131,10 @@ pub fn decide(
     now: OffsetDateTime,
 ) -> Decision {
     let course = Course { elsewhere, ..Course::from(rollout) };
-    match &rollout.reboot {
-        Some(boots) => decide_reboots(&course, boots, &rollout.blocked_by, (members, seen), before, now),
-        None => decide_course(&course, members, seen, before, now),
+    match (&rollout.reboot, &rollout.program) {
+        (Some(boots), _) => decide_reboots(&course, boots, &rollout.blocked_by, (members, seen), before, now),
+        (None, Some(program)) => decide_programs(&course, program, (members, seen), before, now),
+        (None, None) => decide_course(&course, members, seen, before, now),
     }
 }
 
@@ -155,8 +162,8 @@ pub(super) fn decide_course(
         let group = groups.entry(&member.group).or_insert_with(|| {
             let settings = course.settings(&member.group);
             let closed = settings.and_then(|settings| settings.closed(now));
-            let is_of_reboots = course.is_of_reboots;
-            Group { rank: member.rank, hash, settings, closed, is_of_reboots, members: Vec::new() }
+            let task = course.task;
+            Group { rank: member.rank, hash, settings, closed, task, members: Vec::new() }
         });
         group.rank = group.rank.min(member.rank);
         group.members.push((member, progress));
@@ -180,8 +187,9 @@ pub(super) fn decide_course(
             health_timeout: settings.health_timeout,
             may_go_back: settings.may_go_back,
             boot_id: String::new(),
+            program: course.task == Task::Program,
             at: timestamp(now),
-            until: if course.is_of_reboots { timestamp(now + settings.timeout()) } else { String::new() },
+            until: if course.is_of_reboots() { timestamp(now + settings.timeout()) } else { String::new() },
         };
         if settings.check_pods_after > 0 {
             if let Some(containers) = listed.get(&member.node) {
@@ -192,7 +200,7 @@ pub(super) fn decide_course(
         }
         decision.orders.insert(member.node.clone(), order);
     }
-    let mut status = status(course, &groups, seen, &decision.orders);
+    let mut status = status(course, &groups, current, &decision.orders);
     status.unlabelled = FirstNodes::from_nodes(unlabelled.iter().map(|member| member.node.as_str()));
     for (group, (member, progress)) in
         groups.values().flat_map(|group| group.members.iter().map(move |member| (group, member)))
@@ -202,7 +210,7 @@ pub(super) fn decide_course(
         if is_open && course.takes_back(member, order) {
             decision.withdrawn.push(member.node.clone());
             // Until an order to reboot is gone, the status keeps it. The controller may end, or its request may fail.
-            if course.is_of_reboots {
+            if course.is_of_reboots() {
                 status.ordered.insert(member.node.clone(), order.clone());
             }
             continue;
@@ -219,7 +227,7 @@ pub(super) fn decide_course(
         status.ordered.insert(member.node.clone(), order.clone());
         if matches!(progress, Progress::Failed(..)) {
             status.failed.insert(member.node.clone());
-            if course.is_of_reboots {
+            if course.is_of_reboots() {
                 let boot_id = before.failed_in.get(&member.node).unwrap_or(&member.boot_id);
                 status.failed_in.insert(member.node.clone(), boot_id.clone());
                 // A failed node must not reboot hours later. A node that has rebooted already keeps its order, and finishes it.
@@ -245,7 +253,7 @@ fn without_gone<'a>(
     ordered: &'a BTreeMap<String, Order>,
 ) -> (Cow<'a, BTreeMap<String, Order>>, Vec<String>) {
     let is_gone = |member: &&Member| {
-        course.is_of_reboots
+        course.is_of_reboots()
             && ordered.get(&member.node).is_some_and(|order| {
                 !member.has_answered(order)
                     && member.order != order.text()

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
 use super::wanted::{DrainMode, Rollout};
+use kops_agent_spec::omit::is_zero;
 use kops_agent_spec::parse_timestamp;
 use kops_agent_spec::redaction::Redactor;
 
@@ -18,7 +19,17 @@ pub(super) const LONGEST_PROBLEM: usize = 500;
 /// Maximum length of an annotation that is parsed, in bytes. A kubelet can write any value into its own Node.
 const LONGEST_ANNOTATION: usize = 4096;
 
-/// Tells one node to take the current configuration of its group, or to reboot.
+/// What an order tells a node to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Task {
+    /// Take the current configuration of the group.
+    Configuration,
+    Reboot,
+    /// Run another version of kops-agent.
+    Program,
+}
+
+/// Tells one node to take the current configuration of its group, to reboot, or to run another version of kops-agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Order {
@@ -26,8 +37,8 @@ pub struct Order {
     pub rollout: String,
     /// The attempt of the rollout. After the first attempt, the node retries a configuration that it has rolled back.
     pub attempt: u32,
-    /// The hash of the configuration. If the group's configuration has another hash when the node acts, the node takes
-    /// nothing.
+    /// The hash of the configuration, or of the program file. If the state store has another hash when the node acts, the node
+    /// takes nothing.
     pub hash: String,
     /// The digest of the authorities that the node must trust after its run. Empty if they are not compared: the configuration with this
     /// hash has them, or the node does not report which ones it trusts.
@@ -45,6 +56,10 @@ pub struct Order {
     /// The ID of the boot that the node ends by a reboot; then it takes no configuration. Empty if it takes a configuration.
     #[serde(default, rename = "bootID", skip_serializing_if = "String::is_empty")]
     pub boot_id: String,
+    /// Whether the node runs another version of kops-agent; then it takes no configuration. Versions of kops-agent that do not
+    /// know this field look for a configuration with this hash, and find none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub program: bool,
     /// When the order was written, in RFC 3339, by the controller's clock.
     pub at: String,
     /// The time until which the node may begin a reboot, in RFC 3339. An order to reboot without this time has expired. Empty if
@@ -78,6 +93,14 @@ impl Order {
 
     pub fn text(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
+    }
+
+    pub fn task(&self) -> Task {
+        match self.boot_id.is_empty() {
+            false => Task::Reboot,
+            true if self.program => Task::Program,
+            true => Task::Configuration,
+        }
     }
 
     /// Whether both tell a node to end the same boot, in the same attempt of a rollout.
@@ -144,6 +167,7 @@ mod tests {
             health_timeout: 300,
             may_go_back: false,
             boot_id: String::new(),
+            program: false,
             at: "2026-11-29T00:00:00Z".into(),
             until: String::new(),
         }
@@ -152,7 +176,9 @@ mod tests {
     #[test]
     fn an_order_and_its_outcome_are_read_as_written() {
         let order = order();
-        assert_eq!(Order::read(&order.text()), Some(order.clone()));
+        for order in [&order, &Order { program: true, ..order.clone() }] {
+            assert_eq!(Order::read(&order.text()).as_ref(), Some(order));
+        }
         let outcome = order.outcome("kubelet is dead");
         assert!(outcome.is_of(&order));
         assert_eq!(Outcome::read(&outcome.text()), Some(outcome.clone()));

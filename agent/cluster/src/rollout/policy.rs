@@ -11,6 +11,7 @@ use time::{Duration, OffsetDateTime};
 
 use super::course::{Course, Settings};
 use super::decide::{Decision, Member, Seen, decide_course};
+use super::order::Task;
 use super::reboot::{Blockers, Boots, LastReboot, decide_reboots};
 use super::status::{Phase, Status};
 use super::wanted::{DrainMode, MaxUnavailable, Rollout, State};
@@ -260,8 +261,8 @@ impl Policy {
         })
     }
 
-    fn course(&self, is_of_reboots: bool, id: String, state: &PolicyState, hold: Option<String>) -> Course {
-        let what = if is_of_reboots { REBOOT } else { FOLLOW };
+    fn course(&self, task: Task, id: String, state: &PolicyState, hold: Option<String>) -> Course {
+        let what = if task == Task::Reboot { REBOOT } else { FOLLOW };
         Course {
             elsewhere: 0,
             attempt: state.attempt_of(&id),
@@ -269,7 +270,7 @@ impl Policy {
             state: if hold.is_some() { State::Paused } else { State::Running },
             hold,
             is_of_policy: true,
-            is_of_reboots,
+            task,
             others: self.settings(what, ""),
             groups: self.groups.keys().map(|group| (group.clone(), self.settings(what, group))).collect(),
         }
@@ -313,7 +314,8 @@ pub fn decide_by_policy(
     let decide = |id: String| {
         let first = first.map(|rollout| format!("the rollout {rollout}"));
         let elsewhere = elsewhere + before.reboots.ordered.len();
-        let course = Course { elsewhere, ..before.accepted.course(false, id, state, hold(first, state)) };
+        let course = before.accepted.course(Task::Configuration, id, state, hold(first, state));
+        let course = Course { elsewhere, ..course };
         decide_course(&course, members, seen, &before.status, now)
     };
     let last = &before.status;
@@ -365,7 +367,8 @@ pub(super) fn decide_reboots_by_policy(
     let boots: Boots = require.chain(ordered).collect();
     let decide = |id: String| {
         let elsewhere = elsewhere + before.status.ordered.len();
-        let course = Course { elsewhere, ..policy.course(true, id, state, hold(first.clone(), state)) };
+        let course = policy.course(Task::Reboot, id, state, hold(first.clone(), state));
+        let course = Course { elsewhere, ..course };
         decide_reboots(&course, &boots, &policy.blocked_by, (&members, seen), last, now)
     };
     let fresh = format!("reboots-{}", timestamp(now));

@@ -30,6 +30,9 @@ pub struct Status {
     /// Nodes that do not report which authorities they trust, although these are compared. They get no order for authorities.
     #[serde(default, skip_serializing_if = "FirstNodes::is_none")]
     pub without_authorities: FirstNodes,
+    /// Nodes that do not report which kops-agent they run. They get no order to run another version.
+    #[serde(default, skip_serializing_if = "FirstNodes::is_none")]
+    pub left_out: FirstNodes,
     /// The nodes with an order, each with the order. The controller uses these copies for its decisions, because a
     /// kubelet can change the annotations of its own Node.
     #[serde(default)]

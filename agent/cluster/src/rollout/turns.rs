@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::course::Settings;
 use super::decide::{Member, Rank};
+use super::order::Task;
 use super::progress::Progress;
 use crate::labels::INSTANCE_GROUP;
 
@@ -20,8 +21,7 @@ pub(super) struct Group<'a> {
     pub(super) settings: Option<&'a Settings>,
     /// Why no node may begin now; `None` if nodes may begin.
     pub(super) closed: Option<String>,
-    /// Whether nodes reboot. `false` if nodes take configurations.
-    pub(super) is_of_reboots: bool,
+    pub(super) task: Task,
     pub(super) members: Vec<(&'a Member, Progress)>,
 }
 
@@ -61,15 +61,15 @@ impl<'a> Group<'a> {
         self.done() == self.members.len()
     }
 
-    /// Whether other nodes need not wait for this group to reboot: its members are done, or may not begin now. No kubelet gets
-    /// newer than an API server by a reboot.
+    /// Whether other nodes need not wait for this group: its members are done, or may not begin now. No kubelet gets newer than an
+    /// API server by a reboot, or by another version of kops-agent.
     fn is_passed(&self) -> bool {
         let is_passed = |(member, progress): &(&Member, Progress)| match progress {
             Progress::Current => member.is_ready,
             Progress::Waiting => member.is_ready && (self.closed.is_some() || !member.held.is_empty()),
             Progress::Updating(_) | Progress::Failed(..) => false,
         };
-        self.is_of_reboots && self.members.iter().all(is_passed)
+        self.task != Task::Configuration && self.members.iter().all(is_passed)
     }
 
     /// The number of nodes that are not Ready, or that may restart at any moment because their order has failed or is

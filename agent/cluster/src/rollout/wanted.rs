@@ -6,6 +6,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use super::order::Task;
+use super::program::WantedProgram;
 use super::reboot::{Blockers, Boots};
 use super::window::Window;
 
@@ -39,9 +41,12 @@ pub struct Rollout {
     /// Whether nodes may return to a configuration that they have left before.
     #[serde(default)]
     pub may_go_back: bool,
-    /// The nodes that reboot. `None` if nodes take configurations.
+    /// The nodes that reboot. `None` if nodes take configurations, or another version of kops-agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reboot: Option<Boots>,
+    /// The version of kops-agent that the nodes run. `None` if nodes take configurations, or reboot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<WantedProgram>,
     /// What keeps nodes from a reboot.
     #[serde(default, skip_serializing_if = "Blockers::is_none")]
     pub blocked_by: Blockers,
@@ -73,6 +78,14 @@ impl Rollout {
     /// The default of `check_pods_after`. A container that crashes at once is in its third back-off by then.
     pub const fn check_pods_after() -> u32 {
         60
+    }
+
+    pub fn task(&self) -> Task {
+        match (&self.reboot, &self.program) {
+            (Some(_), _) => Task::Reboot,
+            (None, Some(_)) => Task::Program,
+            (None, None) => Task::Configuration,
+        }
     }
 
     pub fn has_group(&self, group: &str) -> bool {

@@ -211,7 +211,8 @@ fn given(request: &BootstrapRequest) -> String {
     let config = request.include_node_config.then_some("its configuration");
     let boot_config =
         (request.include_node_config && request.include_boot_config).then_some("its boot config");
-    let all: Vec<&str> = config.into_iter().chain(boot_config).chain(certs).collect();
+    let program = request.include_program.then_some("the program file");
+    let all: Vec<&str> = config.into_iter().chain(boot_config).chain(program).chain(certs).collect();
     if all.is_empty() { "nothing".into() } else { all.join(", ") }
 }
 

@@ -8,6 +8,7 @@ use futures_util::future::try_join_all;
 use kops_agent_cluster::bootstrap::certificates::{self, Asker, Offer};
 use kops_agent_cluster::bootstrap::message::{BootstrapRequest, BootstrapResponse, Bytes, ServedNodeConfig};
 use kops_agent_cluster::bootstrap::node_config::{is_dns_name, nodeup_config_file};
+use kops_agent_cluster::rollout::{LARGEST_PROGRAM_FILE, PROGRAM_FILE};
 use kops_agent_source::cluster_files;
 use kops_agent_spec::kops_release::has_constant_proofs;
 use kops_agent_spec::{InstanceGroupRole, Secret, parse_yaml};
@@ -177,13 +178,17 @@ impl Grants {
             }
             _ => None,
         };
+        let program = match request.include_program {
+            true => Some(self.program_file().await?),
+            false => None,
+        };
         let keys = self.keystore.keys();
         let trusted = request.keypair_ids.clone().unwrap_or_default();
         let mut certs = BTreeMap::new();
         for (name, public_key) in request.certs.iter().flatten() {
             certs.insert(name.clone(), self.certificate(&keys, node, name, public_key, &trusted)?);
         }
-        Ok(BootstrapResponse { certs, node_config, boot_config })
+        Ok(BootstrapResponse { certs, node_config, boot_config, program })
     }
 
     fn certificate(
@@ -239,6 +244,17 @@ impl Grants {
         }
         let kops_version = self.kops_version().await?.unwrap_or_default();
         Ok(ServedNodeConfig { nodeup_config, node_secrets, kops_version })
+    }
+
+    /// Returns the text of the program file. The machine checks its form and its hash.
+    async fn program_file(&self) -> Result<String, Refusal> {
+        let url = format!("{}/{PROGRAM_FILE}", self.config_base);
+        let no_program = |message| Refusal { answer: Answer::BadRequest, reason: "NoProgramFile", message };
+        let text = self.file(&url).await?.ok_or_else(|| no_program(format!("{url} does not exist")))?;
+        if text.len() > LARGEST_PROGRAM_FILE {
+            return Err(no_program(format!("{url} has more than {LARGEST_PROGRAM_FILE} bytes")));
+        }
+        String::from_utf8(text.to_vec()).map_err(|_| no_program(format!("{url} is not UTF-8")))
     }
 
     /// Whether machines of this cluster may prove a request with a constant. False if the version is unknown.

@@ -6,7 +6,8 @@ use kube::Client;
 use kube::api::ListParams;
 
 use kops_agent_cluster::fleet::{
-    AGENT_VERSION, AUTHORITIES, CONDITION, FIRST_CERTIFICATE, FOLLOWED_FROM, MACHINE, NEXT, REBOOT_REQUIRED,
+    AGENT_VERSION, AUTHORITIES, CONDITION, FIRST_CERTIFICATE, FOLLOWED_FROM, MACHINE, NEXT, PROGRAM,
+    REBOOT_REQUIRED,
     SeenCondition, SeenNode,
 };
 use kops_agent_cluster::labels::INSTANCE_GROUP;
@@ -54,6 +55,7 @@ pub fn seen(node: NodeObject) -> SeenNode {
         authorities: annotations.remove(AUTHORITIES).unwrap_or_default(),
         boot_id: status.node_info.boot_id,
         reboot: annotations.remove(REBOOT_REQUIRED).unwrap_or_default(),
+        program: annotations.remove(PROGRAM).unwrap_or_default(),
         kubelet_version: status.node_info.kubelet_version,
     }
 }
@@ -78,7 +80,7 @@ mod tests {
              "lastHeartbeatTime": "2026-11-26T00:00:02Z", "lastTransitionTime": "2026-11-26T00:00:01Z"},
         ]);
         let node: NodeObject = serde_json::from_value(json!({
-            "apiVersion": "v1", "kind": "Node", "metadata": {"name": "i-1", "labels": {INSTANCE_GROUP: "nodes"}, "annotations": {FIRST_CERTIFICATE: "t kubelet", AGENT_VERSION: "0.1.0 (abc)", NEXT: "{}", FOLLOWED_FROM: "b=", MACHINE: "{m}", REBOOT_REQUIRED: "{r}", AUTHORITIES: "d0"}},
+            "apiVersion": "v1", "kind": "Node", "metadata": {"name": "i-1", "labels": {INSTANCE_GROUP: "nodes"}, "annotations": {FIRST_CERTIFICATE: "t kubelet", AGENT_VERSION: "0.1.0 (abc)", NEXT: "{}", FOLLOWED_FROM: "b=", MACHINE: "{m}", REBOOT_REQUIRED: "{r}", AUTHORITIES: "d0", PROGRAM: "{p}"}},
             "spec": {"providerID": "aws:///a/i-1"},
             "status": {"conditions": conditions, "nodeInfo": {"bootID": "b1", "kubeletVersion": "v1.36.0", "containerRuntimeVersion": "containerd://2.1.4"}}
         }))
@@ -104,6 +106,7 @@ mod tests {
             authorities: "d0".into(),
             boot_id: "b1".into(),
             reboot: "{r}".into(),
+            program: "{p}".into(),
         };
         let containerd = "containerd://2.1.4".to_owned();
         assert_eq!(versions(&node), Versions { kubelet: "v1.36.0".into(), containerd });

@@ -1,4 +1,4 @@
-//! The current configurations of groups, as `kops update cluster --yes` wrote them last.
+//! The current configurations of groups, as `kops update cluster --yes` wrote them last, and the program file.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,14 +8,14 @@ use futures_util::future::join_all;
 use kops_agent_cluster::bootstrap::node_config::nodeup_config_file;
 use kops_agent_cluster::fleet::authorities_digest;
 use kops_agent_cluster::labels::INSTANCE_GROUP;
-use kops_agent_cluster::rollout::Rank;
+use kops_agent_cluster::rollout::{PROGRAM_FILE, ProgramFile, Rank};
 use kops_agent_plan::resolve::KUBERNETES_CA;
 use kops_agent_process::output::error_text;
 use kops_agent_spec::{InstanceGroupRole, NodeupConfig};
 use kops_agent_store::{Store, StoreError};
 use tokio::time::timeout;
 
-/// Timeout of reading one configuration.
+/// Timeout of reading one file.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The current configurations of groups.
@@ -25,6 +25,8 @@ pub(super) struct Configurations {
     pub(super) hashes: BTreeMap<String, Result<String, String>>,
     /// The digest of the authorities that new machines of a group trust, if the hash of its configuration does not cover them.
     pub(super) authorities: BTreeMap<String, String>,
+    /// The program file, or why it is not known. `None` if it was not read.
+    pub(super) program: Option<Result<ProgramFile, String>>,
 }
 
 impl Configurations {
@@ -112,13 +114,25 @@ impl Current {
         Current { store, config_base: config_base.trim_end_matches('/').to_owned() }
     }
 
-    /// Reads the current configurations of these groups. Without a group, nothing is read.
-    pub(super) async fn read(&self, groups: BTreeMap<String, Rank>) -> Configurations {
+    /// Reads the current configurations of these groups, and the program file if a decision depends on it.
+    pub(super) async fn read(&self, groups: BTreeMap<String, Rank>, depends_on_program: bool) -> Configurations {
         let configs = groups.into_iter().map(|(group, rank)| async move {
             let config = self.config(&group, rank).await;
             (group, (rank, config))
         });
-        Configurations::new(join_all(configs).await.into_iter().collect())
+        let configs = Configurations::new(join_all(configs).await.into_iter().collect());
+        let program = if depends_on_program { Some(self.program_file().await) } else { None };
+        Configurations { program, ..configs }
+    }
+
+    /// The program file of the state store, or why it is not known.
+    async fn program_file(&self) -> Result<ProgramFile, String> {
+        let url = format!("{}/{PROGRAM_FILE}", self.config_base);
+        let text = self
+            .file(&url)
+            .await
+            .map_err(|problem| format!("{problem}; copy the file that you gave `fleet upgrade` there"))?;
+        ProgramFile::parse(&text, &url).map_err(|error| error.to_string())
     }
 
     async fn config(&self, group: &str, rank: Rank) -> Result<Config, String> {
@@ -130,8 +144,12 @@ impl Current {
         let file = nodeup_config_file(role, group)
             .ok_or_else(|| format!("{group:?} is not a valid name of an instance group"))?;
         let url = format!("{}/{file}", self.config_base);
-        match timeout(TIMEOUT, self.store.read(&url)).await {
-            Ok(Ok(text)) => Config::parse(&text, &url),
+        self.file(&url).await.and_then(|text| Config::parse(&text, &url))
+    }
+
+    async fn file(&self, url: &str) -> Result<Vec<u8>, String> {
+        match timeout(TIMEOUT, self.store.read(url)).await {
+            Ok(Ok(text)) => Ok(text),
             Ok(Err(StoreError::NotFound { .. })) => Err(format!("{url} does not exist")),
             Ok(Err(error)) => Err(error_text(&error.into())),
             Err(_) => Err(format!("the store does not return {url} in time")),

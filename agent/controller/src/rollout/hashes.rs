@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 use std::time::Duration;
 
-use kops_agent_cluster::rollout::{Asked, Member, Phase, Rank};
+use kops_agent_cluster::rollout::{Asked, Member, Phase, Rank, Task};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -19,7 +19,7 @@ const HASHES_TTL_AT_REST: Duration = Duration::from_secs(60);
 /// The IDs and the attempts of the operator's rollout, and of the automatic rollout that was resumed last.
 type Attempts = [(String, u32); 2];
 
-/// The last read hashes of the groups' current configurations.
+/// The last read configurations of groups, and the last read program file.
 #[derive(Default)]
 pub(super) struct Hashes {
     pub(super) last: Configurations,
@@ -32,8 +32,8 @@ pub(super) struct Hashes {
 }
 
 impl Hashes {
-    /// Reads the configurations of the groups that a decision depends on. They are read again for another set of groups, for a new attempt
-    /// of a rollout, and after their TTL. While no node may get an order, the decision does not wait for a read after the TTL. So a pause or
+    /// Reads what a decision depends on: the configurations of groups, or the program file. They are read again for another set of groups, for
+    /// a new attempt of a rollout, and after their TTL. While no node may get an order, the decision does not wait for a read after the TTL. So a pause or
     /// an abort does not wait for a slow state store. Returns whether the last configurations are older.
     pub(super) async fn refresh(&mut self, current: &Current, asked: &Asked, members: &[Member]) -> bool {
         let mut groups: BTreeMap<String, Rank> = BTreeMap::new();
@@ -45,10 +45,11 @@ impl Hashes {
                 *rank = member.rank.min(*rank);
             }
         }
-        let may_order = asked.may_order_configurations();
+        let may_order = asked.may_order_by_store();
         let is_at_rest = asked.rollout.is_none() && (asked.policy.status.phase == Phase::Done || !may_order);
         let ttl = if is_at_rest { HASHES_TTL_AT_REST } else { HASHES_TTL };
         let attempts = attempts(asked);
+        let depends_on_program = asked.rollout.as_ref().is_some_and(|rollout| rollout.task() == Task::Program);
         if let Some(Ok((attempts, read))) = self.reading.try_join_next()
             && groups.keys().eq(&self.groups)
         {
@@ -57,17 +58,20 @@ impl Hashes {
         let is_stale = |hashes: &Hashes| {
             hashes.attempts != attempts || hashes.read.is_none_or(|read| read.elapsed() >= ttl)
         };
-        let is_other = self.read.is_none() || !groups.keys().eq(&self.groups);
+        let is_other = self.read.is_none()
+            || !groups.keys().eq(&self.groups)
+            || depends_on_program != self.last.program.is_some();
+        let depends_on_store = !groups.is_empty() || depends_on_program;
         if is_other || may_order && is_stale(self) {
             self.reading = JoinSet::new();
             self.groups = groups.keys().cloned().collect();
-            let read = current.read(groups).await;
+            let read = current.read(groups, depends_on_program).await;
             self.take(attempts.clone(), read);
-        } else if is_stale(self) && !groups.is_empty() && self.reading.is_empty() {
+        } else if is_stale(self) && depends_on_store && self.reading.is_empty() {
             let (current, attempts) = (current.clone(), attempts.clone());
-            self.reading.spawn(async move { (attempts, current.read(groups).await) });
+            self.reading.spawn(async move { (attempts, current.read(groups, depends_on_program).await) });
         }
-        is_stale(self) && !self.groups.is_empty()
+        is_stale(self) && depends_on_store
     }
 
     fn take(&mut self, attempts: Attempts, read: Configurations) {

@@ -12,13 +12,14 @@ use time::OffsetDateTime;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use kops_agent_cluster::fleet::{
-    AUTHORITIES, CONDITION, REBOOT_REQUIRED, Told, read_authorities, reboot_required,
+    AGENT_VERSION, AUTHORITIES, CONDITION, PROGRAM, REBOOT_REQUIRED, Told, read_authorities, reboot_required,
+    reported_program,
 };
 use kops_agent_cluster::labels::{FIELD_MANAGER, INSTANCE_GROUP};
 use kops_agent_cluster::pacing::CONTROL_PLANE_LABEL;
 use kops_agent_cluster::rollout::{
     Actions, Asked, LAST_REBOOT, LastReboot, Member, ORDER, OUTCOME, Order, Outcome, Rank, Seen, Status,
-    decide_all,
+    Task, decide_all,
 };
 use kops_agent_kube::api_error::ApiError;
 use kops_agent_kube::events::Events;
@@ -176,8 +177,8 @@ impl Rollouts {
         let (asked, read) = self.read().await?;
         let members: Vec<Member> = members.nodes.values().cloned().collect();
         let is_stale = hashes.refresh(&self.current, &asked, &members).await;
-        let Configurations { hashes: current, authorities } = hashes.last.clone();
-        let mut seen = Seen { current, is_stale, authorities, ..Seen::default() };
+        let Configurations { hashes: current, authorities, program } = hashes.last.clone();
+        let mut seen = Seen { current, is_stale, authorities, program, ..Seen::default() };
         let now = OffsetDateTime::now_utc();
         let mut actions = decide_all(&asked, &members, &seen, now);
         // A list of pods may end the check of one node, and so begin another node.
@@ -234,9 +235,10 @@ impl Rollouts {
             log::info!("the rollout {id} begins");
         }
         for (node, order) in now.ordered.iter().filter(|(node, _)| !before.ordered.contains_key(*node)) {
-            let what = match order.boot_id.as_str() {
-                "" => "take the current configuration of its group",
-                _ => "reboot",
+            let what = match order.task() {
+                Task::Configuration => "take the current configuration of its group",
+                Task::Reboot => "reboot",
+                Task::Program => "run another version of kops-agent",
             };
             log::info!("the rollout {id} has {node} {what}");
         }
@@ -317,6 +319,9 @@ pub(super) fn member(node: NodeObject) -> Member {
         last_reboot: annotations.get(LAST_REBOOT).and_then(|text| LastReboot::read(text)),
         requires_reboot: reasons.is_some_and(|reasons| !reasons.is_empty()),
         held: String::new(),
+        program: annotations.get(PROGRAM).and_then(|report| {
+            reported_program(report, annotations.get(AGENT_VERSION).map_or("", String::as_str))
+        }),
         boot_id: status.node_info.boot_id,
         order: annotations.get(ORDER).cloned().unwrap_or_default(),
         outcome: annotations.get(OUTCOME).and_then(|text| Outcome::read(text)),
@@ -326,6 +331,7 @@ pub(super) fn member(node: NodeObject) -> Member {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use kops_agent_cluster::fleet::ProgramReport;
     use kube::runtime::watcher::Event;
 
     use super::*;
@@ -335,7 +341,10 @@ mod tests {
         let node = json!({
             "metadata": {
                 "name": "i-1", "labels": {INSTANCE_GROUP: "masters", CONTROL_PLANE_LABEL: ""},
-                "annotations": {ORDER: "{}", OUTCOME: r#"{"rollout": "r", "attempt": 1, "hash": "b="}"#, AUTHORITIES: "x"},
+                "annotations": {
+                    ORDER: "{}", OUTCOME: r#"{"rollout": "r", "attempt": 1, "hash": "b="}"#, AUTHORITIES: "x",
+                    AGENT_VERSION: "0.2.0", PROGRAM: ProgramReport::new("0.2.0", &"a".repeat(64)).value(),
+                },
             },
             "spec": {},
             "status": {"conditions": [
@@ -351,6 +360,7 @@ mod tests {
         assert_eq!((member.group.as_str(), member.order.as_str()), ("masters", "{}"));
         assert_eq!(member.outcome.unwrap().rollout, "r");
         assert_eq!(member.authorities, None, "any text of a kubelet counted as a digest");
+        assert_eq!(member.program, Some("a".repeat(64)));
     }
 
     #[test]

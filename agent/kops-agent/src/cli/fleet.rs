@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::{KubeconfigArgs, Output, RebootArgs, RolloutCommand, default_conf};
+use super::{KubeconfigArgs, Output, RebootArgs, RolloutCommand, UpgradeArgs, default_conf};
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum FleetCommand {
@@ -18,7 +18,7 @@ pub enum FleetCommand {
     Status(FleetStatusArgs),
     /// Report the status of this node to the cluster, as each run does at its end. Sets the condition KopsConfigured of
     /// its Node, and the annotations of the certificate that expires first, of the next configuration, of the followed
-    /// one, of the machine and of a required reboot, with kubelet's credentials.
+    /// one, of the machine, of a required reboot and of the program, with kubelet's credentials.
     Tell(FleetTellArgs),
     /// Have the nodes of the cluster take the current configurations of their groups, in a safe order.
     Rollout {
@@ -28,6 +28,10 @@ pub enum FleetCommand {
     /// Reboot nodes, a few at a time: of the given instance groups, or all nodes that require it. Control planes first, one at
     /// a time. A node that does not come back pauses its group. `fleet rollout` shows, pauses, resumes and aborts it.
     Reboot(RebootArgs),
+    /// Take nodes to another version of kops-agent, a few at a time, control planes first. Each node downloads the program, tries
+    /// it, replaces its own and reports. A node that fails keeps its program and pauses its group. `fleet rollout` shows,
+    /// pauses, resumes and aborts it.
+    Upgrade(UpgradeArgs),
     /// Wait for orders of a rollout to this machine, and carry them out. The service kops-agent-follow.service runs this
     /// (`converge --rollouts`).
     Follow(FleetFollowArgs),

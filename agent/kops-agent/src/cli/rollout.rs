@@ -1,4 +1,6 @@
-//! `kops-agent fleet rollout` and `kops-agent fleet reboot`.
+//! `kops-agent fleet rollout`, `kops-agent fleet reboot` and `kops-agent fleet upgrade`.
+
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum, value_parser};
 
@@ -146,4 +148,31 @@ impl From<RebootDrainArg> for DrainMode {
             RebootDrainArg::Never => DrainMode::Never,
         }
     }
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct UpgradeArgs {
+    /// Access to the API server, as a user with the right to list Nodes and to write the ConfigMap kops-agent/rollout.
+    #[command(flatten)]
+    pub kubeconfig: KubeconfigArgs,
+    /// File with the version, and for each architecture the URL and the SHA-256 of the program. The state store must have the
+    /// same file, as kops-agent/program.yaml below the cluster's folder.
+    #[arg(long, value_name = "FILE")]
+    pub program: PathBuf,
+    /// Only the nodes of this instance group; may be given more than once. Default: all groups.
+    #[arg(long = "instance-group", value_name = "GROUP")]
+    pub instance_groups: Vec<String>,
+    /// Number or share of the nodes of each group that change at a time, such as 2 or 10%; a node that is not Ready counts.
+    /// Control planes always change one at a time.
+    #[arg(long, value_name = "N|P%", default_value_t)]
+    pub max_unavailable: MaxUnavailable,
+    /// Number of nodes of each group of workers that change before all other workers.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub canary: u32,
+    /// Seconds after which a node without a result has failed.
+    #[arg(long, value_name = "SECONDS", default_value_t = Rollout::node_timeout(), value_parser = value_parser!(u32).range(1..))]
+    pub node_timeout: u32,
+    /// Time in which nodes may begin, as for `fleet rollout start`; may be given more than once. Default: always.
+    #[arg(long = "window", value_name = "DAYS HH:MM-HH:MM ZONE")]
+    pub windows: Vec<Window>,
 }

@@ -4,14 +4,13 @@
 //! operator's command on the machine, and the change survives a restart of this service. An order without an outcome is
 //! carried out again.
 
-use std::convert::Infallible;
 use std::path::Path;
 use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use kops_agent_cluster::pacing::message::MOST_SLOTS;
-use kops_agent_cluster::rollout::{DrainMode, Order};
+use kops_agent_cluster::rollout::{DrainMode, Order, Task};
 use kops_agent_kube::own_node::Orders;
 use kops_agent_kube::own_node::Untold;
 use kops_agent_process::{program, service_manager, stop};
@@ -22,6 +21,7 @@ use crate::cli::FleetFollowArgs;
 use kops_agent_node::condition::trusted_authorities;
 use kops_agent_node::exit;
 use kops_agent_node::known::error_text;
+use kops_agent_node::upgrade::{self, Upgraded};
 use kops_agent_node::{machine, reboot};
 
 const WAITING: &str = "waiting for a rollout";
@@ -40,15 +40,19 @@ pub(super) async fn run(args: &FleetFollowArgs) -> Result<u8> {
             log::info!("stopping because of {signal}");
             Ok(exit::CONVERGED)
         }
-        never = follow(args) => match never {},
+        () = follow(args) => {
+            log::info!("another version of kops-agent is in place; ending, so that the service manager starts it");
+            Ok(exit::CONVERGED)
+        }
         never = service_manager::go_on_serving(WAITING) => match never {},
     }
 }
 
-async fn follow(args: &FleetFollowArgs) -> Infallible {
+/// Returns once another version of this program is in place.
+async fn follow(args: &FleetFollowArgs) {
     let mut said = String::new();
     loop {
-        let untold = follow_one_watch(args).await;
+        let Err(untold) = follow_one_watch(args).await else { return };
         let problem = untold.to_string();
         if problem != said {
             // A machine that is not a node yet has no kubeconfig, or no Node.
@@ -60,25 +64,28 @@ async fn follow(args: &FleetFollowArgs) -> Infallible {
     }
 }
 
-/// Carries out orders until the watch breaks. Returns why.
-async fn follow_one_watch(args: &FleetFollowArgs) -> Untold {
-    let mut orders = match Orders::new(&machine::kubeconfig(&args.root)) {
-        Ok(orders) => orders,
-        Err(untold) => return untold,
-    };
+/// Carries out orders until another version of this program is in place.
+///
+/// # Errors
+/// The watch broke.
+async fn follow_one_watch(args: &FleetFollowArgs) -> Result<(), Untold> {
+    let FleetFollowArgs { conf, root } = args;
+    let mut orders = Orders::new(&machine::kubeconfig(root))?;
     loop {
-        let order = match orders.next().await {
-            Ok(order) => order,
-            Err(untold) => return untold,
-        };
-        let what = match order.boot_id.as_str() {
-            "" => format!("the configuration {}", order.hash),
-            boot_id => format!("a reboot of the boot {boot_id}"),
+        let order = orders.next().await?;
+        let what = match order.task() {
+            Task::Configuration => format!("the configuration {}", order.hash),
+            Task::Reboot => format!("a reboot of the boot {}", order.boot_id),
+            Task::Program => format!("the kops-agent of the program file {}", order.hash),
         };
         log::info!("the rollout {} orders {what} (attempt {})", order.rollout, order.attempt);
-        let done = match order.boot_id.is_empty() {
-            true => carry_out(args, &order).await,
-            false => Box::pin(reboot::carry_out(&args.conf, &args.root, &order, &orders)).await,
+        let done = match order.task() {
+            Task::Configuration => carry_out(args, &order).await,
+            Task::Reboot => Box::pin(reboot::carry_out(conf, root, &order, &orders)).await,
+            Task::Program => match Box::pin(upgrade::carry_out(conf, root, &order, &orders)).await {
+                Ok(Upgraded::InPlace) => return Ok(()),
+                upgraded => upgraded.map(drop),
+            },
         };
         if let Err(error) = &done
             && error.is::<reboot::Withdrawn>()
@@ -95,7 +102,7 @@ async fn follow_one_watch(args: &FleetFollowArgs) -> Untold {
         // The change may have restarted the API server. Without the outcome, the order would be carried out again.
         while let Err(untold) = orders.report(&outcome).await {
             if !untold.may_pass() {
-                return untold;
+                return Err(untold);
             }
             log::debug!("reporting the outcome again: {untold}");
             sleep(PAUSE).await;

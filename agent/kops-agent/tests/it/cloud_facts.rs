@@ -20,7 +20,7 @@ use kops_agent_tests::imds;
 use kops_agent_tests::loopback::LoopbackServer;
 use nix::mount::{MsFlags, mount};
 
-const INSTANCE: &str = "i-0d3a0c0ffee000002";
+pub(crate) const INSTANCE: &str = "i-0d3a0c0ffee000002";
 const KUBELET_CONFIG: &str = "/var/lib/kubelet/kubelet.conf";
 const SMALL: InstanceType = InstanceType { interfaces: 3, addresses: 10, gpu: false };
 const WITH_GPU: InstanceType = InstanceType { interfaces: 4, addresses: 15, gpu: true };
@@ -81,7 +81,7 @@ impl Worker {
 }
 
 /// The metadata service of an instance of this type.
-fn metadata(instance_type: &str) -> LoopbackServer {
+pub(crate) fn metadata(instance_type: &str) -> LoopbackServer {
     let instance: imds::Instance = [
         ("instance-id", INSTANCE),
         ("instance-type", instance_type),
@@ -99,7 +99,7 @@ fn metadata(instance_type: &str) -> LoopbackServer {
 }
 
 /// Makes the agent observe a machine of Ubuntu, whatever distribution the tests run on.
-fn on_ubuntu(act: impl FnOnce() + Send) {
+pub(crate) fn on_ubuntu(act: impl FnOnce() + Send) {
     on("ID=ubuntu\nVERSION_ID=\"24.04\"\n", act);
 }
 

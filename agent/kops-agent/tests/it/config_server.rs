@@ -176,7 +176,7 @@ fn lifecycle_actions(worker: &Worker) -> usize {
 }
 
 /// The metadata service of the worker's instance.
-fn metadata_of_node() -> LoopbackServer {
+pub(crate) fn metadata_of_node() -> LoopbackServer {
     let item = |(path, answer): (&str, &str)| (path.to_owned(), answer.to_owned());
     let metadata = imds::Instance::from(
         [

@@ -47,4 +47,5 @@ mod stores;
 mod superseded;
 mod support_bundle;
 mod timers;
+mod upgrading;
 mod upkeep;

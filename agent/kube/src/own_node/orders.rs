@@ -48,7 +48,7 @@ impl Orders {
         }
     }
 
-    /// Reads the Node again. Returns whether an order to reboot still counts.
+    /// Reads the Node again. Returns whether an order still counts.
     ///
     /// # Errors
     /// The API server rejects the request, or does not answer.

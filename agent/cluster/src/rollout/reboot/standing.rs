@@ -1,17 +1,17 @@
-//! Whether a node may still obey an order to reboot. The controller takes orders back, and may be gone when it should have.
+//! Whether a node may still obey an order. The controller takes orders back, and may be gone when it should have.
 
 use time::OffsetDateTime;
 
-use crate::rollout::Order;
+use crate::rollout::{Order, Task};
 use kops_agent_spec::parse_timestamp;
 
-/// Whether an order to reboot counts, by the present annotation of the Node.
+/// Whether an order counts, by the present annotation of the Node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
     InForce,
     /// The Node has another order, or none. The controller no longer waits for an outcome of this one.
     Withdrawn,
-    /// The time until which the node may begin has passed. The text says so.
+    /// The time until which the node may begin to reboot has passed. The text says so. No other order expires.
     Expired(String),
 }
 
@@ -20,6 +20,9 @@ impl Standing {
     pub fn new(order: &Order, annotation: Option<&str>, now: OffsetDateTime) -> Standing {
         if annotation.and_then(Order::read).as_ref() != Some(order) {
             return Standing::Withdrawn;
+        }
+        if order.task() != Task::Reboot {
+            return Standing::InForce;
         }
         match parse_timestamp(&order.until) {
             Some(until) if now <= until => Standing::InForce,
@@ -50,6 +53,7 @@ mod tests {
             health_timeout: 300,
             may_go_back: false,
             boot_id: "b1".into(),
+            program: false,
             at: "2026-11-30T10:00:00Z".into(),
             until: "2026-11-30T11:00:00Z".into(),
         };
@@ -70,6 +74,10 @@ mod tests {
         ] {
             assert_eq!(Standing::new(&order, Some(&other.text()), early), Standing::Withdrawn, "{other:?}");
         }
+        let of_program =
+            Order { boot_id: String::new(), program: true, until: String::new(), ..order.clone() };
+        assert_eq!(standing(&of_program, late), Standing::InForce);
+        assert_eq!(Standing::new(&of_program, Some(&order.text()), early), Standing::Withdrawn);
         assert_eq!(Standing::new(&order, None, early), Standing::Withdrawn);
         assert_eq!(Standing::new(&order, Some("{}"), early), Standing::Withdrawn);
     }

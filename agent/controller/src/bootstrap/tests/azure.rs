@@ -60,6 +60,7 @@ impl Worker {
             keypair_ids: Some([("kubernetes-ca".to_owned(), "7".to_owned())].into()),
             include_node_config: true,
             include_boot_config: false,
+            include_program: false,
             challenge: Some(self.call_back.challenge().unwrap()),
         };
         serde_json::to_vec(&request).unwrap()

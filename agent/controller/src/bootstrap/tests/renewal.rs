@@ -1,6 +1,8 @@
 //! Renewal requests of running nodes, and of impostors.
 
+use kops_agent_cluster::bootstrap::message::{BootstrapRequest, BootstrapResponse};
 use kops_agent_cluster::bootstrap::renewal::holder;
+use kops_agent_cluster::rollout::{LARGEST_PROGRAM_FILE, PROGRAM_FILE};
 use rcgen::{DistinguishedName, DnType, ExtendedKeyUsagePurpose, date_time_ymd};
 use time::OffsetDateTime;
 
@@ -136,6 +138,36 @@ async fn a_node_that_is_ready_is_given_what_a_bootstrap_would_give_it() {
     assert!(status == 200 && answer.contains("Networking"), "{status} {answer}");
     assert!(renewals(&world).contains("{outcome=\"granted\",reason=\"Granted\"} 2"), "{}", renewals(&world));
     assert!(!world.counted("Granted\"} 3"));
+}
+
+#[tokio::test]
+async fn a_node_that_is_ready_is_given_the_program_file() {
+    for (stored, expected) in [
+        (Some("version: 0.2.0\n".to_owned()), Ok("version: 0.2.0\n")),
+        (Some("#".repeat(LARGEST_PROGRAM_FILE + 1)), Err("more than 16384 bytes")),
+        (None, Err("does not exist")),
+    ] {
+        let world = World::new().await;
+        let file = world.folder.path().join("store").join(PROGRAM_FILE);
+        if let Some(text) = stored {
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(file, text).unwrap();
+        }
+        let machine = node(&world, ID);
+        let present = kubelet(&world, ID);
+        let body = serde_json::to_vec(&BootstrapRequest::for_program()).unwrap();
+        let (status, answer) = renew(&world, Some(&present), &world.v1(&machine, &body), body).await;
+        match expected {
+            Ok(text) => {
+                let answer = BootstrapResponse::parse(answer.as_bytes()).unwrap();
+                assert_eq!((status, answer.program.as_deref(), answer.node_config), (200, Some(text), None));
+            }
+            Err(problem) => {
+                assert!(status == 400 && answer.contains(problem), "{status} {answer}");
+                assert!(renewals(&world).contains("NoProgramFile"), "{}", renewals(&world));
+            }
+        }
+    }
 }
 
 #[tokio::test]

@@ -68,6 +68,7 @@ pub(super) async fn run(args: &RebootArgs) -> Result<u8> {
         drain: args.drain.into(),
         may_go_back: false,
         reboot: Some(boots),
+        program: None,
         blocked_by,
         health_timeout: Rollout::health_timeout(),
         node_timeout: args.node_timeout,

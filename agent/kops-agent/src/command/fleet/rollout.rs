@@ -62,6 +62,7 @@ async fn start(args: &RolloutStartArgs) -> Result<u8> {
         drain: args.drain.into(),
         may_go_back: args.go_back,
         reboot: None,
+        program: None,
         blocked_by: Blockers::default(),
         health_timeout: args.health_timeout,
         node_timeout: args.node_timeout,

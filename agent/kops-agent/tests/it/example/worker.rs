@@ -50,6 +50,7 @@ impl Worker {
             docker_config: DOCKER_CONFIG.to_owned(),
             boot_config: None,
             kops_version: None,
+            program: None,
         };
         Worker { machine, served }
     }

@@ -105,7 +105,10 @@ pub(super) fn table(shown: &Shown) -> String {
             (None, _, 1) => "not begun: no controller leads it".to_owned(),
             (None, ..) => "resumed; no controller has read that yet".to_owned(),
         };
-        let _ = writeln!(text, "rollout {}: {phase}", rollout.id);
+        let of_program = rollout.program.as_ref().map_or_else(String::new, |program| {
+            format!(" to version {} of kops-agent", one_line(&program.version, SHOWN_OF_PROBLEM))
+        });
+        let _ = writeln!(text, "rollout {}{of_program}: {phase}", rollout.id);
         text += &shown.status.as_ref().map(table_of_status).unwrap_or_default();
     }
     if let Some(policy) = &shown.policy {
@@ -177,25 +180,21 @@ fn table_of_status(status: &Status) -> String {
         let problem = one_line(&check.not_compared, SHOWN_OF_PROBLEM);
         let _ = writeln!(text, "{node}: its pods are not compared: {problem}");
     }
-    let unlabelled = &status.unlabelled;
-    if !unlabelled.is_none() {
-        let first = one_line(&unlabelled.first.join(", "), SHOWN_OF_PROBLEM);
-        let more = if unlabelled.nodes > unlabelled.first.len() { ", …" } else { "" };
-        let nodes = unlabelled.nodes;
-        let _ = writeln!(
-            text,
-            "without the label {INSTANCE_GROUP} ({nodes}), so without an order: {first}{more}"
-        );
-    }
-    let without = &status.without_authorities;
-    if !without.is_none() {
-        let first = one_line(&without.first.join(", "), SHOWN_OF_PROBLEM);
-        let more = if without.nodes > without.first.len() { ", …" } else { "" };
-        let _ = writeln!(
-            text,
-            "do not report which authorities they trust ({}), so update kops-agent on them: {first}{more}",
-            without.nodes
-        );
+    let without_label = format!("without the label {INSTANCE_GROUP}");
+    for (what, so, named) in [
+        (without_label.as_str(), "without an order", &status.unlabelled),
+        ("without a report of their kops-agent, which may be too old", "without an order", &status.left_out),
+        (
+            "do not report which authorities they trust",
+            "update kops-agent on them",
+            &status.without_authorities,
+        ),
+    ] {
+        if !named.is_none() {
+            let first = one_line(&named.first.join(", "), SHOWN_OF_PROBLEM);
+            let more = if named.nodes > named.first.len() { ", …" } else { "" };
+            let _ = writeln!(text, "{what} ({}), so {so}: {first}{more}", named.nodes);
+        }
     }
     if !status.waits_for.is_empty() {
         let _ = writeln!(text, "waits for: {}", one_line(&status.waits_for, SHOWN_OF_PROBLEM));
@@ -219,7 +218,7 @@ mod tests {
         let status: Status = serde_json::from_value(json!({
             "rollout": "r-1", "attempt": 1, "phase": "stopped", "waitsFor": "the canaries",
             "pods": {"i-1": {"notCompared": "forbidden"}, "i-2": {}},
-            "unlabelled": {"nodes": 2, "first": ["i-8", "i-9"]},
+            "unlabelled": {"nodes": 2, "first": ["i-8", "i-9"]}, "leftOut": {"nodes": 11, "first": ["i-7"]},
             "withoutAuthorities": {"nodes": 11, "first": ["i-6", "i-7"]},
             "groups": {"nodes": {
                 "hash": "3yUaBzOeXkF8m0qLrTtV1wPq9nGh2sJd5cRb7vYx4Zk=", "nodes": 3, "done": 1, "updating": [], "waiting": 1, "otherAuthorities": 1,
@@ -235,6 +234,7 @@ mod tests {
             "nodes: nodes with this configuration and other authorities of kubernetes-ca than new machines: 1\n\
              i-3 waits: its pod runs\ni-2 failed: kubelet is dead\ni-1: its pods are not compared: forbidden",
             "without the label kops.k8s.io/instancegroup (2), so without an order: i-8, i-9\n\
+             without a report of their kops-agent, which may be too old (11), so without an order: i-7, …\n\
              do not report which authorities they trust (11), so update kops-agent on them: i-6, i-7, …",
         );
         assert!(text.ends_with(&format!("{rest}\n{strays}\nwaits for: the canaries\n")), "{text}");
@@ -248,8 +248,15 @@ mod tests {
         let resumed = Rollout { attempt: 2, ..rollout };
         let stopped =
             Status { rollout: "r-1".into(), attempt: 1, phase: Phase::Stopped, ..Status::default() };
-        let text = table(&Shown::new(Some(resumed), &stopped, None));
+        let text = table(&Shown::new(Some(resumed.clone()), &stopped, None));
         assert_eq!(text, "rollout r-1: resumed; no controller has read that yet\n");
+        let program = json!({"version": "0.2.0", "hash": "b=", "sha256": []});
+        let upgrade = Rollout { program: serde_json::from_value(program).unwrap(), ..resumed };
+        let text = table(&Shown::new(Some(upgrade), &stopped, None));
+        assert_eq!(
+            text,
+            "rollout r-1 to version 0.2.0 of kops-agent: resumed; no controller has read that yet\n"
+        );
     }
 
     #[test]

@@ -1,0 +1,167 @@
+//! Replaces the program of the agent by another version, and takes the previous one back.
+//!
+//! The program is a file of the real machine, even if a scratch root stands in for everything else. The new version is complete and
+//! verified beside the present one before one rename puts it in place. The present one stays as `NAME.previous`, so an operator can
+//! move it back. A process that runs keeps its program until it is restarted.
+
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime};
+
+use kops_agent_plan::health::of_unit;
+use tokio::time::{sleep, timeout};
+
+use crate::assets::{Downloads, Progress, Request, Want};
+use crate::error::{Error, Result};
+use crate::health_wait::Expected;
+use crate::host::Host;
+use crate::root::{Entry, Root, set_mode, temporary_name};
+use crate::staged::{Sealed, place};
+use crate::system::systemd::Act;
+use crate::waits::late;
+
+/// The suffix of the name under which the previous version stays.
+const PREVIOUS: &str = ".previous";
+/// Maximum size of a program, in bytes. Releases have some 20 MiB, and builds with debug information ten times as much.
+pub const LARGEST_PROGRAM: u64 = 256 << 20;
+
+/// Another version of the program, complete and verified, beside the present one. If it is dropped, it is removed.
+pub struct NewProgram(Sealed);
+
+impl NewProgram {
+    /// The path at which the program can be tried.
+    pub fn path(&self) -> String {
+        self.0.temporary_path()
+    }
+}
+
+impl Host {
+    /// Whether a package manager owns this file.
+    ///
+    /// # Errors
+    /// The package manager does not answer.
+    pub fn is_packaged(&self, program: &str) -> Result<bool> {
+        Ok(!self.packages.owned(&[program])?.is_empty())
+    }
+
+    /// Downloads another version of the program at this path. It gets the owner and the mode of the present one once its SHA-256 is
+    /// verified, and the policy's SELinux label.
+    ///
+    /// # Errors
+    /// The download fails or has another SHA-256, there is no space, or there is no present program.
+    pub async fn fetch_program(
+        &self,
+        program: &str,
+        (url, sha256): (&str, &str),
+        downloads: &Downloads,
+        progress: &dyn Progress,
+    ) -> Result<NewProgram> {
+        let root = real_root()?;
+        let present = root.metadata(program)?.ok_or_else(|| Error::Path {
+            doing: "replace",
+            path: program.to_owned(),
+            reason: "it is no regular file".to_owned(),
+        })?;
+        let owner = Some((present.uid, present.gid));
+        let want = Want { path: program.to_owned(), member: None, mode: 0o600, owner };
+        let request = Request { sha256: sha256.to_owned(), urls: vec![url.to_owned()], wants: vec![want] };
+        let downloads = downloads.clone().largest(LARGEST_PROGRAM);
+        let cache = downloads.open_cache(&self.root)?;
+        let ready = downloads.fetch(&self.root, &cache, vec![request], progress).await?;
+        let ready = ready.into_iter().next().ok_or_else(|| Error::Path {
+            doing: "open",
+            path: format!("the download of {program}"),
+            reason: "it was verified, but is gone; try again".to_owned(),
+        })?;
+        let file = ready.dir.open(&ready.name)?;
+        set_mode(&file, present.mode)
+            .and_then(|()| file.sync_all())
+            .map_err(|error| Error::path("set the mode of", ready.dir.shown(&ready.name), error))?;
+        Ok(NewProgram(Sealed::adopt(&root, program, &ready.dir, &ready.name, present.mode, owner)?))
+    }
+
+    /// Puts the new version in the place of the program at this path. The present one stays as `NAME.previous`.
+    ///
+    /// # Errors
+    /// The file system has no hard links, or cannot be written.
+    pub fn switch_program(&self, program: &str, new: NewProgram) -> Result<()> {
+        let (dir, name) = real_root()?.make_parent(program)?;
+        let previous = format!("{name}{PREVIOUS}");
+        if !dir.has_same(&name, &dir, &previous)? {
+            let temporary = temporary_name(&previous);
+            dir.remove(&temporary)?;
+            if !dir.link_to(&name, &dir, &temporary)? {
+                return Err(Error::Path {
+                    doing: "keep the present program as",
+                    path: dir.shown(&previous),
+                    reason: "the file system allows no hard links".to_owned(),
+                });
+            }
+            dir.rename(&temporary, &previous)?;
+            dir.sync()?;
+        }
+        place(vec![new.0])
+    }
+
+    /// Puts the previous version back in the place of the program at this path.
+    ///
+    /// # Errors
+    /// There is no previous version, or the file system cannot be written.
+    pub fn take_program_back(&self, program: &str) -> Result<()> {
+        let (dir, name) = real_root()?.make_parent(program)?;
+        dir.rename(&format!("{name}{PREVIOUS}"), &name)?;
+        dir.sync()
+    }
+
+    /// Restarts those of these units that run, and that began before the program at this path was put in place. Then waits until
+    /// each of the running ones has stayed active for a while.
+    ///
+    /// # Errors
+    /// A unit does not start, or does not stay active.
+    pub async fn restart_on_program(&self, program: &str, units: &[&str]) -> Result<()> {
+        let (dir, name) = real_root()?.make_parent(program)?;
+        let placed = match dir.entry(&name)? {
+            Some(Entry::File(metadata)) => changed(metadata.changed),
+            _ => None,
+        };
+        let states = self.systemd.states(units)?;
+        let active = states.iter().zip(units).filter(|(state, _)| state.running || state.restarting);
+        for (state, unit) in active.clone() {
+            let is_older = |began: SystemTime| placed.is_some_and(|placed| began < placed);
+            if state.restarting || state.started.is_some_and(is_older) {
+                log::info!("restarting {unit}, so that it runs the program at {program}");
+                let restarted = timeout(self.waits.awaited, self.systemd.begin(Act::Restart, unit)).await;
+                restarted.map_err(|_| late(Act::Restart, unit, self.waits.awaited))??;
+            }
+        }
+        for (_, unit) in active {
+            self.stays_active(unit).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until a unit is active, and stays so for the steady time of health checks.
+    async fn stays_active(&self, unit: &str) -> Result<()> {
+        let component = of_unit(unit, &|_| None);
+        self.wait_until_healthy(&component, Expected::Any).await?;
+        let begun = Instant::now();
+        while begun.elapsed() < self.health_timings.steady {
+            sleep(self.health_timings.pause).await;
+            if !self.systemd.states(&[unit])?.iter().all(|state| state.running) {
+                return Err(self.unhealthy(&component, "it has ended again after its restart"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn real_root() -> Result<Root> {
+    Root::open(Path::new("/"))
+}
+
+fn changed((seconds, nanoseconds): (i64, i64)) -> Option<SystemTime> {
+    let since = Duration::new(u64::try_from(seconds).ok()?, u32::try_from(nanoseconds).ok()?);
+    SystemTime::UNIX_EPOCH.checked_add(since)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,358 @@
+//! A node carries out the order of a rollout that takes it to another version of kops-agent, and goes back.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use kops_agent_process::version;
+use kops_agent_tests::digest::sha256_hex;
+use kops_agent_tests::downloads::{Downloads, Fault};
+use kops_agent_tests::example_store::{CONTROL_PLANE, NODES};
+use kops_agent_tests::kops_controller::{Asked, KopsController, Mood};
+use kops_agent_tests::loopback::LoopbackServer;
+use serde_json::{Value, json};
+
+use crate::cloud_facts::{INSTANCE, metadata, on_ubuntu};
+use crate::config_server::metadata_of_node;
+use crate::example::api_server::ApiServer;
+use crate::example::worker::{NODE, Worker};
+use crate::example::{Machine, copy_agent};
+use crate::fleet_plan::point_to;
+use crate::superseded::{hash, read};
+
+const ARCHITECTURE: &str = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
+const IMDS: &str = "AWS_EC2_METADATA_SERVICE_ENDPOINT";
+const STATE: &str = "var/lib/kops-agent/recorded/state.json";
+const REQUESTS: &str = "var/lib/kops-agent/recorded/requests.txt";
+const CONTROLLER: &str = "kops-agent-controller.service";
+
+/// A machine whose program is in a folder `bin` beside its boot config, with a mirror of other versions.
+struct Scene {
+    machine: Machine,
+    mirror: Downloads,
+    server: ApiServer,
+    /// The name of the Node.
+    node: &'static str,
+    program: PathBuf,
+    conf: PathBuf,
+    environment: Vec<(&'static str, String)>,
+}
+
+/// A process that ends with the test.
+struct Following(Child);
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Scene {
+    /// A control plane that reads its facts from a file when it converges.
+    fn new() -> Scene {
+        let machine = Machine::new(CONTROL_PLANE);
+        let conf = machine.cluster.store.kube_env(CONTROL_PLANE);
+        let facts = machine.cluster.store.facts(CONTROL_PLANE);
+        let scene = Scene::bare(machine, "i-0d3a0c0ffee000001", &conf, Vec::new());
+        let converged = scene.agent(&["converge"]).arg("--facts").arg(facts).output().unwrap();
+        scene.after(&converged)
+    }
+
+    /// A control plane that observes its own facts, also when a program is tried.
+    fn observing(imds: &LoopbackServer) -> Scene {
+        let machine = Machine::new(CONTROL_PLANE);
+        let conf = machine.cluster.store.kube_env(CONTROL_PLANE);
+        let scene = Scene::bare(machine, INSTANCE, &conf, vec![(IMDS, imds.url())]);
+        let converged = scene.agent(&["converge"]).output().unwrap();
+        scene.after(&converged)
+    }
+
+    fn after(self, converged: &Output) -> Scene {
+        assert!(converged.status.success(), "{converged:?}");
+        point_to(&self.machine, &self.server);
+        self
+    }
+
+    fn bare(
+        machine: Machine,
+        node: &'static str,
+        conf: &Path,
+        mut environment: Vec<(&'static str, String)>,
+    ) -> Scene {
+        let kops = machine.root().join("opt/kops");
+        let (program, own_conf) = (kops.join("bin/nodeup"), kops.join("conf/kube_env.yaml"));
+        [&program, &own_conf]
+            .into_iter()
+            .for_each(|file| fs::create_dir_all(file.parent().unwrap()).unwrap());
+        copy_agent(&program);
+        fs::copy(conf, &own_conf).unwrap();
+        let object = json!({"apiVersion": "v1", "kind": "Node", "spec": {}, "metadata": {"name": node, "annotations": {}}, "status": {}});
+        let server = ApiServer::with_nodes(vec![object]);
+        let mirror = Downloads::start_with(BTreeMap::new()).unwrap();
+        environment.extend(machine.cluster.environment());
+        environment.push(("HTTPS_PROXY", "http://127.0.0.1:1".to_owned()));
+        Scene { machine, mirror, server, node, program, conf: own_conf, environment }
+    }
+
+    fn agent(&self, arguments: &[&str]) -> Command {
+        let mut agent = Command::new(&self.program);
+        agent.env_clear().envs(self.environment.iter().cloned()).stdin(Stdio::null());
+        agent.args(arguments).arg("--conf").arg(&self.conf).arg("--root").arg(self.machine.root());
+        agent
+    }
+
+    fn follow(&self) -> Following {
+        Following(self.agent(&["fleet", "follow"]).spawn().unwrap())
+    }
+
+    /// Writes a program file into the state store, and the order for it into the Node.
+    fn order(&self, rollout: &str, version: &str, url: &str, sha256: &str) {
+        let text =
+            format!("version: {version}\nprograms: {{{ARCHITECTURE}: {{url: '{url}', sha256: {sha256}}}}}\n");
+        let file = self.machine.cluster.store.cluster_folder().join("kops-agent/program.yaml");
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, &text).unwrap();
+        self.order_hash(rollout, &hash(&text));
+    }
+
+    fn order_hash(&self, rollout: &str, hash: &str) {
+        let order = json!({
+            "rollout": rollout, "attempt": 1, "hash": hash, "drain": "never", "maxUnavailable": 1, "program": true,
+            "at": "2026-11-30T00:00:00Z",
+        });
+        self.ask("PATCH", &json!({"kops-agent/follow": order.to_string()}));
+    }
+
+    /// Asks the server for this machine's Node. A patch changes its annotations.
+    fn ask(&self, method: &str, annotations: &Value) -> Value {
+        let mut stream = TcpStream::connect(self.server.url.strip_prefix("http://").unwrap()).unwrap();
+        let body = json!({"metadata": {"annotations": annotations}}).to_string();
+        let length = body.len();
+        write!(
+            stream,
+            "{method} /api/v1/nodes/{} HTTP/1.1\r\nContent-Length: {length}\r\n\r\n{body}",
+            self.node
+        )
+        .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
+    }
+
+    /// An annotation of the Node, as JSON; null if the Node does not have it.
+    fn annotation(&self, name: &str) -> Value {
+        let node = self.ask("GET", &json!({}));
+        let text = node["metadata"]["annotations"][name].as_str();
+        text.map_or(Value::Null, |text| serde_json::from_str(text).unwrap())
+    }
+
+    /// Follows until the order of this rollout has an outcome. Returns its problem.
+    fn problem(&self, rollout: &str) -> String {
+        let _following = self.follow();
+        let outcome = || self.annotation("kops-agent/followed");
+        eventually("the node answers", || outcome()["rollout"] == rollout);
+        outcome()["problem"].as_str().unwrap().to_owned()
+    }
+
+    fn sha256(&self) -> String {
+        sha256_hex(&fs::read(&self.program).unwrap())
+    }
+
+    /// The files beside the program.
+    fn beside(&self) -> Vec<String> {
+        let files = fs::read_dir(self.program.parent().unwrap()).unwrap();
+        let mut names: Vec<String> =
+            files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    /// Has systemd count a unit as started before every program.
+    fn run_before(&self, unit: &str) {
+        let mut state: Value = serde_json::from_str(&read(&self.machine, STATE)).unwrap();
+        state["units"][unit] = json!({"enabled": true, "running": true, "started": 1});
+        fs::write(self.machine.root().join(STATE), state.to_string()).unwrap();
+    }
+
+    fn restarts(&self, unit: &str) -> usize {
+        read(&self.machine, REQUESTS).matches(&format!("systemd: restart {unit}")).count()
+    }
+}
+
+fn program_file(version: &str, url: &str, sha256: &str) -> String {
+    format!("version: {version}\nprograms: {{{ARCHITECTURE}: {{url: '{url}', sha256: {sha256}}}}}\n")
+}
+
+fn eventually(what: &str, is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(300), "not in time: {what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A program that prints this version, and whose plan ends like this.
+fn script(version: &str, plan: &str) -> Vec<u8> {
+    format!("#!/bin/sh\ncase \"$1\" in --version) echo 'kops-agent {version} (test)';; *) {plan};; esac\n")
+        .into_bytes()
+}
+
+#[test]
+fn a_program_that_fails_its_trial_replaces_nothing() {
+    let scene = Scene::new();
+    let before = scene.sha256();
+    let nothing = "exit 0";
+    let changes = r#"echo '{"steps": [{"resource": "file /etc/hosts"}]}'; exit 4"#;
+    let fails = "echo 'the state store is gone [KA2005]' >&2; exit 1";
+    for (number, (program, expected)) in [
+        (script("0.9.0", changes), "would change this node (file /etc/hosts)"),
+        (
+            script("0.9.0", fails),
+            "`plan` of the new program fails: exit status: 1: the state store is gone [KA2005]",
+        ),
+        (script("0.9.1", nothing), "is another version"),
+        (b"#!/no/such/loader\n".to_vec(), "the new program does not start"),
+        (b"no program".to_vec(), "the new program does not start"),
+        (b"#!/bin/sh\nexit 7\n".to_vec(), "the new program does not start: exit status: 7"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let url = scene.mirror.put(&format!("/{number}"), &program);
+        let rollout = format!("r-{number}");
+        scene.order(&rollout, "0.9.0", &url, &sha256_hex(&program));
+        let problem = scene.problem(&rollout);
+        assert!(problem.contains(expected), "{expected:?} is not in {problem:?}");
+        assert_eq!(
+            (scene.sha256(), scene.beside()),
+            (before.clone(), vec!["nodeup".to_owned()]),
+            "{problem}"
+        );
+    }
+
+    let program = script("0.9.0", nothing);
+    let url = scene.mirror.put("/other", &program);
+    scene.order("other", "0.9.0", &url, &"a".repeat(64));
+    let problem = scene.problem("other");
+    assert!(problem.contains("cannot download") && problem.contains("SHA-256"), "{problem}");
+    scene.order("missing", "0.9.0", &format!("{}/missing", scene.mirror.url()), &sha256_hex(&program));
+    let problem = scene.problem("missing");
+    assert!(problem.contains("/missing"), "{problem}");
+    scene.mirror.break_path("/other", Fault::Claims(1 << 40));
+    scene.order("large", "0.9.0", &url, &sha256_hex(&program));
+    let problem = scene.problem("large");
+    assert!(problem.contains("cannot download"), "{problem}");
+    scene.order_hash("replayed", "b2xkIG9sZCBvbGQgb2xkIG9sZCBvbGQgb2xkIG9sZCBvbGQ=");
+    let problem = scene.problem("replayed");
+    assert!(problem.contains("another kops-agent/program.yaml by now, of version 0.9.0"), "{problem}");
+    fs::remove_file(scene.machine.cluster.store.cluster_folder().join("kops-agent/program.yaml")).unwrap();
+    scene.order_hash("gone", "b2xkIG9sZCBvbGQgb2xkIG9sZCBvbGQgb2xkIG9sZCBvbGQ=");
+    let problem = scene.problem("gone");
+    assert!(problem.contains("kops-agent/program.yaml"), "{problem}");
+    assert_eq!((scene.sha256(), scene.beside()), (before, vec!["nodeup".to_owned()]));
+}
+
+#[test]
+fn a_service_that_fails_with_the_program_brings_the_previous_one_back() {
+    let scene = Scene::new();
+    let before = scene.sha256();
+    scene.run_before(CONTROLLER);
+    let mut state: Value = serde_json::from_str(&read(&scene.machine, STATE)).unwrap();
+    let program = script("0.9.0", "exit 0");
+    // The unit does not start while the new program is in place.
+    state["refusals"] = json!([{"unit": CONTROLLER, "path": "/opt/kops/bin/nodeup", "text": "0.9.0 (test)"}]);
+    fs::write(scene.machine.root().join(STATE), state.to_string()).unwrap();
+    let url = scene.mirror.put("/new", &program);
+    scene.order("r-1", "0.9.0", &url, &sha256_hex(&program));
+    let problem = scene.problem("r-1");
+    assert!(problem.contains(CONTROLLER) && problem.contains("the previous version is back"), "{problem}");
+    assert_eq!((scene.sha256(), scene.beside()), (before, vec!["nodeup".to_owned()]));
+    assert_eq!(scene.restarts(CONTROLLER), 1, "with the previous program");
+}
+
+#[test]
+fn a_node_takes_another_build_reports_it_and_goes_back() {
+    on_ubuntu(|| {
+        let imds = metadata("m5.large");
+        let scene = Scene::observing(&imds);
+        let old = fs::read(&scene.program).unwrap();
+        // A byte behind a program changes its hash, and not what it does.
+        let new = [&old[..], b"\n"].concat();
+        let (old_sha256, new_sha256) = (sha256_hex(&old), sha256_hex(&new));
+        let mode = fs::metadata(&scene.program).unwrap().permissions().mode();
+        let owner = fs::metadata(&scene.program).unwrap().uid();
+        let urls = [scene.mirror.put("/old", &old), scene.mirror.put("/new", &new)];
+        drop((old, new));
+        scene.run_before(CONTROLLER);
+
+        scene.order("r-1", version::NUMBER, &urls[1], &new_sha256);
+        let ended = scene.follow().0.wait().unwrap();
+        assert!(ended.success(), "{ended}");
+        assert_eq!(scene.annotation("kops-agent/followed"), Value::Null, "only the new program answers");
+        assert_eq!(scene.sha256(), new_sha256);
+        assert_eq!(scene.beside(), ["nodeup", "nodeup.previous"]);
+        let placed = fs::metadata(&scene.program).unwrap();
+        assert_eq!((placed.permissions().mode(), placed.uid()), (mode, owner));
+        assert_eq!(scene.restarts(CONTROLLER), 1);
+
+        // The process was killed before it restarted the service.
+        scene.run_before(CONTROLLER);
+        assert_eq!(scene.problem("r-1"), "");
+        assert_eq!(scene.annotation("kops-agent/program")["sha256"], new_sha256.as_str());
+        assert_eq!(scene.restarts(CONTROLLER), 2);
+        // The node runs the program of this order already.
+        scene.order("r-2", version::NUMBER, &urls[1], &new_sha256);
+        assert_eq!(scene.problem("r-2"), "");
+        assert_eq!(scene.restarts(CONTROLLER), 2);
+
+        scene.order("r-3", version::NUMBER, &urls[0], &old_sha256);
+        let ended = scene.follow().0.wait().unwrap();
+        assert!(ended.success() && scene.sha256() == old_sha256, "{ended}");
+        assert_eq!(scene.problem("r-3"), "");
+        assert_eq!(scene.annotation("kops-agent/program")["sha256"], old_sha256.as_str());
+        let planned = scene.agent(&["plan", "--exit-code"]).output().unwrap();
+        assert!(planned.status.success(), "{planned:?}");
+    });
+}
+
+#[test]
+fn a_worker_gets_the_program_file_from_its_server() {
+    let mut worker = Worker::new();
+    let program = script("0.9.1", "exit 0");
+    let mirror = Downloads::start_with(BTreeMap::new()).unwrap();
+    let text = program_file("0.9.0", &mirror.put("/new", &program), &sha256_hex(&program));
+    worker.served.program = Some(text.clone());
+    let imds = metadata_of_node();
+    let registered = Mood::Refusing(409, "");
+    let renews = KopsController::start_renewing(worker.served.clone()).unwrap();
+    for (server, expected, asked) in [
+        (renews, "is another version", vec![Asked::ToRenew, Asked::ProgramFile(Mood::Honest)]),
+        (
+            worker.kops_controller(),
+            "no server answers /renew with the program file",
+            vec![Asked::Elsewhere("/renew".into())],
+        ),
+    ] {
+        let worker = Worker { machine: Machine::new(NODES), served: worker.served.clone() };
+        worker.run("converge", &server).with(0, &[]);
+        server.asked();
+        server.answer_next(std::slice::from_ref(&registered));
+        let conf = worker.machine.folder().join("kube_env.yaml");
+        let scene = Scene::bare(worker.machine, NODE, &conf, vec![(IMDS, imds.url())]);
+        point_to(&scene.machine, &scene.server);
+        scene.order_hash("r-1", &hash(&text));
+        let problem = scene.problem("r-1");
+        assert!(problem.contains(expected), "{expected:?} is not in {problem:?}");
+        assert_eq!(server.asked(), [vec![Asked::ProgramFile(registered.clone())], asked].concat());
+        assert_eq!(server.problems(), [""; 0]);
+    }
+}
