@@ -14,8 +14,11 @@ const FILE: &str = "kops-agent/program.yaml";
 fn program_file(fleet: &Fleet, version: &str, sha256: &str) -> PathBuf {
     let file = fleet.cluster.make_folder("desk").join(format!("{version}.yaml"));
     let url = "https://mirror.example.com/kops-agent";
-    fs::write(&file, format!("version: {version}\nprograms: {{amd64: {{url: {url}, sha256: {sha256}}}}}\n"))
-        .unwrap();
+    fs::write(
+        &file,
+        format!("version: {version}\nprograms: {{amd64: {{url: {url}, sha256: '{sha256}'}}}}\n"),
+    )
+    .unwrap();
     file
 }
 

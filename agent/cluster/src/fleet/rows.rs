@@ -170,7 +170,7 @@ fn row(node: &SeenNode, told: &Told, newest: Option<&Configuration>, now: Offset
 
 #[cfg(test)]
 mod tests {
-    use super::super::{NodeReport, RebootReport, Trouble};
+    use super::super::{NodeReport, ProgramReport, RebootReport, Trouble};
     use super::*;
 
     fn rows(nodes: Vec<SeenNode>) -> Vec<Row> {
@@ -304,6 +304,7 @@ mod tests {
             authorities: "0".repeat(64),
             boot_id: "b1".into(),
             reboot: RebootReport::new("b1", &[]).value().unwrap_or_default(),
+            program: ProgramReport::new("0.1.0 (abc)", &"a".repeat(64)).value().unwrap_or_default(),
             ..seen
         };
         let row = rows(vec![seen]).remove(0);
@@ -324,6 +325,7 @@ mod tests {
             }),
             kubelet_version: "v1.36.0".into(),
             agent_version: "0.1.0 (abc)".into(),
+            agent_sha256: Some("a".repeat(64)),
             followed_from: Some("b=".into()),
             authorities: Some("0".repeat(64)),
             reboot_required: Some(Vec::new()),

@@ -3,12 +3,12 @@
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io::{Read as _, Write as _};
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -71,14 +71,14 @@ impl Scene {
     fn observing(imds: &LoopbackServer) -> Scene {
         let machine = Machine::new(CONTROL_PLANE);
         let conf = machine.cluster.store.kube_env(CONTROL_PLANE);
-        let scene = Scene::bare(machine, INSTANCE, &conf, vec![(IMDS, imds.url())]);
+        let environment = vec![(IMDS, imds.url()), ("AWS_EC2_METADATA_DISABLED", "false".to_owned())];
+        let scene = Scene::bare(machine, INSTANCE, &conf, environment);
         let converged = scene.agent(&["converge"]).output().unwrap();
         scene.after(&converged)
     }
 
     fn after(self, converged: &Output) -> Scene {
         assert!(converged.status.success(), "{converged:?}");
-        point_to(&self.machine, &self.server);
         self
     }
 
@@ -98,7 +98,9 @@ impl Scene {
         let object = json!({"apiVersion": "v1", "kind": "Node", "spec": {}, "metadata": {"name": node, "annotations": {}}, "status": {}});
         let server = ApiServer::with_nodes(vec![object]);
         let mirror = Downloads::start_with(BTreeMap::new()).unwrap();
-        environment.extend(machine.cluster.environment());
+        let mut all: Vec<_> = machine.cluster.environment().into();
+        all.append(&mut environment);
+        let mut environment = all;
         environment.push(("HTTPS_PROXY", "http://127.0.0.1:1".to_owned()));
         Scene { machine, mirror, server, node, program, conf: own_conf, environment }
     }
@@ -112,6 +114,24 @@ impl Scene {
 
     fn follow(&self) -> Following {
         Following(self.agent(&["fleet", "follow"]).spawn().unwrap())
+    }
+
+    /// Follows until this process ends for its successor. The node plans with its own kubeconfig, so the kubeconfig leads to the
+    /// stand-in only until the process watches its Node.
+    fn end_for_successor(&self) -> ExitStatus {
+        let kubeconfig = self.machine.root().join("var/lib/kubelet/kubeconfig");
+        let own = fs::read(&kubeconfig).unwrap();
+        let run = File::create(self.machine.root().join("var/lib/kops-agent/lock")).unwrap();
+        run.lock().unwrap();
+        point_to(&self.machine, &self.server);
+        let mut following =
+            Following(self.agent(&["fleet", "follow"]).stderr(Stdio::piped()).spawn().unwrap());
+        let mut said = BufReader::new(following.0.stderr.take().unwrap()).lines().map(Result::unwrap);
+        assert!(said.any(|line| line.contains("waiting for another run")), "it does not wait");
+        fs::write(&kubeconfig, own).unwrap();
+        drop(run);
+        said.for_each(|line| assert!(!line.contains("did not carry out"), "{line}"));
+        following.0.wait().unwrap()
     }
 
     /// Writes a program file into the state store, and the order for it into the Node.
@@ -157,9 +177,13 @@ impl Scene {
 
     /// Follows until the order of this rollout has an outcome. Returns its problem.
     fn problem(&self, rollout: &str) -> String {
+        let kubeconfig = self.machine.root().join("var/lib/kubelet/kubeconfig");
+        let own = fs::read(&kubeconfig).unwrap();
+        point_to(&self.machine, &self.server);
         let _following = self.follow();
         let outcome = || self.annotation("kops-agent/followed");
         eventually("the node answers", || outcome()["rollout"] == rollout);
+        fs::write(kubeconfig, own).unwrap();
         outcome()["problem"].as_str().unwrap().to_owned()
     }
 
@@ -167,11 +191,12 @@ impl Scene {
         sha256_hex(&fs::read(&self.program).unwrap())
     }
 
-    /// The files beside the program.
+    /// The versions of the program in its folder.
     fn beside(&self) -> Vec<String> {
         let files = fs::read_dir(self.program.parent().unwrap()).unwrap();
         let mut names: Vec<String> =
             files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+        names.retain(|name| name.contains("nodeup"));
         names.sort();
         names
     }
@@ -295,7 +320,7 @@ fn a_node_takes_another_build_reports_it_and_goes_back() {
         scene.run_before(CONTROLLER);
 
         scene.order("r-1", version::NUMBER, &urls[1], &new_sha256);
-        let ended = scene.follow().0.wait().unwrap();
+        let ended = scene.end_for_successor();
         assert!(ended.success(), "{ended}");
         assert_eq!(scene.annotation("kops-agent/followed"), Value::Null, "only the new program answers");
         assert_eq!(scene.sha256(), new_sha256);
@@ -315,7 +340,7 @@ fn a_node_takes_another_build_reports_it_and_goes_back() {
         assert_eq!(scene.restarts(CONTROLLER), 2);
 
         scene.order("r-3", version::NUMBER, &urls[0], &old_sha256);
-        let ended = scene.follow().0.wait().unwrap();
+        let ended = scene.end_for_successor();
         assert!(ended.success() && scene.sha256() == old_sha256, "{ended}");
         assert_eq!(scene.problem("r-3"), "");
         assert_eq!(scene.annotation("kops-agent/program")["sha256"], old_sha256.as_str());
@@ -347,8 +372,10 @@ fn a_worker_gets_the_program_file_from_its_server() {
         server.asked();
         server.answer_next(std::slice::from_ref(&registered));
         let conf = worker.machine.folder().join("kube_env.yaml");
-        let scene = Scene::bare(worker.machine, NODE, &conf, vec![(IMDS, imds.url())]);
-        point_to(&scene.machine, &scene.server);
+        let keys = [("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE"), ("AWS_SECRET_ACCESS_KEY", "secret")];
+        let mut environment = vec![(IMDS, imds.url()), ("AWS_EC2_METADATA_DISABLED", "false".to_owned())];
+        environment.extend(keys.map(|(name, value)| (name, value.to_owned())));
+        let scene = Scene::bare(worker.machine, NODE, &conf, environment);
         scene.order_hash("r-1", &hash(&text));
         let problem = scene.problem("r-1");
         assert!(problem.contains(expected), "{expected:?} is not in {problem:?}");
