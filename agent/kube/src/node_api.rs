@@ -46,6 +46,8 @@ pub struct NodeStatus {
 pub struct NodeInfo {
     pub kubelet_version: String,
     pub container_runtime_version: String,
+    /// The architecture in Go's words, such as `amd64`.
+    pub architecture: String,
     /// The boot ID that kubelet reports. Empty if kubelet has not reported a valid ID.
     #[serde(rename = "bootID", deserialize_with = "boot_id")]
     pub boot_id: String,

@@ -47,9 +47,12 @@ fn upgrade(fleet: &Fleet, file: &Path, arguments: &[&str]) -> (Option<i32>, Stri
 fn nodes_take_the_program_of_the_state_store_in_turns_and_go_back() {
     let [old, new] = ["0", "a"].map(|digit| digit.repeat(64));
     let fleet = Fleet::start(&[("a", 3)]);
+    let next = program_file(&fleet, "0.2.0", &new);
+    let (code, said) = upgrade(&fleet, &next, &[]);
+    assert!(code == Some(4) && said.contains("all of these nodes are left out"), "{said}");
     // The node a-2 has a version that does not report its program.
     ["masters-0", "a-0", "a-1"].iter().for_each(|node| reports(&fleet, node, "0.1.0", &old));
-    let (previous, next) = (program_file(&fleet, "0.1.0", &old), program_file(&fleet, "0.2.0", &new));
+    let previous = program_file(&fleet, "0.1.0", &old);
 
     let wrong = program_file(&fleet, "0.3.0", "abc");
     let (code, said) = upgrade(&fleet, &wrong, &[]);
@@ -62,7 +65,7 @@ fn nodes_take_the_program_of_the_state_store_in_turns_and_go_back() {
     // The state store has the previous file, and then the next one.
     publish(&fleet, &previous);
     let _controller = fleet.cluster.controller();
-    let (code, said) = upgrade(&fleet, &next, &["--canary", "1"]);
+    let (code, said) = upgrade(&fleet, &next, &["--canary", "1", "--observe", "1"]);
     assert!(code == Some(0) && said.contains("3 nodes change to version 0.2.0"), "{said}");
     assert!(said.contains("may be too old: a-2"), "{said}");
     let waits = format!("waits for: the state store has another {FILE}, of version 0.1.0");
@@ -72,6 +75,7 @@ fn nodes_take_the_program_of_the_state_store_in_turns_and_go_back() {
     fleet.at_work(&["masters-0"]);
     let order = fleet.order("masters-0").unwrap();
     assert_eq!((&order["program"], &order["drain"]), (&json!(true), &json!("never")));
+    assert!(order["until"].is_string(), "{order}");
     reports(&fleet, "masters-0", "0.2.0", &new);
     fleet.outcome("masters-0", "");
 
@@ -103,4 +107,10 @@ fn nodes_take_the_program_of_the_state_store_in_turns_and_go_back() {
     assert!(code == Some(0) && said.contains("3 nodes change to version 0.1.0"), "{said}");
     // Workers do not wait for control planes: no kubelet gets newer.
     fleet.at_work(&["a-0", "a-1", "a-2"]);
+    // A pause takes back the orders of nodes that have not replaced their program.
+    let (code, said) = fleet.rollout(&["pause"]);
+    assert_eq!(code, Some(0), "{said}");
+    eventually("the orders are taken back", || {
+        ["a-0", "a-1", "a-2"].iter().all(|node| fleet.order(node).is_none())
+    });
 }

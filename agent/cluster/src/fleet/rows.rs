@@ -45,6 +45,8 @@ pub struct SeenNode {
     pub machine: String,
     /// The Node's annotation with the digest of the trusted authorities; empty if the Node has no such annotation.
     pub authorities: String,
+    /// The architecture that the node's kubelet reports, such as `amd64`.
+    pub architecture: String,
     /// The boot ID that the node's kubelet reports.
     pub boot_id: String,
     /// The Node's annotation with the report about a reboot; empty if the Node has no such annotation.

@@ -122,13 +122,13 @@ pub fn decide_all(asked: &Asked, members: &[Member], seen: &Seen, now: OffsetDat
     actions
 }
 
-/// The nodes with an order to reboot that no status has. An operator may have started another rollout before the order was
+/// The nodes with an order that expires ([`Task::expires`]) and that no status has. An operator may have started another rollout before the order was
 /// taken back.
 fn orphaned(asked: &Asked, actions: &Actions, members: &[Member]) -> Vec<String> {
     let of_rollout = actions.status.as_ref().or(asked.rollout.is_none().then_some(&asked.status));
     let statuses = [of_rollout, Some(&actions.policy.status), Some(&actions.policy.reboots)];
     let is_orphaned = |member: &&Member| {
-        let Some(order) = Order::read(&member.order).filter(|order| !order.boot_id.is_empty()) else {
+        let Some(order) = Order::read(&member.order).filter(|order| order.task().expires()) else {
             return false;
         };
         let is_known = statuses
@@ -137,7 +137,8 @@ fn orphaned(asked: &Asked, actions: &Actions, members: &[Member]) -> Vec<String>
             .any(|status| status.ordered.get(&member.node).is_some_and(|ordered| ordered.is_same(&order)));
         let is_written =
             actions.orders.contains_key(&member.node) || actions.withdrawn.contains(&member.node);
-        !is_known && !member.has_answered(&order) && !is_written && !has_ended(member, &order.boot_id)
+        let has_rebooted = order.task() == Task::Reboot && has_ended(member, &order.boot_id);
+        !is_known && !member.has_answered(&order) && !is_written && !has_rebooted
     };
     members.iter().filter(is_orphaned).map(|member| member.node.clone()).collect()
 }

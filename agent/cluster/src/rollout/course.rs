@@ -50,19 +50,20 @@ impl Course {
         self.groups.get(group).unwrap_or(&self.others).as_ref()
     }
 
-    pub(super) fn is_of_reboots(&self) -> bool {
-        self.task == Task::Reboot
+    /// Whether a node has rebooted for its order.
+    pub(super) fn has_rebooted(&self, member: &Member, order: &Order) -> bool {
+        self.task == Task::Reboot && has_ended(member, &order.boot_id)
     }
 
     /// Whether the order of a node at work is taken back. A node that has rebooted for its order finishes.
     pub(super) fn takes_back(&self, member: &Member, order: &Order) -> bool {
-        if self.is_of_reboots() && has_ended(member, &order.boot_id) {
+        if self.has_rebooted(member, order) {
             return false;
         }
         match self.state {
             State::Aborted => true,
-            State::Paused => self.is_of_reboots(),
-            State::Running => self.is_of_reboots() && self.settings(&member.group).is_none(),
+            State::Paused => self.task.expires(),
+            State::Running => self.task.expires() && self.settings(&member.group).is_none(),
         }
     }
 }

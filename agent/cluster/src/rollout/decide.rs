@@ -13,7 +13,7 @@ use super::order::{Order, Outcome, Task};
 use super::pods::{Containers, PodCheck};
 use super::program::{ProgramFile, decide_programs};
 use super::progress::{Progress, Recorded, progress};
-use super::reboot::{Blocked, Blockers, LastReboot, decide_reboots, has_ended};
+use super::reboot::{Blocked, Blockers, LastReboot, decide_reboots};
 use super::status::{FirstNodes, GroupStatus, Phase, Status};
 use super::turns::{Begun, Group, next};
 use super::wanted::{Rollout, State};
@@ -28,6 +28,16 @@ pub enum Rank {
     ControlPlane,
     ApiServer,
     Worker,
+}
+
+/// Whether a node shows that other workers may follow it to another version of kops-agent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Canary {
+    #[default]
+    No,
+    /// The node has carried out its order. The text says what other workers wait for.
+    Observed(String),
+    Passed,
 }
 
 /// The facts about a Node that a rollout uses.
@@ -45,6 +55,13 @@ pub struct Member {
     /// The SHA-256 of the kops-agent that the node runs, by its own report. `None` if the node has not reported it, so that it may
     /// not know orders to run another version.
     pub program: Option<String>,
+    /// The architecture, as its kubelet reports it, such as `amd64`; empty if it has not.
+    pub architecture: String,
+    /// Whether the rollout leaves the node out. Such a node gets no order, and no other node waits for it.
+    pub is_left_out: bool,
+    /// Whether the node reports that it is as its configuration wants it.
+    pub is_healthy: bool,
+    pub canary: Canary,
     /// The ID of the boot, as its kubelet reports it; empty if it has not.
     pub boot_id: String,
     /// Whether the node reports that it requires a reboot in this boot.
@@ -69,6 +86,11 @@ impl Member {
         // A node that does not report its authorities would not name them in its outcome.
         let wanted = by_group.get(&self.group).filter(|_| self.authorities.is_some());
         wanted.cloned().unwrap_or_default()
+    }
+
+    /// Whether the node has carried out an order of this rollout.
+    pub(super) fn has_carried_out(&self, rollout: &str) -> bool {
+        self.outcome.as_ref().is_some_and(|outcome| outcome.rollout == rollout && outcome.problem.is_empty())
     }
 
     /// Whether the node trusts other authorities than new machines of its group do. `false` if either are not known.
@@ -133,7 +155,9 @@ pub fn decide(
     let course = Course { elsewhere, ..Course::from(rollout) };
     match (&rollout.reboot, &rollout.program) {
         (Some(boots), _) => decide_reboots(&course, boots, &rollout.blocked_by, (members, seen), before, now),
-        (None, Some(program)) => decide_programs(&course, program, (members, seen), before, now),
+        (None, Some(program)) => {
+            decide_programs(&course, (program, rollout.observe), (members, seen), before, now)
+        }
         (None, None) => decide_course(&course, members, seen, before, now),
     }
 }
@@ -189,7 +213,7 @@ pub(super) fn decide_course(
             boot_id: String::new(),
             program: course.task == Task::Program,
             at: timestamp(now),
-            until: if course.is_of_reboots() { timestamp(now + settings.timeout()) } else { String::new() },
+            until: if course.task.expires() { timestamp(now + settings.timeout()) } else { String::new() },
         };
         if settings.check_pods_after > 0 {
             if let Some(containers) = listed.get(&member.node) {
@@ -209,8 +233,8 @@ pub(super) fn decide_course(
         let is_open = matches!(progress, Progress::Updating(_)) && !member.has_answered(order);
         if is_open && course.takes_back(member, order) {
             decision.withdrawn.push(member.node.clone());
-            // Until an order to reboot is gone, the status keeps it. The controller may end, or its request may fail.
-            if course.is_of_reboots() {
+            // Until an order that expires is gone, the status keeps it. The controller may end, or its request may fail.
+            if course.task.expires() {
                 status.ordered.insert(member.node.clone(), order.clone());
             }
             continue;
@@ -227,13 +251,13 @@ pub(super) fn decide_course(
         status.ordered.insert(member.node.clone(), order.clone());
         if matches!(progress, Progress::Failed(..)) {
             status.failed.insert(member.node.clone());
-            if course.is_of_reboots() {
+            if course.task == Task::Reboot {
                 let boot_id = before.failed_in.get(&member.node).unwrap_or(&member.boot_id);
                 status.failed_in.insert(member.node.clone(), boot_id.clone());
-                // A failed node must not reboot hours later. A node that has rebooted already keeps its order, and finishes it.
-                if member.order == order.text() && !has_ended(member, &order.boot_id) {
-                    decision.withdrawn.push(member.node.clone());
-                }
+            }
+            // A failed node must not begin hours later. A node that has rebooted already keeps its order, and finishes it.
+            if course.task.expires() && member.order == order.text() && !course.has_rebooted(member, order) {
+                decision.withdrawn.push(member.node.clone());
             }
         }
     }
@@ -253,7 +277,7 @@ fn without_gone<'a>(
     ordered: &'a BTreeMap<String, Order>,
 ) -> (Cow<'a, BTreeMap<String, Order>>, Vec<String>) {
     let is_gone = |member: &&Member| {
-        course.is_of_reboots()
+        course.task.expires()
             && ordered.get(&member.node).is_some_and(|order| {
                 !member.has_answered(order)
                     && member.order != order.text()
@@ -303,6 +327,7 @@ fn status(
         for (member, progress) in &group.members {
             match progress {
                 Progress::Current => {}
+                Progress::LeftOut => of_group.left_out += 1,
                 Progress::Waiting if !begun.contains_key(&member.node) => {
                     of_group.waiting += 1;
                     if !member.held.is_empty() && of_group.held.len() < MOST_NAMED {
@@ -327,7 +352,7 @@ fn status(
     let without = compared.filter(|(member, _)| member.authorities.is_none());
     status.without_authorities = FirstNodes::from_nodes(without.map(|(member, _)| member.node.as_str()));
     let has_failed = status.groups.values().any(|group| group.failed > 0);
-    let is_done = status.groups.values().all(|group| group.problem.is_empty() && group.done == group.nodes);
+    let is_done = status.groups.values().all(GroupStatus::is_done);
     status.phase = match course.state {
         _ if is_done && !seen.is_stale => Phase::Done,
         State::Aborted => Phase::Aborted,

@@ -29,6 +29,14 @@ pub enum Task {
     Program,
 }
 
+impl Task {
+    /// Whether a node may begin this task only within a limited time. A pause takes such an order back. A node that takes the current
+    /// configuration late does no harm.
+    pub fn expires(self) -> bool {
+        self != Task::Configuration
+    }
+}
+
 /// Tells one node to take the current configuration of its group, to reboot, or to run another version of kops-agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -62,8 +70,8 @@ pub struct Order {
     pub program: bool,
     /// When the order was written, in RFC 3339, by the controller's clock.
     pub at: String,
-    /// The time until which the node may begin a reboot, in RFC 3339. An order to reboot without this time has expired. Empty if
-    /// the node takes a configuration.
+    /// The time until which the node may begin, in RFC 3339. Empty if the node takes a configuration. Any other order without this time
+    /// has expired.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub until: String,
 }

@@ -1,19 +1,21 @@
 //! Other versions of kops-agent instead of configurations. What a node runs comes from the state store, as a configuration does: the
 //! order has only the hash of the program file there. So no one chooses a program who may only patch Nodes.
 
-use std::collections::BTreeSet;
-use std::net::IpAddr;
+mod download_url;
+
+use std::collections::BTreeMap;
 
 use kops_agent_spec::NodeupConfig;
 use kops_agent_spec::digest::is_sha256_hex;
 use kops_agent_spec::facts::Architecture;
 use kops_agent_spec::failure::{Failure, Kind};
 use kops_agent_spec::yaml;
+use kops_agent_spec::{parse_timestamp, timestamp};
 use serde::{Deserialize, Serialize};
-use time::OffsetDateTime;
+use time::{Duration, OffsetDateTime};
 
 use super::course::Course;
-use super::decide::{Decision, Member, Seen, decide_course};
+use super::decide::{Canary, Decision, Member, Rank, Seen, decide_course};
 use super::status::{FirstNodes, Status};
 
 /// The program file, below the cluster's folder in the state store. Only operators write it.
@@ -22,8 +24,6 @@ pub const PROGRAM_FILE: &str = "kops-agent/program.yaml";
 pub const LARGEST_PROGRAM_FILE: usize = 16 << 10;
 /// Maximum length of a version, in bytes.
 const LONGEST_VERSION: usize = 64;
-/// Maximum length of a URL, in bytes.
-const LONGEST_URL: usize = 2048;
 /// Stands for the program of nodes that do not run the wanted one.
 const OTHER: &str = "another program";
 
@@ -68,8 +68,20 @@ pub struct WantedProgram {
     pub version: String,
     /// The hash of the program file.
     pub hash: String,
-    /// SHA-256 of the program of each architecture. A node that runs one of them is done.
-    pub sha256: BTreeSet<String>,
+    /// SHA-256 of the program of each architecture in the file. A node that runs one of them is done.
+    pub sha256: BTreeMap<String, String>,
+}
+
+impl WantedProgram {
+    /// Whether this SHA-256 is that of a wanted program.
+    pub fn has(&self, sha256: &str) -> bool {
+        self.sha256.values().any(|wanted| wanted == sha256)
+    }
+
+    /// Whether the file has no program for an architecture. `false` if the architecture is empty, because it is not known.
+    pub fn lacks(&self, architecture: &str) -> bool {
+        !architecture.is_empty() && !self.sha256.contains_key(architecture)
+    }
 }
 
 impl ProgramFile {
@@ -96,16 +108,19 @@ impl ProgramFile {
             return Err(format!("the version {version:?} is not one such as 0.2.0"));
         }
         let file = ProgramFile { version, hash: NodeupConfig::hash(text), programs };
-        let downloads: Vec<&Download> = file.downloads().collect();
-        if downloads.is_empty() {
+        if file.downloads().next().is_none() {
             return Err("programs names no architecture".to_owned());
         }
-        downloads.into_iter().try_for_each(Download::check)?;
+        file.downloads().try_for_each(|(_, download)| download.check())?;
         Ok(file)
     }
 
-    fn downloads(&self) -> impl Iterator<Item = &Download> {
-        [&self.programs.amd64, &self.programs.arm64].into_iter().flatten()
+    /// The programs, each with its architecture in Go's words.
+    fn downloads(&self) -> impl Iterator<Item = (&str, &Download)> {
+        let Programs { amd64, arm64 } = &self.programs;
+        [("amd64", amd64), ("arm64", arm64)]
+            .into_iter()
+            .filter_map(|(architecture, download)| Some((architecture, download.as_ref()?)))
     }
 
     /// The program of an architecture; `None` if the file has none.
@@ -120,7 +135,10 @@ impl ProgramFile {
         WantedProgram {
             version: self.version.clone(),
             hash: self.hash.clone(),
-            sha256: self.downloads().map(|download| download.sha256.clone()).collect(),
+            sha256: self
+                .downloads()
+                .map(|(architecture, download)| (architecture.to_owned(), download.sha256.clone()))
+                .collect(),
         }
     }
 }
@@ -131,101 +149,115 @@ impl Download {
         if !is_sha256_hex(sha256) {
             return Err(format!("{sha256:?} is not a SHA-256 of 64 lower-case hexadecimal digits"));
         }
-        check_url(url).map_err(|problem| format!("a URL {problem}"))
+        download_url::check(url).map_err(|problem| format!("a URL {problem}"))
     }
 }
 
-/// Refuses a URL with credentials, and one that leads to the machine's own files or to its cloud's metadata service. The messages do
-/// not repeat the URL, because it may have a password.
-fn check_url(url: &str) -> Result<(), String> {
-    if url.len() > LONGEST_URL || !url.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\') {
-        return Err(format!(
-            "has more than {LONGEST_URL} bytes, or a character that is not allowed; escape it with %"
-        ));
-    }
-    let (scheme, rest) = url.split_once("://").ok_or("has no scheme such as https://")?;
-    if !scheme.starts_with(|c: char| c.is_ascii_lowercase()) || scheme == "file" {
-        return Err("is not one of a server or a bucket; use https:// or the scheme of a bucket".to_owned());
-    }
-    if rest.contains(['?', '#']) {
-        return Err("has a query or a fragment, which may be a credential; leave it out".to_owned());
-    }
-    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-    if authority.contains('@') {
-        return Err("has credentials; leave them out".to_owned());
-    }
-    let host = match authority.strip_prefix('[') {
-        Some(v6) => v6.split(']').next().unwrap_or_default(),
-        None => authority.split(':').next().unwrap_or_default(),
-    };
-    if host.is_empty() || path.is_empty() {
-        return Err("names no host or no file".to_owned());
-    }
-    match is_metadata_service(host) {
-        true => Err("leads to a cloud's metadata service, or has an address in an unusual form".to_owned()),
-        false => Ok(()),
-    }
-}
-
-/// Whether a host is a link-local address, Amazon's IPv6 address of its metadata service, or a number. Clients read a number as an
-/// address.
-fn is_metadata_service(host: &str) -> bool {
-    match host.parse() {
-        Ok(IpAddr::V4(address)) => address.is_link_local(),
-        Ok(IpAddr::V6(address)) => {
-            address.is_unicast_link_local()
-                || address.to_ipv4_mapped().is_some()
-                || address.segments()[..2] == [0xfd00, 0x0ec2]
-        }
-        Err(_) => {
-            let last = host.trim_end_matches('.').rsplit('.').next().unwrap_or_default();
-            let is_number = last.bytes().all(|byte| byte.is_ascii_digit()) || last.starts_with("0x");
-            is_number || host.trim_end_matches('.').eq_ignore_ascii_case("metadata.google.internal")
-        }
-    }
-}
-
-/// Decides which nodes run another version of kops-agent now, by the rules of [`decide_course`]. A node is done once it reports the
-/// SHA-256 of the wanted program, and has answered its order if it had one. A node that does not report its program may be of a
-/// version that takes the order for one of a configuration. It gets no order, and the status names it.
+/// Decides which nodes run another version of kops-agent now, by the rules of [`decide_course`]. A node is done once it has carried out
+/// its order, whatever another run reports later. A node without an order is done if it reports the SHA-256 of the wanted program.
+///
+/// A node that does not report its program may be of a version that takes the order for one of a configuration. The file may have no
+/// program for the architecture of a node. Such nodes get no order, and the status names them.
 pub(super) fn decide_programs(
     course: &Course,
-    wanted: &WantedProgram,
+    (wanted, observe): (&WantedProgram, u32),
     (members, seen): (&[Member], &Seen),
     before: &Status,
     now: OffsetDateTime,
 ) -> Decision {
     let order = |member: &Member| before.ordered.get(&member.node).filter(|_| before.rollout == course.id);
-    let has_part = |member: &Member| !member.group.is_empty() && course.settings(&member.group).is_some();
-    let is_left_out =
-        |member: &&Member| has_part(member) && member.program.is_none() && order(member).is_none();
-    let as_configured = |member: &Member| {
-        let is_open = order(member).is_some_and(|order| !member.has_answered(order));
-        let runs_it = member.program.as_ref().is_some_and(|sha256| wanted.sha256.contains(sha256));
-        // No other node waits for nodes that get no order: no kubelet gets newer.
-        let is_outside = !has_part(member) && order(member).is_none();
-        let is_done = runs_it && !is_open || is_left_out(&member) || is_outside;
-        let runs = if is_done { &wanted.hash } else { OTHER };
-        Member { runs: Some(runs.to_owned()), ..member.clone() }
+    let canaries = canaries(course, members, before, now);
+    let canary = |member: &Member| {
+        canaries.get(&member.node).map_or(Canary::No, |since| standing(member, since, observe, now))
     };
-    let as_configured: Vec<Member> = members.iter().map(as_configured).collect();
+    let as_configured = |member: &Member| {
+        let has_part = !member.group.is_empty() && course.settings(&member.group).is_some();
+        let order = order(member);
+        let is_open = order.is_some_and(|order| !member.has_answered(order));
+        let has_carried_out = member.has_carried_out(&course.id) && !is_open;
+        // Also after a resumption, a node that has failed tries again.
+        let has_failed = || {
+            let outcome = member.outcome.as_ref().filter(|outcome| outcome.rollout == course.id);
+            outcome.is_some_and(|outcome| !outcome.problem.is_empty())
+        };
+        let runs_it = || member.program.as_ref().is_some_and(|sha256| wanted.has(sha256));
+        // No other node waits for nodes that get no order: no kubelet gets newer.
+        let is_outside = !has_part && order.is_none();
+        let is_done = has_carried_out || runs_it() && !has_failed() && !is_open || is_outside;
+        let is_left_out = has_part
+            && order.is_none()
+            && !is_done
+            && (member.program.is_none() || wanted.lacks(&member.architecture));
+        let runs = if is_done { &wanted.hash } else { OTHER };
+        Member { runs: Some(runs.to_owned()), is_left_out, canary: canary(member), ..member.clone() }
+    };
+    let members: Vec<Member> = members.iter().map(as_configured).collect();
     let current = members.iter().map(|member| (member.group.clone(), Ok(wanted.hash.clone()))).collect();
     let course = Course { hold: course.hold.clone().or_else(|| hold(wanted, seen)), ..course.clone() };
     let seen = Seen { current, ..seen.clone() };
-    let mut decision = decide_course(&course, &as_configured, &seen, before, now);
-    let left_out = members.iter().filter(is_left_out).map(|member| member.node.as_str());
+    let mut decision = decide_course(&course, &members, &seen, before, now);
+    let left_out = members.iter().filter(|member| member.is_left_out).map(|member| member.node.as_str());
     decision.status.left_out = FirstNodes::from_nodes(left_out);
+    decision.status.canaries = canaries;
     decision
+}
+
+/// The canaries of each group of workers, with the time since when each is healthy. A canary stays one.
+fn canaries(
+    course: &Course,
+    members: &[Member],
+    before: &Status,
+    now: OffsetDateTime,
+) -> BTreeMap<String, String> {
+    let known = |member: &Member| before.canaries.get(&member.node).filter(|_| before.rollout == course.id);
+    let (earlier, later): (Vec<&Member>, Vec<&Member>) =
+        members.iter().partition(|member| known(member).is_some());
+    let mut of_groups: BTreeMap<&str, u32> = BTreeMap::new();
+    let mut canaries = BTreeMap::new();
+    for member in earlier.into_iter().chain(later) {
+        let most = course.settings(&member.group).map_or(0, |settings| settings.canary);
+        let number = of_groups.entry(&member.group).or_default();
+        if member.rank != Rank::Worker || *number >= most || !member.has_carried_out(&course.id) {
+            continue;
+        }
+        *number += 1;
+        let since = known(member).filter(|since| !since.is_empty()).cloned();
+        let since = match member.is_ready && member.is_healthy {
+            true => since.unwrap_or_else(|| timestamp(now)),
+            false => String::new(),
+        };
+        canaries.insert(member.node.clone(), since);
+    }
+    canaries
+}
+
+/// Whether a canary has been healthy for long enough.
+fn standing(member: &Member, since: &str, observe: u32, now: OffsetDateTime) -> Canary {
+    let until = parse_timestamp(since).map(|since| since + Duration::seconds(observe.into()));
+    match until {
+        Some(until) if now >= until => Canary::Passed,
+        Some(until) => Canary::Observed(format!("runs it, and is observed until {}", timestamp(until))),
+        None if !member.is_ready => Canary::Observed("runs it, and is not Ready".to_owned()),
+        None => Canary::Observed(
+            "runs it, and reports a problem (`kops-agent fleet status`); other workers begin after it is healthy"
+                .to_owned(),
+        ),
+    }
 }
 
 /// Why no node begins; `None` if the state store has the wanted program file.
 fn hold(wanted: &WantedProgram, seen: &Seen) -> Option<String> {
     match &seen.program {
-        Some(Ok(file)) if file.hash == wanted.hash => None,
-        Some(Ok(file)) => Some(format!(
-            "the state store has another {PROGRAM_FILE}, of version {}; copy the file that you gave `fleet upgrade` there",
+        Some(Ok(file)) if file.hash != wanted.hash => Some(format!(
+            "the state store has another {PROGRAM_FILE}, of version {}; copy the file that you gave `fleet upgrade` there, or run \
+             `fleet rollout abort` and start `fleet upgrade` with the file of the state store",
             file.version
         )),
+        Some(Ok(file)) if file.wanted() != *wanted => Some(format!(
+            "this rollout names other programs than {PROGRAM_FILE} of the state store, although it names that file's hash: someone has \
+             changed the ConfigMap; run `fleet rollout abort`, and start `fleet upgrade` again"
+        )),
+        Some(Ok(_)) => None,
         Some(Err(problem)) => Some(problem.clone()),
         None => Some(format!("{PROGRAM_FILE} of the state store was not read")),
     }

@@ -14,6 +14,8 @@ use super::wanted::Rollout;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
     Current,
+    /// The rollout leaves the node out ([`Member::is_left_out`]).
+    LeftOut,
     Waiting,
     Updating(Order),
     Failed(Order, String),
@@ -36,6 +38,9 @@ pub(super) fn progress(
     recorded: &Recorded<'_>,
     now: OffsetDateTime,
 ) -> (Progress, Option<PodCheck>) {
+    if member.is_left_out {
+        return (Progress::LeftOut, None);
+    }
     // If the group's current configuration is unknown, the hash in the node's order replaces it.
     let ordered = recorded.ordered.get(&member.node);
     let hash = hash.or(ordered.map(|order| order.hash.as_str()));

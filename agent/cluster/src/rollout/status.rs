@@ -30,7 +30,8 @@ pub struct Status {
     /// Nodes that do not report which authorities they trust, although these are compared. They get no order for authorities.
     #[serde(default, skip_serializing_if = "FirstNodes::is_none")]
     pub without_authorities: FirstNodes,
-    /// Nodes that do not report which kops-agent they run. They get no order to run another version.
+    /// Nodes that get no order to run another version of kops-agent: they do not report which one they run, or the program file has
+    /// none for their architecture.
     #[serde(default, skip_serializing_if = "FirstNodes::is_none")]
     pub left_out: FirstNodes,
     /// The nodes with an order, each with the order. The controller uses these copies for its decisions, because a
@@ -40,6 +41,10 @@ pub struct Status {
     /// The nodes with an order that have failed. A node's own outcome does not last: another rollout replaces it.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub failed: BTreeSet<String>,
+    /// The canaries that have carried out their order to run another version of kops-agent, each with the time since when it is
+    /// healthy. The time is empty while it is not.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub canaries: BTreeMap<String, String>,
     /// The boots of these nodes when they failed to reboot. A node that is Ready in another boot has failed no longer.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub failed_in: BTreeMap<String, String>,
@@ -109,6 +114,9 @@ pub struct GroupStatus {
     pub hash: String,
     pub nodes: usize,
     pub done: usize,
+    /// Nodes that get no order of this rollout: [`Status::left_out`].
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub left_out: usize,
     pub updating: Vec<String>,
     /// Nodes without an order that do not run the current configuration, or trust other authorities than new machines.
     pub waiting: usize,
@@ -124,6 +132,12 @@ pub struct GroupStatus {
     /// Why the group's current configuration is not known; empty if it is known.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub problem: String,
+}
+
+impl GroupStatus {
+    pub(super) fn is_done(&self) -> bool {
+        self.problem.is_empty() && self.done + self.left_out == self.nodes
+    }
 }
 
 impl Status {

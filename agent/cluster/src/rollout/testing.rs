@@ -7,8 +7,8 @@ use time::OffsetDateTime;
 
 use super::wanted::{DrainMode, MaxUnavailable};
 use super::{
-    Actions, Asked, Blockers, Containers, Decision, LastReboot, Member, Order, PolicyState, PolicyStatus,
-    Rank, Rollout, Seen, State, Status, decide, decide_all, decide_by_policy,
+    Actions, Asked, Blockers, Canary, Containers, Decision, LastReboot, Member, Order, PolicyState,
+    PolicyStatus, Rank, Rollout, Seen, State, Status, decide, decide_all, decide_by_policy,
 };
 
 pub(super) const BEGIN: OffsetDateTime = OffsetDateTime::UNIX_EPOCH;
@@ -29,6 +29,7 @@ pub(super) fn rollout() -> Rollout {
         health_timeout: 300,
         node_timeout: 600,
         check_pods_after: 0,
+        observe: 0,
         windows: Vec::new(),
     }
 }
@@ -47,6 +48,10 @@ fn member(group: &str, number: usize) -> Member {
         runs: Some("a=".into()),
         authorities: None,
         program: None,
+        architecture: "amd64".into(),
+        is_left_out: false,
+        is_healthy: true,
+        canary: Canary::default(),
         boot_id: "boot-0".into(),
         requires_reboot: false,
         last_reboot: None,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::course::Settings;
-use super::decide::{Member, Rank};
+use super::decide::{Canary, Member, Rank};
 use super::order::Task;
 use super::progress::Progress;
 use crate::labels::INSTANCE_GROUP;
@@ -58,14 +58,36 @@ impl<'a> Group<'a> {
     }
 
     fn is_done(&self) -> bool {
-        self.done() == self.members.len()
+        self.left() == 0
+    }
+
+    /// The number of members that are neither done nor left out.
+    fn left(&self) -> usize {
+        self.count(|progress| !matches!(progress, Progress::Current | Progress::LeftOut))
+    }
+
+    /// The number of members that show whether the others may follow. A node that runs the wanted kops-agent for another reason has not
+    /// gone through the trial of this rollout.
+    fn canaries(&self) -> usize {
+        let is_canary = |(member, progress): &&(&Member, Progress)| {
+            *progress == Progress::Current && (self.task != Task::Program || member.canary == Canary::Passed)
+        };
+        self.members.iter().filter(is_canary).count()
+    }
+
+    /// The canaries that are still observed, each with the text for other workers.
+    fn observed(&self) -> impl Iterator<Item = (&'a Member, &'a str)> {
+        self.members.iter().filter_map(|(member, _)| match &member.canary {
+            Canary::Observed(why) => Some((*member, why.as_str())),
+            Canary::No | Canary::Passed => None,
+        })
     }
 
     /// Whether other nodes need not wait for this group: its members are done, or may not begin now. No kubelet gets newer than an
     /// API server by a reboot, or by another version of kops-agent.
     fn is_passed(&self) -> bool {
         let is_passed = |(member, progress): &(&Member, Progress)| match progress {
-            Progress::Current => member.is_ready,
+            Progress::Current | Progress::LeftOut => member.is_ready,
             Progress::Waiting => member.is_ready && (self.closed.is_some() || !member.held.is_empty()),
             Progress::Updating(_) | Progress::Failed(..) => false,
         };
@@ -90,11 +112,12 @@ impl<'a> Group<'a> {
         let Some(settings) = self.settings.filter(|_| self.closed.is_none() || self.has_failed()) else {
             return 0;
         };
-        if self.is_passed() {
+        let observed = self.observed().count();
+        if self.is_passed() && observed == 0 {
             return 0;
         }
-        let wanted = usize::try_from(settings.canary).unwrap_or(usize::MAX).min(self.members.len());
-        wanted.saturating_sub(self.done())
+        let wanted = usize::try_from(settings.canary).unwrap_or(usize::MAX);
+        wanted.saturating_sub(self.canaries()).min(self.left() + observed)
     }
 
     /// The waiting members, with the hash and the settings of the group. Empty while the group's windows are closed.
@@ -166,8 +189,15 @@ fn next_of_others<'a>(
     }
     let workers: Vec<&Group<'a>> = of_rank(Rank::Worker).filter(|group| group.settings.is_some()).collect();
     if workers.iter().any(|group| group.canaries_left() > 0) {
-        let members = workers.iter().map(|group| group.next(group.canaries_left()));
-        return in_turn(members, free, || obstacle(&workers, "the canaries"));
+        let canaries = |group: &&Group<'a>| group.next(group.canaries_left().saturating_sub(group.observed().count()));
+        return in_turn(workers.iter().map(canaries), free, || {
+            let has_failed = workers.iter().any(|group| group.has_failed());
+            let observed = workers.iter().find_map(|group| group.observed().next()).filter(|_| !has_failed);
+            observed.map_or_else(
+                || obstacle(&workers, "the canaries"),
+                |(member, why)| format!("the canaries: {} {why}", member.node),
+            )
+        });
     }
     let members = workers.iter().map(|group| group.next(usize::MAX));
     in_turn(members, free, || match api_servers.iter().all(|group| group.is_done()) {
@@ -208,7 +238,7 @@ fn one_control_plane<'a>(groups: &[&Group<'a>], unlabelled: &[&'a Member]) -> Re
             Progress::Failed(_, problem) => return Err(format!("{} has failed: {problem}", member.node)),
             Progress::Updating(_) => return Err(format!("{} is at work", member.node)),
             _ if !member.is_ready => return Err(format!("the control plane {} is not Ready", member.node)),
-            Progress::Current | Progress::Waiting => {}
+            Progress::Current | Progress::LeftOut | Progress::Waiting => {}
         }
     }
     if let Some(begun) = groups.iter().find_map(|group| group.waiting().next()) {

@@ -10,6 +10,7 @@ use super::order::Task;
 use super::program::WantedProgram;
 use super::reboot::{Blockers, Boots};
 use super::window::Window;
+use kops_agent_spec::omit::is_zero;
 
 /// The ConfigMap of a rollout, in the namespace of pacing.
 pub const CONFIG_MAP: &str = "rollout";
@@ -59,6 +60,9 @@ pub struct Rollout {
     /// How long a changed node is Ready before its pods are compared with those before its order, in seconds; 0 for never.
     #[serde(default = "Rollout::check_pods_after")]
     pub check_pods_after: u32,
+    /// How long the canaries of another version of kops-agent must be healthy before other workers begin, in seconds; 0 for no wait.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub observe: u32,
     /// When nodes may begin; empty for always. Nodes at work finish in any case.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub windows: Vec<Window>,
@@ -78,6 +82,11 @@ impl Rollout {
     /// The default of `check_pods_after`. A container that crashes at once is in its third back-off by then.
     pub const fn check_pods_after() -> u32 {
         60
+    }
+
+    /// The default of `fleet upgrade --observe`.
+    pub const fn observe() -> u32 {
+        300
     }
 
     pub fn task(&self) -> Task {

@@ -53,6 +53,7 @@ pub fn seen(node: NodeObject) -> SeenNode {
         followed_from: annotations.remove(FOLLOWED_FROM).unwrap_or_default(),
         machine: annotations.remove(MACHINE).unwrap_or_default(),
         authorities: annotations.remove(AUTHORITIES).unwrap_or_default(),
+        architecture: status.node_info.architecture,
         boot_id: status.node_info.boot_id,
         reboot: annotations.remove(REBOOT_REQUIRED).unwrap_or_default(),
         program: annotations.remove(PROGRAM).unwrap_or_default(),
@@ -82,7 +83,7 @@ mod tests {
         let node: NodeObject = serde_json::from_value(json!({
             "apiVersion": "v1", "kind": "Node", "metadata": {"name": "i-1", "labels": {INSTANCE_GROUP: "nodes"}, "annotations": {FIRST_CERTIFICATE: "t kubelet", AGENT_VERSION: "0.1.0 (abc)", NEXT: "{}", FOLLOWED_FROM: "b=", MACHINE: "{m}", REBOOT_REQUIRED: "{r}", AUTHORITIES: "d0", PROGRAM: "{p}"}},
             "spec": {"providerID": "aws:///a/i-1"},
-            "status": {"conditions": conditions, "nodeInfo": {"bootID": "b1", "kubeletVersion": "v1.36.0", "containerRuntimeVersion": "containerd://2.1.4"}}
+            "status": {"conditions": conditions, "nodeInfo": {"bootID": "b1", "architecture": "arm64", "kubeletVersion": "v1.36.0", "containerRuntimeVersion": "containerd://2.1.4"}}
         }))
         .unwrap();
         let expected = Known { status: "False".into(), last_transition_time: "2026-11-26T00:00:01Z".into() };
@@ -104,6 +105,7 @@ mod tests {
             followed_from: "b=".into(),
             machine: "{m}".into(),
             authorities: "d0".into(),
+            architecture: "arm64".into(),
             boot_id: "b1".into(),
             reboot: "{r}".into(),
             program: "{p}".into(),

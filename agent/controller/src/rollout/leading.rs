@@ -18,8 +18,8 @@ use kops_agent_cluster::fleet::{
 use kops_agent_cluster::labels::{FIELD_MANAGER, INSTANCE_GROUP};
 use kops_agent_cluster::pacing::CONTROL_PLANE_LABEL;
 use kops_agent_cluster::rollout::{
-    Actions, Asked, LAST_REBOOT, LastReboot, Member, ORDER, OUTCOME, Order, Outcome, Rank, Seen, Status,
-    Task, decide_all,
+    Actions, Asked, Canary, LAST_REBOOT, LastReboot, Member, ORDER, OUTCOME, Order, Outcome, Rank, Seen,
+    Status, Task, decide_all,
 };
 use kops_agent_kube::api_error::ApiError;
 use kops_agent_kube::events::Events;
@@ -322,6 +322,10 @@ pub(super) fn member(node: NodeObject) -> Member {
         program: annotations.get(PROGRAM).and_then(|report| {
             reported_program(report, annotations.get(AGENT_VERSION).map_or("", String::as_str))
         }),
+        is_healthy: status.condition(CONDITION).is_some_and(|condition| condition.status == "True"),
+        architecture: status.node_info.architecture,
+        is_left_out: false,
+        canary: Canary::default(),
         boot_id: status.node_info.boot_id,
         order: annotations.get(ORDER).cloned().unwrap_or_default(),
         outcome: annotations.get(OUTCOME).and_then(|text| Outcome::read(text)),
@@ -350,7 +354,7 @@ mod tests {
             "status": {"conditions": [
                 {"type": "Ready", "status": "True"},
                 {"type": CONDITION, "status": "True", "message": "configuration b= since 2026-11-29T00:00:00Z"},
-            ]},
+            ], "nodeInfo": {"architecture": "arm64"}},
         });
         let member = member(serde_json::from_value(node).unwrap());
         assert_eq!(
@@ -360,7 +364,8 @@ mod tests {
         assert_eq!((member.group.as_str(), member.order.as_str()), ("masters", "{}"));
         assert_eq!(member.outcome.unwrap().rollout, "r");
         assert_eq!(member.authorities, None, "any text of a kubelet counted as a digest");
-        assert_eq!(member.program, Some("a".repeat(64)));
+        assert_eq!((member.program, member.architecture), (Some("a".repeat(64)), "arm64".to_owned()));
+        assert!(member.is_healthy);
     }
 
     #[test]

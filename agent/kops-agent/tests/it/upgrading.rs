@@ -147,7 +147,7 @@ impl Scene {
     fn order_hash(&self, rollout: &str, hash: &str) {
         let order = json!({
             "rollout": rollout, "attempt": 1, "hash": hash, "drain": "never", "maxUnavailable": 1, "program": true,
-            "at": "2026-11-30T00:00:00Z",
+            "at": "2026-11-30T00:00:00Z", "until": "2099-01-01T00:00:00Z",
         });
         self.ask("PATCH", &json!({"kops-agent/follow": order.to_string()}));
     }

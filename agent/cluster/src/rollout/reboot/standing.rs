@@ -11,7 +11,7 @@ pub enum Standing {
     InForce,
     /// The Node has another order, or none. The controller no longer waits for an outcome of this one.
     Withdrawn,
-    /// The time until which the node may begin to reboot has passed. The text says so. No other order expires.
+    /// The time until which the node may begin has passed. The text says so. An order to take a configuration does not expire.
     Expired(String),
 }
 
@@ -21,14 +21,16 @@ impl Standing {
         if annotation.and_then(Order::read).as_ref() != Some(order) {
             return Standing::Withdrawn;
         }
-        if order.task() != Task::Reboot {
-            return Standing::InForce;
-        }
+        let task = match order.task() {
+            Task::Configuration => return Standing::InForce,
+            Task::Reboot => "to reboot",
+            Task::Program => "to run another version of kops-agent",
+        };
         match parse_timestamp(&order.until) {
             Some(until) if now <= until => Standing::InForce,
-            Some(_) => Standing::Expired(format!("the order to reboot has expired at {}", order.until)),
+            Some(_) => Standing::Expired(format!("the order {task} has expired at {}", order.until)),
             None => Standing::Expired(format!(
-                "the order to reboot has no time until which it counts ({:?})",
+                "the order {task} has no time until which it counts ({:?})",
                 order.until
             )),
         }
@@ -74,9 +76,13 @@ mod tests {
         ] {
             assert_eq!(Standing::new(&order, Some(&other.text()), early), Standing::Withdrawn, "{other:?}");
         }
-        let of_program =
-            Order { boot_id: String::new(), program: true, until: String::new(), ..order.clone() };
-        assert_eq!(standing(&of_program, late), Standing::InForce);
+        let of_program = Order { boot_id: String::new(), program: true, ..order.clone() };
+        assert_eq!(standing(&of_program, last), Standing::InForce);
+        assert!(
+            matches!(standing(&of_program, late), Standing::Expired(why) if why.contains("version of kops-agent"))
+        );
+        let of_configuration = Order { program: false, until: String::new(), ..of_program.clone() };
+        assert_eq!(standing(&of_configuration, late), Standing::InForce);
         assert_eq!(Standing::new(&of_program, Some(&order.text()), early), Standing::Withdrawn);
         assert_eq!(Standing::new(&order, None, early), Standing::Withdrawn);
         assert_eq!(Standing::new(&order, Some("{}"), early), Standing::Withdrawn);

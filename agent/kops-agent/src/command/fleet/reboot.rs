@@ -73,6 +73,7 @@ pub(super) async fn run(args: &RebootArgs) -> Result<u8> {
         health_timeout: Rollout::health_timeout(),
         node_timeout: args.node_timeout,
         check_pods_after: args.check_pods_after,
+        observe: 0,
         windows: args.windows.clone(),
     };
     begin(&Stored::new(client), &rollout).await

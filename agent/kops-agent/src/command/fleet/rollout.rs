@@ -67,6 +67,7 @@ async fn start(args: &RolloutStartArgs) -> Result<u8> {
         health_timeout: args.health_timeout,
         node_timeout: args.node_timeout,
         check_pods_after: args.check_pods_after,
+        observe: 0,
         windows: args.windows.clone(),
     };
     begin(&Stored::new(client), &rollout).await

@@ -6,7 +6,9 @@ use std::collections::BTreeSet;
 use anyhow::{Context as _, Result};
 
 use kops_agent_cluster::fleet::{SeenNode, named, reported_program};
-use kops_agent_cluster::rollout::{Blockers, DrainMode, PROGRAM_FILE, ProgramFile, Rollout, State};
+use kops_agent_cluster::rollout::{
+    Blockers, DrainMode, PROGRAM_FILE, ProgramFile, Rollout, State, WantedProgram,
+};
 use kops_agent_controller::fleet::nodes;
 use kops_agent_controller::rollout::Stored;
 use kops_agent_process::exit;
@@ -17,7 +19,7 @@ use super::table::SHOWN_OF_PROBLEM;
 use crate::cli::UpgradeArgs;
 use crate::output;
 
-/// Starts the rollout.
+/// Starts the rollout. Returns the exit code of differences if all chosen nodes are left out.
 ///
 /// # Errors
 /// The program file is wrong, no Node has a given group, a rollout is not over, or the API server rejects the request.
@@ -34,20 +36,20 @@ pub(super) async fn run(args: &UpgradeArgs) -> Result<u8> {
     let chosen = nodes
         .iter()
         .filter(|node| !node.group.is_empty() && (wanted.is_empty() || wanted.contains(&node.group)));
-    let (reporting, left_out): (Vec<(&SeenNode, Option<String>)>, Vec<_>) = chosen
-        .map(|node| (node, reported_program(&node.program, &node.agent_version)))
-        .partition(|(_, sha256)| sha256.is_some());
-    if !left_out.is_empty() {
-        let names: Vec<&str> = left_out.iter().map(|(node, _)| node.name.as_str()).collect();
-        output::print_text(&format!(
-            "left out, because their kops-agent does not report its program and may be too old: {}\n",
-            one_line(&named(&names), SHOWN_OF_PROBLEM)
-        ))?;
+    let Chosen { silent, lacking, others, current } = Chosen::new(chosen, &program);
+    for (left_out, why) in [
+        (&silent, "their kops-agent does not report its program and may be too old"),
+        (&lacking, "the program file has no program for their architecture"),
+    ] {
+        if !left_out.is_empty() {
+            let names = one_line(&named(left_out), SHOWN_OF_PROBLEM);
+            output::print_text(&format!("left out, because {why}: {names}\n"))?;
+        }
     }
-    let others = reporting
-        .iter()
-        .filter(|(_, sha256)| sha256.as_ref().is_some_and(|sha256| !program.sha256.contains(sha256)));
-    let others = others.count();
+    if others == 0 && current == 0 {
+        output::print_text("all of these nodes are left out, so no rollout begins\n")?;
+        return Ok(exit::DIFFERENT);
+    }
     if others == 0 {
         output::print_text("no such node reports another program, so nothing changes\n")?;
         return Ok(exit::CONVERGED);
@@ -72,7 +74,71 @@ pub(super) async fn run(args: &UpgradeArgs) -> Result<u8> {
         health_timeout: Rollout::health_timeout(),
         node_timeout: args.node_timeout,
         check_pods_after: 0,
+        observe: args.observe,
         windows: args.windows.clone(),
     };
     begin(&Stored::new(client), &rollout).await
+}
+
+/// The chosen nodes, by what the rollout does with them.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Chosen<'a> {
+    /// Nodes that do not report their program.
+    silent: Vec<&'a str>,
+    /// Nodes of an architecture for which the file has no program.
+    lacking: Vec<&'a str>,
+    /// The number of nodes that change.
+    others: usize,
+    /// The number of nodes that run the program already.
+    current: usize,
+}
+
+impl<'a> Chosen<'a> {
+    fn new(nodes: impl Iterator<Item = &'a SeenNode>, wanted: &WantedProgram) -> Chosen<'a> {
+        let mut chosen = Chosen::default();
+        for node in nodes {
+            match reported_program(&node.program, &node.agent_version) {
+                None => chosen.silent.push(&node.name),
+                Some(sha256) if wanted.has(&sha256) => chosen.current += 1,
+                Some(_) if wanted.lacks(&node.architecture) => chosen.lacking.push(&node.name),
+                Some(_) => chosen.others += 1,
+            }
+        }
+        chosen
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use kops_agent_cluster::fleet::ProgramReport;
+
+    use super::*;
+
+    #[test]
+    fn nodes_that_cannot_take_the_program_are_left_out_by_reason() {
+        let sha256 = |digit: &str| digit.repeat(64);
+        let node = |name: &str, architecture: &str, runs: &str| SeenNode {
+            name: name.into(),
+            architecture: architecture.into(),
+            agent_version: "0.1.0".into(),
+            program: ProgramReport::new("0.1.0", &sha256(runs)).value().unwrap_or_default(),
+            ..SeenNode::default()
+        };
+        let nodes = [
+            node("silent", "amd64", ""),
+            node("other", "amd64", "0"),
+            node("unknown", "", "0"),
+            node("lacking", "arm64", "0"),
+            node("current", "amd64", "a"),
+        ];
+        let file =
+            format!("version: 0.2.0\nprograms: {{amd64: {{url: 's3://b/x', sha256: {}}}}}", sha256("a"));
+        let wanted = ProgramFile::parse(file.as_bytes(), "").unwrap().wanted();
+        let chosen = Chosen::new(nodes.iter(), &wanted);
+        assert_eq!(
+            chosen,
+            Chosen { silent: vec!["silent"], lacking: vec!["lacking"], others: 2, current: 1 }
+        );
+    }
 }

@@ -183,7 +183,11 @@ fn table_of_status(status: &Status) -> String {
     let without_label = format!("without the label {INSTANCE_GROUP}");
     for (what, so, named) in [
         (without_label.as_str(), "without an order", &status.unlabelled),
-        ("without a report of their kops-agent, which may be too old", "without an order", &status.left_out),
+        (
+            "without a report of their kops-agent, or of an architecture without a program",
+            "without an order",
+            &status.left_out,
+        ),
         (
             "do not report which authorities they trust",
             "update kops-agent on them",
@@ -234,7 +238,7 @@ mod tests {
             "nodes: nodes with this configuration and other authorities of kubernetes-ca than new machines: 1\n\
              i-3 waits: its pod runs\ni-2 failed: kubelet is dead\ni-1: its pods are not compared: forbidden",
             "without the label kops.k8s.io/instancegroup (2), so without an order: i-8, i-9\n\
-             without a report of their kops-agent, which may be too old (11), so without an order: i-7, …\n\
+             without a report of their kops-agent, or of an architecture without a program (11), so without an order: i-7, …\n\
              do not report which authorities they trust (11), so update kops-agent on them: i-6, i-7, …",
         );
         assert!(text.ends_with(&format!("{rest}\n{strays}\nwaits for: the canaries\n")), "{text}");
@@ -250,7 +254,7 @@ mod tests {
             Status { rollout: "r-1".into(), attempt: 1, phase: Phase::Stopped, ..Status::default() };
         let text = table(&Shown::new(Some(resumed.clone()), &stopped, None));
         assert_eq!(text, "rollout r-1: resumed; no controller has read that yet\n");
-        let program = json!({"version": "0.2.0", "hash": "b=", "sha256": []});
+        let program = json!({"version": "0.2.0", "hash": "b=", "sha256": {}});
         let upgrade = Rollout { program: serde_json::from_value(program).unwrap(), ..resumed };
         let text = table(&Shown::new(Some(upgrade), &stopped, None));
         assert_eq!(

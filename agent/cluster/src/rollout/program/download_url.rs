@@ -1,0 +1,149 @@
+//! Refuses URLs from which no node may download a program.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use url::{Host, Url};
+
+/// Maximum length of a URL, in bytes.
+const LONGEST: usize = 2048;
+/// The schemes of servers. Clients read their hosts as names and addresses.
+const SERVERS: [&str; 2] = ["http", "https"];
+/// The schemes of buckets (`agent/store/src/schemes.rs`).
+const BUCKETS: [&str; 8] = ["azureblob", "do", "gs", "hos", "linode", "s3", "scw", "swift"];
+/// Addresses of metadata services that are not link-local: of Azure and Alibaba Cloud.
+const METADATA_V4: [Ipv4Addr; 2] = [Ipv4Addr::new(168, 63, 129, 16), Ipv4Addr::new(100, 100, 100, 200)];
+/// The beginning of the IPv6 address of Amazon's metadata service.
+const METADATA_V6: [u16; 2] = [0xfd00, 0x0ec2];
+/// The prefix of IPv4 addresses behind a NAT64 (RFC 6052).
+const NAT64: [u16; 6] = [0x64, 0xff9b, 0, 0, 0, 0];
+const METADATA_NAMES: [&str; 2] = ["metadata", "metadata.google.internal"];
+
+/// Refuses a URL with credentials, and a URL that leads to the machine's own files or to its cloud's metadata service. The messages do
+/// not repeat the URL, because it may have a password.
+pub(super) fn check(url: &str) -> Result<(), String> {
+    if url.len() > LONGEST || !url.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\') {
+        return Err(format!(
+            "has more than {LONGEST} bytes, or a character that is not allowed; escape it with %"
+        ));
+    }
+    let (scheme, rest) = url.split_once("://").ok_or("has no scheme such as https://")?;
+    if !SERVERS.contains(&scheme) && !BUCKETS.contains(&scheme) {
+        return Err(format!(
+            "is not of a server or a bucket; its scheme must be one of {}, {}",
+            SERVERS.join(", "),
+            BUCKETS.join(", ")
+        ));
+    }
+    if rest.split('/').next().is_some_and(|authority| authority.contains('@')) {
+        return Err("has credentials; leave them out".to_owned());
+    }
+    let read = Url::parse(url).map_err(|error| format!("is not valid: {error}"))?;
+    if read.query().is_some() || read.fragment().is_some() {
+        return Err("has a query or a fragment, which may be a credential; leave it out".to_owned());
+    }
+    let host = read.host().filter(|_| !read.path().trim_matches('/').is_empty());
+    let host = host.ok_or("names no host or no file")?;
+    match SERVERS.contains(&scheme) && is_metadata_service(&host) {
+        true => Err("leads to a cloud's metadata service, or has an address in an unusual form".to_owned()),
+        false => Ok(()),
+    }
+}
+
+/// Whether a host is a metadata service. The parser has normalized numbers, escapes and letters as clients do.
+fn is_metadata_service(host: &Host<&str>) -> bool {
+    match host {
+        Host::Ipv4(address) => address.is_link_local() || METADATA_V4.contains(address),
+        Host::Ipv6(address) => is_metadata_v6(*address),
+        Host::Domain(name) => METADATA_NAMES.contains(&name.trim_end_matches('.')),
+    }
+}
+
+/// Whether an address is link-local, of Amazon's metadata service, or has an IPv4 address in it.
+fn is_metadata_v6(address: Ipv6Addr) -> bool {
+    let segments = address.segments();
+    address.is_unicast_link_local()
+        || address.to_ipv4_mapped().is_some()
+        || segments[..2] == METADATA_V6
+        || segments[..6] == NAT64
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn servers_and_buckets_that_nodes_may_reach_are_accepted() {
+        for url in [
+            "https://mirror.example.com/a/kops-agent",
+            "http://10.0.0.1:8080/kops-agent",
+            "http://127.0.0.1/kops-agent",
+            "https://[2001:db8::1]:443/kops-agent",
+            "s3://2852039166/kops-agent",
+            "gs://bucket/folder/kops-agent",
+        ] {
+            assert_eq!(check(url), Ok(()), "{url}");
+        }
+    }
+
+    #[test]
+    fn other_urls_are_refused() {
+        for (url, expected) in [
+            ("mirror/kops-agent", "has no scheme"),
+            ("https:/mirror/kops-agent", "has no scheme"),
+            ("file:///tmp/kops-agent", "is not of a server"),
+            ("FILE:///tmp/kops-agent", "is not of a server"),
+            ("ftp://mirror/kops-agent", "is not of a server"),
+            ("vault://mirror/kops-agent", "is not of a server"),
+            ("https://user:sesame@mirror/kops-agent", "has credentials"),
+            ("https://@mirror/kops-agent", "has credentials"),
+            ("https://mirror/kops-agent?token=sesame", "has a query"),
+            ("https://mirror/kops-agent#sesame", "has a query"),
+            ("https:///kops-agent", "names no host or no file"),
+            ("https://mirror", "names no host or no file"),
+            ("s3://bucket/", "names no host or no file"),
+            ("s3:///kops-agent", "names no host or no file"),
+            ("https://mirror\\x/y", "character that is not allowed"),
+            ("https://mirror:port/y", "is not valid"),
+        ] {
+            let refused = check(url).unwrap_err();
+            assert!(refused.contains(expected) && !refused.contains("sesame"), "{url}: {refused}");
+        }
+    }
+
+    #[test]
+    fn no_spelling_of_a_metadata_service_is_accepted() {
+        for host in [
+            "169.254.169.254",
+            "169.254.169.254.",
+            "169.254.169.254%2e",
+            "%31%36%39.254.169.254",
+            "169.254.43518",
+            "2852039166",
+            "0xa9fea9fe",
+            "0XA9FEA9FE",
+            "0251.0376.0251.0376",
+            "168.63.129.16",
+            "100.100.100.200",
+            "[fe80::1]",
+            "[fd00:ec2::254]",
+            "[::ffff:169.254.169.254]",
+            "[64:ff9b::a9fe:a9fe]",
+            "metadata",
+            "metadata.google.internal.",
+            "METADATA.google.internal",
+        ] {
+            let refused = check(&format!("http://{host}/x")).unwrap_err();
+            assert!(refused.contains("metadata service"), "{host}: {refused}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_accepted_or_refused(url in ".{0,80}") {
+            let _ = check(&url);
+        }
+    }
+}
