@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use kops_agent_plan::resource::File;
 use kops_agent_spec::fnv::fnv32;
@@ -110,7 +110,8 @@ impl Host {
             health: recorder.clone(),
             pods: recorder.clone(),
             pod_network: recorder.clone(),
-            health_timings: HealthTimings::default(),
+            // A recorded unit never ends by itself.
+            health_timings: HealthTimings { restarted: Duration::ZERO, ..HealthTimings::default() },
             waits: Waits::default(),
             retries_failed: false,
             adopts: false,

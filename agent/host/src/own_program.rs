@@ -4,25 +4,27 @@
 //! verified beside the present one before one rename puts it in place. The present one stays as `NAME.previous`, so an operator can
 //! move it back. A process that runs keeps its program until it is restarted.
 
-use std::path::Path;
-use std::time::{Duration, Instant, SystemTime};
+mod services;
 
-use kops_agent_plan::health::of_unit;
-use tokio::time::{sleep, timeout};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use crate::assets::{Downloads, Progress, Request, Want};
 use crate::error::{Error, Result};
-use crate::health_wait::Expected;
 use crate::host::Host;
 use crate::root::{Entry, Root, set_mode, temporary_name};
 use crate::staged::{Sealed, place};
-use crate::system::systemd::Act;
-use crate::waits::late;
+
+pub use services::Service;
 
 /// The suffix of the name under which the previous version stays.
 const PREVIOUS: &str = ".previous";
 /// Maximum size of a program, in bytes. Releases have some 20 MiB, and builds with debug information ten times as much.
 pub const LARGEST_PROGRAM: u64 = 256 << 20;
+/// Directory of downloaded programs. It is not the cache of runs, because a run uses its cache alone, and a slow download may take
+/// long.
+const CACHE: &str = "/var/cache/nodeup/programs";
 
 /// Another version of the program, complete and verified, beside the present one. If it is dropped, it is removed.
 pub struct NewProgram(Sealed);
@@ -44,7 +46,7 @@ impl Host {
     }
 
     /// Downloads another version of the program at this path. It gets the owner and the mode of the present one once its SHA-256 is
-    /// verified, and the policy's SELinux label.
+    /// verified, and also its SELinux label.
     ///
     /// # Errors
     /// The download fails or has another SHA-256, there is no space, or there is no present program.
@@ -64,7 +66,8 @@ impl Host {
         let owner = Some((present.uid, present.gid));
         let want = Want { path: program.to_owned(), member: None, mode: 0o600, owner };
         let request = Request { sha256: sha256.to_owned(), urls: vec![url.to_owned()], wants: vec![want] };
-        let downloads = downloads.clone().largest(LARGEST_PROGRAM);
+        self.root.make_dirs(CACHE)?;
+        let downloads = downloads.clone().largest(LARGEST_PROGRAM).cache(self.root.shown(CACHE));
         let cache = downloads.open_cache(&self.root)?;
         let ready = downloads.fetch(&self.root, &cache, vec![request], progress).await?;
         let ready = ready.into_iter().next().ok_or_else(|| Error::Path {
@@ -76,7 +79,13 @@ impl Host {
         set_mode(&file, present.mode)
             .and_then(|()| file.sync_all())
             .map_err(|error| Error::path("set the mode of", ready.dir.shown(&ready.name), error))?;
-        Ok(NewProgram(Sealed::adopt(&root, program, &ready.dir, &ready.name, present.mode, owner)?))
+        let new = Sealed::adopt(&root, program, &ready.dir, &ready.name, present.mode, owner)?;
+        label_as_present(&root, program)?;
+        drop(cache);
+        if let Err(error) = downloads.trim_cache(&self.root, &BTreeSet::from([sha256])) {
+            log::debug!("earlier downloads of programs stay: {error}");
+        }
+        Ok(NewProgram(new))
     }
 
     /// Puts the new version in the place of the program at this path. The present one stays as `NAME.previous`.
@@ -112,46 +121,42 @@ impl Host {
         dir.sync()
     }
 
-    /// Restarts those of these units that run, and that began before the program at this path was put in place. Then waits until
-    /// each of the running ones has stayed active for a while.
+    /// Whether the previous version is beside the program at this path.
     ///
     /// # Errors
-    /// A unit does not start, or does not stay active.
-    pub async fn restart_on_program(&self, program: &str, units: &[&str]) -> Result<()> {
+    /// The folder cannot be read.
+    pub fn has_previous_program(&self, program: &str) -> Result<bool> {
         let (dir, name) = real_root()?.make_parent(program)?;
-        let placed = match dir.entry(&name)? {
-            Some(Entry::File(metadata)) => changed(metadata.changed),
-            _ => None,
-        };
-        let states = self.systemd.states(units)?;
-        let active = states.iter().zip(units).filter(|(state, _)| state.running || state.restarting);
-        for (state, unit) in active.clone() {
-            let is_older = |began: SystemTime| placed.is_some_and(|placed| began < placed);
-            if state.restarting || state.started.is_some_and(is_older) {
-                log::info!("restarting {unit}, so that it runs the program at {program}");
-                let restarted = timeout(self.waits.awaited, self.systemd.begin(Act::Restart, unit)).await;
-                restarted.map_err(|_| late(Act::Restart, unit, self.waits.awaited))??;
-            }
-        }
-        for (_, unit) in active {
-            self.stays_active(unit).await?;
-        }
-        Ok(())
+        Ok(matches!(dir.entry(&format!("{name}{PREVIOUS}"))?, Some(Entry::File(_))))
     }
 
-    /// Waits until a unit is active, and stays so for the steady time of health checks.
-    async fn stays_active(&self, unit: &str) -> Result<()> {
-        let component = of_unit(unit, &|_| None);
-        self.wait_until_healthy(&component, Expected::Any).await?;
-        let begun = Instant::now();
-        while begun.elapsed() < self.health_timings.steady {
-            sleep(self.health_timings.pause).await;
-            if !self.systemd.states(&[unit])?.iter().all(|state| state.running) {
-                return Err(self.unhealthy(&component, "it has ended again after its restart"));
-            }
-        }
-        Ok(())
+    /// When the program at this path was put in place. `None` if it is no regular file.
+    ///
+    /// # Errors
+    /// The file cannot be inspected.
+    pub fn program_placed(&self, program: &str) -> Result<Option<SystemTime>> {
+        let metadata = real_root()?.metadata(program)?;
+        Ok(metadata.and_then(|metadata| changed(metadata.changed)))
     }
+
+    /// Removes what a killed process has left while it tried another version of the program at this path.
+    ///
+    /// # Errors
+    /// The folder cannot be written.
+    pub fn remove_tried_program(&self, program: &str) -> Result<()> {
+        let (dir, name) = real_root()?.make_parent(program)?;
+        dir.remove(&temporary_name(&name))
+    }
+}
+
+/// Gives the new version the SELinux label of the present one, with which the services start. The policy may have another label for
+/// this path.
+fn label_as_present(root: &Root, program: &str) -> Result<()> {
+    let (dir, name) = root.make_parent(program)?;
+    let temporary = temporary_name(&name);
+    let new = dir.open(&temporary)?;
+    root.copy_label(&dir.open(&name)?, &new, || dir.shown(&temporary))?;
+    new.sync_all().map_err(|error| Error::path("write", dir.shown(&temporary), error))
 }
 
 fn real_root() -> Result<Root> {

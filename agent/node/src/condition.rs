@@ -5,6 +5,8 @@
 //! next boot's, the timer's or an operator's. A machine that has just become a node has no Node yet, because kubelet
 //! registers it while the run ends. So systemd starts this program again to report apart from the run.
 
+use std::fs;
+use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -17,7 +19,7 @@ use kops_agent_host::facts::root_volume_gib;
 use kops_agent_host::{Applied, Record};
 use kops_agent_kube::own_node::{self, Told, Untold};
 use kops_agent_net::retry::{Pauses, Retries};
-use kops_agent_plan::desired::KUBELET_KUBECONFIG;
+use kops_agent_plan::desired::{FOLLOW_UNIT, KUBELET_KUBECONFIG};
 use kops_agent_plan::following::Followed;
 use kops_agent_plan::resolve::KUBERNETES_CA;
 use kops_agent_process::program::{self, with_path_in_commands};
@@ -35,6 +37,8 @@ pub const TELLING: &str = "reporting this node's state to the cluster (condition
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// The unit that reports apart from the run.
 const UNIT: &str = "kops-agent-fleet-tell.service";
+/// The directories of unit files below the root, in systemd's order (systemd.unit(5)).
+const UNITS: [&str; 3] = ["etc/systemd/system", "usr/lib/systemd/system", "lib/systemd/system"];
 /// A request to the metadata service is not repeated: a report without its answer is still a report.
 const ONCE: Retries = Retries {
     deadline: Duration::ZERO,
@@ -165,7 +169,7 @@ pub async fn tell_once(root: &Path, compared: Compared) -> Result<Result<String,
         machine,
         reboot: is_real.then(|| host.reboot_report()).flatten(),
         authorities,
-        program: program_report(),
+        program: program_report(root),
         ..report(record, compared)
     };
     let mut statement = report.statement();
@@ -182,12 +186,29 @@ pub fn trusted_authorities(applied: &Applied) -> Option<String> {
     authorities_digest(applied.trusted_certificates(KUBERNETES_CA)?)
 }
 
-/// The program of this process. `None` if its file cannot be read.
-fn program_report() -> Option<ProgramReport> {
-    let sha256 = program::sha256();
-    let sha256 =
-        sha256.inspect_err(|error| log::debug!("this report does not describe the program: {error}")).ok()?;
-    Some(ProgramReport::new(VERSION, sha256))
+/// The program that follows rollouts. `None` if this process runs another one: the next run of the timer, or the successor of this
+/// process, reports it.
+fn program_report(root: &Path) -> Option<ProgramReport> {
+    let report = || -> io::Result<Option<ProgramReport>> {
+        if !program::is_in_place()? || !follows_rollouts(root, &program::path()?)? {
+            return Ok(None);
+        }
+        Ok(Some(ProgramReport::new(VERSION, program::sha256()?)))
+    };
+    report().unwrap_or_else(|error| {
+        log::debug!("this report does not describe the program: {error}");
+        None
+    })
+}
+
+/// Whether the service that follows rollouts starts the program at this path. A machine may have another program too, for example of a
+/// package. `true` if the machine has no such service.
+fn follows_rollouts(root: &Path, program: &Path) -> io::Result<bool> {
+    let mut files = UNITS.iter().map(|folder| root.join(folder).join(FOLLOW_UNIT));
+    let Some(file) = files.find(|file| file.exists()) else { return Ok(true) };
+    let unit = fs::read_to_string(file)?;
+    let started = unit.lines().find_map(|line| line.strip_prefix("ExecStart="));
+    Ok(started.and_then(|command| command.split(' ').next()).map(Path::new) == Some(program))
 }
 
 /// The machine of this node. `applied_to` identifies it and so its cloud. `None` if the cloud's metadata service does not
@@ -286,6 +307,23 @@ mod tests {
     #[test]
     fn a_machine_that_has_not_converged_runs_nothing() {
         assert_eq!(report(Record::default(), Compared::AsLeft), NodeReport::default());
+    }
+
+    #[test]
+    fn only_the_program_that_follows_rollouts_is_reported() {
+        let root = tempfile::tempdir().unwrap();
+        let is_reported = || program_report(root.path()).is_some();
+        assert!(is_reported(), "no program follows rollouts");
+        let starts = |folder: &str, program: &str| {
+            let folder = root.path().join(folder);
+            fs::create_dir_all(&folder).unwrap();
+            let text = format!("[Service]\nExecStart={program} fleet follow --conf /conf\n");
+            fs::write(folder.join(FOLLOW_UNIT), text).unwrap();
+        };
+        starts("usr/lib/systemd/system", "/usr/bin/kops-agent");
+        assert!(!is_reported());
+        starts("etc/systemd/system", std::env::current_exe().unwrap().to_str().unwrap());
+        assert!(is_reported());
     }
 
     #[tokio::test]

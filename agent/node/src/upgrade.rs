@@ -2,34 +2,37 @@
 //! the state store; that file names the program.
 //!
 //! If the process is killed, the next one carries the order out again: a download resumes, and a program that is in place is not
-//! downloaded again. After the switch, this process ends without an outcome. The new program then sees the order, and reports.
+//! downloaded again. After the switch, this process ends without an outcome. The new program then sees the order, checks the node, and
+//! reports.
 
 mod trial;
 
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
 use kops_agent_cluster::rollout::{Download, Order, PROGRAM_FILE, ProgramFile};
 use kops_agent_host::facts::parse_architecture;
-use kops_agent_host::{Downloads, Host, Silent};
+use kops_agent_host::{Downloads, Host, NewProgram, Service, Silent};
 use kops_agent_kube::own_node::Orders;
 use kops_agent_net::{Buckets, LocationClient};
-use kops_agent_plan::desired::{ADDONS_UNIT, CONTROLLER_UNIT, PACKAGED_PROGRAM};
+use kops_agent_plan::desired::{ADDONS_UNIT, CONTROLLER_UNIT, FOLLOW_UNIT, PACKAGED_PROGRAM};
 use kops_agent_process::{program, service_manager};
 use kops_agent_spec::BootConfig;
 use kops_agent_spec::digest::sha256_hex_of;
 use kops_agent_spec::failure::{Failure, Kind};
+use tokio::time::timeout;
 
 use super::reboot::{confirm, controller, in_effect, store_options};
 use super::{condition, machine};
-use crate::known::error_text;
 use trial::Trial;
 
 /// The services of this program that run all the time, besides the one that follows rollouts.
 const SERVICES: [&str; 2] = [CONTROLLER_UNIT, ADDONS_UNIT];
+/// How long the download may take in all.
+const DOWNLOADED_WITHIN: Duration = Duration::from_secs(1200);
 /// How long the report is retried while the API server does not answer. An API server on this machine is not restarted.
 const TOLD_WITHIN: Duration = Duration::from_secs(600);
 
@@ -42,60 +45,57 @@ pub enum Upgraded {
     InPlace,
 }
 
-/// Carries an order out.
+/// Carries an order out. `began` is the start of this process.
 ///
 /// # Errors
-/// The order was withdrawn ([`super::reboot::Withdrawn`]), the state store has another program file, or the program cannot be
-/// downloaded, tried or replaced. Then the present program stays.
-pub async fn carry_out(conf: &Path, root: &Path, order: &Order, orders: &Orders) -> Result<Upgraded> {
+/// The order was withdrawn ([`super::reboot::Withdrawn`]) or has expired, the state store has another program file, or the program
+/// cannot be downloaded, tried or replaced. Then the present program stays.
+pub async fn carry_out(
+    conf: &Path,
+    root: &Path,
+    order: &Order,
+    orders: &Orders,
+    began: SystemTime,
+) -> Result<Upgraded> {
     let host = machine::open(root)?;
-    // No run begins with one version and ends with another one.
-    let _lock = machine::lock(true, &host).await?;
-    confirm(orders, order, Kind::ProgramNotReplaced).await?;
+    let path = program::path().context("finding the path of this program")?;
+    let path = path.to_str().context("the path of this program is not UTF-8 text")?;
+    host.remove_tried_program(path)?;
     let (_, boot) = in_effect(conf, &host).await?;
     let file = program_file(conf, root, &host, &boot).await?;
     let wanted = wanted(&file, order)?;
-    let path = program::path().context("finding the path of this program")?;
-    let path = path.to_str().context("the path of this program is not UTF-8 text")?;
+    let change = Change { conf, root, host: &host, path, file: &file, wanted };
     let running = program::sha256().context("reading this program")?;
-    let is_running = running == wanted.sha256;
-    let mut is_switched = false;
-    if !is_running && sha256_of(path)? != wanted.sha256 {
-        let new = Change { conf, root, host: &host, path, file: &file, wanted };
-        new.make(orders, order).await?;
-        is_switched = true;
+    if running == wanted.sha256 {
+        // An order that expires now is carried out already.
+        let lock = machine::lock(true, &host).await?;
+        change.settle().await?;
+        // An API server that does not answer keeps no run waiting.
+        drop(lock);
+        condition::tell_within(root, TOLD_WITHIN).await?;
+        return Ok(Upgraded::Reported);
     }
-    service_manager::doing("restarting the services of kops-agent");
-    if let Err(error) = host.restart_on_program(path, &SERVICES).await {
-        let problem = match is_switched {
-            true => take_back(root, &host, path).await,
-            false => format!(
-                "the program is in place; `mv {path}.previous {path}` takes the previous version back"
-            ),
-        };
-        return Err(not_replaced(format!("{error}; {problem}")).into());
+    confirm(orders, order, Kind::ProgramNotReplaced).await?;
+    let new = match sha256_of(path)? == wanted.sha256 {
+        true => None,
+        // Runs continue meanwhile, also for hours.
+        false => Some(change.fetch().await?),
+    };
+    // No run begins with one version and ends with another one.
+    let _lock = machine::lock(true, &host).await?;
+    confirm(orders, order, Kind::ProgramNotReplaced).await?;
+    match new {
+        Some(new) => change.make(new).await?,
+        None if host.program_placed(path)?.is_some_and(|placed| placed < began) => {
+            return Err(not_replaced(format!(
+                "{FOLLOW_UNIT} has started again and does not run the program that is in place at {path}; \
+                 `systemctl cat {FOLLOW_UNIT}` shows which program its ExecStart names"
+            ))
+            .into());
+        }
+        None => change.restart_services().await?,
     }
-    if !is_running {
-        return Ok(Upgraded::InPlace);
-    }
-    condition::tell_within(root, TOLD_WITHIN).await?;
-    Ok(Upgraded::Reported)
-}
-
-/// Puts the previous program back, with the services that ran it. Returns what happened.
-async fn take_back(root: &Path, host: &Host, path: &str) -> String {
-    if let Err(error) = host.take_program_back(path) {
-        return format!("the previous version is not back, because {error}");
-    }
-    let restarted = host.restart_on_program(path, &SERVICES).await;
-    // A run may have reported the new version meanwhile. The run that reports next corrects a report that fails here.
-    if let Err(error) = condition::tell_within(root, Duration::ZERO).await {
-        log::debug!("{}", error_text(&error));
-    }
-    match restarted {
-        Ok(()) => "the previous version is back".to_owned(),
-        Err(error) => format!("the previous version is back, and {error}"),
-    }
+    Ok(Upgraded::InPlace)
 }
 
 /// Reads the program file: from the state store, or from the server if this machine does not read the store.
@@ -117,7 +117,8 @@ async fn program_file(conf: &Path, root: &Path, host: &Host, boot: &BootConfig) 
 fn wanted<'a>(file: &'a ProgramFile, order: &Order) -> Result<&'a Download> {
     if file.hash != order.hash {
         return Err(not_replaced(format!(
-            "the state store has another {PROGRAM_FILE} by now, of version {}; start another rollout with it",
+            "the state store has another {PROGRAM_FILE} by now, of version {}; run `kops-agent fleet rollout abort`, and start \
+             `kops-agent fleet upgrade` with that file",
             file.version
         ))
         .into());
@@ -138,9 +139,9 @@ struct Change<'a> {
 }
 
 impl Change<'_> {
-    /// Downloads, tries and switches.
-    async fn make(&self, orders: &Orders, order: &Order) -> Result<()> {
-        let Change { conf, root, host, path, file, wanted } = self;
+    /// Downloads the program.
+    async fn fetch(&self) -> Result<NewProgram> {
+        let Change { host, path, file, wanted, .. } = self;
         if *path == PACKAGED_PROGRAM || host.is_packaged(path)? {
             return Err(not_replaced(format!(
                 "{path} belongs to a package, which a rollout does not replace; install version {0} by the package manager, such as \
@@ -153,17 +154,87 @@ impl Change<'_> {
         let downloads = Downloads::new(LocationClient::new()?).buckets(store);
         service_manager::doing(format_args!("downloading version {} of kops-agent", file.version));
         let from = (wanted.url.as_str(), wanted.sha256.as_str());
-        let new = host.fetch_program(path, from, &downloads, &Silent).await?;
+        let fetching = host.fetch_program(path, from, &downloads, &Silent);
+        let fetched = timeout(DOWNLOADED_WITHIN, fetching).await.map_err(|_| {
+            not_replaced(format!(
+                "the program was not downloaded within {} s; what has come is kept, and `kops-agent fleet rollout resume` continues",
+                DOWNLOADED_WITHIN.as_secs()
+            ))
+        })?;
+        fetched.with_context(|| format!("downloading the program that {PROGRAM_FILE} names"))
+    }
+
+    /// Tries the program, and puts it in place. If a service fails with it, the previous one comes back.
+    async fn make(&self, new: NewProgram) -> Result<()> {
+        let Change { host, path, file, wanted, .. } = self;
         service_manager::doing(format_args!("trying version {} of kops-agent", file.version));
         let tried = new.path();
-        let trial = Trial { program: &tried, path_to_be: path, conf, root };
+        let trial = self.trial(&tried);
         trial.prints_version(&file.version).await.map_err(not_replaced)?;
-        trial.plans_nothing().await.map_err(not_replaced)?;
-        // The download may have taken minutes.
-        confirm(orders, order, Kind::ProgramNotReplaced).await?;
+        trial.knows_orders().await.map_err(not_replaced)?;
+        trial.leaves_the_node().await.map_err(not_replaced)?;
+        let services = host.services(&SERVICES)?;
+        host.note_services(&wanted.sha256, &services)?;
         host.switch_program(path, new)?;
         log::info!("{path} is version {} of kops-agent; the previous one is {path}.previous", file.version);
+        service_manager::doing("restarting the services of kops-agent");
+        if let Err(error) = host.restart_on_program(path, &services).await {
+            let problem = self.take_back(&services).await;
+            return Err(not_replaced(format!("{error}; {problem}")).into());
+        }
         Ok(())
+    }
+
+    /// Puts the previous program back, with the services that ran before the switch. Returns what happened.
+    async fn take_back(&self, services: &[Service]) -> String {
+        if let Err(error) = self.host.take_program_back(self.path) {
+            return format!("the previous version is not back, because {error}");
+        }
+        match self.host.restart_all(services).await {
+            Ok(()) => "the previous version is back".to_owned(),
+            Err(error) => format!("the previous version is back, and {error}"),
+        }
+    }
+
+    /// Checks the node with the program that is in place and that this process runs.
+    async fn settle(&self) -> Result<()> {
+        self.restart_services().await?;
+        service_manager::doing("verifying this node");
+        let tried = self.trial(self.path).leaves_the_node().await;
+        tried.map_err(|problem| {
+            not_replaced(format!("the program is in place; {problem}; {}", self.advice()))
+        })?;
+        log::info!("version {} of kops-agent leaves this node as it is", self.file.version);
+        Ok(())
+    }
+
+    /// Restarts the services that do not run the program that is in place.
+    async fn restart_services(&self) -> Result<()> {
+        let services = self.host.services_after(&self.wanted.sha256, &SERVICES)?;
+        service_manager::doing("restarting the services of kops-agent");
+        let restarted = self.host.restart_on_program(self.path, &services).await;
+        Ok(restarted
+            .map_err(|error| not_replaced(format!("the program is in place; {error}; {}", self.advice())))?)
+    }
+
+    /// How an operator takes the previous version back on this node.
+    fn advice(&self) -> String {
+        let Change { host, path, .. } = self;
+        let previous = format!("{path}.previous");
+        if !host.has_previous_program(path).unwrap_or_default() {
+            return format!("there is no {previous}; copy the previous version to {path} by hand");
+        }
+        let services = host.services(&SERVICES).unwrap_or_default();
+        let units: Vec<&str> =
+            services.iter().map(|service| service.unit.as_str()).chain([FOLLOW_UNIT]).collect();
+        format!(
+            "`mv {previous} {path} && systemctl restart {}` takes the previous version back",
+            units.join(" ")
+        )
+    }
+
+    fn trial<'a>(&'a self, program: &'a str) -> Trial<'a> {
+        Trial { program, path_to_be: self.path, conf: self.conf, root: self.root }
     }
 }
 

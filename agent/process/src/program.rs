@@ -4,9 +4,10 @@
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -19,18 +20,33 @@ const OF_PACKAGES: &str = "/usr/bin/kops-agent";
 const COMMAND: &str = "`kops-agent ";
 
 /// The environment variable with the path that this program will have. [`path`] returns it, so that a program that is tried in
-/// another place plans the units that it will plan in its own.
-pub const PATH_TO_BE: &str = "KOPS_AGENT_PROGRAM";
+/// another place plans the units that it will plan in its own. It counts only for a file with the temporary name beside that path, so no
+/// environment makes a program in use plan units of another program.
+pub const PATH_TO_BE: &str = "KOPS_AGENT_PATH_TO_BE";
 
 /// The path that this program was started from. After an upgrade, the file there is the new program.
 ///
 /// # Errors
 /// If the kernel does not report the path.
 pub fn path() -> io::Result<PathBuf> {
-    match std::env::var_os(PATH_TO_BE).map(PathBuf::from) {
-        Some(path) if path.is_absolute() => Ok(path),
-        _ => std::env::current_exe().map(|path| of_process(&path)),
-    }
+    let own = of_process(&std::env::current_exe()?);
+    let to_be = std::env::var_os(PATH_TO_BE).map(PathBuf::from);
+    Ok(to_be.filter(|to_be| is_tried_for(&own, to_be)).unwrap_or(own))
+}
+
+/// Whether a program has the temporary name of a file at `to_be` (`temporary_name` of agent/host).
+fn is_tried_for(program: &Path, to_be: &Path) -> bool {
+    let Some(name) = to_be.file_name().and_then(OsStr::to_str) else { return false };
+    to_be.is_absolute() && program == to_be.with_file_name(format!(".{name}.kops-agent"))
+}
+
+/// Whether this process runs the program at [`path`]. After a replacement, it runs the file that was there before.
+///
+/// # Errors
+/// A file cannot be inspected.
+pub fn is_in_place() -> io::Result<bool> {
+    let (file, own) = (fs::metadata(path()?)?, fs::metadata("/proc/self/exe")?);
+    Ok((file.dev(), file.ino()) == (own.dev(), own.ino()))
 }
 
 /// SHA-256 of the program that this process runs, even if its file has been replaced. The process reads it once.
@@ -76,7 +92,6 @@ fn with_this_path<'a>(text: &'a str, path: &Path) -> Cow<'a, str> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::fs;
     use std::process::{Command, Stdio};
 
     use super::*;
@@ -97,6 +112,21 @@ mod tests {
     fn the_hash_of_this_program_is_the_hash_of_its_file() {
         let bytes = fs::read(std::env::current_exe().unwrap()).unwrap();
         assert_eq!(sha256().unwrap(), kops_agent_spec::digest::sha256_hex(&bytes));
+    }
+
+    #[test]
+    fn the_variable_counts_only_for_a_program_with_the_temporary_name() {
+        for (program, to_be, expected) in [
+            ("/opt/kops/bin/.nodeup.kops-agent", "/opt/kops/bin/nodeup", true),
+            ("/opt/kops/bin/nodeup", "/opt/kops/bin/nodeup", false),
+            ("/usr/bin/kops-agent", "/opt/kops/bin/nodeup", false),
+            ("/tmp/.nodeup.kops-agent", "/opt/kops/bin/nodeup", false),
+            (".nodeup.kops-agent", "nodeup", false),
+            ("/.kops-agent", "/", false),
+        ] {
+            assert_eq!(is_tried_for(Path::new(program), Path::new(to_be)), expected, "{program} {to_be}");
+        }
+        assert!(is_in_place().unwrap());
     }
 
     #[test]

@@ -5,12 +5,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use kops_agent_plan::diff::Enablement;
+use rustix::fs::{XattrFlags, lgetxattr, lsetxattr};
 use tempfile::TempDir;
 
 use super::*;
 use crate::staged::Staged;
 use crate::system::health::HealthTimings;
-use crate::system::systemd::{Systemd, UnitState};
+use crate::system::systemd::{Rest, Systemd, UnitState};
 
 const UNIT: &str = "kops-agent-controller.service";
 
@@ -85,20 +87,63 @@ fn a_program_that_is_not_switched_to_leaves_nothing() {
     assert_eq!(machine.content(), "old");
 }
 
-/// A systemd with one unit, which began before every program. After its restart it is active this often, and then no longer.
+#[test]
+fn the_new_program_gets_the_label_of_the_present_one() {
+    const ATTRIBUTE: &str = "security.selinux";
+    let machine = Machine::new();
+    let new = machine.new_program("new");
+    label_as_present(&real_root().unwrap(), machine.path()).unwrap();
+    // Only root may set labels.
+    if lsetxattr(&machine.program, ATTRIBUTE, b"u:r:mine:s0\0", XattrFlags::empty()).is_err() {
+        return;
+    }
+    label_as_present(&real_root().unwrap(), machine.path()).unwrap();
+    let mut buffer = [0; 64];
+    let size = lgetxattr(new.path(), ATTRIBUTE, &mut buffer).unwrap();
+    assert_eq!(&buffer[..size], b"u:r:mine:s0\0");
+}
+
+#[test]
+fn what_a_killed_trial_has_left_is_removed() {
+    let machine = Machine::new();
+    let tried = machine.program.with_file_name(".nodeup.kops-agent");
+    fs::write(&tried, "tried").unwrap();
+    machine.host.remove_tried_program(machine.path()).unwrap();
+    assert!(!tried.exists());
+    machine.host.remove_tried_program(machine.path()).unwrap();
+    assert!(!machine.host.has_previous_program(machine.path()).unwrap());
+    machine.host.switch_program(machine.path(), machine.new_program("new")).unwrap();
+    assert!(machine.host.has_previous_program(machine.path()).unwrap());
+}
+
+const RUNS: UnitState = UnitState {
+    is_known: true,
+    running: true,
+    rests: Rest::No,
+    started: Some(SystemTime::UNIX_EPOCH),
+    ..UnitState::UNKNOWN
+};
+/// systemd waits before it starts the unit again, and calls it `activating`.
+const RESTARTING: UnitState = UnitState { restarting: true, ..RUNS };
+const FAILED: UnitState =
+    UnitState { running: false, enablement: Enablement::Enabled, started: None, ..RUNS };
+
+/// A systemd with one unit. After its restart, the unit runs for some observations. Then it is in another state.
 struct Flapping {
-    left: AtomicUsize,
+    before: UnitState,
+    polls: AtomicUsize,
+    runs_for: usize,
+    then: UnitState,
     restarts: AtomicUsize,
 }
 
 impl Systemd for Flapping {
     fn states(&self, units: &[&str]) -> Result<Vec<UnitState>> {
-        let is_restarted = self.restarts.load(Ordering::SeqCst) > 0;
-        let left = |left: usize| left.checked_sub(1);
-        let running =
-            !is_restarted || self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, left).is_ok();
-        let started = (!is_restarted).then_some(SystemTime::UNIX_EPOCH);
-        let state = UnitState { is_known: true, running, started, ..UnitState::UNKNOWN };
+        let state = match self.restarts.load(Ordering::SeqCst) {
+            0 => self.before,
+            _ if self.polls.fetch_add(1, Ordering::SeqCst) < self.runs_for => anew(),
+            _ => self.then,
+        };
         Ok(units.iter().map(|_| state).collect())
     }
 
@@ -132,25 +177,77 @@ impl Systemd for Flapping {
     }
 }
 
-#[tokio::test]
-async fn a_service_that_ends_again_after_its_restart_is_a_failure() {
+/// A unit that began long after every program.
+fn anew() -> UnitState {
+    started_at(1 << 40)
+}
+
+fn started_at(seconds: u64) -> UnitState {
+    UnitState { started: Some(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)), ..RUNS }
+}
+
+/// A machine whose unit is in these states. It runs for `runs_for` observations after its restart.
+fn flapping(before: UnitState, runs_for: usize, then: UnitState) -> (Machine, Arc<Flapping>) {
     let timings = HealthTimings {
         timeout: Duration::ZERO,
         pause: Duration::from_millis(1),
-        steady: Duration::from_millis(20),
+        restarted: Duration::from_millis(20),
         ..HealthTimings::default()
     };
-    for (left, is_well) in [(usize::MAX, true), (2, false), (0, false)] {
-        let machine = Machine::new();
-        let systemd = Arc::new(Flapping { left: left.into(), restarts: 0.into() });
-        let host = machine.host.with_systemd(systemd.clone()).with_health_timings(timings);
-        let restarted = host.restart_on_program(machine.program.to_str().unwrap(), &[UNIT]).await;
-        assert_eq!(restarted.is_ok(), is_well, "{left}: {restarted:?}");
+    let systemd = Arc::new(Flapping { before, polls: 0.into(), runs_for, then, restarts: 0.into() });
+    let Machine { _folder, host, program } = Machine::new();
+    let host = host.with_systemd(systemd.clone()).with_health_timings(timings);
+    (Machine { _folder, host, program }, systemd)
+}
+
+#[tokio::test]
+async fn a_service_must_run_for_a_while_after_its_restart() {
+    let other_process = started_at((1 << 40) + 6);
+    let corrected_clock = started_at((1 << 40) + 1);
+    for (before, runs_for, then, restarts, is_well) in [
+        (RUNS, usize::MAX, RUNS, 1, true),
+        (RUNS, 2, corrected_clock, 1, true),
+        (RUNS, 2, RESTARTING, 1, false),
+        (RUNS, 2, other_process, 1, false),
+        (RUNS, 2, FAILED, 1, false),
+        (RUNS, 0, RESTARTING, 1, false),
+        (RUNS, 0, FAILED, 1, false),
+        // It has begun since then, so it runs the program already.
+        (anew(), 0, RUNS, 0, true),
+    ] {
+        let (machine, systemd) = flapping(before, runs_for, then);
+        let services = machine.host.services(&[UNIT]).unwrap();
+        let restarted = machine.host.restart_on_program(machine.path(), &services).await;
+        assert_eq!(restarted.is_ok(), is_well, "{runs_for} {then:?}: {restarted:?}");
+        assert_eq!(systemd.restarts.load(Ordering::SeqCst), restarts);
+    }
+}
+
+#[tokio::test]
+async fn a_service_that_was_unhealthy_may_stay_so() {
+    let sha256 = "a".repeat(64);
+    for before in [RESTARTING, FAILED, UnitState { starting: true, ..RUNS }] {
+        let (machine, systemd) = flapping(before, 0, RESTARTING);
+        let services = machine.host.services(&[UNIT]).unwrap();
+        machine.host.note_services(&sha256, &services).unwrap();
+        machine.host.restart_on_program(machine.path(), &services).await.unwrap();
         assert_eq!(systemd.restarts.load(Ordering::SeqCst), 1);
-        // A service that has begun since then runs the program already.
-        if is_well {
-            host.restart_on_program(machine.program.to_str().unwrap(), &[UNIT]).await.unwrap();
-            assert_eq!(systemd.restarts.load(Ordering::SeqCst), 1);
-        }
+        // The successor of this process knows it too, and only of this program.
+        let services = machine.host.services_after(&sha256, &[UNIT]).unwrap();
+        machine.host.restart_on_program(machine.path(), &services).await.unwrap();
+        let services = machine.host.services_after(&"b".repeat(64), &[UNIT]).unwrap();
+        machine.host.restart_on_program(machine.path(), &services).await.unwrap_err();
+    }
+}
+
+#[tokio::test]
+async fn services_that_should_run_are_restarted_and_no_others() {
+    let disabled = UnitState { enablement: Enablement::Disabled, ..FAILED };
+    let stopped = UnitState { rests: Rest::Yes, ..FAILED };
+    for (before, restarts) in [(FAILED, 1), (RUNS, 1), (disabled, 0), (stopped, 0), (UnitState::UNKNOWN, 0)] {
+        let (machine, systemd) = flapping(before, usize::MAX, RUNS);
+        let services = machine.host.services(&[UNIT]).unwrap();
+        machine.host.restart_all(&services).await.unwrap();
+        assert_eq!(systemd.restarts.load(Ordering::SeqCst), restarts, "{before:?}");
     }
 }

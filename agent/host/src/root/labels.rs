@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 
 use nix::sys::stat::{Mode, mkdirat};
-use rustix::fs::{XattrFlags, fsetxattr, lgetxattr, lsetxattr};
+use rustix::fs::{XattrFlags, fgetxattr, fsetxattr, lgetxattr, lsetxattr};
 use rustix::io::Errno;
 
 use super::{Dir, Root, temporary_name};
@@ -107,6 +107,13 @@ impl Root {
             Err(_) => return Ok(None),
         };
         Ok((!is_as_good(found.as_deref(), &wanted)).then_some(Mislabelled { found, wanted }))
+    }
+
+    /// Gives a file the label of another file, if that file has one.
+    pub(crate) fn copy_label(&self, from: &File, to: &File, shown: impl Fn() -> String) -> Result<()> {
+        let mut buffer = vec![0; LARGEST];
+        let Ok(size) = fgetxattr(from, ATTRIBUTE, &mut buffer) else { return Ok(()) };
+        self.judge(fsetxattr(to, ATTRIBUTE, &buffer[..size], XattrFlags::empty()), shown).map(drop)
     }
 
     fn set_label(&self, file: impl AsFd, label: &str, shown: impl Fn() -> String) -> Result<bool> {

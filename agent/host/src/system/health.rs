@@ -40,6 +40,8 @@ pub struct HealthTimings {
     /// After this time, kubelet has seen a changed manifest: kubelet lists its files every 20 s and gives pods 30 s to
     /// end. If the pod still has its UID then, the change makes no difference to kubelet.
     pub unnoticed: Duration,
+    /// How long a restarted service of the agent must run. Its unit has `RestartSec=5s`, and its start may take some time until it fails.
+    pub restarted: Duration,
 }
 
 impl Default for HealthTimings {
@@ -50,6 +52,7 @@ impl Default for HealthTimings {
             pause: Duration::from_millis(250),
             steady: Duration::from_secs(3),
             unnoticed: Duration::from_secs(60),
+            restarted: Duration::from_secs(30),
         }
     }
 }

@@ -122,6 +122,7 @@ impl Node {
             pause,
             steady: Duration::ZERO,
             unnoticed: pause,
+            restarted: Duration::ZERO,
         };
         let host = self.machine.host().with_systemd(self.systemd.clone()).with_health_timings(timings);
         host.with_kernel(Arc::new(Boot(self.boot)))

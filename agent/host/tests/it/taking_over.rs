@@ -174,6 +174,7 @@ async fn the_first_run_on_a_working_node_is_rolled_back_if_kubelet_is_unhealthy(
         pause: Duration::from_millis(2),
         steady: Duration::from_millis(6),
         unnoticed: Duration::from_secs(60),
+        restarted: Duration::ZERO,
     };
     let picky = || -> Host {
         let host = Host::scratch(machine.root.path()).unwrap().with_clock(noon);

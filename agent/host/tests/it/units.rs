@@ -184,6 +184,7 @@ impl Node {
             pause,
             steady: Duration::ZERO,
             unnoticed: pause,
+            restarted: Duration::ZERO,
         };
         let waits = Waits {
             awaited: Duration::from_millis(200),

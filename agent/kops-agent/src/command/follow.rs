@@ -6,7 +6,7 @@
 
 use std::path::Path;
 use std::pin::pin;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, anyhow};
 use kops_agent_cluster::pacing::message::MOST_SLOTS;
@@ -50,9 +50,10 @@ pub(super) async fn run(args: &FleetFollowArgs) -> Result<u8> {
 
 /// Returns once another version of this program is in place.
 async fn follow(args: &FleetFollowArgs) {
+    let began = SystemTime::now();
     let mut said = String::new();
     loop {
-        let Err(untold) = follow_one_watch(args).await else { return };
+        let Err(untold) = follow_one_watch(args, began).await else { return };
         let problem = untold.to_string();
         if problem != said {
             // A machine that is not a node yet has no kubeconfig, or no Node.
@@ -64,11 +65,11 @@ async fn follow(args: &FleetFollowArgs) {
     }
 }
 
-/// Carries out orders until another version of this program is in place.
+/// Carries out orders until another version of this program is in place. `began` is the start of this process.
 ///
 /// # Errors
 /// The watch broke.
-async fn follow_one_watch(args: &FleetFollowArgs) -> Result<(), Untold> {
+async fn follow_one_watch(args: &FleetFollowArgs, began: SystemTime) -> Result<(), Untold> {
     let FleetFollowArgs { conf, root } = args;
     let mut orders = Orders::new(&machine::kubeconfig(root))?;
     loop {
@@ -82,7 +83,7 @@ async fn follow_one_watch(args: &FleetFollowArgs) -> Result<(), Untold> {
         let done = match order.task() {
             Task::Configuration => carry_out(args, &order).await,
             Task::Reboot => Box::pin(reboot::carry_out(conf, root, &order, &orders)).await,
-            Task::Program => match Box::pin(upgrade::carry_out(conf, root, &order, &orders)).await {
+            Task::Program => match Box::pin(upgrade::carry_out(conf, root, &order, &orders, began)).await {
                 Ok(Upgraded::InPlace) => return Ok(()),
                 upgraded => upgraded.map(drop),
             },

@@ -27,17 +27,23 @@ pub(crate) fn hash(text: &str) -> String {
 /// configuration's path.
 pub(crate) fn pinned(group: &'static str, role: &str) -> (Machine, String) {
     let machine = Machine::new(group);
+    let path = pin(&machine, group, role);
+    machine.run("converge", &[]).with(0, &[]);
+    (machine, path)
+}
+
+/// Pins a machine to its group's configuration in the store. Returns the configuration's path.
+pub(crate) fn pin(machine: &Machine, group: &'static str, role: &str) -> String {
     let mut derive = Command::new(example::agent());
     derive.env_clear().envs(machine.cluster.environment()).args(["config", "derive"]);
     let derived = Ended::from_command(derive.args(["--config-base", CONFIG_BASE, "--instance-group", group]));
     derived.with(0, &[]);
     let path = format!("igconfig/{role}/{group}/nodeupconfig.yaml");
-    write_config(&machine, &path, &derived.stdout);
+    write_config(machine, &path, &derived.stdout);
     let kube_env = machine.cluster.store.kube_env(group);
     let boot = fs::read_to_string(&kube_env).unwrap();
     fs::write(&kube_env, format!("{boot}NodeupConfigHash: {}\n", hash(&derived.stdout))).unwrap();
-    machine.run("converge", &[]).with(0, &[]);
-    (machine, path)
+    path
 }
 
 fn write_config(machine: &Machine, path: &str, text: &str) {
@@ -47,7 +53,7 @@ fn write_config(machine: &Machine, path: &str, text: &str) {
 }
 
 /// Changes the store as `kops update cluster` does before the rolling update. Returns the new hash.
-fn update(machine: &Machine, path: &str) -> String {
+pub(crate) fn update(machine: &Machine, path: &str) -> String {
     let file = machine.cluster.store.cluster_folder().join(path);
     let text = format!("{}# the next one\n", fs::read_to_string(&file).unwrap());
     fs::write(&file, &text).unwrap();

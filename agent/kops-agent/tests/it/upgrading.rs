@@ -26,7 +26,7 @@ use crate::example::api_server::ApiServer;
 use crate::example::worker::{NODE, Worker};
 use crate::example::{Machine, copy_agent};
 use crate::fleet_plan::point_to;
-use crate::superseded::{hash, read};
+use crate::superseded::{hash, pin, read, update};
 
 const ARCHITECTURE: &str = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
 const IMDS: &str = "AWS_EC2_METADATA_SERVICE_ENDPOINT";
@@ -67,14 +67,18 @@ impl Scene {
         scene.after(&converged)
     }
 
-    /// A control plane that observes its own facts, also when a program is tried.
-    fn observing(imds: &LoopbackServer) -> Scene {
+    /// A control plane that observes its own facts, also when a program is tried. Its state store has a newer configuration, which waits
+    /// for the rolling update.
+    fn superseded(imds: &LoopbackServer) -> Scene {
         let machine = Machine::new(CONTROL_PLANE);
+        let config = pin(&machine, CONTROL_PLANE, "control-plane");
         let conf = machine.cluster.store.kube_env(CONTROL_PLANE);
         let environment = vec![(IMDS, imds.url()), ("AWS_EC2_METADATA_DISABLED", "false".to_owned())];
         let scene = Scene::bare(machine, INSTANCE, &conf, environment);
         let converged = scene.agent(&["converge"]).output().unwrap();
-        scene.after(&converged)
+        let scene = scene.after(&converged);
+        update(&scene.machine, &config);
+        scene
     }
 
     fn after(self, converged: &Output) -> Scene {
@@ -106,7 +110,11 @@ impl Scene {
     }
 
     fn agent(&self, arguments: &[&str]) -> Command {
-        let mut agent = Command::new(&self.program);
+        self.agent_at(&self.program, arguments)
+    }
+
+    fn agent_at(&self, program: &Path, arguments: &[&str]) -> Command {
+        let mut agent = Command::new(program);
         agent.env_clear().envs(self.environment.iter().cloned()).stdin(Stdio::null());
         agent.args(arguments).arg("--conf").arg(&self.conf).arg("--root").arg(self.machine.root());
         agent
@@ -116,38 +124,76 @@ impl Scene {
         Following(self.agent(&["fleet", "follow"]).spawn().unwrap())
     }
 
-    /// Follows until this process ends for its successor. The node plans with its own kubeconfig, so the kubeconfig leads to the
-    /// stand-in only until the process watches its Node.
-    fn end_for_successor(&self) -> ExitStatus {
-        let kubeconfig = self.machine.root().join("var/lib/kubelet/kubeconfig");
-        let own = fs::read(&kubeconfig).unwrap();
-        let run = File::create(self.machine.root().join("var/lib/kops-agent/lock")).unwrap();
+    fn kubeconfig(&self) -> PathBuf {
+        self.machine.root().join("var/lib/kubelet/kubeconfig")
+    }
+
+    fn lock(&self) -> PathBuf {
+        self.machine.root().join("var/lib/kops-agent/lock")
+    }
+
+    /// Follows until the process waits for the lock. The node is compared with its own kubeconfig, so the kubeconfig leads to the
+    /// stand-in only until then. Also returns the further lines.
+    fn follow_to_the_lock(&self) -> (Following, impl Iterator<Item = String> + Send + use<>) {
+        let own = fs::read(self.kubeconfig()).unwrap();
+        let run = File::create(self.lock()).unwrap();
         run.lock().unwrap();
         point_to(&self.machine, &self.server);
         let mut following =
             Following(self.agent(&["fleet", "follow"]).stderr(Stdio::piped()).spawn().unwrap());
         let mut said = BufReader::new(following.0.stderr.take().unwrap()).lines().map(Result::unwrap);
         assert!(said.any(|line| line.contains("waiting for another run")), "it does not wait");
-        fs::write(&kubeconfig, own).unwrap();
-        drop(run);
+        fs::write(self.kubeconfig(), own).unwrap();
+        (following, said)
+    }
+
+    /// Follows until this process ends for its successor.
+    fn end_for_successor(&self) -> ExitStatus {
+        let (mut following, said) = self.follow_to_the_lock();
         said.for_each(|line| assert!(!line.contains("did not carry out"), "{line}"));
         following.0.wait().unwrap()
     }
 
+    /// Follows with the program of the order until it has an outcome. Returns its problem.
+    fn problem_of_successor(&self, rollout: &str) -> String {
+        let own = fs::read(self.kubeconfig()).unwrap();
+        let (following, mut said) = self.follow_to_the_lock();
+        let is_verified = said.find(|line| {
+            ["leaves this node as it is", "did not carry out"].iter().any(|end| line.contains(end))
+        });
+        assert!(is_verified.is_some(), "it has ended");
+        // It reports to the stand-in.
+        point_to(&self.machine, &self.server);
+        let draining = thread::spawn(move || said.for_each(drop));
+        let problem = self.outcome(rollout);
+        fs::write(self.kubeconfig(), own).unwrap();
+        drop(following);
+        draining.join().unwrap();
+        problem
+    }
+
     /// Writes a program file into the state store, and the order for it into the Node.
     fn order(&self, rollout: &str, version: &str, url: &str, sha256: &str) {
-        let text =
-            format!("version: {version}\nprograms: {{{ARCHITECTURE}: {{url: '{url}', sha256: {sha256}}}}}\n");
-        let file = self.machine.cluster.store.cluster_folder().join("kops-agent/program.yaml");
+        let text = program_file(version, url, sha256);
+        let file = self.program_file();
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         fs::write(file, &text).unwrap();
         self.order_hash(rollout, &hash(&text));
     }
 
+    /// The program file in the state store.
+    fn program_file(&self) -> PathBuf {
+        self.machine.cluster.store.cluster_folder().join("kops-agent/program.yaml")
+    }
+
     fn order_hash(&self, rollout: &str, hash: &str) {
+        self.order_until(rollout, hash, "2099-01-01T00:00:00Z");
+    }
+
+    fn order_until(&self, rollout: &str, hash: &str, until: &str) {
         let order = json!({
             "rollout": rollout, "attempt": 1, "hash": hash, "drain": "never", "maxUnavailable": 1, "program": true,
-            "at": "2026-11-30T00:00:00Z", "until": "2099-01-01T00:00:00Z",
+            "at": "2026-11-30T00:00:00Z", "until": until,
         });
         self.ask("PATCH", &json!({"kops-agent/follow": order.to_string()}));
     }
@@ -177,13 +223,18 @@ impl Scene {
 
     /// Follows until the order of this rollout has an outcome. Returns its problem.
     fn problem(&self, rollout: &str) -> String {
-        let kubeconfig = self.machine.root().join("var/lib/kubelet/kubeconfig");
-        let own = fs::read(&kubeconfig).unwrap();
+        let own = fs::read(self.kubeconfig()).unwrap();
         point_to(&self.machine, &self.server);
         let _following = self.follow();
+        let problem = self.outcome(rollout);
+        fs::write(self.kubeconfig(), own).unwrap();
+        problem
+    }
+
+    /// Waits for the outcome of this rollout's order. Returns its problem.
+    fn outcome(&self, rollout: &str) -> String {
         let outcome = || self.annotation("kops-agent/followed");
         eventually("the node answers", || outcome()["rollout"] == rollout);
-        fs::write(kubeconfig, own).unwrap();
         outcome()["problem"].as_str().unwrap().to_owned()
     }
 
@@ -225,10 +276,12 @@ fn eventually(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// A program that prints this version, and whose plan ends like this.
-fn script(version: &str, plan: &str) -> Vec<u8> {
-    format!("#!/bin/sh\ncase \"$1\" in --version) echo 'kops-agent {version} (test)';; *) {plan};; esac\n")
-        .into_bytes()
+/// A program that prints this version, knows orders, and whose verification ends like this.
+fn script(version: &str, verify: &str) -> Vec<u8> {
+    format!(
+        "#!/bin/sh\ncase \"$1\" in --version) echo 'kops-agent {version} (test)';; fleet) ;; *) {verify};; esac\n"
+    )
+    .into_bytes()
 }
 
 #[test]
@@ -236,14 +289,20 @@ fn a_program_that_fails_its_trial_replaces_nothing() {
     let scene = Scene::new();
     let before = scene.sha256();
     let nothing = "exit 0";
-    let changes = r#"echo '{"steps": [{"resource": "file /etc/hosts"}]}'; exit 4"#;
+    let changes = r#"echo '{"plan": {"steps": [{"resource": "file /etc/hosts"}]}}'; exit 4"#;
+    let without_orders = script("0.9.0", nothing);
+    let without_orders = String::from_utf8(without_orders).unwrap().replace("fleet)", "fleet) exit 2");
+    // A process was killed while it tried another program.
+    fs::write(scene.program.with_file_name(".nodeup.kops-agent"), "tried").unwrap();
     let fails = "echo 'the state store is gone [KA2005]' >&2; exit 1";
     for (number, (program, expected)) in [
         (script("0.9.0", changes), "would change this node (file /etc/hosts)"),
         (
             script("0.9.0", fails),
-            "`plan` of the new program fails: exit status: 1: the state store is gone [KA2005]",
+            "`verify` of the new program fails: exit status: 1: the state store is gone [KA2005]",
         ),
+        (script("0.9.0", "exit 4"), "`verify` of the new program cannot be read"),
+        (without_orders.into_bytes(), "has no `fleet follow`"),
         (script("0.9.1", nothing), "is another version"),
         (b"#!/no/such/loader\n".to_vec(), "the new program does not start"),
         (b"no program".to_vec(), "the new program does not start"),
@@ -276,14 +335,51 @@ fn a_program_that_fails_its_trial_replaces_nothing() {
     scene.order("large", "0.9.0", &url, &sha256_hex(&program));
     let problem = scene.problem("large");
     assert!(problem.contains("cannot download"), "{problem}");
+    scene.order_until(
+        "late",
+        &hash(&fs::read_to_string(scene.program_file()).unwrap()),
+        "2026-11-30T00:00:01Z",
+    );
+    let problem = scene.problem("late");
+    assert!(problem.contains("has expired at 2026-11-30T00:00:01Z"), "{problem}");
     scene.order_hash("replayed", "b2xkIG9sZCBvbGQgb2xkIG9sZCBvbGQgb2xkIG9sZCBvbGQ=");
     let problem = scene.problem("replayed");
     assert!(problem.contains("another kops-agent/program.yaml by now, of version 0.9.0"), "{problem}");
-    fs::remove_file(scene.machine.cluster.store.cluster_folder().join("kops-agent/program.yaml")).unwrap();
+    fs::remove_file(scene.program_file()).unwrap();
     scene.order_hash("gone", "b2xkIG9sZCBvbGQgb2xkIG9sZCBvbGQgb2xkIG9sZCBvbGQ=");
     let problem = scene.problem("gone");
     assert!(problem.contains("kops-agent/program.yaml"), "{problem}");
     assert_eq!((scene.sha256(), scene.beside()), (before, vec!["nodeup".to_owned()]));
+}
+
+#[test]
+fn a_service_that_starts_another_program_than_the_one_in_place_fails_plainly() {
+    let scene = Scene::new();
+    let [tried, other] = [".nodeup.kops-agent", "other"].map(|name| scene.program.with_file_name(name));
+    fs::rename(&scene.program, &tried).unwrap();
+    let program = script("0.9.0", "exit 0");
+    fs::write(&other, &program).unwrap();
+    fs::rename(&other, &scene.program).unwrap();
+    scene.order("r-1", "0.9.0", "https://mirror.example.com/x", &sha256_hex(&program));
+    point_to(&scene.machine, &scene.server);
+    let mut agent = scene.agent_at(&tried, &["fleet", "follow"]);
+    let _following = Following(agent.env("KOPS_AGENT_PATH_TO_BE", &scene.program).spawn().unwrap());
+    let problem = scene.outcome("r-1");
+    assert!(problem.contains("does not run the program that is in place"), "{problem}");
+    assert_eq!(scene.sha256(), sha256_hex(&program));
+}
+
+#[test]
+fn runs_continue_while_a_mirror_does_not_answer() {
+    let scene = Scene::new();
+    let program = script("0.9.0", "exit 0");
+    let url = scene.mirror.put("/slow", &program);
+    scene.mirror.break_path("/slow", Fault::Silent);
+    scene.order("r-1", "0.9.0", &url, &sha256_hex(&program));
+    point_to(&scene.machine, &scene.server);
+    let _following = scene.follow();
+    eventually("it asks the mirror", || scene.mirror.requests().iter().any(|line| line.contains("/slow")));
+    File::open(scene.lock()).unwrap().try_lock().unwrap();
 }
 
 #[test]
@@ -292,7 +388,9 @@ fn a_service_that_fails_with_the_program_brings_the_previous_one_back() {
     let before = scene.sha256();
     scene.run_before(CONTROLLER);
     let mut state: Value = serde_json::from_str(&read(&scene.machine, STATE)).unwrap();
-    let program = script("0.9.0", "exit 0");
+    // A version may word its own units in another way.
+    let own = r#"{"resource": "unit kops-agent-verify.timer", "action": "change"}"#;
+    let program = script("0.9.0", &format!(r#"echo '{{"plan": {{"steps": [{own}]}}}}'; exit 4"#));
     // The unit does not start while the new program is in place.
     state["refusals"] = json!([{"unit": CONTROLLER, "path": "/opt/kops/bin/nodeup", "text": "0.9.0 (test)"}]);
     fs::write(scene.machine.root().join(STATE), state.to_string()).unwrap();
@@ -308,7 +406,7 @@ fn a_service_that_fails_with_the_program_brings_the_previous_one_back() {
 fn a_node_takes_another_build_reports_it_and_goes_back() {
     on_ubuntu(|| {
         let imds = metadata("m5.large");
-        let scene = Scene::observing(&imds);
+        let scene = Scene::superseded(&imds);
         let old = fs::read(&scene.program).unwrap();
         // A byte behind a program changes its hash, and not what it does.
         let new = [&old[..], b"\n"].concat();
@@ -331,21 +429,27 @@ fn a_node_takes_another_build_reports_it_and_goes_back() {
 
         // The process was killed before it restarted the service.
         scene.run_before(CONTROLLER);
-        assert_eq!(scene.problem("r-1"), "");
+        assert_eq!(scene.problem_of_successor("r-1"), "");
         assert_eq!(scene.annotation("kops-agent/program")["sha256"], new_sha256.as_str());
         assert_eq!(scene.restarts(CONTROLLER), 2);
         // The node runs the program of this order already.
         scene.order("r-2", version::NUMBER, &urls[1], &new_sha256);
-        assert_eq!(scene.problem("r-2"), "");
+        assert_eq!(scene.problem_of_successor("r-2"), "");
         assert_eq!(scene.restarts(CONTROLLER), 2);
 
         scene.order("r-3", version::NUMBER, &urls[0], &old_sha256);
         let ended = scene.end_for_successor();
         assert!(ended.success() && scene.sha256() == old_sha256, "{ended}");
-        assert_eq!(scene.problem("r-3"), "");
+        assert_eq!(scene.problem_of_successor("r-3"), "");
         assert_eq!(scene.annotation("kops-agent/program")["sha256"], old_sha256.as_str());
-        let planned = scene.agent(&["plan", "--exit-code"]).output().unwrap();
-        assert!(planned.status.success(), "{planned:?}");
+        let verified = scene.agent(&["verify"]).output().unwrap();
+        assert!(verified.status.success(), "{verified:?}");
+
+        fs::write(scene.machine.root().join("etc/containerd/config.toml"), "").unwrap();
+        scene.order("r-4", version::NUMBER, &urls[1], &new_sha256);
+        let problem = scene.problem("r-4");
+        assert!(problem.contains("would change this node") && problem.contains("config.toml"), "{problem}");
+        assert_eq!(scene.sha256(), old_sha256);
     });
 }
 

@@ -1,20 +1,28 @@
-//! Tries another version of the program before it replaces the present one. It must print its version, and plan nothing on this node.
+//! Tries another version of the program before it replaces the present one. It must print its version, know the orders of rollouts, and
+//! leave this node as it is.
 
+use std::io;
 use std::path::Path;
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
+use kops_agent_plan::desired::own_resources;
 use kops_agent_process::exit;
 use kops_agent_process::program::PATH_TO_BE;
 use kops_agent_spec::terminal::one_line;
 use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::Command;
 use tokio::time::timeout;
 
-/// How long the program may take to print its version.
-const VERSION_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long the program may take to print its version, or its help.
+const PRINTED_WITHIN: Duration = Duration::from_secs(30);
 /// How long the program may take to plan. It reads the state store, and asks the cloud.
-const PLAN_TIMEOUT: Duration = Duration::from_secs(300);
+const PLANNED_WITHIN: Duration = Duration::from_secs(300);
+/// The commands without which a version can neither report nor go back by a rollout.
+const COMMANDS: [&str; 2] = ["follow", "upgrade"];
+/// Maximum size of what is read from each output of the program, in bytes.
+const LARGEST_OUTPUT: u64 = 1 << 20;
 /// How many changes a problem names.
 const NAMED: usize = 5;
 /// Maximum length of quoted output, in characters.
@@ -33,7 +41,7 @@ impl Trial<'_> {
     /// # Errors
     /// The program does not start, or prints another version.
     pub(super) async fn prints_version(&self, version: &str) -> Result<(), String> {
-        let output = self.run(Command::new(self.program).arg("--version"), VERSION_TIMEOUT).await?;
+        let output = self.run(Command::new(self.program).arg("--version"), PRINTED_WITHIN).await?;
         if !output.status.success() {
             return Err(format!("the new program does not start: {}", ended(&output)));
         }
@@ -48,19 +56,44 @@ impl Trial<'_> {
     }
 
     /// # Errors
+    /// The program has no orders of rollouts to run another version.
+    pub(super) async fn knows_orders(&self) -> Result<(), String> {
+        for command in COMMANDS {
+            let mut help = Command::new(self.program);
+            let output = self.run(help.args(["fleet", command, "--help"]), PRINTED_WITHIN).await?;
+            if !output.status.success() {
+                return Err(format!(
+                    "the new program has no `fleet {command}`, so no rollout could take this node to a later version; go to that version \
+                     by hand"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares this node with its wanted configuration, or with its last applied one if the wanted configuration waits for other
+    /// machines or was rolled back.
+    ///
+    /// # Errors
     /// The program plans changes of this node, or cannot plan.
-    pub(super) async fn plans_nothing(&self) -> Result<(), String> {
-        let mut plan = Command::new(self.program);
-        plan.arg("plan").arg("--conf").arg(self.conf).arg("--root").arg(self.root);
-        let output = self.run(plan.args(["--exit-code", "--output", "json"]), PLAN_TIMEOUT).await?;
+    pub(super) async fn leaves_the_node(&self) -> Result<(), String> {
+        // Without --repair and --renew, `verify` changes nothing and reports nothing to the cluster. It cannot write the record either,
+        // because this process has the lock.
+        let mut verify = Command::new(self.program);
+        verify.arg("verify").arg("--conf").arg(self.conf).arg("--root").arg(self.root);
+        let output = self.run(verify.args(["--output", "json"]), PLANNED_WITHIN).await?;
         match output.status.code() {
             Some(code) if code == i32::from(exit::CONVERGED) => Ok(()),
-            Some(code) if code == i32::from(exit::DIFFERENT) => Err(format!(
-                "the new program would change this node ({}); run `kops-agent plan` on the node: if the present program plans the same, \
-                 `kops-agent converge` repairs the node",
-                changes(&output.stdout)
-            )),
-            _ => Err(format!("`plan` of the new program fails: {}", ended(&output))),
+            Some(code) if code == i32::from(exit::DIFFERENT) => match changes(&output.stdout) {
+                Ok(changes) if changes.is_empty() => Ok(()),
+                Ok(changes) => Err(format!(
+                    "the new program would change this node ({}); run `kops-agent verify` on the node: if the present program shows the \
+                     same, `kops-agent converge` repairs the node",
+                    first(&changes)
+                )),
+                Err(why) => Err(format!("`verify` of the new program cannot be read: {why}")),
+            },
+            _ => Err(format!("`verify` of the new program fails: {}", ended(&output))),
         }
     }
 
@@ -70,14 +103,29 @@ impl Trial<'_> {
         for variable in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"] {
             command.env_remove(variable);
         }
-        match timeout(within, command.output()).await {
-            Ok(Ok(output)) => Ok(output),
-            Ok(Err(error)) => Err(format!("the new program does not start: {error}")),
+        let starting = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let mut child = starting.map_err(|error| format!("the new program does not start: {error}"))?;
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let ended = async { tokio::join!(beginning(stdout), beginning(stderr), child.wait()) };
+        match timeout(within, ended).await {
+            Ok((Ok(stdout), Ok(stderr), Ok(status))) => Ok(Output { status, stdout, stderr }),
+            Ok((Err(error), ..) | (_, Err(error), _) | (_, _, Err(error))) => {
+                Err(format!("the new program cannot be tried: {error}"))
+            }
             Err(_) => {
                 Err(format!("the new program has not ended within {} s, and was killed", within.as_secs()))
             }
         }
     }
+}
+
+/// The beginning of an output. A program that writes more gets an error.
+async fn beginning(output: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    if let Some(output) = output {
+        output.take(LARGEST_OUTPUT).read_to_end(&mut bytes).await?;
+    }
+    Ok(bytes)
 }
 
 /// How a program ended, with the end of what it printed on standard error.
@@ -90,37 +138,107 @@ fn ended(output: &Output) -> String {
     }
 }
 
-/// The first changes of a plan in JSON. Another version may write another form.
-fn changes(plan: &[u8]) -> String {
-    let plan: Value = serde_json::from_slice(plan).unwrap_or_default();
-    let steps: Vec<&str> =
-        plan["steps"].as_array().into_iter().flatten().filter_map(|step| step["resource"].as_str()).collect();
-    if steps.is_empty() {
-        return "its plan names no resource".to_owned();
+/// The resources that `verify` would change, adopt, or calls wrong, except those that only start this program. The next run writes
+/// these.
+///
+/// # Errors
+/// The output is not that of `verify`. Another version may write another form.
+fn changes(verification: &[u8]) -> Result<Vec<String>, &'static str> {
+    let read: Value = serde_json::from_slice(verification).map_err(|_| "it is not JSON, or too long")?;
+    let plan = &read["plan"];
+    let steps = plan["steps"].as_array().ok_or("it has no plan")?;
+    let own: Vec<String> = own_resources().iter().map(ToString::to_string).collect();
+    let mut changes = Vec::new();
+    for step in steps {
+        let resource = step["resource"].as_str().ok_or("a step names no resource")?;
+        if step["action"] == "remove" || !own.iter().any(|own| own == resource) {
+            changes.push(resource.to_owned());
+        }
     }
-    let mut named = steps.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
-    if steps.len() > NAMED {
-        named += &format!(", and {} more", steps.len() - NAMED);
+    let adopted = plan["adopted"].as_array().into_iter().flatten();
+    changes.extend(adopted.filter_map(Value::as_str).map(|resource| format!("{resource}, which it adopts")));
+    let kept = plan["kept"].as_array().into_iter().flatten().filter(|kept| kept["keeping"] == "unmended");
+    let kept = kept.filter_map(|kept| kept["resource"].as_str());
+    changes.extend(kept.map(|resource| format!("{resource}, which it cannot repair")));
+    Ok(changes)
+}
+
+/// The first changes, and the number of the others.
+fn first(changes: &[String]) -> String {
+    let mut named = changes.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+    if changes.len() > NAMED {
+        named += &format!(", and {} more", changes.len() - NAMED);
     }
     one_line(&named, LONGEST_QUOTE)
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
     use super::*;
+
+    fn changes_of(plan: &Value) -> Result<Vec<String>, &'static str> {
+        changes(json!({"changed": [], "plan": plan}).to_string().as_bytes())
+    }
 
     #[test]
     fn a_problem_names_the_first_changes() {
-        let step = |name: &str| format!(r#"{{"resource": "file /{name}", "action": "update"}}"#);
-        let plan = |names: &[&str]| {
-            let steps: Vec<String> = names.iter().map(|name| step(name)).collect();
-            changes(format!(r#"{{"summary": {{}}, "steps": [{}]}}"#, steps.join(",")).as_bytes())
-        };
-        assert_eq!(plan(&["a", "b"]), "file /a, file /b");
+        let names = |number: usize| (0..number).map(|name| format!("file /{name}")).collect::<Vec<_>>();
+        assert_eq!(first(&names(2)), "file /0, file /1");
+        assert_eq!(first(&names(7)), "file /0, file /1, file /2, file /3, file /4, and 2 more");
+    }
+
+    #[test]
+    fn only_the_agents_own_resources_may_change() {
+        let step = |resource: &str, action: &str| json!({"resource": resource, "action": action});
+        let own = [
+            step("unit kops-agent-verify.timer", "change"),
+            step("file /etc/systemd/system/kops-agent-verify.service", "create"),
+            step("unit kops-agent-controller.service", "restart"),
+            step("symlink /usr/local/bin/kops-agent", "change"),
+        ];
+        assert_eq!(changes_of(&json!({"steps": own})), Ok(vec![]));
+        let others = [
+            step("unit kubelet.service", "restart"),
+            step("unit kops-agent-follow.service", "remove"),
+            step("unit kops-agent-of-another-version.service", "create"),
+        ];
+        let all = [&own[..], &others].concat();
+        let found = changes_of(&json!({"steps": all})).unwrap();
+        assert_eq!(found, others.map(|step| step["resource"].as_str().unwrap().to_owned()));
+    }
+
+    #[test]
+    fn what_a_plan_adopts_and_cannot_repair_counts() {
+        let kept = [
+            json!({"resource": "file /a", "why": "no longer wanted"}),
+            json!({"resource": "file /b", "why": "read-only", "keeping": "unmended"}),
+        ];
+        let plan = json!({"steps": [], "adopted": ["file /c"], "kept": kept});
         assert_eq!(
-            plan(&["a", "b", "c", "d", "e", "f", "g"]),
-            "file /a, file /b, file /c, file /d, file /e, and 2 more"
+            changes_of(&plan).unwrap(),
+            ["file /c, which it adopts", "file /b, which it cannot repair"]
         );
-        assert_eq!([plan(&[]), changes(b"no JSON")], ["its plan names no resource"; 2].map(str::to_owned));
+    }
+
+    #[test]
+    fn another_form_of_the_output_is_not_read_as_no_change() {
+        for text in ["", "no JSON", "{}", r#"{"plan": null}"#, r#"{"plan": {"steps": [{"id": "file /a"}]}}"#]
+        {
+            changes(text.as_bytes()).unwrap_err();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_program_that_prints_without_end_fails() {
+        let here = Path::new("/");
+        let trial = Trial { program: "sh", path_to_be: "/x", conf: here, root: here };
+        let mut endless = Command::new("sh");
+        endless.args(["-c", "while :; do echo xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx; done"]);
+        let output = trial.run(&mut endless, PRINTED_WITHIN).await.unwrap();
+        assert_eq!(u64::try_from(output.stdout.len()).unwrap(), LARGEST_OUTPUT);
+        assert!(!output.status.success());
     }
 }

@@ -1,8 +1,10 @@
-//! Units of kops-agent's own control-plane services. kops-agent's packages install these units too.
+//! Units of kops-agent's own services. kops-agent's packages install these units too.
 
 use crate::resolve::NodeConfig;
+use crate::resource::{Kind, ResourceId};
 
 use super::paths::PACKAGED_PROGRAM;
+use super::{ADDONS_UNIT, CONTROLLER_UNIT, FOLLOW_UNIT, upkeep};
 
 const SERVICE: &str = "[Service]\n";
 /// The line that turns off the verification of OpenStack's certificates. kOps sets this variable for its own components
@@ -18,10 +20,29 @@ pub(super) fn unit_text(node: &NodeConfig, packaged: &str, program: &str) -> Str
     }
 }
 
+/// The resources that only start this program: its units, its timers, its link in `PATH` and its completions. Another version may word
+/// them differently. None of them has a part in a component of Kubernetes.
+pub fn own_resources() -> Vec<ResourceId> {
+    let units = [CONTROLLER_UNIT, ADDONS_UNIT, FOLLOW_UNIT].map(|unit| ResourceId::new(Kind::Unit, unit));
+    units.into_iter().chain(upkeep::ids()).collect()
+}
+
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::desired::desired;
     use crate::resolve::testing::control_plane;
+
+    #[test]
+    fn no_part_of_a_component_counts_as_the_agents_own() {
+        let own = own_resources();
+        assert!(own.contains(&ResourceId::new(Kind::Unit, "kops-agent-verify.timer")));
+        let node = desired(&control_plane(|_| {})).unwrap();
+        let shared: Vec<String> =
+            node.iter().map(|(id, _)| id).filter(|id| own.contains(id)).map(ToString::to_string).collect();
+        assert_eq!(shared, [""; 0]);
+    }
 
     #[test]
     fn services_verify_openstacks_certificates_unless_the_spec_turns_it_off() {

@@ -2,7 +2,7 @@
 //! link in `PATH`, and completions for bash.
 
 use crate::resolve::{NodeConfig, Project};
-use crate::resource::{DesiredState, File, Resource, Symlink, Unit};
+use crate::resource::{DesiredState, File, Kind, Resource, ResourceId, Symlink, Unit};
 
 use super::paths::{BOOT_CONFIG, PACKAGED_PROGRAM};
 
@@ -20,6 +20,11 @@ const SERVICES: [[(&str, &str); 2]; 2] = [
         ("kops-agent-metrics.timer", include_str!("../../../../units/kops-agent-metrics.timer")),
     ],
 ];
+
+/// The directory of the link in `PATH`, by distribution.
+const BIN: &str = "/usr/local/bin";
+const BIN_OF_FLATCAR: &str = "/opt/bin";
+const BIN_OF_CONTAINER_OS: &str = "/home/kubernetes/bin";
 
 /// The path at which bash looks for the completions of a locally installed program.
 const COMPLETIONS: &str = "/usr/local/share/bash-completion/completions/kops-agent";
@@ -57,16 +62,30 @@ pub(super) fn add(node: &NodeConfig, upkeep: &Upkeep, state: &mut DesiredState) 
     };
     upkeep.timers().iter().for_each(|(_, resource)| add(resource.clone()));
     let (folder, is_usr_writable) = match node.distribution.project {
-        Project::Flatcar => ("/opt/bin", false),
-        Project::ContainerOS => (node.distribution.kubernetes_bin, false),
-        _ => ("/usr/local/bin", true),
+        Project::Flatcar => (BIN_OF_FLATCAR, false),
+        Project::ContainerOS => (BIN_OF_CONTAINER_OS, false),
+        _ => (BIN, true),
     };
-    add(Symlink { path: format!("{folder}/kops-agent"), target: upkeep.program.clone() }.into());
+    add(Symlink { path: link(folder), target: upkeep.program.clone() }.into());
     if is_usr_writable {
         // bash asks the program for its completions, so they also fit a later version of the program.
         let script = format!("eval \"$({} completions bash)\"\n", upkeep.program);
         add(File::text(COMPLETIONS, script).into());
     }
+}
+
+fn link(folder: &str) -> String {
+    format!("{folder}/kops-agent")
+}
+
+/// The IDs of all resources that [`add`] adds on any distribution.
+pub(super) fn ids() -> Vec<ResourceId> {
+    let upkeep = Upkeep { program: PACKAGED_PROGRAM.to_owned(), conf: BOOT_CONFIG.to_owned() };
+    let mut ids: Vec<ResourceId> = upkeep.timers().iter().map(|(id, _)| id.clone()).collect();
+    ids.push(ResourceId::new(Kind::File, COMPLETIONS));
+    let links = [BIN, BIN_OF_FLATCAR, BIN_OF_CONTAINER_OS].map(link);
+    ids.extend(links.map(|link| ResourceId::new(Kind::Symlink, link)));
+    ids
 }
 
 #[cfg(test)]
@@ -75,7 +94,7 @@ mod tests {
     use super::*;
     use crate::desired::{Services, desired, desired_with};
     use crate::resolve::testing::control_plane;
-    use crate::resource::{Content, Kind, ResourceId};
+    use crate::resource::Content;
 
     fn upkeep() -> Upkeep {
         Upkeep {
@@ -103,6 +122,8 @@ mod tests {
                 "unit kops-agent-verify.timer",
             ]
         );
+        let own: Vec<String> = ids().iter().map(ResourceId::to_string).collect();
+        assert!(new.iter().all(|id| own.contains(id)), "{own:?}");
         assert!(before.iter().all(|(id, resource)| after.get(id) == Some(resource)));
         for (service, _) in SERVICES.map(|[service, _]| service) {
             let id = ResourceId::new(Kind::File, format!("{UNITS}/{service}"));

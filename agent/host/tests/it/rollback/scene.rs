@@ -196,6 +196,7 @@ pub(crate) const TIMINGS: HealthTimings = HealthTimings {
     pause: Duration::from_millis(2),
     steady: Duration::from_millis(6),
     unnoticed: Duration::from_secs(60),
+    restarted: Duration::ZERO,
 };
 
 /// A node of a version. Every text contains the version.

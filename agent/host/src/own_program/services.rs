@@ -1,0 +1,181 @@
+//! The services that run the agent's program all the time. A service runs another version only after its restart.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use kops_agent_plan::diff::Enablement;
+use kops_agent_plan::health::of_unit;
+use serde::{Deserialize, Serialize};
+use tokio::time::{sleep, timeout};
+
+use crate::error::{Error, Result};
+use crate::host::Host;
+use crate::staged::write_file;
+use crate::system::systemd::{Act, Rest, UnitState};
+use crate::waits::late;
+
+/// Which services were unhealthy before the last switch.
+const NOTED: &str = "/var/lib/kops-agent/program.json";
+/// The most by which two observations of one start differ. They depend on the clock, which may be corrected meanwhile.
+const JITTER: Duration = Duration::from_secs(2);
+
+/// A service that runs the program, or should.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Service {
+    pub unit: String,
+    /// Whether the service ran before the program was replaced. A service that failed before may fail afterwards too, because the new
+    /// program may be the attempt to repair it.
+    was_healthy: bool,
+}
+
+/// The unhealthy services before the switch to a program. The process that sees the program in place may be another one.
+#[derive(Default, Serialize, Deserialize)]
+struct Noted {
+    sha256: String,
+    unhealthy: Vec<String>,
+}
+
+impl Host {
+    /// Those of these units that run or should, before the program is replaced: also a unit that systemd restarts, and an enabled unit
+    /// that has failed.
+    ///
+    /// # Errors
+    /// systemd does not answer.
+    pub fn services(&self, units: &[&str]) -> Result<Vec<Service>> {
+        let states = self.systemd.states(units)?;
+        let services = units.iter().zip(states).filter(|(_, state)| should_run(state));
+        let service = |(unit, state): (&&str, UnitState)| Service {
+            unit: (*unit).to_owned(),
+            was_healthy: runs(&state),
+        };
+        Ok(services.map(service).collect())
+    }
+
+    /// Like [`Host::services`], after the program with this SHA-256 was put in place.
+    ///
+    /// # Errors
+    /// systemd does not answer.
+    pub fn services_after(&self, sha256: &str, units: &[&str]) -> Result<Vec<Service>> {
+        let noted = self.root.read(NOTED)?.unwrap_or_default();
+        // Unreadable notes count as missing: then all services must be healthy.
+        let noted: Noted = serde_json::from_slice(&noted).unwrap_or_default();
+        let mut services = self.services(units)?;
+        for service in &mut services {
+            service.was_healthy = noted.sha256 != sha256 || !noted.unhealthy.contains(&service.unit);
+        }
+        Ok(services)
+    }
+
+    /// Notes which of these services are unhealthy before the switch to the program with this SHA-256.
+    ///
+    /// # Errors
+    /// The note cannot be written.
+    pub fn note_services(&self, sha256: &str, services: &[Service]) -> Result<()> {
+        let unhealthy = services.iter().filter(|service| !service.was_healthy);
+        let unhealthy = unhealthy.map(|service| service.unit.clone()).collect();
+        let noted = serde_json::to_vec(&Noted { sha256: sha256.to_owned(), unhealthy })
+            .map_err(|error| Error::path("write", NOTED, error))?;
+        write_file(&self.root, NOTED, 0o600, None, &noted)
+    }
+
+    /// Restarts those of these services that do not run, or began before the program at this path was put in place. Then waits until
+    /// each has run for a while.
+    ///
+    /// # Errors
+    /// A service that was healthy does not start, or does not continue to run.
+    pub async fn restart_on_program(&self, program: &str, services: &[Service]) -> Result<()> {
+        let placed = self.program_placed(program)?;
+        let is_older = |began: SystemTime| placed.is_some_and(|placed| began < placed);
+        self.restart_services(services, |state| runs(state) && !state.started.is_some_and(is_older)).await
+    }
+
+    /// Restarts all of these services. Same errors as [`Host::restart_on_program`].
+    pub async fn restart_all(&self, services: &[Service]) -> Result<()> {
+        self.restart_services(services, |_| false).await
+    }
+
+    /// Restarts the services that are not `fresh`. One failure keeps no other service from its restart.
+    async fn restart_services(
+        &self,
+        services: &[Service],
+        is_fresh: impl Fn(&UnitState) -> bool,
+    ) -> Result<()> {
+        let mut failed: Option<Error> = None;
+        let mut started = Vec::new();
+        for service in services {
+            match self.restart_unless(&service.unit, &is_fresh).await {
+                Ok(()) => started.push(service),
+                Err(error) => judge(service, error, &mut failed),
+            }
+        }
+        for service in started {
+            if let Err(error) = self.stays_active(&service.unit).await {
+                judge(service, error, &mut failed);
+            }
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    async fn restart_unless(&self, unit: &str, is_fresh: &impl Fn(&UnitState) -> bool) -> Result<()> {
+        if self.systemd.states(&[unit])?.iter().all(is_fresh) {
+            return Ok(());
+        }
+        log::info!("restarting {unit}, so that it runs the program that is in place");
+        let restarted = timeout(self.waits.awaited, self.systemd.begin(Act::Restart, unit)).await;
+        restarted.map_err(|_| late(Act::Restart, unit, self.waits.awaited))?
+    }
+
+    /// Waits until the same process of a unit has run for longer than systemd waits before it restarts a failed unit. systemd calls a
+    /// unit active while it waits for that restart.
+    async fn stays_active(&self, unit: &str) -> Result<()> {
+        let unhealthy = |why: &str| self.unhealthy(&of_unit(unit, &|_| None), why);
+        let begun = Instant::now();
+        let mut since: Option<(Instant, Option<SystemTime>)> = None;
+        loop {
+            let states = self.systemd.states(&[unit])?;
+            let state = states.first().copied().unwrap_or(UnitState::UNKNOWN);
+            match since {
+                Some((_, started)) if !runs(&state) || !is_same(started, state.started) => {
+                    return Err(unhealthy("it has ended again after its restart"));
+                }
+                Some((since, _)) if since.elapsed() >= self.health_timings.restarted => return Ok(()),
+                Some(_) => {}
+                None if runs(&state) => since = Some((Instant::now(), state.started)),
+                None if state.starting && begun.elapsed() < self.health_timings.timeout => {}
+                None => return Err(unhealthy("it does not run after its restart")),
+            }
+            sleep(self.health_timings.pause).await;
+        }
+    }
+}
+
+/// Whether a process of the unit runs and has finished its start.
+fn runs(state: &UnitState) -> bool {
+    state.running && !state.restarting && !state.starting
+}
+
+/// Whether two observations are of one start.
+fn is_same(before: Option<SystemTime>, now: Option<SystemTime>) -> bool {
+    match (before, now) {
+        (Some(before), Some(now)) => {
+            now.duration_since(before).unwrap_or_else(|error| error.duration()) <= JITTER
+        }
+        (before, now) => before == now,
+    }
+}
+
+fn should_run(state: &UnitState) -> bool {
+    let has_failed = state.is_known && !state.running && state.rests == Rest::No;
+    state.running
+        || state.restarting
+        || state.starting
+        || has_failed && state.enablement == Enablement::Enabled
+}
+
+/// Keeps the first failure of a service that was healthy.
+fn judge(service: &Service, error: Error, failed: &mut Option<Error>) {
+    if service.was_healthy {
+        failed.get_or_insert(error);
+    } else {
+        log::warn!("{} was not healthy before the switch either: {error}", service.unit);
+    }
+}
