@@ -189,7 +189,8 @@ fn next_of_others<'a>(
     }
     let workers: Vec<&Group<'a>> = of_rank(Rank::Worker).filter(|group| group.settings.is_some()).collect();
     if workers.iter().any(|group| group.canaries_left() > 0) {
-        let canaries = |group: &&Group<'a>| group.next(group.canaries_left().saturating_sub(group.observed().count()));
+        let canaries =
+            |group: &&Group<'a>| group.next(group.canaries_left().saturating_sub(group.observed().count()));
         return in_turn(workers.iter().map(canaries), free, || {
             let has_failed = workers.iter().any(|group| group.has_failed());
             let observed = workers.iter().find_map(|group| group.observed().next()).filter(|_| !has_failed);

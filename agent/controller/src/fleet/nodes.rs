@@ -7,8 +7,7 @@ use kube::api::ListParams;
 
 use kops_agent_cluster::fleet::{
     AGENT_VERSION, AUTHORITIES, CONDITION, FIRST_CERTIFICATE, FOLLOWED_FROM, MACHINE, NEXT, PROGRAM,
-    REBOOT_REQUIRED,
-    SeenCondition, SeenNode,
+    REBOOT_REQUIRED, SeenCondition, SeenNode,
 };
 use kops_agent_cluster::labels::INSTANCE_GROUP;
 use kops_agent_kube::api_error::{ApiError, answer};

@@ -115,7 +115,11 @@ impl Current {
     }
 
     /// Reads the current configurations of these groups, and the program file if a decision depends on it.
-    pub(super) async fn read(&self, groups: BTreeMap<String, Rank>, depends_on_program: bool) -> Configurations {
+    pub(super) async fn read(
+        &self,
+        groups: BTreeMap<String, Rank>,
+        depends_on_program: bool,
+    ) -> Configurations {
         let configs = groups.into_iter().map(|(group, rank)| async move {
             let config = self.config(&group, rank).await;
             (group, (rank, config))

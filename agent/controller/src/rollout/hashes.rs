@@ -49,7 +49,8 @@ impl Hashes {
         let is_at_rest = asked.rollout.is_none() && (asked.policy.status.phase == Phase::Done || !may_order);
         let ttl = if is_at_rest { HASHES_TTL_AT_REST } else { HASHES_TTL };
         let attempts = attempts(asked);
-        let depends_on_program = asked.rollout.as_ref().is_some_and(|rollout| rollout.task() == Task::Program);
+        let depends_on_program =
+            asked.rollout.as_ref().is_some_and(|rollout| rollout.task() == Task::Program);
         if let Some(Ok((attempts, read))) = self.reading.try_join_next()
             && groups.keys().eq(&self.groups)
         {
