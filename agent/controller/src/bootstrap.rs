@@ -30,7 +30,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use kops_agent_spec::{KopsControllerOptions, KopsControllerServerOptions};
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::{oneshot, watch};
@@ -48,8 +48,8 @@ use kops_agent_cloud::verify::Verifier;
 use kops_agent_cloud::verify::admission::{self, Admission};
 use kops_agent_cluster::takeover::kops_writes_no_configurations;
 use kops_agent_kube::node_api::Nodes;
-use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_process::output::error_text;
+use kops_agent_spec::failure::{Failure, Kind};
 use kops_agent_store::Store;
 use renewal::{NODE_WITHIN, Renewal};
 use replay::Taken;
@@ -196,7 +196,7 @@ async fn verifiers(
     if verifiers.is_empty() {
         let problem = "server.provider does not name the cluster's cloud, and server.pki is missing: check that the \
                        configuration is this cluster's";
-        return Err(WrongConfiguration(problem.into()).into());
+        return Err(Failure::new(Kind::ControlPlaneSettings, problem).into());
     }
     Ok(verifiers)
 }
@@ -234,7 +234,7 @@ impl Serving {
     /// Waits until the server ends without being told to stop. Returns the cause.
     pub async fn ended(&mut self) -> anyhow::Error {
         match (&mut self.task).await {
-            Ok(()) => anyhow!("the bootstrap server has ended unexpectedly"),
+            Ok(()) => Failure::new(Kind::Ended, "the bootstrap server has ended unexpectedly").into(),
             Err(error) => anyhow::Error::from(error).context("serving machines that bootstrap"),
         }
     }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use kops_agent_net::retry::Retries;
-use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_process::output;
 use kops_agent_spec::KopsControllerOptions;
+use kops_agent_spec::failure::{Failure, Kind};
 use kops_agent_store::Store;
 
 use crate::changed_files::Watched;
@@ -40,16 +40,17 @@ pub fn store(mirrors: &[String]) -> Result<Store> {
 ///
 /// # Errors
 /// The environment variable has an unknown value.
-pub fn labels_from(given: Option<LabelsFrom>) -> Result<LabelsFrom, WrongConfiguration> {
+pub fn labels_from(given: Option<LabelsFrom>) -> Result<LabelsFrom, Failure> {
     let said = std::env::var(LABELS_FROM).ok().filter(|said| !said.is_empty());
     match (given, said.as_deref()) {
         (Some(given), _) => Ok(given),
         (None, None) => Ok(LabelsFrom::default()),
         (None, Some("store")) => Ok(LabelsFrom::Store),
         (None, Some("tags")) => Ok(LabelsFrom::Tags),
-        (None, Some(said)) => Err(WrongConfiguration(format!(
-            "{LABELS_FROM} is {said:?}: set it to store or tags, or unset it"
-        ))),
+        (None, Some(said)) => Err(Failure::new(
+            Kind::WrongSetting,
+            format!("{LABELS_FROM} is {said:?}: set it to store or tags, or unset it"),
+        )),
     }
 }
 

@@ -14,13 +14,14 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use kops_agent_cluster::labels;
 use parking_lot::Mutex;
 
 use files::{
     BEHIND_GROUPS, BEHIND_INSTANCE_GROUPS, CONFIGURATION, GROUPS, INSTANCE_GROUPS, group_of, is_of_file,
 };
+use kops_agent_spec::failure::{Failure, Kind};
 use kops_agent_store::{Store, StoreError};
 
 pub use files::Labels;
@@ -139,11 +140,13 @@ impl Groups {
             versions.extend(saved::versions(&self.store, &self.base, &versions).await?);
         }
         // Every cluster has groups. A folder without groups is the wrong one, or is still being written.
-        ensure!(
-            !versions.is_empty(),
-            "{}/{GROUPS} has no {CONFIGURATION} of any group; check configBase, or run `kops update cluster --yes`",
-            self.base
-        );
+        if versions.is_empty() {
+            let problem = format!(
+                "{}/{GROUPS} has no {CONFIGURATION} of any group; check configBase, or run `kops update cluster --yes`",
+                self.base
+            );
+            return Err(Failure::new(Kind::NoGroups, problem).into());
+        }
         if versions == before.versions {
             return Ok(None);
         }

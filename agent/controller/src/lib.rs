@@ -48,9 +48,10 @@ use kops_agent_kube::events::Events;
 use kops_agent_kube::lease::{self, Election, Leadership, OF_CONTROLLERS};
 use kops_agent_kube::node_api::Nodes;
 use kops_agent_kube::node_watch::LIST_TIMEOUT;
-use kops_agent_process::exit::{self, WrongConfiguration};
+use kops_agent_process::exit;
 use kops_agent_process::{service_manager, stop};
 use kops_agent_spec::KopsControllerOptions;
+use kops_agent_spec::failure::{Failure, Kind};
 use kops_agent_store::Store;
 
 use bootstrap::Serving;
@@ -141,7 +142,11 @@ pub async fn label_once(given: &ControllerOptions, is_dry_run: bool) -> Result<O
     let mut stopped = pin!(stop::asked()?);
     let options = options(&given.conf)?;
     if let Some(why) = left_to_upstream(&options) {
-        return Err(WrongConfiguration(format!("{why}: leave the labels to kOps' kops-controller")).into());
+        return Err(Failure::new(
+            Kind::ControlPlaneSettings,
+            format!("{why}: leave the labels to kOps' kops-controller"),
+        )
+        .into());
     }
     let Some(parts) = Parts::connect(given, options, &mut stopped).await? else { return Ok(None) };
     let mode = if is_dry_run { Mode::Show } else { Mode::Apply(Leadership::uncontested()) };

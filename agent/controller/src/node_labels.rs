@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use futures_util::future::{BoxFuture, join};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use kube::api::ListParams;
@@ -30,6 +30,7 @@ use kops_agent_kube::list_pages;
 use kops_agent_kube::node_api::{Nodes, observed};
 use kops_agent_kube::node_watch::{NodeWatch, no_answer};
 use kops_agent_net::retry::Pauses;
+use kops_agent_spec::failure::{Failure, Kind};
 
 use super::groups::{Changed, Group, Groups};
 use super::identify::Identifier;
@@ -146,7 +147,7 @@ impl NodeLabels {
                         self.is_synced.store(known.is_complete(), Ordering::Relaxed);
                     }
                     Some(Err(problem)) => log::warn!("{problem}; trying again"),
-                    None => return Err(anyhow!("the watch of Nodes ended")),
+                    None => return Err(Failure::new(Kind::Ended, "the watch of Nodes ended").into()),
                 },
                 Some((node, outcome, took)) = looking.next() => {
                     if let (Outcome::Refused(refusal), Mode::Apply(leadership)) = (&outcome, &self.mode)
@@ -241,7 +242,10 @@ impl NodeLabels {
         let ask = |page| async move {
             match timeout(self.list_timeout, api.list(&page)).await {
                 Ok(answer) => Ok(answer?),
-                Err(_) => Err(anyhow!(no_answer(self.list_timeout))),
+                Err(_) => {
+                    let problem = no_answer(self.list_timeout);
+                    Err(anyhow::Error::new(Failure::new(Kind::ApiServerUnanswered, problem)))
+                }
             }
         };
         list_pages::all(ListParams::default(), ask, observed).await.context("listing Nodes")

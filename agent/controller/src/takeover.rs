@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
 };
@@ -31,6 +31,7 @@ use kops_agent_kube::lease;
 use kops_agent_net::http;
 use kops_agent_process::output::error_text;
 use kops_agent_source::cluster_files;
+use kops_agent_spec::failure::{Failure, Kind};
 use kops_agent_spec::kops_release::WrittenBy;
 use kops_agent_spec::{Cluster, KopsControllerOptions};
 
@@ -170,7 +171,7 @@ async fn scope(given: &TakeoverOptions, options: &KopsControllerOptions) -> Resu
 }
 
 async fn rights(client: Result<&Client, String>, options: &KopsControllerOptions) -> Result<Answer> {
-    let client = client.map_err(|error| anyhow!(error))?;
+    let client = client.map_err(unreachable)?;
     let has_hosts = options.server.as_ref().is_some_and(|server| server.pki.is_some());
     let mut missing = Vec::new();
     for right in RIGHTS.into_iter().chain(has_hosts.then_some(RIGHT_OF_HOSTS)) {
@@ -236,7 +237,7 @@ async fn missing_of(client: &Client, right: Right) -> Result<Vec<String>> {
 }
 
 async fn holder(client: Result<&Client, String>) -> Result<Answer> {
-    let client = client.map_err(|error| anyhow!(error))?;
+    let client = client.map_err(unreachable)?;
     let leases: Api<Lease> = Api::namespaced(client.clone(), lease::NAMESPACE);
     let lease =
         within(leases.get_opt(lease::NAME)).await.context("reading the Lease kops-controller-leader")?;
@@ -371,8 +372,8 @@ async fn service(address: &str, within: Duration) -> Result<Answer> {
                 "kops-agent-controller.service does not answer at {url}: run `kops-agent converge --controller` here"
             )));
         }
-        Ok(Err(error)) => return Err(anyhow!(error).context(format!("asking {url}"))),
-        Err(_) => return Err(anyhow!("{url} does not answer within {within:.0?}")),
+        Ok(Err(error)) => return Err(error).with_context(|| format!("asking {url}")),
+        Err(_) => return Ok((State::Unknown, format!("{url} does not answer within {within:.0?}"))),
     };
     Ok(match is_ready {
         true => ready("kops-agent-controller.service is ready"),
@@ -383,10 +384,14 @@ async fn service(address: &str, within: Duration) -> Result<Answer> {
     })
 }
 
+fn unreachable(problem: String) -> Failure {
+    Failure::new(Kind::ApiServerUnanswered, problem)
+}
+
 async fn within<T>(asking: impl Future<Output = Result<T, Error>>) -> Result<T> {
     match timeout(TIMEOUT, asking).await {
         Ok(answer) => Ok(answer?),
-        Err(_) => Err(anyhow!("the API server does not answer within {TIMEOUT:.0?}")),
+        Err(_) => Err(unreachable(format!("the API server does not answer within {TIMEOUT:.0?}")).into()),
     }
 }
 
@@ -418,7 +423,8 @@ mod tests {
         let (state, why) = service(&answering(true).await, Duration::from_secs(600)).await.unwrap();
         assert_eq!(state, State::Ready);
         assert!(why.contains("is not ready: not yet!!!") && why.len() < LONGEST_ANSWER + 200, "{why}");
-        let error = service(&answering(false).await, Duration::from_millis(300)).await.unwrap_err();
-        assert!(format!("{error:#}").contains("does not answer within 300ms"), "{error:#}");
+        let (state, why) = service(&answering(false).await, Duration::from_millis(300)).await.unwrap();
+        assert_eq!(state, State::Unknown);
+        assert!(why.contains("does not answer within 300ms"), "{why}");
     }
 }

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use hyper::header::{AUTHORIZATION, HeaderValue};
 use hyper::{Request, StatusCode, Uri};
 use hyper_rustls::{FixedServerNameResolver, HttpsConnectorBuilder};
@@ -30,6 +30,7 @@ use tower::retry::RetryLayer;
 
 use kops_agent_net::proxies::ProxyServer;
 use kops_agent_net::{http, tls};
+use kops_agent_spec::failure::{Failure, Kind};
 
 pub use chosen::Chosen;
 use exec::ExecToken;
@@ -156,7 +157,8 @@ fn connect(
 ) -> Result<Client> {
     let url: Uri = server.parse().with_context(|| format!("the API server's URL {server:?} is not a URL"))?;
     if !matches!(url.scheme_str(), Some("https" | "http")) {
-        return Err(anyhow!("the API server's URL {server:?} does not begin with https://"));
+        let problem = format!("the API server's URL {server:?} does not begin with https://");
+        return Err(Failure::new(Kind::KubeconfigUnusable, problem).into());
     }
     // Never send unencrypted requests through a proxy.
     let way = Way::by(proxy.filter(|_| url.scheme_str() == Some("https")))?;

@@ -4,8 +4,8 @@ use anyhow::{Context, Result};
 use kops_agent_cluster::addons::AddonSettings;
 use kops_agent_plan::desired::AddonsService;
 use kops_agent_plan::resolve::{NodeConfig, StoredPod};
-use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_process::program;
+use kops_agent_spec::failure::{Failure, Kind};
 
 use super::own_services::ADDONS;
 
@@ -27,7 +27,7 @@ pub fn read(node: &NodeConfig) -> Result<AddonsService> {
         }
     };
     let settings = settings.map_err(|problem| {
-        WrongConfiguration(format!(
+        Failure::new(Kind::ControlPlaneSettings, format!(
             "{source} {problem}, so {} cannot tell which add-ons to apply; run `kops update cluster --yes`, or leave add-ons to kOps with \
              {}=false",
             ADDONS.flag, ADDONS.variable

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use kops_agent_host::{Applied, DownloadTimeouts, Downloads, Host, Progress, Report, Scope};
 use kops_agent_net::{Buckets, LocationClient};
 use kops_agent_plan::desired::PROTOKUBE_UNIT;
@@ -10,7 +10,7 @@ use kops_agent_plan::diff::{Plan, diff};
 use kops_agent_plan::early_units::before_certificates;
 use kops_agent_plan::resource::DesiredState;
 use kops_agent_plan::timeline::Work;
-use kops_agent_spec::failure::Failing;
+use kops_agent_spec::failure::{Failing, Failure, Kind};
 
 use super::decide::Decision;
 use super::machine::lock;
@@ -26,9 +26,8 @@ use super::{certificates, pacing};
 pub async fn apply(options: &RunOptions, host: &Host, decision: &Decision) -> Result<Report> {
     let _lock = lock(options.waits_for_lock, host).await?;
     if host.record()?.mark() != decision.mark {
-        bail!(
-            "another run has changed this machine since this run began, so this run changes nothing; run it again"
-        );
+        let problem = "another run has changed this machine since this run began, so this run changes nothing; run it again";
+        return Err(Failure::new(Kind::ChangedMeanwhile, problem).into());
     }
     let watch = &*(options.progress)();
     if let Some(rolled_back) =

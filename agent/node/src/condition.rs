@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use kops_agent_cluster::fleet::{
     Configuration, FirstCertificate, NodeReport, ObservedMachine, ProgramReport, Trouble, authorities_digest,
 };
@@ -26,6 +26,7 @@ use kops_agent_process::program::{self, with_path_in_commands};
 use kops_agent_process::version::VERSION;
 use kops_agent_spec::additional_parts_of_machine;
 use kops_agent_spec::facts::cloud_of_machine;
+use kops_agent_spec::failure::{Failure, Kind};
 
 use super::{machine, pacing};
 use crate::known::error_text;
@@ -149,7 +150,8 @@ pub async fn tell_within(root: &Path, within: Duration) -> Result<String> {
 /// The outer error: no run has left a readable record here. The inner error: why the report failed.
 pub async fn tell_once(root: &Path, compared: Compared) -> Result<Result<String, Untold>> {
     if !machine::has_record(root) {
-        bail!("this machine has no record of a run of kops-agent, so there is nothing to report");
+        let problem = "this machine has no record of a run of kops-agent, so there is nothing to report";
+        return Err(Failure::new(Kind::NotRecorded, problem).into());
     }
     let host = machine::open(root)?;
     let record = host.record().context("reading the record of earlier runs")?;

@@ -6,9 +6,9 @@ use kops_agent_cluster::addons::bootstrap_channel;
 use kops_agent_cluster::takeover;
 use kops_agent_plan::derive;
 use kops_agent_plan::desired::ControllerService;
-use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_process::program;
 use kops_agent_spec::KopsControllerOptions;
+use kops_agent_spec::failure::{Failure, Kind};
 use kops_agent_store::Store;
 
 use super::own_services::CONTROLLER;
@@ -21,7 +21,7 @@ pub async fn read(store: &Store, base: &str) -> Result<ControllerService> {
     let channel = bootstrap_channel(base);
     let manifests = derive::addon_manifests(&text(store, &channel).await?)?;
     let manifest = derive::kops_controller_manifest(&manifests).ok_or_else(|| {
-        WrongConfiguration(format!(
+        Failure::new(Kind::ControlPlaneSettings, format!(
             "{channel} has no addon kops-controller.addons.k8s.io, from which --controller reads its configuration; run `kops update \
              cluster --yes`, or remove the service with {}=false",
             CONTROLLER.variable
@@ -29,7 +29,10 @@ pub async fn read(store: &Store, base: &str) -> Result<ControllerService> {
     })?;
     let url = format!("{base}/addons/{manifest}");
     let options = derive::kops_controller_config(&text(store, &url).await?).map_err(|problem| {
-        WrongConfiguration(format!("cannot find kops-controller's configuration in {url}: {problem}"))
+        Failure::new(
+            Kind::ControlPlaneSettings,
+            format!("cannot find kops-controller's configuration in {url}: {problem}"),
+        )
     })?;
     let parsed = KopsControllerOptions::parse(options.as_bytes(), &url)?;
     if let Some(why) = takeover::left_to_upstream(&parsed) {
@@ -44,5 +47,6 @@ pub async fn read(store: &Store, base: &str) -> Result<ControllerService> {
 
 async fn text(store: &Store, url: &str) -> Result<String> {
     let bytes = store.read(url).await.with_context(|| format!("reading {url} for --controller"))?;
-    Ok(String::from_utf8(bytes).map_err(|_| WrongConfiguration(format!("{url} is not text")))?)
+    Ok(String::from_utf8(bytes)
+        .map_err(|_| Failure::new(Kind::FileUnreadable, format!("{url} is not text")))?)
 }

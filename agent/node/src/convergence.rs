@@ -8,7 +8,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use kops_agent_cloud as cloud;
 use kops_agent_cluster::lifecycle_action::{Completion, LifecycleAction};
 use kops_agent_host::{Host, Report};
@@ -24,6 +24,7 @@ use super::{apply, remembered};
 use crate::failure::kind_of;
 use crate::known::error_text;
 use kops_agent_source::Before;
+use kops_agent_spec::failure::{Failure, Kind};
 
 /// The pause between two tries to complete a lifecycle action, while its hook may not hold this machine yet.
 const UNTIL_HELD: Duration = Duration::from_secs(15);
@@ -117,7 +118,8 @@ pub async fn tell<T>(root: &Path, is_boot: bool, outcome: Result<T>) -> Result<T
     let Err(untold) = noted(root, tell_group(root, is_boot).await) else { return outcome };
     match outcome {
         Err(error) if kind_of(&error).leaves_a_working_node() => {
-            Err(anyhow!("{}\n{}", error_text(&error), error_text(&untold)))
+            let problem = format!("{}\n{}", error_text(&error), error_text(&untold));
+            Err(Failure::new(Kind::GroupNotTold, problem).into())
         }
         Err(error) if !is_already_registered(&error) => {
             log::error!("{}", error_text(&untold));
@@ -172,7 +174,8 @@ async fn tell_group(root: &Path, is_boot: bool) -> Result<()> {
 }
 
 fn untold(problem: &str) -> anyhow::Error {
-    anyhow!(
+    let problem = format!(
         "this node is ready, but its group could not be told: the group replaces this node when the lifecycle hook times out: {problem}"
-    )
+    );
+    Failure::new(Kind::GroupNotTold, problem).into()
 }

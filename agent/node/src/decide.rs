@@ -15,12 +15,12 @@ use kops_agent_plan::following::Followed;
 use kops_agent_plan::resolve::{self, Inputs, NodeConfig, Problems};
 use kops_agent_plan::resource::{Conflict, DesiredState};
 use kops_agent_plan::{desired, supposed};
-use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_process::{program, service_manager};
 use kops_agent_source::asset_hashes::HashSource;
 use kops_agent_source::bootstrap_client::KopsController;
 use kops_agent_spec::InstanceGroupSpec;
 use kops_agent_spec::facts::Facts;
+use kops_agent_spec::failure::{Failure, Kind};
 use kops_agent_spec::kops_release::WrittenBy;
 use kops_agent_store::Store;
 
@@ -180,7 +180,7 @@ async fn decided(
 /// The boot config is no file that the service could read: a URL, or a relative path.
 fn follow_service(conf: &Path) -> Result<FollowService> {
     if !conf.is_absolute() {
-        return Err(WrongConfiguration(format!(
+        return Err(Failure::new(Kind::WrongSetting, format!(
             "{} needs the boot config as a file with an absolute path, and --conf is {}; give --conf such a file, or set {}=false",
             FOLLOW.flag,
             conf.display(),
@@ -285,11 +285,12 @@ fn refused(problems: Problems, denied: &[String]) -> anyhow::Error {
     if denied.is_empty() {
         return wrong(problems);
     }
-    anyhow::anyhow!(
+    let problem = format!(
         "cannot decide this node's configuration without files of the state store that this machine may not read now:\n  {}\nWithout \
          these files: {problems}",
         denied.join("\n  ")
-    )
+    );
+    Failure::new(Kind::StoreForbidden, problem).into()
 }
 
 fn wrong(problems: Problems) -> anyhow::Error {

@@ -26,6 +26,7 @@ use kops_agent_plan::diff::{Keeping, Kept};
 use kops_agent_plan::following::Followed;
 use kops_agent_plan::resource::Kind;
 use kops_agent_source::bootstrap_client::KopsController;
+use kops_agent_spec::failure;
 
 use super::apply::apply;
 use super::decide::Decision;
@@ -54,7 +55,7 @@ pub struct StandIn {
 /// # Errors
 /// The last applied state cannot be read.
 pub async fn as_applied(options: &NodeOptions, host: &Host, wanted: &Decision) -> Result<Option<Decision>> {
-    let asked_for = anyhow::anyhow!("what was last applied is asked for");
+    let asked_for = failure::Failure::new(failure::Kind::Other, "what was last applied is asked for").into();
     let decided = Box::pin(decide(options, host, &asked_for, Some(wanted))).await?;
     Ok(decided.map(|(_, decision)| decision).filter(|decision| decision.is_last_applied))
 }
@@ -249,5 +250,6 @@ pub fn unmended(report: &Report) -> Option<anyhow::Error> {
     let lines: Vec<String> =
         report.kept.iter().filter(|kept| kept.keeping == Keeping::Unmended).map(line).collect();
     (!lines.is_empty())
-        .then(|| anyhow::anyhow!("some resources of this node could not be repaired:\n{}", lines.join("\n")))
+        .then(|| format!("some resources of this node could not be repaired:\n{}", lines.join("\n")))
+        .map(|problem| failure::Failure::new(failure::Kind::NotRepaired, problem).into())
 }

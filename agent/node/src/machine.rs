@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use kops_agent_host::{Applied, Decided, Host, Lock, Mark, Record};
 use kops_agent_plan::desired::KUBELET_KUBECONFIG;
 use kops_agent_process::program;
 use kops_agent_process::service_manager;
 use kops_agent_source::bootstrap_client::{self, LeftBy};
 use kops_agent_spec::facts::Facts;
-use kops_agent_spec::failure::Kind;
+use kops_agent_spec::failure::{Failure, Kind};
 
 use super::remote;
 use crate::failure::kind_of;
@@ -121,7 +121,11 @@ pub fn before_on(host: &Host) -> Result<Before> {
 pub fn must_exist(root: &Path) -> Result<()> {
     match root.is_dir() {
         true => Ok(()),
-        false => bail!("there is no machine below {}: it is not a directory; check --root", root.display()),
+        false => {
+            let problem =
+                format!("there is no machine below {}: it is not a directory; check --root", root.display());
+            Err(Failure::new(Kind::NoMachine, problem).into())
+        }
     }
 }
 

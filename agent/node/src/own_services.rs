@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use kops_agent_plan::desired::{ADDONS_UNIT, CONTROLLER_UNIT, FOLLOW_UNIT};
-use kops_agent_process::exit::WrongConfiguration;
+use kops_agent_spec::failure::{Failure, Kind};
 
 use super::environment::Environment;
 use super::machine;
@@ -71,18 +71,17 @@ impl OwnService {
 ///
 /// # Errors
 /// The value is neither `true` nor `false`. Another spelling of yes must not count as no.
-pub fn yes_or_no(
-    variable: &str,
-    what: &str,
-    value: Option<&str>,
-) -> Result<Option<bool>, WrongConfiguration> {
+pub fn yes_or_no(variable: &str, what: &str, value: Option<&str>) -> Result<Option<bool>, Failure> {
     match value {
         Some("true") => Ok(Some(true)),
         Some("false") => Ok(Some(false)),
         Some("") | None => Ok(None),
-        Some(value) => Err(WrongConfiguration(format!(
-            "{variable} is {value:?}: set it to true to run {what} as a service of this machine, or to false"
-        ))),
+        Some(value) => Err(Failure::new(
+            Kind::WrongSetting,
+            format!(
+                "{variable} is {value:?}: set it to true to run {what} as a service of this machine, or to false"
+            ),
+        )),
     }
 }
 
@@ -98,7 +97,7 @@ mod tests {
             assert_eq!(said(Some("true")).unwrap(), Some(true));
             assert_eq!(said(Some("false")).unwrap(), Some(false));
             assert_eq!([said(Some("")).unwrap(), said(None).unwrap()], [None, None]);
-            let refused = said(Some("1")).unwrap_err().0;
+            let refused = said(Some("1")).unwrap_err().to_string();
             assert!(refused.contains(&format!("{} is \"1\"", service.variable)), "{refused}");
         }
     }

@@ -6,7 +6,6 @@ use anyhow::Result;
 use kops_agent_cloud::{self as cloud, WantedFacts};
 use kops_agent_host::Unfinished;
 use kops_agent_plan::following::Followed;
-use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_source::asset_hashes::HashSource;
 use kops_agent_source::{self as source, Before, NodeSpec, boot_config};
 use kops_agent_spec::BootConfig;
@@ -30,8 +29,7 @@ pub async fn read(
     let boot = Followed::in_effect(followed.as_ref(), &user_data, follow).clone();
     let mut spec = read_of(store, options, boot.clone(), facts, hashes, before).await?;
     let (after, config_hash) = (spec.inputs.boot.clone(), spec.config_hash.as_str());
-    spec.followed = Followed::after(followed.as_ref(), &user_data, follow, after, config_hash)
-        .map_err(|refused| WrongConfiguration(refused.to_string()))?;
+    spec.followed = Followed::after(followed.as_ref(), &user_data, follow, after, config_hash)?;
     let current = &spec.inputs.boot.nodeup_config_hash;
     if boot.nodeup_config_hash != *current {
         log::info!(

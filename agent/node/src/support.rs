@@ -18,9 +18,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use kops_agent_host::Reader;
 use kops_agent_plan::doctor;
+use kops_agent_spec::failure::{Failure, Kind};
 use nix::unistd::geteuid;
 use serde_json::json;
 use time::OffsetDateTime;
@@ -85,7 +86,9 @@ pub async fn write(look: &NodeOptions, out: Option<&Path>) -> Result<Written> {
         None => journal,
     }));
     let learning = looked(LOOK, move || known::redactor(known)).await;
-    let redactor = learning.unwrap_or_else(|why| bail!("finding the secrets to hide: {why}"))?;
+    let redactor = learning.unwrap_or_else(|why| {
+        Err(Failure::new(Kind::NoBundle, format!("finding the secrets to hide: {why}")).into())
+    })?;
     let hiding = Arc::new(Hiding::new(redactor));
     // Redacts one part after another, because a machine with a problem needs its CPU for other work.
     let mut redacted = Vec::new();
@@ -111,9 +114,8 @@ pub async fn write(look: &NodeOptions, out: Option<&Path>) -> Result<Written> {
 /// Fails without root. Only root may read the secrets of a machine, and an unread secret cannot be hidden in a journal.
 fn refuse_without_root(look: &NodeOptions) -> Result<()> {
     if look.is_this_machine() && !geteuid().is_root() {
-        bail!(
-            "only root may read the secrets of this machine, which must be kept out of the bundle; run as root"
-        );
+        let problem = "only root may read the secrets of this machine, which must be kept out of the bundle; run as root";
+        return Err(Failure::new(Kind::NotRoot, problem).into());
     }
     Ok(())
 }
@@ -121,11 +123,14 @@ fn refuse_without_root(look: &NodeOptions) -> Result<()> {
 /// Rejects a path that the bundle cannot be written to, before anything is collected.
 fn refuse(out: &Path) -> Result<()> {
     if out.symlink_metadata().is_ok() {
-        bail!("{} is there already; give --out another file, or remove it", out.display());
+        let problem = format!("{} is there already; give --out another file, or remove it", out.display());
+        return Err(Failure::new(Kind::NoBundle, problem).into());
     }
     let folder = archive::folder_of(out);
     if !folder.is_dir() {
-        bail!("{} is not a directory; give --out a file in an existing directory", folder.display());
+        let problem =
+            format!("{} is not a directory; give --out a file in an existing directory", folder.display());
+        return Err(Failure::new(Kind::NoBundle, problem).into());
     }
     Ok(())
 }

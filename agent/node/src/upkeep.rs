@@ -7,8 +7,8 @@ use anyhow::Result;
 use kops_agent_host::{Downloads, Progress};
 use kops_agent_net::LocationClient;
 use kops_agent_plan::desired::{PACKAGED_PROGRAM, Upkeep};
-use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_process::program;
+use kops_agent_spec::failure::Failure;
 
 use super::environment::Environment;
 use super::materials::Materials;
@@ -25,11 +25,7 @@ pub const VARIABLE: &str = "KOPS_AGENT_TIMERS";
 ///
 /// # Errors
 /// The variable is neither `true` nor `false`.
-pub fn of_machine(
-    root: &Path,
-    conf: &Path,
-    environment: &Environment,
-) -> Result<Option<Upkeep>, WrongConfiguration> {
+pub fn of_machine(root: &Path, conf: &Path, environment: &Environment) -> Result<Option<Upkeep>, Failure> {
     let is_wanted = yes_or_no(VARIABLE, "timers", environment.get(VARIABLE).as_deref())?;
     let is_packaged = root.join(PACKAGED_PROGRAM.trim_start_matches('/')).exists();
     if is_wanted == Some(false) || is_packaged {

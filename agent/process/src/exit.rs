@@ -1,7 +1,5 @@
 //! The exit codes of the process. Every command uses the same codes.
 
-use kops_agent_spec::failure::{Failing, Kind};
-
 /// Success: nothing is left to do.
 pub const CONVERGED: u8 = 0;
 /// Failure: a retry may help.
@@ -25,25 +23,3 @@ pub const MEANINGS: [(u8, &str); 5] = [
          addons status or fleet status",
     ),
 ];
-
-impl Failing for WrongConfiguration {
-    fn kind(&self) -> Kind {
-        Kind::WrongSetting
-    }
-}
-
-impl Failing for WrongUsage {
-    fn kind(&self) -> Kind {
-        Kind::WrongUsage
-    }
-}
-
-/// A wrong configuration that code outside `agent/plan` has found.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct WrongConfiguration(pub String);
-
-/// Flags that cannot be combined. The check runs after clap has parsed the flags.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct WrongUsage(pub String);

@@ -7,7 +7,8 @@ use std::future::Future;
 use std::sync::mpsc;
 use std::thread;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
+use kops_agent_spec::failure::{Failure, Kind};
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
@@ -67,9 +68,10 @@ fn next_signal() -> Result<impl Future<Output = &'static str>> {
 
 /// The error of a run that a signal has ended.
 pub fn stopped_by(signal: &str) -> anyhow::Error {
-    anyhow!(
+    let problem = format!(
         "stopped by {signal} between two steps; no step is half done, and the next run continues from here"
-    )
+    );
+    Failure::new(Kind::Stopped, problem).into()
 }
 
 #[cfg(test)]

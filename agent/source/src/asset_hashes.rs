@@ -11,7 +11,7 @@ use std::io::Read;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use futures_util::{StreamExt as _, stream};
 use kops_agent_net::dns::NameError;
 use kops_agent_net::{Location, LocationClient, NOT_FOLLOWED, http, tls};
@@ -19,7 +19,7 @@ use kops_agent_plan::derive::{AssetHashes, AssetUrl, KnownHashes};
 use kops_agent_process::output::error_text;
 use kops_agent_spec::digest::parse_sha256;
 use kops_agent_spec::facts::Architecture;
-use kops_agent_spec::failure::{Failing, Kind};
+use kops_agent_spec::failure::{Failing, Failure, Kind};
 use kops_agent_spec::urls::shown_url;
 use kops_agent_store::{Store, StoreError};
 use reqwest::{Method, StatusCode, Url};
@@ -282,7 +282,8 @@ async fn get(client: &LocationClient, store: &Store, url: &str) -> Result<Option
     let request = client.request(Method::GET, &location).timeout(REQUEST_TIMEOUT);
     let answer = request.send().await.map_err(reqwest::Error::without_url)?;
     if location.has_headers() && answer.status().is_redirection() {
-        bail!("the server answered {}, and {NOT_FOLLOWED}", answer.status());
+        let problem = format!("the server answered {}, and {NOT_FOLLOWED}", answer.status());
+        return Err(Failure::new(Kind::HashesUnknown, problem).into());
     }
     let status = answer.status();
     if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
@@ -290,7 +291,8 @@ async fn get(client: &LocationClient, store: &Store, url: &str) -> Result<Option
     }
     // The server may still have the list, because only the proxy refused the request.
     if status == StatusCode::PROXY_AUTHENTICATION_REQUIRED {
-        bail!("the proxy answered {status} for {}", shown_url(url));
+        let problem = format!("the proxy answered {status} for {}", shown_url(url));
+        return Err(Failure::new(Kind::HashesUnknown, problem).into());
     }
     if !status.is_success() {
         return Ok(None);

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use kops_agent_plan::derive::KnownHashes;
-use kops_agent_process::exit::WrongConfiguration;
+use kops_agent_spec::failure::{Failure, Kind};
 
 /// The hashes in a file of `sha256  URL` lines; empty without a file.
 ///
@@ -15,6 +15,6 @@ pub fn read(path: Option<&Path>) -> Result<KnownHashes> {
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("reading --asset-hashes {}", path.display()))?;
     let hashes = KnownHashes::parse(&text)
-        .map_err(|error| WrongConfiguration(format!("{}: {error}", path.display())))?;
+        .map_err(|error| Failure::new(Kind::FileUnreadable, format!("{}: {error}", path.display())))?;
     Ok(hashes)
 }

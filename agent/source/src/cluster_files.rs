@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context as _, Result};
 use kops_agent_cluster::addons::bootstrap_channel;
 use kops_agent_plan::derive;
-use kops_agent_process::exit::WrongConfiguration;
+use kops_agent_spec::failure::{Failure, Kind};
 use kops_agent_spec::kops_release::{KopsRelease, WrittenBy};
 use kops_agent_spec::{Cluster, InstanceGroup, InstanceGroupRole, Keyset, Secret};
 use kops_agent_store::{Found, Store, StoreError};
@@ -218,9 +218,10 @@ pub async fn group_file(store: &Store, base: &str, name: &str) -> Result<StoreFi
                 // If the list cannot be read, the error says nothing about other groups.
                 Err(_) => String::new(),
             };
-            Err(WrongConfiguration(format!(
-                "{url} does not exist: the cluster has no instance group {name}{others}"
-            ))
+            Err(Failure::new(
+                Kind::NoGroup,
+                format!("{url} does not exist: the cluster has no instance group {name}{others}"),
+            )
             .into())
         }
         Err(error) => Err(error.into()),
@@ -272,7 +273,7 @@ async fn addons_if(is_needed: bool, store: &Store, base: &str) -> Result<Addons>
 async fn text_if(is_needed: bool, store: &Store, url: String) -> Result<Found<String>> {
     let found = look_if_needed(is_needed, store, &url).await?;
     let text = found.try_map(|bytes| {
-        String::from_utf8(bytes).map_err(|_| WrongConfiguration(format!("{url} is not text")))
+        String::from_utf8(bytes).map_err(|_| Failure::new(Kind::FileUnreadable, format!("{url} is not text")))
     });
     Ok(text?)
 }

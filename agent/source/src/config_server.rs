@@ -8,7 +8,7 @@ use crate::nodeup_config::{self, Pinned};
 use anyhow::{Context, Result};
 use kops_agent_cluster::bootstrap::message::ServedNodeConfig;
 use kops_agent_plan::following::taken;
-use kops_agent_process::exit::WrongConfiguration;
+use kops_agent_spec::failure::{Failing, Failure};
 use kops_agent_spec::kops_release::{Evidence, Told};
 use kops_agent_spec::{BootConfig, Secret};
 
@@ -45,7 +45,8 @@ pub(crate) async fn current(
         .await
         .context("getting the current configuration of this machine's group")?;
     let served = BootConfig::parse(boot_config.as_bytes(), &format!("bootConfig of {server}"))?;
-    let boot = taken(boot, &served).map_err(|refused| WrongConfiguration(format!("{server}: {refused}")))?;
+    let boot = taken(boot, &served)
+        .map_err(|refused| Failure::new(refused.kind(), format!("{server}: {refused}")))?;
     let served = pinned(&server, config, &boot)?;
     Ok((boot, served))
 }

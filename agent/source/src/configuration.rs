@@ -7,9 +7,8 @@ use crate::{Derivation, Derived, Proof};
 use anyhow::Result;
 use kops_agent_plan::derive::KnownHashes;
 use kops_agent_plan::resolve::Problems;
-use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_spec::facts::Facts;
-use kops_agent_spec::failure::{Failing, Kind};
+use kops_agent_spec::failure::{Failing, Failure, Kind};
 use kops_agent_spec::{BootConfig, NodeupConfig};
 use kops_agent_store::{Store, StoreError};
 
@@ -146,7 +145,7 @@ pub(crate) async fn derived(
         match options.on_hash_mismatch {
             // A pinned configuration must be proven, and a mirror's hashes of its own downloads prove nothing.
             OnHashMismatch::Warn if !derivation.told_by_mirrors.is_empty() => {
-                return Err(WrongConfiguration(format!(
+                return Err(Failure::new(Kind::SpecDiffers, format!(
                     "{problem}\nthe derived configuration is not used, because mirrors gave the hashes of their own downloads (give the \
                      hashes with --asset-hashes):\n{}",
                     indented(&derivation.told_by_mirrors)
@@ -191,7 +190,7 @@ fn refused(problem: String, derived: &Derived, nodeup_config_hash: &str) -> anyh
         Proof::Differs(actual) if derived.problems.is_empty() => {
             SpecDiffers { problem, expected: nodeup_config_hash.to_owned(), actual }.into()
         }
-        _ => WrongConfiguration(problem).into(),
+        _ => Failure::new(Kind::SpecDiffers, problem).into(),
     }
 }
 

@@ -12,7 +12,6 @@ use kops_agent_net::tls::NoCaBundle;
 use kops_agent_pki::CertificateError;
 use kops_agent_plan::following::NotFollowed;
 use kops_agent_plan::resolve::Problems;
-use kops_agent_process::exit::{WrongConfiguration, WrongUsage};
 use kops_agent_spec::failure::{Failure, Finder, Kind, kind_as, kind_of_chain};
 use kops_agent_spec::{HashMismatch, SpecError};
 use kops_agent_store::StoreError;
@@ -24,8 +23,6 @@ use crate::{Incomplete, SpecDiffers};
 /// The kinds of this crate's errors, and of the errors of the crates below it.
 pub const FINDERS: &[Finder] = &[
     kind_as::<Failure>,
-    kind_as::<WrongConfiguration>,
-    kind_as::<WrongUsage>,
     kind_as::<SpecError>,
     kind_as::<HashMismatch>,
     kind_as::<Problems>,

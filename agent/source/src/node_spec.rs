@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context, Result};
 use kops_agent_plan::following::Followed;
 use kops_agent_plan::resolve::{Inputs, Problems};
-use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_spec::facts::Facts;
+use kops_agent_spec::failure::{Failure, Kind};
 use kops_agent_spec::{BootConfig, NodeupConfig, Secret, go_yaml};
 use kops_agent_store::{Store, StoreError};
 
@@ -106,8 +106,8 @@ impl NodeSpec {
 /// Reads a manifest that a node must run. Returns its path and its text.
 pub(crate) async fn manifest(store: &Store, path: String, url: String) -> Result<(String, String)> {
     let manifest = store.read(&url).await.with_context(|| format!("reading manifest {path}"))?;
-    let manifest =
-        String::from_utf8(manifest).map_err(|_| WrongConfiguration(format!("{url} is not text")))?;
+    let manifest = String::from_utf8(manifest)
+        .map_err(|_| Failure::new(Kind::FileUnreadable, format!("{url} is not text")))?;
     Ok((path, manifest))
 }
 

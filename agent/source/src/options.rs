@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::Result;
 use kops_agent_net::retry::Retries;
 use kops_agent_plan::following::Follow;
-use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_spec::BootConfig;
+use kops_agent_spec::failure::{Failure, Kind};
 use kops_agent_store::Store;
 
 /// Where the node's configuration comes from.
@@ -56,7 +56,7 @@ impl SourceOptions {
     /// If neither the boot config nor an option names it.
     pub fn config_base(&self, boot: &BootConfig) -> Result<String> {
         let base = self.config_base.as_deref().or_else(|| boot.store_base()).ok_or_else(|| {
-            WrongConfiguration(format!(
+            Failure::new(Kind::NoConfigBase, format!(
                 "the boot config {} has no ConfigBase, so the cluster's folder in the state store is not known; give it with \
                  --config-base",
                 self.conf.display()

@@ -13,9 +13,8 @@ use anyhow::{Context, Result};
 use kops_agent_cloud as cloud;
 use kops_agent_plan::derive;
 use kops_agent_plan::resolve::Problems;
-use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_spec::facts::Facts;
-use kops_agent_spec::failure::Kind;
+use kops_agent_spec::failure::{Failure, Kind};
 use kops_agent_spec::kops_release::Told;
 use kops_agent_spec::urls::shown_url;
 use kops_agent_spec::{BootConfig, NodeupConfig};
@@ -213,7 +212,7 @@ async fn served(
     }
     for path in spec.inputs.wanted_manifests() {
         if !is_whole(&path) {
-            return Err(WrongConfiguration(format!(
+            return Err(Failure::new(Kind::NoConfigBase, format!(
                 "this node must run the manifest {path} of the state store, but it does not read the store, and kops-controller serves no \
                  manifests; give the cluster's folder in the store with --config-base"
             ))
@@ -232,7 +231,7 @@ async fn served(
 async fn current(store: &Store, base: &str, boot: BootConfig) -> Result<(BootConfig, Pinned)> {
     let unpinned = BootConfig { nodeup_config_hash: String::new(), ..boot };
     let Some(written) = nodeup_config::written(store, base, &unpinned).await? else {
-        return Err(WrongConfiguration(format!(
+        return Err(Failure::new(Kind::FollowRefused, format!(
             "cannot follow: the state store has no nodeupconfig.yaml of the instance group {} below {base} that this machine may read",
             unpinned.instance_group_name
         ))

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use anyhow::{Context, Result};
 use kops_agent_cluster::addons::manifest::{self, Object};
 use kops_agent_cluster::addons::{Addon, Channel, Menu, ServerVersion, cluster_folder};
-use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_source::cluster_files;
+use kops_agent_spec::failure::{Failure, Kind};
 use kops_agent_spec::kops_release::{KopsRelease, WrittenBy};
 use kops_agent_store::{Store, StoreError};
 use kube::Client;
@@ -39,7 +39,9 @@ pub async fn release(store: &Store, channels: &[String]) -> Result<KopsRelease> 
         .await
         .with_context(|| format!("reading which kOps release wrote {folder}"))?;
     let written_by = WrittenBy::of_store(version.as_deref());
-    Ok(written_by.map_err(|problem| WrongConfiguration(format!("{folder}: {problem}")))?.release)
+    Ok(written_by
+        .map_err(|problem| Failure::new(Kind::FileUnreadable, format!("{folder}: {problem}")))?
+        .release)
 }
 
 /// Reads the channel's add-ons for a version of Kubernetes, by the rules of a kOps release.

@@ -4,13 +4,13 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use kops_agent_cluster::addons::manifest::{Object, Turn};
 use kops_agent_cluster::addons::pause::{PAUSED, is_object_paused};
-use kops_agent_process::exit::WrongConfiguration;
+use kops_agent_spec::failure::{Failure, Kind};
 
 use super::objects::Objects;
 use super::reading;
@@ -72,7 +72,9 @@ fn means(selector: &str, object: &Object) -> bool {
 pub async fn delete(scene: &Scene, selectors: &[String], is_meant: bool) -> Result<Vec<Recreation>> {
     let addon = scene.addons().next().context("the add-on has no usable entry in its channel")?;
     if scene.installed().await?.paused.contains(&addon.record()) {
-        return Err(WrongConfiguration(format!("the add-on is paused: {}", pause_of(addon))).into());
+        return Err(
+            Failure::new(Kind::AddonRefused, format!("the add-on is paused: {}", pause_of(addon))).into()
+        );
     }
     let manifest = reading::manifest(&scene.store, addon).await?;
     let mut chosen = Vec::new();
@@ -88,7 +90,11 @@ pub async fn delete(scene: &Scene, selectors: &[String], is_meant: bool) -> Resu
             continue;
         };
         if is_object_paused(&live) {
-            return Err(WrongConfiguration(format!("{object} is paused by its annotation {PAUSED}")).into());
+            return Err(Failure::new(
+                Kind::AddonRefused,
+                format!("{object} is paused by its annotation {PAUSED}"),
+            )
+            .into());
         }
         if !is_meant {
             note(RecreationState::Shown);
@@ -102,21 +108,30 @@ pub async fn delete(scene: &Scene, selectors: &[String], is_meant: bool) -> Resu
     Ok(recreations)
 }
 
-fn the_one<'a>(selector: &str, manifest: &'a [Object]) -> Result<&'a Object, WrongConfiguration> {
+fn the_one<'a>(selector: &str, manifest: &'a [Object]) -> Result<&'a Object, Failure> {
     let found: Vec<&Object> = manifest.iter().filter(|object| means(selector, object)).collect();
     match found[..] {
         [object] if object.turn() == Turn::Other => Ok(object),
-        [object] => Err(WrongConfiguration(format!(
-            "--recreate {selector}: deleting {object} would delete all objects in it, or of the kind that it defines; use kubectl"
-        ))),
-        [] => Err(WrongConfiguration(format!(
-            "--recreate {selector}: the add-on's manifest has no such object; it has {}",
-            listed(&mut manifest.iter())
-        ))),
-        _ => Err(WrongConfiguration(format!(
-            "--recreate {selector}: the add-on's manifest has several such objects: {}",
-            listed(&mut found.iter().copied())
-        ))),
+        [object] => Err(Failure::new(
+            Kind::AddonRefused,
+            format!(
+                "--recreate {selector}: deleting {object} would delete all objects in it, or of the kind that it defines; use kubectl"
+            ),
+        )),
+        [] => Err(Failure::new(
+            Kind::AddonRefused,
+            format!(
+                "--recreate {selector}: the add-on's manifest has no such object; it has {}",
+                listed(&mut manifest.iter())
+            ),
+        )),
+        _ => Err(Failure::new(
+            Kind::AddonRefused,
+            format!(
+                "--recreate {selector}: the add-on's manifest has several such objects: {}",
+                listed(&mut found.iter().copied())
+            ),
+        )),
     }
 }
 
@@ -150,9 +165,9 @@ async fn remove(objects: &Objects, resource: &Resource, object: &Object, live: &
         }
         if Instant::now() >= deadline {
             let seconds = GONE_WITHIN.as_secs();
-            return Err(anyhow!(
-                "it still exists {seconds} s after its deletion: check its metadata.finalizers"
-            ));
+            let problem =
+                format!("it still exists {seconds} s after its deletion: check its metadata.finalizers");
+            return Err(Failure::new(Kind::ObjectRemains, problem).into());
         }
         sleep(LOOKED_AT_EVERY).await;
     }

@@ -10,7 +10,7 @@ use kops_agent_cluster::addons::manifest::{DEFINITIONS, named};
 use kops_agent_cluster::addons::pause::{PAUSED, annotation_of_addon};
 use kops_agent_cluster::addons::prune::{Listed, is_admission};
 use kops_agent_cluster::addons::serving;
-use kops_agent_process::exit::WrongConfiguration;
+use kops_agent_spec::failure::{Failure, Kind};
 
 use super::installed::Installed;
 use super::resources::Resource;
@@ -50,7 +50,7 @@ pub async fn remove(scene: &Scene, name: &str, is_meant: bool) -> Result<Removal
     let mut removal = Removal { name: name.to_owned(), is_done: is_meant, ..Removal::default() };
     let found = objects_of(scene, name, &mut removal).await;
     if found.is_empty() && namespaces.is_empty() && removal.kept.is_empty() && removal.problems.is_empty() {
-        return Err(WrongConfiguration(format!(
+        return Err(Failure::new(Kind::AddonRefused, format!(
             "the cluster has no add-on {name:?}: no namespace records its version, and no object has the label {LABEL}={name}"
         ))
         .into());
@@ -84,18 +84,21 @@ pub async fn remove(scene: &Scene, name: &str, is_meant: bool) -> Result<Removal
 }
 
 /// Rejects an add-on that a channel still has and that is not paused: it would be applied again.
-fn check(scene: &Scene, installed: &Installed, name: &str) -> Result<(), WrongConfiguration> {
+fn check(scene: &Scene, installed: &Installed, name: &str) -> Result<(), Failure> {
     let Some(addon) = scene.addons().find(|addon| addon.name == name) else { return Ok(()) };
     if installed.paused.contains(&addon.record()) {
         return Ok(());
     }
-    Err(WrongConfiguration(format!(
-        "the channel {} has the add-on {name}, so it would be applied again: take it out of the cluster's spec and run \
+    Err(Failure::new(
+        Kind::AddonRefused,
+        format!(
+            "the channel {} has the add-on {name}, so it would be applied again: take it out of the cluster's spec and run \
          `kops update cluster --yes`, or pause it by the annotation {}=REASON of the namespace {}",
-        addon.channel,
-        annotation_of_addon(name),
-        addon.namespace()
-    )))
+            addon.channel,
+            annotation_of_addon(name),
+            addon.namespace()
+        ),
+    ))
 }
 
 /// Finds the objects to delete. Their order: admission webhooks and policies, then workloads, then the rest,

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 
 use kops_agent_cluster::addons::{Addon, ChannelVersion, Due, LeftOut, Menu, due, leave_to_last_channel};
-use kops_agent_process::exit::WrongConfiguration;
+use kops_agent_spec::failure::{Failure, Kind};
 use kops_agent_store::Store;
 
 use super::channels::ChannelOptions;
@@ -114,7 +114,7 @@ impl Scene {
 }
 
 /// Reduces the menus to one add-on.
-fn only(mut menus: Vec<Menu>, name: &str, channels: &[String]) -> Result<Vec<Menu>, WrongConfiguration> {
+fn only(mut menus: Vec<Menu>, name: &str, channels: &[String]) -> Result<Vec<Menu>, Failure> {
     let all: Vec<String> =
         menus.iter().flat_map(|menu| &menu.addons).map(|addon| addon.name.clone()).collect();
     for menu in &mut menus {
@@ -123,10 +123,13 @@ fn only(mut menus: Vec<Menu>, name: &str, channels: &[String]) -> Result<Vec<Men
     }
     match menus.iter().all(|menu| menu.addons.is_empty() && menu.left_out.is_empty()) {
         false => Ok(menus),
-        true => Err(WrongConfiguration(format!(
-            "no add-on {name:?} is in {} for this version of Kubernetes; available: {}",
-            channels.join(", "),
-            if all.is_empty() { "none".to_owned() } else { all.join(", ") }
-        ))),
+        true => Err(Failure::new(
+            Kind::AddonRefused,
+            format!(
+                "no add-on {name:?} is in {} for this version of Kubernetes; available: {}",
+                channels.join(", "),
+                if all.is_empty() { "none".to_owned() } else { all.join(", ") }
+            ),
+        )),
     }
 }

@@ -5,18 +5,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result};
 use kops_agent_cloud::verify::Refusal;
 use kops_agent_plan::derive;
 use kops_agent_plan::resolve::KUBERNETES_CA;
 use kops_agent_process::output::error_text;
 use kops_agent_source::{Derivation, cluster_files};
+use kops_agent_spec::failure::{Failure, Kind};
 use kops_agent_spec::{BootConfig, NodeupConfig, go_yaml};
 use kops_agent_store::Store;
 use parking_lot::Mutex as StdMutex;
 use tokio::time::timeout;
 
 use super::cached::Cached;
+use super::derived_configs::late;
 
 pub(super) struct BootConfigs {
     store: Arc<Store>,
@@ -49,8 +51,7 @@ impl BootConfigs {
         let group = self.groups.lock().entry(name.to_owned()).or_default().clone();
         // The future of a derivation may be too large for a thread's stack, so it is boxed.
         let deriving = group.get(self.good_for, Box::pin(self.derive(name)));
-        let late = |_| Err(anyhow!("the store does not answer within {:.0?}", self.within));
-        let derived = timeout(self.within, deriving).await.unwrap_or_else(late);
+        let derived = timeout(self.within, deriving).await.unwrap_or_else(|_| Err(late(self.within)));
         let mut boot = derived.map_err(|error| {
             let problem =
                 format!("the boot config of the group {name} cannot be derived: {}", error_text(&error));
@@ -63,7 +64,8 @@ impl BootConfigs {
     async fn derive(&self, name: &str) -> Result<BootConfig> {
         let files = cluster_files::read(&self.store, &self.config_base, name).await?;
         if let Some(denied) = files.denied_keysets.get(KUBERNETES_CA) {
-            return Err(anyhow!("the keyset {KUBERNETES_CA} cannot be read: {denied}"));
+            let problem = format!("the keyset {KUBERNETES_CA} cannot be read: {denied}");
+            return Err(Failure::new(Kind::StoreForbidden, problem).into());
         }
         let derivation = Derivation::of_group(files);
         derive::boot_config(&derivation.inputs(), "").context("deriving it from the cluster spec")

@@ -10,15 +10,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use kops_agent_cloud::verify::Refusal;
 use kops_agent_plan::derive::KnownHashes;
-use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_process::output::error_text;
 use kops_agent_source::asset_hashes::HashSource;
 use kops_agent_source::failure::kind_of;
 use kops_agent_source::{Derivation, cluster_files};
 use kops_agent_spec::InstanceGroupRole;
+use kops_agent_spec::failure::{Failing, Failure, Kind};
 use kops_agent_store::Store;
 use parking_lot::Mutex as StdMutex;
 use tokio::sync::{Mutex, Semaphore};
@@ -147,12 +147,10 @@ impl Work {
 
     async fn derive(&self) -> Result<String> {
         let reading = cluster_files::read(&self.store, &self.base, &self.name);
-        let files = timeout(self.within, reading)
-            .await
-            .unwrap_or_else(|_| Err(anyhow!("the store does not answer within {:.0?}", self.within)))?;
+        let files = timeout(self.within, reading).await.unwrap_or_else(|_| Err(late(self.within)))?;
         let role = files.group.spec.role;
         if role != InstanceGroupRole::Node {
-            return Err(WrongConfiguration(format!(
+            return Err(Failure::new(Kind::ControlPlaneSettings, format!(
                 "the instance group {} has the role {role}, and only workers get their configuration from this server",
                 self.name
             ))
@@ -160,10 +158,11 @@ impl Work {
         }
         // A file that may not be read may still exist, so a derivation without it could be wrong.
         if let Some(denied) = files.denied.first() {
-            return Err(anyhow!("{denied}"));
+            return Err(Failure::new(denied.kind(), denied.to_string()).into());
         }
         if let Some((id, denied)) = files.denied_keysets.first_key_value() {
-            return Err(anyhow!("the keyset {id} cannot be read: {denied}"));
+            let problem = format!("the keyset {id} cannot be read: {denied}");
+            return Err(Failure::new(Kind::StoreForbidden, problem).into());
         }
         let mut derivation = Derivation::of_group(files);
         self.learn_hashes(&mut derivation).await.with_context(|| {
@@ -189,9 +188,16 @@ impl Work {
         let asked = timeout(self.within, asking).await;
         *self.hashes.lock() = derivation.known_hashes();
         asked.unwrap_or_else(|_| {
-            Err(anyhow!("the servers with the SHA-256 of downloads do not answer within {:.0?}", self.within))
+            let problem =
+                format!("the servers with the SHA-256 of downloads do not answer within {:.0?}", self.within);
+            Err(Failure::new(Kind::HashesUnknown, problem).into())
         })
     }
+}
+
+/// The error if the store takes longer than `within`.
+pub(super) fn late(within: Duration) -> anyhow::Error {
+    Failure::new(Kind::StoreUnreachable, format!("the store does not answer within {within:.0?}")).into()
 }
 
 fn unavailable(group: &str, problem: &str) -> Refusal {

@@ -11,7 +11,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use kops_agent_pki::{Authority, PemPair};
 use kops_agent_plan::desired::NODE_AUTHORITIES;
 use kops_agent_spec::{KopsControllerServerOptions, yaml};
@@ -26,6 +26,7 @@ use time::OffsetDateTime;
 
 use super::super::changed_files::{LOOKED_AT_EVERY, Stamps};
 use kops_agent_process::output::error_text;
+use kops_agent_spec::failure::{Failure, Kind};
 
 const KEYPAIR_IDS: &str = "keypair-ids.yaml";
 
@@ -164,7 +165,7 @@ impl Files {
     fn read(&self) -> Result<Keys> {
         let ids = self.folder.join(KEYPAIR_IDS);
         let keypair_ids: BTreeMap<String, String> = yaml::from_str(&text(&ids)?)
-            .map_err(|_| anyhow!("{} is not a mapping of names to ids", ids.display()))?;
+            .map_err(|_| unusable(format!("{} is not a mapping of names to ids", ids.display())))?;
         let mut authorities = BTreeMap::new();
         for name in &self.signing_cas {
             let pair =
@@ -192,11 +193,11 @@ impl Files {
             .collect::<Result<Vec<_>, _>>()
             .with_context(no_certificate)?;
         if chain.is_empty() {
-            return Err(anyhow!(no_certificate()));
+            return Err(unusable(no_certificate()).into());
         }
         let of_key = || format!("the private key {}", self.server_key.display());
         let key = PrivateKeyDer::from_pem_slice(text(&self.server_key)?.as_bytes())
-            .map_err(|_| anyhow!("{} is not a PEM key", of_key()))?;
+            .map_err(|_| unusable(format!("{} is not a PEM key", of_key())))?;
         let key = CertifiedKey::from_der(chain, key, &aws_lc_rs::default_provider())
             .with_context(|| format!("{} with {}", of_key(), self.server_certificate.display()))?;
         key.keys_match().with_context(of_key)?;
@@ -213,6 +214,10 @@ fn here(path: &str) -> PathBuf {
         true => on_the_machine,
         false => path,
     }
+}
+
+fn unusable(problem: String) -> Failure {
+    Failure::new(Kind::ServerKeys, problem)
 }
 
 fn text(path: &Path) -> Result<String> {

@@ -3,10 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use kops_agent_process::output::error_text;
 use kops_agent_source::cluster_files::{self, COMPLETED};
 use kops_agent_spec::digest::sha256_hex;
+use kops_agent_spec::failure::{Failure, Kind};
 use kops_agent_store::{Store, StoreError};
 
 use super::files::{BEHIND_INSTANCE_GROUPS, INSTANCE_GROUPS, Labels, group_of, is_of_file};
@@ -27,10 +28,10 @@ pub(super) async fn versions(
     cluster.retain(|file, _| COMPLETED.contains(&file.as_str()));
     let groups = store.versions(base, INSTANCE_GROUPS, BEHIND_INSTANCE_GROUPS).await?;
     // A store that `kops toolbox enroll` has copied contains neither the cluster nor groups.
-    ensure!(
-        !cluster.is_empty() || groups.is_empty(),
-        "{base} has groups, but no {first}: run `kops update cluster --yes`"
-    );
+    if cluster.is_empty() && !groups.is_empty() {
+        let problem = format!("{base} has groups, but no {first}: run `kops update cluster --yes`");
+        return Err(Failure::new(Kind::NoGroups, problem).into());
+    }
     let all: Vec<String> =
         cluster.iter().chain(&groups).map(|(file, version)| format!("{file} {version}\n")).collect();
     let state = sha256_hex(all.concat().as_bytes());

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use futures_util::future::join_all;
 use k8s_openapi::api::core::v1::{Node, NodeAddress};
 use kops_agent_spec::KopsControllerOptions;
@@ -15,7 +15,7 @@ use serde::de::IgnoredAny;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::{Answer, CONTROL_PLANE, bootstrap_port, not_ready, ready, within};
+use super::{Answer, CONTROL_PLANE, bootstrap_port, not_ready, ready, unreachable, within};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -37,7 +37,7 @@ pub(super) async fn servers(
     let Some(port) = bootstrap_port(options)? else {
         return Ok(ready("the configuration has no bootstrap server, so no machine serves others"));
     };
-    let client = client.map_err(|error| anyhow!(error))?;
+    let client = client.map_err(unreachable)?;
     let nodes: Api<NodeObject> = Api::all_with(client.clone(), &ApiResource::erase::<Node>(&()));
     let nodes = within(nodes.list(&ListParams::default().labels(CONTROL_PLANE)))
         .await

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 
 use kops_agent_controller::addons::{ChannelOptions, ServiceOptions};
-use kops_agent_process::exit::WrongConfiguration;
+use kops_agent_spec::failure::Failure;
 
 use super::{KubeconfigArgs, Output};
 
@@ -65,7 +65,7 @@ impl ChannelArgs {
     ///
     /// # Errors
     /// `--kubeconfig`, `KUBECONFIG` and `HOME` are not set, and this machine has no kubeconfig of its own.
-    pub fn options(&self) -> Result<ChannelOptions, WrongConfiguration> {
+    pub fn options(&self) -> Result<ChannelOptions, Failure> {
         Ok(ChannelOptions {
             channels: self.channel.clone(),
             settings: self.settings.clone(),
@@ -159,7 +159,7 @@ impl AddonsRunArgs {
     ///
     /// # Errors
     /// Same errors as [`ChannelArgs::options`].
-    pub fn options(&self) -> Result<ServiceOptions, WrongConfiguration> {
+    pub fn options(&self) -> Result<ServiceOptions, Failure> {
         Ok(ServiceOptions {
             channels: self.channels.options()?,
             interval: Duration::from_secs(self.interval),

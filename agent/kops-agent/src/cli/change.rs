@@ -8,7 +8,7 @@ use kops_agent_cluster::pacing::message::MOST_SLOTS;
 use kops_agent_host::Host;
 use kops_agent_host::health::HealthTimings;
 use kops_agent_node::options::Pacing;
-use kops_agent_process::exit::WrongConfiguration;
+use kops_agent_spec::failure::{Failure, Kind};
 
 use super::DrainArg;
 
@@ -79,7 +79,7 @@ impl ChangeArgs {
     ///
     /// # Errors
     /// The value of `KOPS_AGENT_MAX_UNAVAILABLE` is not a number from 0 to `MOST_SLOTS`.
-    pub fn pacing(self) -> Result<Pacing, WrongConfiguration> {
+    pub fn pacing(self) -> Result<Pacing, Failure> {
         let by_variable = by_variable(std::env::var(MAX_UNAVAILABLE).unwrap_or_default().trim())?;
         let said = self.max_unavailable.or(by_variable);
         Ok(Pacing {
@@ -93,15 +93,16 @@ impl ChangeArgs {
     }
 }
 
-fn by_variable(value: &str) -> Result<Option<u32>, WrongConfiguration> {
+fn by_variable(value: &str) -> Result<Option<u32>, Failure> {
     if value.is_empty() {
         return Ok(None);
     }
     let number = value.parse().ok().filter(|number| *number <= MOST_SLOTS);
     number.map(Some).ok_or_else(|| {
-        WrongConfiguration(format!(
-            "{MAX_UNAVAILABLE} is {value:?}; set it to a number from 0 to {MOST_SLOTS}"
-        ))
+        Failure::new(
+            Kind::WrongSetting,
+            format!("{MAX_UNAVAILABLE} is {value:?}; set it to a number from 0 to {MOST_SLOTS}"),
+        )
     })
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use kops_agent_kube::Chosen;
-use kops_agent_process::exit::WrongConfiguration;
+use kops_agent_spec::failure::Failure;
 
 /// The kubeconfig, and the context in it.
 #[derive(Args, Clone, Debug)]
@@ -25,7 +25,7 @@ impl KubeconfigArgs {
     ///
     /// # Errors
     /// `--kubeconfig`, `KUBECONFIG` and `HOME` are not set, and the machine has no kubeconfig of its own.
-    pub fn choose(&self, of_machine: Option<&Path>) -> Result<Chosen, WrongConfiguration> {
+    pub fn choose(&self, of_machine: Option<&Path>) -> Result<Chosen, Failure> {
         let variable = |name: &str| std::env::var_os(name);
         Chosen::find(self.kubeconfig.as_deref(), self.context.as_deref(), of_machine, variable)
     }

@@ -6,12 +6,12 @@ mod manifests;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use kops_agent_plan::resolve::{Problem, Problems};
 use kops_agent_plan::shown;
-use kops_agent_process::exit::WrongUsage;
 use kops_agent_source::asset_hashes::HashSource;
 use kops_agent_source::{Derivation, Incomplete, StoreFile, cluster_files, nodeup_config};
+use kops_agent_spec::failure::{Failing, Failure, Kind};
 use kops_agent_spec::{Cluster, FieldWarning, InstanceGroup, NodeupConfig, SpecError};
 use kops_agent_store::Store;
 
@@ -50,7 +50,9 @@ async fn derive(args: &DeriveArgs) -> Result<u8> {
     derivation.learn_hashes(given, &HashSource::publishers(BTreeMap::new()), None, &store).await?;
     match derivation.derive().whole() {
         Ok(text) => output::print_document(&text),
-        Err(unhashed @ Incomplete::Unhashed(_)) => bail!("{unhashed}\ngive them with --asset-hashes"),
+        Err(unhashed @ Incomplete::Unhashed(_)) => {
+            Err(Failure::new(unhashed.kind(), format!("{unhashed}\ngive them with --asset-hashes")).into())
+        }
         Err(wrong @ Incomplete::Wrong(_)) => Err(wrong.into()),
     }
 }
@@ -110,7 +112,7 @@ async fn of_machine(args: &SpecArgs) -> Result<Findings> {
 /// Checks a group without a machine.
 async fn of_group(args: &CheckArgs) -> Result<Findings> {
     let (Some(base), Some(group)) = (&args.config_base, &args.instance_group) else {
-        return Err(WrongUsage("give --config-base with --instance-group".into()).into());
+        return Err(Failure::new(Kind::WrongUsage, "give --config-base with --instance-group").into());
     };
     let base = base.trim_end_matches('/');
     let store = args.store.options().open()?;

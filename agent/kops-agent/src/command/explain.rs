@@ -1,6 +1,6 @@
 //! `kops-agent explain`: shows where a value on the machine comes from.
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use kops_agent_plan::explain::{self, Question, Source};
 use kops_agent_plan::resolve::{self, Inputs};
 use kops_agent_plan::resource::DesiredState;
@@ -13,6 +13,7 @@ use crate::cli::{ExplainArgs, Output};
 use crate::output;
 use kops_agent_node::{decide, spec};
 use kops_agent_source::{NodeSpec, Origin, trust_the_boot_configs_authority};
+use kops_agent_spec::failure::{Failure, Kind};
 
 pub(super) async fn run(args: &ExplainArgs) -> Result<u8> {
     let options = args.spec.for_machine(&args.root);
@@ -32,10 +33,11 @@ pub(super) async fn run(args: &ExplainArgs) -> Result<u8> {
                 Output::Text => output::print_text(&(answer + "\n")),
             };
         }
-        bail!(
+        let problem = format!(
             "this node has nothing that is called {}; `kops-agent render` lists everything that it has",
             args.question
         );
+        return Err(Failure::new(Kind::NoSuchName, problem).into());
     }
     output::print_explanation(&lines, args.output)
 }

@@ -3,15 +3,15 @@
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use kops_agent_host::{Reset, Resetting};
-use kops_agent_process::exit::WrongUsage;
 
 use super::install_unit;
 use crate::cli::ResetArgs;
 use crate::output;
 use kops_agent_node::exit;
 use kops_agent_node::{environment, machine};
+use kops_agent_spec::failure::{Failure, Kind};
 
 /// Units that packages install (see `units/`). A timer comes before the service that it starts. Their files belong to
 /// the package and stay, but the units must not make the machine a node again.
@@ -41,7 +41,8 @@ const METRICS: &str = "/var/lib/prometheus/node-exporter/kops-agent.prom";
 
 pub(super) fn run(args: &ResetArgs) -> Result<u8> {
     if !args.root.is_dir() {
-        bail!("{} is not a directory: there is nothing to reset", args.root.display());
+        let problem = format!("{} is not a directory: there is nothing to reset", args.root.display());
+        return Err(Failure::new(Kind::NoMachine, problem).into());
     }
     machine::must_exist(&args.root)?;
     let host = machine::open(&args.root)?;
@@ -53,7 +54,7 @@ pub(super) fn run(args: &ResetArgs) -> Result<u8> {
     }
     output::print_text(&text(&reset, left, &args.root))?;
     if !args.yes && !is_confirmed()? {
-        bail!("nothing was reset");
+        return Err(Failure::new(Kind::Stopped, "nothing was reset").into());
     }
     host.reset(&reset, &Tell)?;
     output::print_text("This machine is no longer a node.\n")?;
@@ -121,7 +122,9 @@ fn with_what_it_leads_to(folder: &str, root: &Path) -> String {
 
 fn is_confirmed() -> Result<bool> {
     if !std::io::stdin().is_terminal() {
-        return Err(WrongUsage("there is no terminal to confirm it on; give --yes".into()).into());
+        return Err(
+            Failure::new(Kind::WrongUsage, "there is no terminal to confirm it on; give --yes").into()
+        );
     }
     output::print_text("Type \"reset\" to do it: ")?;
     std::io::stdout().flush().context("asking")?;

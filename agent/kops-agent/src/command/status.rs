@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::Result;
 use kops_agent_host::{CertificateStatus, Failure, Host, RolledBack, Status, UnitStatus};
 use kops_agent_plan::timeline::{self, Timelines};
-use kops_agent_process::exit::WrongUsage;
 use kops_agent_process::version::{Version, of_this_program};
+use kops_agent_spec::failure;
 
 use crate::cli::{StatusArgs, StatusOutput};
 use crate::output;
@@ -27,7 +27,7 @@ pub(super) fn run(args: &StatusArgs) -> Result<u8> {
         return print_timeline(&host.timelines()?, args.output);
     }
     if args.write.is_some() && args.output != StatusOutput::Prometheus {
-        return Err(WrongUsage("--write is for metrics: give --output prometheus as well".into()).into());
+        return Err(wrong_usage("--write is for metrics: give --output prometheus as well"));
     }
     let status = host.status()?;
     match args.output {
@@ -55,9 +55,13 @@ fn print_timeline(timelines: &Timelines, output: StatusOutput) -> Result<u8> {
         StatusOutput::Text if timelines.runs.is_empty() => output::print_text("no run has finished yet\n"),
         StatusOutput::Text => output::print_text(&timeline::table(timelines)),
         StatusOutput::Prometheus => {
-            Err(WrongUsage("--timeline has no form for Prometheus; give --output text or json".into()).into())
+            Err(wrong_usage("--timeline has no form for Prometheus; give --output text or json"))
         }
     }
+}
+
+fn wrong_usage(problem: &str) -> anyhow::Error {
+    failure::Failure::new(failure::Kind::WrongUsage, problem).into()
 }
 
 fn text(status: &Status) -> String {

@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use kops_agent_process::exit::WrongConfiguration;
+use kops_agent_spec::failure::{Failure, Kind};
 
 /// The files of a kubeconfig, and the chosen context.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ impl Chosen {
         context: Option<&str>,
         of_machine: Option<&Path>,
         variable: impl Fn(&str) -> Option<OsString>,
-    ) -> Result<Chosen, WrongConfiguration> {
+    ) -> Result<Chosen, Failure> {
         let context = context.map(str::to_owned);
         let one = |path: PathBuf| Chosen { context: context.clone(), ..Chosen::file(&path) };
         if let Some(path) = given {
@@ -52,9 +52,9 @@ impl Chosen {
         }
         match variable("HOME").filter(|home| !home.is_empty()) {
             Some(home) => Ok(one(Path::new(&home).join(".kube/config"))),
-            None => Err(WrongConfiguration(
-                "there is no kubeconfig to reach the API server by: neither KUBECONFIG nor HOME is set; give --kubeconfig FILE"
-                    .to_owned(),
+            None => Err(Failure::new(
+                Kind::KubeconfigWrong,
+                "there is no kubeconfig to reach the API server by: neither KUBECONFIG nor HOME is set; give --kubeconfig FILE",
             )),
         }
     }

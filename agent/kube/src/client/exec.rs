@@ -6,11 +6,11 @@ use std::io::{ErrorKind, IsTerminal as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result};
 use hyper::header::HeaderValue;
 use kops_agent_net::http;
-use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_process::output::one_line;
+use kops_agent_spec::failure::{Failure, Kind};
 use kops_agent_spec::yaml;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -135,17 +135,16 @@ impl Plugin {
             .output();
         let output = output.map_err(|error| self.not_run(&error))?;
         if !output.status.success() {
-            bail!(
+            return Err(unusable(format!(
                 "{}: the login program {command} failed with {}; its output is above",
-                self.of,
-                output.status
-            );
+                self.of, output.status
+            )));
         }
         let what = || format!("{}: reading the output of the login program {command}", self.of);
         self.credential(&output.stdout).with_context(what)
     }
 
-    fn is_interactive(&self) -> Result<bool, WrongConfiguration> {
+    fn is_interactive(&self) -> Result<bool, Failure> {
         let has_terminal = std::io::stdin().is_terminal();
         match self.exec.interactive_mode {
             InteractiveMode::Never => Ok(false),
@@ -161,9 +160,11 @@ impl Plugin {
     fn credential(&self, said: &[u8]) -> Result<Credential> {
         // The parser's error would show its input, which may be secret.
         let told: ExecCredential = yaml::from_str(&String::from_utf8_lossy(said))
-            .map_err(|_| anyhow!("it is not an ExecCredential"))?;
+            .map_err(|_| unusable("it is not an ExecCredential"))?;
         if told.api_version != self.exec.api_version {
-            bail!("its apiVersion is {:?}, not {:?}", told.api_version, self.exec.api_version);
+            let problem =
+                format!("its apiVersion is {:?}, not {:?}", told.api_version, self.exec.api_version);
+            return Err(unusable(problem));
         }
         let status = told.status.context("it has no status")?;
         let filled = |value: Option<String>| value.filter(|value| !value.is_empty());
@@ -171,11 +172,15 @@ impl Plugin {
         let identity = match (filled(status.client_certificate_data), filled(status.client_key_data)) {
             (Some(certificate), Some(key)) => Some((certificate, key)),
             (None, None) => None,
-            _ => bail!("it has only one of clientCertificateData and clientKeyData, and needs both"),
+            _ => {
+                return Err(unusable(
+                    "it has only one of clientCertificateData and clientKeyData, and needs both",
+                ));
+            }
         };
         let token = filled(status.token).map(|token| http::bearer(token.trim())).transpose()?;
         if token.is_none() && identity.is_none() {
-            bail!("it has neither a token nor a certificate");
+            return Err(unusable("it has neither a token nor a certificate"));
         }
         Ok(Credential { token, identity, expires: expires.transpose().context("its expirationTimestamp")? })
     }
@@ -188,12 +193,16 @@ impl Plugin {
             }
             _ => String::new(),
         };
-        anyhow!("{}: the login program {command} cannot be run: {error}{hint}", self.of)
+        unusable(format!("{}: the login program {command} cannot be run: {error}{hint}", self.of))
     }
 
-    fn wrong(&self, what: &str) -> WrongConfiguration {
-        WrongConfiguration(format!("{}: {what}", self.of))
+    fn wrong(&self, what: &str) -> Failure {
+        Failure::new(Kind::KubeconfigWrong, format!("{}: {what}", self.of))
     }
+}
+
+fn unusable(problem: impl Into<String>) -> anyhow::Error {
+    Failure::new(Kind::KubeconfigUnusable, problem).into()
 }
 
 impl Credential {

@@ -7,11 +7,11 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kops_agent_net::proxies::ProxyServer;
-use kops_agent_process::exit::WrongConfiguration;
+use kops_agent_spec::failure::{Failure, Kind};
 use kops_agent_spec::yaml;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -213,7 +213,10 @@ impl Kubeconfig {
         let proxy_url = cluster.proxy_url.filter(|url| !url.is_empty());
         let proxy = proxy_url.as_ref().map(|url| ProxyServer::parse("proxy-url", url));
         let proxy = proxy.transpose().map_err(|error| {
-            WrongConfiguration(format!("{shown}: the cluster {:?}: {error}", context.cluster))
+            Failure::new(
+                Kind::KubeconfigWrong,
+                format!("{shown}: the cluster {:?}: {error}", context.cluster),
+            )
         })?;
         let extension = cluster.extensions.into_iter().flatten().find(|found| found.name == EXEC_EXTENSION);
         let certificate = pem("client-certificate", user.client_certificate_data, user.client_certificate)?;
@@ -222,9 +225,9 @@ impl Kubeconfig {
             (None, None) => None,
             (Some(certificate), Some(key)) => Some((certificate, key)),
             _ => {
-                return Err(anyhow!(
-                    "{of_user} has only one of client-certificate and client-key, and needs both"
-                ));
+                let problem =
+                    format!("{of_user} has only one of client-certificate and client-key, and needs both");
+                return Err(Failure::new(Kind::KubeconfigUnusable, problem).into());
             }
         };
         // As in client-go, a given token wins over a program.
@@ -270,19 +273,22 @@ fn cluster_info(
 }
 
 impl Cluster {
-    fn refuse_unsupported(&self, what: &str) -> Result<(), WrongConfiguration> {
+    fn refuse_unsupported(&self, what: &str) -> Result<(), Failure> {
         if self.insecure_skip_tls_verify == Some(true) {
-            return Err(WrongConfiguration(format!(
-                "{what} has insecure-skip-tls-verify, but kops-agent always verifies the API server's certificate: give \
+            return Err(Failure::new(
+                Kind::KubeconfigWrong,
+                format!(
+                    "{what} has insecure-skip-tls-verify, but kops-agent always verifies the API server's certificate: give \
                  certificate-authority-data instead"
-            )));
+                ),
+            ));
         }
         Ok(())
     }
 }
 
 impl User {
-    fn refuse_unsupported(&self, what: &str) -> Result<(), WrongConfiguration> {
+    fn refuse_unsupported(&self, what: &str) -> Result<(), Failure> {
         let unsupported = [
             ("auth-provider", &self.auth_provider),
             ("username", &self.username),
@@ -294,10 +300,13 @@ impl User {
         ];
         match unsupported.into_iter().find(|(_, value)| value.is_some()) {
             None => Ok(()),
-            Some((field, _)) => Err(WrongConfiguration(format!(
-                "{what} has the field {field}, which kops-agent does not support: give it a client certificate and key, token, \
+            Some((field, _)) => Err(Failure::new(
+                Kind::KubeconfigWrong,
+                format!(
+                    "{what} has the field {field}, which kops-agent does not support: give it a client certificate and key, token, \
                  tokenFile or exec (`kops export kubeconfig --admin` writes one with a certificate)"
-            ))),
+                ),
+            )),
         }
     }
 }
@@ -312,7 +321,8 @@ fn pem(field: &str, data: Option<String>, file: Option<PathBuf>) -> Result<Optio
         // Allow line breaks, as in YAML's folded text.
         let data: String = data.split_ascii_whitespace().collect();
         let bytes = STANDARD.decode(data).with_context(|| format!("{field}-data is not base64"))?;
-        return Ok(Some(String::from_utf8(bytes).map_err(|_| anyhow!("{field}-data holds no PEM"))?));
+        let no_pem = |_| Failure::new(Kind::KubeconfigUnusable, format!("{field}-data holds no PEM"));
+        return Ok(Some(String::from_utf8(bytes).map_err(no_pem)?));
     }
     let Some(file) = file else { return Ok(None) };
     let text = std::fs::read_to_string(&file);
@@ -384,13 +394,13 @@ mod tests {
         ] {
             let (name, _) = field.split_once(':').unwrap();
             let refused = access("server: 'https://10.0.0.1'", field).err().unwrap();
-            assert!(refused.is::<WrongConfiguration>(), "{field}");
+            assert_eq!(refused.downcast_ref::<Failure>().unwrap().kind, Kind::KubeconfigWrong, "{field}");
             assert!(refused.to_string().contains(&format!("has the field {name},")), "{refused}");
             assert!(!refused.to_string().contains("sesame"), "no secret is told: {refused}");
         }
         for field in ["proxy-url: 'socks5://p'", "insecure-skip-tls-verify: true"] {
             let refused = access(&format!("server: 'https://10.0.0.1', {field}"), "").err().unwrap();
-            assert!(refused.is::<WrongConfiguration>(), "{field}");
+            assert_eq!(refused.downcast_ref::<Failure>().unwrap().kind, Kind::KubeconfigWrong, "{field}");
         }
         access("server: 'https://10.0.0.1', insecure-skip-tls-verify: false", "exec: null").unwrap();
     }

@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use kops_agent_host::Reader;
 use kops_agent_plan::resource::{Content, DesiredState, File, FreeText, Resource, SecretPiece, Unit};
+use kops_agent_spec::failure::{Failure, Kind};
 use kops_agent_spec::redaction::manifest::Manifest;
 use kops_agent_spec::redaction::{Redactor, is_login};
 use kops_agent_spec::yaml;
@@ -223,9 +224,12 @@ pub fn redactor(known: Vec<Known>) -> Result<Redactor> {
         Known::Variable(name, value) => Ok(redactor.hiding_variable(&name, &value)),
         Known::File(..) | Known::Path(_) | Known::VariablesOf(_) => Ok(redactor),
         Known::Claims | Known::Told | Known::Untold(_) => Ok(redactor),
-        Known::Unread(why) => bail!(
-            "a secret of this machine cannot be read, so it cannot be kept out of the bundle: {why}; run as root"
-        ),
+        Known::Unread(why) => {
+            let problem = format!(
+                "a secret of this machine cannot be read, so it cannot be kept out of the bundle: {why}; run as root"
+            );
+            Err(Failure::new(Kind::NoBundle, problem).into())
+        }
     })
 }
 

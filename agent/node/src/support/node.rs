@@ -62,11 +62,7 @@ async fn observed(look: &NodeOptions) -> Result<Value> {
 /// are returned even if no plan can be made.
 async fn planned(look: &NodeOptions) -> Result<(Result<Value, String>, Vec<Known>)> {
     let options = look.clone();
-    anyhow::ensure!(
-        look.source.node_root.is_dir(),
-        "there is no machine below {}",
-        look.source.node_root.display()
-    );
+    machine::must_exist(&look.source.node_root)?;
     let host = machine::open(&look.source.node_root)?;
     let decided = async {
         let hashes = HashSource::publishers(host.record()?.known_hashes);

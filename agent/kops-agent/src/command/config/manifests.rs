@@ -13,8 +13,8 @@ use anyhow::Result;
 use kops_agent_node::decide;
 use kops_agent_plan::resolve::{Problem, Problems, supported_kubernetes_version};
 use kops_agent_plan::supposed::{self, Completed, Place, places};
-use kops_agent_process::exit::WrongUsage;
 use kops_agent_source::{SupposedKeyset, suppose};
+use kops_agent_spec::failure::{Failure, Kind};
 use kops_agent_spec::kops_release::{KopsRelease, WrittenBy};
 use kops_agent_spec::manifests::{clear_at, has_action};
 use kops_agent_spec::{Cluster, InstanceGroup, InstanceGroupRole, SpecError};
@@ -55,7 +55,8 @@ struct Manifests {
 pub(super) fn check(paths: &[PathBuf], kops: &str) -> Result<Findings> {
     let written_by = WrittenBy::of_store(Some(kops)).map_err(|_| {
         let supported: Vec<String> = KopsRelease::supported().map(|release| release.to_string()).collect();
-        WrongUsage(format!("--kops {kops}: is no supported version of kOps; use {}", supported.join(", ")))
+        let problem = format!("--kops {kops}: is no supported version of kOps; use {}", supported.join(", "));
+        Failure::new(Kind::WrongUsage, problem)
     })?;
     let contents = files::read(paths)?;
     let mut findings = Findings::default();

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use time::OffsetDateTime;
 
 use kops_agent_cluster::fleet::{
@@ -12,6 +12,7 @@ use kops_agent_cluster::fleet::{
 use kops_agent_controller::fleet::{nodes, wanted_machines};
 use kops_agent_process::exit;
 use kops_agent_process::output::{columns, one_line};
+use kops_agent_spec::failure::{Failure, Kind};
 use kops_agent_spec::terminal::cell;
 
 use super::table::{SHOWN_OF_PROBLEM, shown};
@@ -34,9 +35,10 @@ pub(super) async fn run(args: &FleetPlanArgs) -> Result<u8> {
     let mut groups = groups(&nodes, &machines, now);
     let wanted: BTreeSet<&str> = args.instance_groups.iter().map(String::as_str).collect();
     if let Some(absent) = wanted.iter().find(|wanted| groups.iter().all(|group| group.group != **wanted)) {
-        bail!(
+        let problem = format!(
             "no Node has the label kops.k8s.io/instancegroup={absent}; `kops-agent fleet plan` without --instance-group shows all groups"
         );
+        return Err(Failure::new(Kind::NoSuchName, problem).into());
     }
     groups.retain(|group| wanted.is_empty() || wanted.contains(group.group.as_str()));
     match args.output {

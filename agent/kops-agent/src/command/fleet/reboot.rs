@@ -8,8 +8,9 @@ use kops_agent_cluster::fleet::named;
 use kops_agent_cluster::rollout::{Blockers, MOST_BOOTS, Rollout, State, boots_to_end};
 use kops_agent_controller::fleet::nodes;
 use kops_agent_controller::rollout::Stored;
-use kops_agent_process::exit::{self, WrongUsage};
+use kops_agent_process::exit;
 use kops_agent_process::output::one_line;
+use kops_agent_spec::failure::{Failure, Kind};
 
 use super::rollout::{begin, client, id, must_exist};
 use super::table::SHOWN_OF_PROBLEM;
@@ -23,14 +24,14 @@ use crate::output;
 pub(super) async fn run(args: &RebootArgs) -> Result<u8> {
     if args.instance_groups.is_empty() && !args.all_required {
         let problem = "give --instance-group GROUP, --all-required, or both, to choose the nodes that reboot";
-        return Err(WrongUsage(problem.to_owned()).into());
+        return Err(Failure::new(Kind::WrongUsage, problem).into());
     }
     let blocked_by = Blockers {
         pods: args.blocked_by_pods.clone(),
         alerts: args.blocked_by_alerts.clone(),
         prometheus: args.prometheus.clone(),
     };
-    blocked_by.service().map_err(WrongUsage)?;
+    blocked_by.service().map_err(|problem| Failure::new(Kind::WrongUsage, problem))?;
     let client = client(&args.kubeconfig)?;
     let nodes = nodes::all(client.clone()).await.context("listing Nodes")?;
     let labelled = || nodes.iter().filter(|node| !node.group.is_empty());
@@ -52,7 +53,7 @@ pub(super) async fn run(args: &RebootArgs) -> Result<u8> {
             "{} nodes would reboot, and one rollout reboots at most {MOST_BOOTS}; give fewer --instance-group",
             boots.len()
         );
-        return Err(WrongUsage(problem).into());
+        return Err(Failure::new(Kind::WrongUsage, problem).into());
     }
     output::print_text(&format!("{} nodes reboot\n", boots.len()))?;
     let rollout = Rollout {

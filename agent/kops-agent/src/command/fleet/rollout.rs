@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::pin::pin;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result};
 use time::OffsetDateTime;
 use tokio::time::{Instant, sleep};
 
@@ -18,9 +18,10 @@ use kops_agent_controller::fleet::nodes::groups_of_nodes;
 use kops_agent_controller::rollout::{Read, Stored};
 use kops_agent_kube::Client;
 use kops_agent_net::random;
-use kops_agent_process::exit::{self, WrongUsage};
+use kops_agent_process::exit;
 use kops_agent_process::output::one_line;
 use kops_agent_process::stop;
+use kops_agent_spec::failure::{Failure, Kind};
 use kops_agent_spec::timestamp;
 
 use super::table::SHOWN_OF_PROBLEM;
@@ -79,7 +80,7 @@ pub(super) fn must_exist(groups: &BTreeSet<String>, of_nodes: &BTreeSet<String>)
     let Some(unknown) = groups.difference(of_nodes).next() else { return Ok(()) };
     let known = of_nodes.iter().cloned().collect::<Vec<_>>().join(", ");
     let problem = format!("no Node has the instance group {unknown:?}; the groups of the Nodes are: {known}");
-    Err(WrongUsage(problem).into())
+    Err(Failure::new(Kind::WrongUsage, problem).into())
 }
 
 /// Starts a rollout, unless another one is not over, and waits until a controller leads it.
@@ -92,10 +93,10 @@ pub(super) async fn begin(stored: &Stored, rollout: &Rollout) -> Result<u8> {
         && let Ok(Some(running)) = &read.rollout
         && !has_ended(running, read)
     {
-        bail!(
+        return Err(not_now(format!(
             "the rollout {} is not over: see `kops-agent fleet rollout status`, and end it with `kops-agent fleet rollout abort` first",
             running.id
-        );
+        )));
     }
     stored.start(rollout, before.as_ref()).await.with_context(|| {
         format!("writing the ConfigMap {NAMESPACE}/{CONFIG_MAP}; the namespace is in packaging/kubernetes/rbac.yaml")
@@ -114,13 +115,13 @@ pub(super) async fn begin(stored: &Stored, rollout: &Rollout) -> Result<u8> {
             return Ok(exit::CONVERGED);
         }
         if begun.elapsed() >= TAKEN_UP_WITHIN {
-            bail!(
+            return Err(not_now(format!(
                 "no controller has begun the rollout {} within {} s, so no node changes yet; it begins once `kops-agent controller` of this \
                  version leads and has the rights of packaging/kubernetes/rbac.yaml (its log says what it misses). `kops-agent fleet rollout \
                  abort` takes the rollout back",
                 rollout.id,
                 TAKEN_UP_WITHIN.as_secs()
-            );
+            )));
         }
         sleep(PAUSE).await;
     }
@@ -138,23 +139,32 @@ async fn change(kubeconfig: &KubeconfigArgs, state: State) -> Result<u8> {
     };
     let Some(mut rollout) = rollout.clone().filter(|rollout| !has_ended(rollout, &read)) else {
         if !has_policy(&read) {
-            let rollout = rollout.ok_or_else(|| anyhow!(NONE))?;
+            let rollout = rollout.ok_or_else(|| not_now(NONE))?;
             match rollout.state {
-                State::Aborted => bail!("the rollout {} was aborted; start another one", rollout.id),
-                State::Running | State::Paused => bail!("the rollout {} is done", rollout.id),
+                State::Aborted => {
+                    return Err(not_now(format!(
+                        "the rollout {} was aborted; start another one",
+                        rollout.id
+                    )));
+                }
+                State::Running | State::Paused => {
+                    return Err(not_now(format!("the rollout {} is done", rollout.id)));
+                }
             }
         }
-        let before = read.policy_state.clone().map_err(|problem| anyhow!(problem))?;
+        let before = read.policy_state.clone().map_err(unreadable)?;
         let policy_state = match state {
             State::Running => {
                 let PolicyStatus { status, reboots, .. } = &read.policy_status;
                 before.resumed(&status.rollout, &reboots.rollout)
             }
             State::Paused => PolicyState { state, ..before },
-            State::Aborted => bail!(
-                "no rollout is running, only the policy: set `follow: manual` in the key {POLICY_KEY} of the ConfigMap \
-                 {NAMESPACE}/{CONFIG_MAP}, or `kops-agent fleet rollout pause`"
-            ),
+            State::Aborted => {
+                return Err(not_now(format!(
+                    "no rollout is running, only the policy: set `follow: manual` in the key {POLICY_KEY} of the ConfigMap \
+                     {NAMESPACE}/{CONFIG_MAP}, or `kops-agent fleet rollout pause`"
+                )));
+            }
         };
         stored.change_policy(&policy_state, &read).await.context(changing)?;
         return output::print_text(&format!("{what} the policy\n"));
@@ -191,13 +201,13 @@ async fn status(args: &RolloutStatusArgs) -> Result<u8> {
 /// Extracts the parts of the ConfigMap that `status` shows.
 fn shown(read: &Read) -> Result<Shown> {
     let policy = has_policy(read).then(|| {
-        let state = read.policy_state.clone().map_err(|problem| anyhow!(problem))?;
+        let state = read.policy_state.clone().map_err(unreadable)?;
         let refused = Policy::read(&read.policy).err().unwrap_or_default();
         Ok::<_, anyhow::Error>(ShownPolicy::new(state, refused, read.policy_status.clone()))
     });
     let (rollout, policy) = (rollout_of(read)?, policy.transpose()?);
     if rollout.is_none() && policy.is_none() {
-        bail!(NONE);
+        return Err(not_now(NONE));
     }
     Ok(Shown::new(rollout, &read.status, policy))
 }
@@ -225,12 +235,21 @@ const READING: &str = "reading the ConfigMap kops-agent/rollout";
 const NONE: &str = "there is no rollout; `kops-agent fleet rollout start` begins one";
 
 async fn existing(stored: &Stored) -> Result<Read> {
-    stored.read().await.context(READING)?.ok_or_else(|| anyhow!(NONE))
+    stored.read().await.context(READING)?.ok_or_else(|| not_now(NONE))
 }
 
 /// The rollout of the ConfigMap.
 fn rollout_of(read: &Read) -> Result<Option<Rollout>> {
-    read.rollout.clone().map_err(|problem| anyhow!(problem))
+    read.rollout.clone().map_err(unreadable)
+}
+
+/// The command does not fit the state of the rollout.
+fn not_now(problem: impl Into<String>) -> anyhow::Error {
+    Failure::new(Kind::RolloutState, problem).into()
+}
+
+fn unreadable(problem: String) -> anyhow::Error {
+    Failure::new(Kind::RolloutUnreadable, problem).into()
 }
 
 pub(super) fn client(kubeconfig: &KubeconfigArgs) -> Result<Client> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::pin::pin;
 use std::time::Duration;
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use serde::Serialize;
 use time::OffsetDateTime;
 use tokio::time::{Instant, sleep_until};
@@ -15,6 +15,7 @@ use kops_agent_kube::node_api::Nodes;
 use kops_agent_kube::node_watch::{LIST_TIMEOUT, NodeWatch, Watched};
 use kops_agent_process::output::{json_line, plain_lines, print_if_read};
 use kops_agent_process::{exit, stop};
+use kops_agent_spec::failure::{Failure, Kind};
 
 use super::table::table;
 use crate::cli::Output;
@@ -38,8 +39,8 @@ pub(super) async fn watch(nodes: Nodes, output: Output) -> Result<u8> {
             event = watch.next() => match event {
                 Some(Ok(event)) => is_due |= seen.apply(event),
                 Some(Err(problem)) if seen.is_complete => log::warn!("{problem}; trying again"),
-                Some(Err(problem)) => return Err(anyhow!(problem)),
-                None => return Err(anyhow!("the watch of Nodes ended")),
+                Some(Err(problem)) => return Err(Failure::new(Kind::ApiServerUnanswered, problem).into()),
+                None => return Err(Failure::new(Kind::Ended, "the watch of Nodes ended").into()),
             },
             () = sleep_until(not_before), if is_due => {
                 let nodes = seen.nodes.values().cloned().collect();

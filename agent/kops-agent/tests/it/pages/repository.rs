@@ -242,9 +242,8 @@ fn is_own_unit(word: &str) -> bool {
 }
 
 /// Source files whose errors have no text of their own, or are only printed within another error.
-const PARTS_OF_OTHERS: [&str; 5] = [
+const PARTS_OF_OTHERS: [&str; 4] = [
     "agent/cloud/src/control_plane.rs",
-    "agent/process/src/exit.rs",
     "agent/spec/src/failure.rs",
     "agent/net/src/aws_sdk.rs",
     "agent/cluster/src/bootstrap/challenge.rs",

@@ -9,8 +9,8 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use kops_agent_process::exit::{WrongConfiguration, WrongUsage};
 use kops_agent_spec::SpecError;
+use kops_agent_spec::failure::{Failure, Kind};
 use kops_agent_spec::manifests::{
     Document, documents, has_action, has_action_within, has_control_line, value_at, with_words, without_words,
 };
@@ -102,7 +102,9 @@ pub(super) fn read(paths: &[PathBuf]) -> Result<Contents> {
     // Whether the user named the file.
     let mut files = BTreeMap::new();
     for path in paths {
-        let refused = |problem: &str| WrongUsage(format!("--manifests {}: {problem}", path.display()));
+        let refused = |problem: &str| {
+            Failure::new(Kind::WrongUsage, format!("--manifests {}: {problem}", path.display()))
+        };
         match fs::metadata(path) {
             Ok(metadata) if metadata.is_dir() => add_files(path, &mut files, &mut contents),
             Ok(metadata) if !metadata.is_file() => {
@@ -117,10 +119,13 @@ pub(super) fn read(paths: &[PathBuf]) -> Result<Contents> {
     }
     if files.is_empty() && contents.errors.is_empty() {
         let folders: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
-        return Err(WrongConfiguration(format!(
-            "{} has no files of manifests; their names end with .yaml, .yml or .json",
-            folders.join(", ")
-        ))
+        return Err(Failure::new(
+            Kind::WrongSetting,
+            format!(
+                "{} has no files of manifests; their names end with .yaml, .yml or .json",
+                folders.join(", ")
+            ),
+        )
         .into());
     }
     contents.files = files.len();
