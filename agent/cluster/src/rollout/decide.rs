@@ -224,7 +224,7 @@ pub(super) fn decide_course(
         }
         decision.orders.insert(member.node.clone(), order);
     }
-    let mut status = status(course, &groups, current, &decision.orders);
+    let mut status = status(course, &groups, seen, &decision.orders);
     status.unlabelled = FirstNodes::from_nodes(unlabelled.iter().map(|member| member.node.as_str()));
     for (group, (member, progress)) in
         groups.values().flat_map(|group| group.members.iter().map(move |member| (group, member)))
