@@ -36,7 +36,7 @@ pub struct Api {
     pub(crate) name: &'static str,
     /// The unit that the rate limit applies to, such as `account` or `project`.
     pub(crate) limited: &'static str,
-    /// Reads the error from a response body; `None` if this API would not write such a body.
+    /// Reads the error from a response body; `None` if the body does not have the form of this API's errors.
     pub(crate) read: fn(&[u8]) -> Option<ErrorBody>,
     /// Classifies an error by its HTTP status and its code. It is not called for status 429, which always means throttling.
     pub(crate) meaning: fn(u16, &str) -> Meaning,
@@ -116,7 +116,6 @@ impl ErrorAnswer {
     }
 }
 
-/// Why a request to a cloud's API failed.
 #[derive(Clone, Debug, Error)]
 pub enum ApiError {
     /// There is no response, or the response breaks off. The API may have carried out the request.
@@ -135,7 +134,7 @@ pub enum ApiError {
     /// The API rejects the request, or has an internal error.
     #[error("{0}")]
     Refused(Box<ErrorAnswer>),
-    /// Another server responds, or the response cannot be read.
+    /// The response comes from another server (such as a proxy), or it cannot be read.
     #[error("{endpoint} answers {action} with {status}, and not as {api} does: {problem}")]
     Garbage { api: &'static str, action: &'static str, endpoint: String, status: u16, problem: String },
     #[error("no credentials for {api}: {cause}")]
@@ -374,12 +373,10 @@ impl Question<'_> {
         ApiError::Garbage { api: api.name, action, endpoint, status, problem }
     }
 
-    /// The error for a missing response.
     pub(crate) fn unreachable(self, cause: String) -> ApiError {
         ApiError::Unreachable { action: self.action, endpoint: self.endpoint.to_owned(), cause }
     }
 
-    /// Decodes a response body as UTF-8 text.
     pub(crate) fn text(self, body: Vec<u8>) -> Result<String, ApiError> {
         String::from_utf8(body).map_err(|_| self.garbage(200, "it is not UTF-8 text"))
     }

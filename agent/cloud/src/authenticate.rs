@@ -9,7 +9,6 @@ use kops_agent_net::aws_sdk::SetupError;
 use kops_agent_net::tls::NoCaBundle;
 use kops_agent_spec::failure::{Failing, Kind};
 
-/// Why a machine cannot prove its identity.
 #[derive(Debug, Error)]
 pub enum AuthenticationError {
     /// AWS requests need a region, and the facts have no region.

@@ -27,7 +27,7 @@ pub struct Call {
 
 /// A service that has not answered for this long is reported. Shorter outages pass by themselves.
 const REPORTED_AFTER: Duration = Duration::from_secs(3 * 60);
-/// How long a failure counts. An older failure says nothing about the present.
+/// A failure that is older than this is ignored, because the service may work again.
 const FAILURE_COUNTS_FOR: Duration = Duration::from_secs(5 * 60);
 
 /// The calls of this process to clouds. Clones share their counts.
@@ -54,7 +54,7 @@ impl CloudCalls {
         }
     }
 
-    /// Notes that a service has answered. The rejection of a machine's own token counts as an answer, too.
+    /// Notes that a service has answered. The rejection of a machine's own token is an answer, too.
     pub fn note_answer(&self, service: &'static str) {
         self.failing.lock().remove(service);
     }
@@ -90,7 +90,6 @@ impl CloudCalls {
         if told.is_empty() { Ok(()) } else { Err(told.join("; ")) }
     }
 
-    /// The number of calls with this outcome.
     #[cfg(any(test, feature = "testing"))]
     pub fn counted(&self, service: &'static str, action: &'static str, outcome: Outcome) -> u64 {
         self.counted.get_or_create(&Call { service, action, outcome }).get()

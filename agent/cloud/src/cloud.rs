@@ -19,7 +19,7 @@ use crate::metadata::MetadataError;
 use crate::remembered::RememberedFacts;
 use crate::tpm::OpenTpm;
 
-/// Retries for a response that a node can do without.
+/// The retries of a request whose response a node does not need.
 pub(crate) const WITHOUT_WAITING: Retries = Retries {
     deadline: Duration::from_secs(15),
     attempt: Duration::from_secs(5),
@@ -155,6 +155,5 @@ pub struct Machine<'a> {
     pub tpm: &'a Arc<dyn OpenTpm>,
     /// The name of the machine (`uname -n`).
     pub hostname: &'a str,
-    /// The root directory of the machine.
     pub root: &'a Path,
 }

@@ -20,7 +20,6 @@ use crate::verify::{LoadBalancing, MachinePrefix, Verifier};
 pub enum NotIdentified {
     /// The Node does not name its instance yet.
     NotYet,
-    /// The Node is rejected.
     Refused(Refusal),
     /// The cloud could not be asked.
     Unavailable(String),
@@ -42,7 +41,6 @@ impl From<Refusal> for NotIdentified {
 /// Why the pods of a Node get no address ranges.
 #[derive(Clone, Debug)]
 pub enum NoPodRanges {
-    /// The Node's machine is not identified.
     NotIdentified(NotIdentified),
     /// The machine has no address ranges for pods.
     Lacking(PodRangeProblem),

@@ -21,7 +21,7 @@ pub enum CloudError {
     Failed(OfOneCloud),
 }
 
-/// An error of one cloud.
+/// Wraps the error of a cloud's client, and keeps its kind.
 #[derive(Debug)]
 pub struct OfOneCloud {
     kind: Kind,
@@ -53,7 +53,6 @@ impl Error for OfOneCloud {
 }
 
 impl CloudError {
-    /// Wraps an error of one cloud.
     pub(crate) fn new(error: impl Failing + Send + Sync + 'static) -> CloudError {
         CloudError::Failed(OfOneCloud::new(error))
     }

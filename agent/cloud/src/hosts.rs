@@ -20,11 +20,10 @@ use crate::singleflight::Singleflight;
 
 /// The maximum age of a list. A list that lacks the `Host` of a Node must also be newer than the Node.
 const LISTED_FOR: Duration = Duration::from_secs(10);
-/// The maximum age of a list for an unverified request, so made-up names do not cost a request each. A machine that was
-/// enrolled later retries.
+/// The maximum age of a list for an unverified request, so many made-up names share one list. If a machine was enrolled after the list was
+/// requested, the machine retries.
 const CLAIMED_FOR: Duration = Duration::from_secs(5);
 
-/// The API server does not list its `Host` objects.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("cannot list the Host objects in the namespace kops-system: {0}")]
 pub struct HostsUnavailable(pub String);
@@ -53,13 +52,13 @@ impl Enrolled {
         Enrolled { hosts, listed: Singleflight::default() }
     }
 
-    /// The `Host` with this name; `None` if there was none some seconds ago.
+    /// The `Host` with this name, from a list that is at most `CLAIMED_FOR` old; `None` if that list lacks it.
     pub async fn claimed(&self, name: &str) -> Result<Option<Host>, Arc<HostsUnavailable>> {
         Ok(self.list(CLAIMED_FOR).await?.get(name).cloned())
     }
 
-    /// The `Host` of the Node with this name. The Node existed at `since`: only a list that was requested later can show that there is no
-    /// `Host`. Each list serves all Nodes.
+    /// The `Host` of the Node with this name. The Node existed at `since`. Only a list that was requested after `since` proves that there
+    /// is no `Host`. Each list serves all Nodes.
     pub async fn of_node(&self, name: &str, since: Instant) -> Result<Option<Host>, Arc<HostsUnavailable>> {
         if let Some(host) = self.list(LISTED_FOR).await?.get(name) {
             return Ok(Some(host.clone()));

@@ -136,7 +136,7 @@ pub trait Listed: CloudMachine + fmt::Debug + Send + Sync + Sized + 'static {
         let _ = calls;
         Ok(None)
     }
-    /// Whether the machine belongs to the cluster. Needed if the API cannot select the machines of a cluster.
+    /// Whether the machine belongs to the cluster, for APIs that cannot select the machines of a cluster.
     fn is_listed_for(&self, cluster: &str) -> bool {
         let _ = cluster;
         true

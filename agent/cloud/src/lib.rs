@@ -42,7 +42,6 @@ pub use error::CloudError;
 pub use metadata::MetadataError;
 pub use remembered::RememberedFacts;
 
-/// The cloud of a provider.
 pub fn for_provider(provider: CloudProvider) -> &'static dyn Cloud {
     match provider {
         CloudProvider::Aws => &aws::Aws,
@@ -70,7 +69,7 @@ pub async fn observe(provider: CloudProvider) -> Result<CloudFacts, MetadataErro
     observe_within(provider, Retries::default()).await
 }
 
-/// Like `observe`, with other retries. The facts are empty if the cloud has no questions for its metadata service.
+/// Like `observe`, with other retries. The facts are empty if kops-agent asks the metadata service of this cloud nothing.
 ///
 /// # Errors
 /// Same errors as `observe`.

@@ -15,7 +15,6 @@ use kops_agent_spec::failure::{Failing, Kind};
 /// with each SSH key of its project.
 const LONGEST_ANSWER: usize = 512 * 1024;
 
-/// Why the metadata service does not say which machine this is.
 #[derive(Debug, Error)]
 pub enum MetadataError {
     /// The environment forbids requests to EC2's metadata service.
@@ -123,7 +122,7 @@ impl MetadataService {
         MetadataError::Unusable { url: self.url(path), problem: problem.into() }
     }
 
-    /// Runs `attempt` with retries, as long as they can help.
+    /// Runs `attempt` with retries. Only temporary failures are retried.
     pub(super) async fn trying<T, F>(
         &self,
         path: &str,

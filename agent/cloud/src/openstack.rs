@@ -27,9 +27,7 @@ use crate::inventory::{IdAuthenticator, Inventory, Listed as _, ListedControlPla
 use crate::metadata::{MetadataError, MetadataService};
 use crate::remembered::RememberedFacts;
 
-/// The servers of a cluster.
 pub type OpenstackServers = Inventory<OpenstackServer>;
-/// Verifies the servers of a cluster.
 pub type OpenstackVerifier = ListedVerifier<OpenstackServer>;
 
 pub(crate) struct Openstack;
@@ -107,8 +105,8 @@ async fn server_id(
     facts::server_id(root, &service).await.map_err(|(drive, service)| unknown(drive, service))
 }
 
-/// Adds the address of the server to the facts. A server with a config drive may have no metadata service. The server becomes a node
-/// without the address, too, as with upstream's nodeup. An address from an earlier run is kept.
+/// Adds the address of the server to the facts. A server with a config drive may have no metadata service. In this case, the address from
+/// an earlier run is used. A server without an address still becomes a node, as with upstream's nodeup.
 async fn learn_address(facts: &mut Facts, endpoint: &str, remembered: &RememberedFacts) {
     let asked = async {
         let service = MetadataService::new(endpoint, WITHOUT_WAITING)?;

@@ -61,7 +61,7 @@ impl TokenBucket {
         until_earned.max(self.not_before.saturating_duration_since(now))
     }
 
-    /// Whether a call is permitted now. If it is, it is counted.
+    /// Whether a call is permitted now. A permitted call is counted.
     pub(super) fn try_take(&mut self, now: Instant) -> bool {
         let pause = self.take(now);
         if !pause.is_zero() {

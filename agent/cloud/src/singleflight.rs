@@ -24,7 +24,7 @@ struct Answered<T, E> {
     answer: Result<Arc<T>, Arc<E>>,
 }
 
-// Not derived: the derived implementation would require `T: Default` and `E: Default`.
+// A derived implementation would require `T: Default` and `E: Default`.
 impl<T, E> Default for Singleflight<T, E> {
     fn default() -> Singleflight<T, E> {
         Singleflight { last: Arc::default() }

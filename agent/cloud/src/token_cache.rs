@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Mutex;
 
-/// A token is no longer used if it expires within this time: a download may begin a while after the request for the file's size.
+/// A token is not used in this last part of its lifetime: a download may begin some time after the request for the file's size.
 const SPARE: Duration = Duration::from_secs(120);
 /// The maximum lifetime of a token: a day. A longer lifetime in a response would overflow the clock.
 const LONGEST_LIFE: Duration = Duration::from_secs(24 * 60 * 60);
@@ -32,7 +32,7 @@ impl<T> Default for TokenCache<T> {
 }
 
 impl<T: Clone> TokenCache<T> {
-    /// The cached token if it stays valid for a while, else a new token from `ask`. Concurrent callers share one request.
+    /// The cached token if its use has not ended, else a new token from `ask`. Concurrent callers share one request.
     pub(crate) async fn get<E>(&self, ask: impl Future<Output = Result<Issued<T>, E>>) -> Result<T, E> {
         let mut cached = self.0.lock().await;
         if let Some(issued) = cached.as_ref().filter(|issued| issued.good_until > Instant::now()) {

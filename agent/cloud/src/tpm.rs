@@ -46,7 +46,6 @@ const TIME_TO_FORGET: Duration = Duration::from_secs(2);
 #[derive(Clone, Copy)]
 struct Key(TpmHandle);
 
-/// An open TPM.
 pub struct Tpm {
     device: Box<dyn TpmDevice>,
     timeout: Duration,
@@ -65,7 +64,7 @@ impl Tpm {
     /// outside.
     ///
     /// # Errors
-    /// If there is no such template, the TPM rejects a command, or its answer cannot be decoded.
+    /// The template does not exist, the TPM rejects a command, or the TPM's answer cannot be decoded.
     pub fn sign(&mut self, template_index: u32, data: &[u8]) -> Result<Vec<u8>, TpmProblem> {
         let template = self.template(template_index)?;
         let (digest, ticket) = self.hash(data)?;
@@ -185,7 +184,7 @@ impl Tpm {
             .map_err(|error| unreadable(command.cc(), error.to_string()))
     }
 
-    /// Runs a command, and returns its answer if it succeeds. If the TPM postpones the command, it is retried before `until`.
+    /// Runs a command, and returns its answer if it succeeds. If the TPM postpones the command, the command is retried until `until`.
     fn run<C: TpmFrame>(
         &mut self,
         command: &C,

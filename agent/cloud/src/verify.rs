@@ -72,7 +72,6 @@ pub(crate) fn seconds_of(instant: &str) -> Option<i64> {
     parse(instant).or_else(|| parse(&format!("{instant}Z")))
 }
 
-/// Why a request of a machine is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     pub answer: Answer,
@@ -126,10 +125,10 @@ impl Refusal {
 pub enum Proof {
     /// The token, which no other machine could have made.
     Token,
-    /// The source address, which the cloud does not let another machine use. Any machine can write the token. A pod whose packets have
-    /// the address of its machine can also make such a request.
+    /// The source address, which the cloud does not let another machine use. Any machine can create the token. A pod whose packets have the
+    /// address of its machine can also make such a request.
     Address,
-    /// The machine's answer to the call-back. Any machine can write the token.
+    /// The machine's answer to the call-back. Any machine can create the token.
     CallBack {
         /// The id of the machine that the token names.
         claimed: MachineId,
@@ -147,17 +146,17 @@ pub struct Examined<'a> {
     pub proof: Proof,
     /// Asks the cloud. It does nothing before it is polled, and stops when it is dropped.
     pub verification: Verification<'a>,
-    /// Checks the signature of a token that carries its own key; `None` if the token has no such signature. The check takes CPU, so it
-    /// runs after the request has its turn, on a thread that serves no other request.
+    /// Checks the signature of a token that carries its own key; `None` if the token has no such signature. The check takes CPU, so it runs
+    /// only for an admitted request, on a thread that serves no other request.
     pub signature: Option<BoxFuture<'a, Result<(), Refusal>>>,
-    /// Asks the cloud about this one machine again, after the call-back has proven which machine it is. Needed if the cloud's response
-    /// may be minutes old. The result must equal the result of `verification`.
+    /// Asks the cloud about this one machine again, after the call-back has proven which machine it is. This is needed if the cloud's first
+    /// response may be minutes old. The result must equal the result of `verification`.
     pub confirmation: Option<Verification<'a>>,
 }
 
 impl<'a> Examined<'a> {
-    /// A token that contains only a machine's id, which the source address must prove. A copy of such a token is worth nothing at another
-    /// address, so each token gets a fingerprint of its own and may be used again.
+    /// A token that contains only a machine's id, which the source address must prove. A copy of such a token is worthless at another
+    /// address. So each token gets a new fingerprint, and may be used again.
     pub(crate) fn of_address(verification: Verification<'a>) -> Examined<'a> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -178,7 +177,8 @@ impl<'a> Examined<'a> {
         verification: Verification<'a>,
     ) -> Examined<'a> {
         Examined {
-            // The token of a machine is always the same. The challenge in the body differs, and a machine answers it once.
+            // All tokens of a machine are equal. The body contains a challenge that a machine answers only once, so the hash of the body
+            // identifies the request.
             fingerprint: sha256_hex(presented.body).into_bytes(),
             signed_at: None,
             proof: Proof::CallBack { claimed },

@@ -15,9 +15,9 @@ use crate::rate_limiter::RateLimiter;
 /// The pause after a throttled request if the API does not specify a pause.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Access tokens of an API. They expire.
+/// Provides access tokens for an API, and renews them before they expire.
 pub(crate) trait AccessTokens: Send + Sync {
-    /// The value of `Authorization`, with a token that stays valid for a while.
+    /// The value of `Authorization`, with a token that does not expire soon.
     fn authorization(&self) -> impl Future<Output = Result<HeaderValue, ApiError>> + Send;
 
     /// Drops the cached token after the API rejected it.

@@ -182,7 +182,7 @@ async fn a_forbidden_slow_or_unreadable_answer_does_not_mean_absent() {
         let error = asked(api, status, &body).await.unwrap_err();
         assert_eq!(told(&error), expected, "{}: {status} {body}", api.name);
     }
-    // Responses of another server in the API's place.
+    // A response that does not have the form of this API's errors comes from another server, such as a proxy.
     for api in [ec2, autoscaling, sts, arm, compute, droplets, servers, instances, scw, nova, keystone] {
         for (status, expected) in [
             (403, Told::Garbage),

@@ -92,7 +92,7 @@ fn signed(
     let (length, hash) = (STS_BODY.len().to_string(), body_hash(body));
     let content_type = ("Content-Type", STS_CONTENT_TYPE);
     let request_hash = (REQUEST_HASH_HEADER, hash.as_str());
-    // The token omits the signed header `Content-Length`, because kops-controller knows the length when it sends the request.
+    // The header `Content-Length` is signed, but the token omits it: kops-controller adds it when it sends the request to STS.
     let covered = [("Content-Length", length.as_str()), content_type, request_hash];
     let covered = covered.iter().copied();
     let url = format!("https://{host}/");

@@ -22,7 +22,6 @@ const DESCRIBE: &str = "DescribeLifecycleHooks";
 const COMPLETE: &str = "CompleteLifecycleAction";
 const STATE: &str = "DescribeAutoScalingInstances";
 
-/// Auto Scaling, and how it reports errors.
 pub(crate) static SERVICE: Service = Service {
     api: Api { name: "Auto Scaling", limited: "account", read: read_error, meaning, advice },
     name: "autoscaling",
@@ -46,7 +45,7 @@ fn advice(action: &str, status: u16, code: &str) -> String {
     }
 }
 
-/// How long after an instance's start a hook may still take hold of the instance. The group notices a running instance within seconds.
+/// How long after an instance's start its group may still begin the lifecycle action. The group notices a running instance within seconds.
 const UNTIL_HELD: Duration = Duration::from_secs(5 * 60);
 
 /// The retries of one attempt to converge. At boot, an attempt that fails after these retries is repeated after a pause (`--retries=-1`).
@@ -65,7 +64,8 @@ fn worth_trying_for(error: &ApiError) -> Duration {
     }
 }
 
-/// Whether this error means that no hook holds the instance: not yet, not any more, or the group does not exist.
+/// Whether Auto Scaling rejects the completion because the instance has no open lifecycle action, or because the group or hook does not
+/// exist.
 fn says_that_nothing_holds(error: &ApiError) -> bool {
     let phrases = ["No active Lifecycle Action found", "name not found", "No Lifecycle Hook found"];
     matches!(error, ApiError::Refused(answer)
@@ -86,7 +86,7 @@ pub(crate) async fn complete(
     autoscaling.complete(action, uptime, retries).await
 }
 
-/// Auto Scaling in one region.
+/// A client for Auto Scaling in one region.
 struct Autoscaling(QueryClient);
 
 impl Autoscaling {
@@ -131,8 +131,8 @@ impl Autoscaling {
         }
     }
 
-    /// Whether an instance that no hook holds is on its way into service or into the warm pool. If the request fails, the result is `true`,
-    /// because kOps gives nodes no permission for this request.
+    /// Whether the state of the instance is a `Pending` state, so that the lifecycle action may still begin. If the request fails, the
+    /// result is `true`: kOps gives nodes no permission for this request.
     async fn may_become_held(&self, action: &LifecycleAction, within: Duration) -> bool {
         let parameters = [("InstanceIds.member.1", action.instance_id.as_str())];
         match self.0.query(STATE, &parameters, within).await {

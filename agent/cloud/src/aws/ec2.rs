@@ -15,7 +15,6 @@ use crate::api::{Api, ApiError, Meaning};
 /// The timeout of one request with its response. Some responses describe a thousand machines.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// EC2, and how it reports errors.
 pub(crate) static SERVICE: Service = Service {
     api: Api { name: "EC2", limited: "account", read: read_error, meaning, advice },
     name: "ec2",
@@ -29,7 +28,7 @@ fn meaning(_status: u16, code: &str) -> Meaning {
             Meaning::Throttled
         }
         "UnauthorizedOperation" => Meaning::Forbidden,
-        // The code ends in `NotFound`, or in `Malformed` for an id that only looks valid.
+        // The code is `InvalidInstanceID.NotFound`, or `InvalidInstanceID.Malformed` for an id that only looks valid.
         code if code.starts_with("InvalidInstanceID.") => Meaning::NotFound,
         _ => Meaning::Refused,
     }
@@ -42,7 +41,7 @@ fn advice(action: &str, _status: u16, code: &str) -> String {
     }
 }
 
-/// EC2 in one region, with the default AWS credentials.
+/// A client for EC2 in one region, with the default AWS credentials.
 #[derive(Debug)]
 pub struct Ec2(QueryClient);
 

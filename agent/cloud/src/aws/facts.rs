@@ -183,8 +183,8 @@ fn headers_with(token: HeaderValue) -> HeaderMap {
     HeaderMap::from_iter([(HeaderName::from_static("x-aws-ec2-metadata-token"), token)])
 }
 
-/// Replaces the error of a token request that the service received, but whose response did not arrive. In this case there is a router
-/// between this process and the service, such as a container's. EC2 sends tokens with a hop limit, which is 1 by default.
+/// If the service accepts the token request but no response arrives, the error names the hop limit. EC2 sends tokens with a hop limit of 1
+/// by default, so a router between this process and the service (such as a container's) drops them.
 fn suspect_hop_limit(error: MetadataError) -> MetadataError {
     match error {
         MetadataError::Silent { url, attempts, waited } => MetadataError::HopLimit { url, attempts, waited },

@@ -47,7 +47,7 @@ struct Question {
     answer: oneshot::Sender<InstanceAnswer>,
 }
 
-/// The instances of an account and region. Clones share calls.
+/// The instances of an account and region. Clones share one queue, so one call can answer the questions of several clones.
 #[derive(Clone, Debug)]
 pub struct Instances {
     questions: mpsc::Sender<Question>,
@@ -92,7 +92,7 @@ async fn collect(asking: Arc<Asking>, window: Duration, mut waiting: mpsc::Recei
         let mut ids = BTreeSet::from([first.id.clone()]);
         let mut batch = vec![first];
         let end = Instant::now() + window;
-        // Several questions about one instance count as one id of the call.
+        // If several questions are about one instance, the call has its id only once.
         while ids.len() < LARGEST_BATCH
             && let Ok(Some(next)) = timeout_at(end, waiting.recv()).await
         {
@@ -124,7 +124,7 @@ impl Asking {
                 Ok(instances) => Ok(instances.get(&question.id).cloned()),
                 Err(error) => Err(error.clone()),
             };
-            // The receiver may be gone.
+            // Sending fails if the caller no longer waits for the answer. This is not an error.
             let _ = question.answer.send(of_this);
         }
     }
@@ -159,7 +159,7 @@ impl Asking {
         Ok(BTreeMap::new())
     }
 
-    /// Like [`Asking::describe`], with one call per instance. Needed if EC2 does not name the instances that do not exist.
+    /// Like [`Asking::describe`], with one call per instance. It is used if EC2 reports missing instances without their ids.
     async fn one_by_one(&self, ids: BTreeSet<&str>) -> Result<BTreeMap<String, Arc<Ec2Instance>>, ApiError> {
         let mut found = BTreeMap::new();
         for id in ids {

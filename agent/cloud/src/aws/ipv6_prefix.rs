@@ -14,7 +14,6 @@ use crate::metadata::MetadataError;
 use kops_agent_net::retry::Retries;
 use kops_agent_spec::failure::{Failing, Kind};
 
-/// Why an instance gets no prefix.
 #[derive(Debug, Error)]
 pub(crate) enum PrefixError {
     /// The metadata service does not name the network interface.

@@ -14,7 +14,7 @@ use super::signing::Signer;
 use crate::api::{self, Api, ApiError, ErrorBody, Question};
 use kops_agent_net::http;
 
-/// A service with a query API.
+/// An AWS service with a query API: parameters in a form, and XML responses.
 #[derive(Debug)]
 pub(crate) struct Service {
     /// How the service reports errors.
@@ -27,7 +27,7 @@ pub(crate) struct Service {
     pub(super) longest_answer: usize,
 }
 
-/// A service in one region, with the default AWS credentials.
+/// A client for a service in one region, with the default AWS credentials.
 #[derive(Debug)]
 pub(super) struct QueryClient {
     service: &'static Service,
@@ -79,7 +79,6 @@ impl QueryClient {
     }
 }
 
-/// Reads the error from an XML document.
 pub(super) fn read_error(body: &[u8]) -> Option<ErrorBody> {
     let document = std::str::from_utf8(body).ok()?;
     let message = text_of(document, "Message").unwrap_or_default();

@@ -88,8 +88,8 @@ impl Signer {
         Ok(request)
     }
 
-    /// Credentials that stay valid for a while, or the reason why there are no credentials. They are cached: a role's
-    /// credentials come from the metadata service.
+    /// Credentials that are valid for longer than `RENEWED_BEFORE`, or the reason why there are no credentials. They
+    /// are cached, so that few requests need the metadata service.
     async fn credentials(&self) -> Result<Credentials, String> {
         let mut remembered = self.credentials.lock().await;
         let soon = SystemTime::now() + RENEWED_BEFORE;

@@ -121,7 +121,7 @@ impl Sts {
         let request = request.timeout(TIMEOUT).build();
         let told =
             self.ask(request.map_err(|error| self.question().unreachable(innermost_cause(error)))?).await;
-        // STS rejects the request that a machine signed, so STS itself is healthy.
+        // A rejection of the machine's signed request is an answer of STS, so STS is healthy.
         if told.as_ref().is_err_and(ApiError::is_refusal) {
             self.calls.note_answer(STS_SERVICE);
         }

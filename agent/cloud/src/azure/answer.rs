@@ -102,7 +102,6 @@ impl MachineAnswer {
     }
 }
 
-/// A network interface of a machine.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct InterfaceAnswer {

@@ -44,7 +44,6 @@ const RETRIES: Retries = Retries {
     attempt: Duration::from_secs(10),
     pauses: Pauses { first: Duration::from_millis(500), longest: Duration::from_secs(5) },
 };
-/// Azure Resource Manager, and how it reports errors.
 pub(crate) static API: Api =
     Api { name: "Azure Resource Manager", limited: "subscription", read: read_error, meaning, advice };
 
@@ -88,7 +87,7 @@ impl AccessTokens for Tokens {
     }
 }
 
-/// Azure Resource Manager for one resource group.
+/// A client for Azure Resource Manager, limited to one resource group.
 #[derive(Debug)]
 pub struct Arm {
     client: ApiClient<Tokens>,

@@ -45,7 +45,7 @@ const REMEMBERED_FOR: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// The maximum number of concurrent checks of signers. Each check verifies at most a dozen signatures, which takes some
 /// milliseconds.
 const CHECKED_AT_ONCE: usize = 2;
-/// The maximum number of cached issuers, including made-up ones. Microsoft has a few dozen issuers.
+/// The maximum number of cached issuers, including issuers that attackers make up. Microsoft has a few dozen issuers.
 const MOST_REMEMBERED: usize = 64;
 /// The access method with which a certificate locates its issuer's certificate (RFC 5280, section 4.2.2.1).
 const CA_ISSUERS: &str = "1.3.6.1.5.5.7.48.2";
@@ -71,7 +71,7 @@ struct Issuer {
 #[derive(Default)]
 struct Remembered {
     asked: Arc<Singleflight<Vec<CertificateDer<'static>>, NoIssuer>>,
-    /// Whether the issuer has led to a trusted authority.
+    /// Whether a chain through this issuer has ended at a trusted authority.
     is_trusted: bool,
 }
 
@@ -177,7 +177,7 @@ impl Attestation {
         let turn = self.checks.clone().acquire_owned().await.map_err(|error| unavailable(&error))?;
         let (signer, roots) = (signer.clone(), self.roots.clone());
         let checking = spawn_blocking(move || {
-            // If the connection closes, the check goes on. So the check keeps its turn until the check has ended.
+            // If the connection closes, the check continues, so it keeps its permit until it ends.
             let _turn = turn;
             if !signer.has_signed() {
                 return Err(refused("the key of its certificate has not signed it"));
@@ -193,7 +193,7 @@ impl Attestation {
     fn remembered(&self, issuer: &Issuer) -> Arc<Singleflight<Vec<CertificateDer<'static>>, NoIssuer>> {
         let mut issuers = self.issuers.lock();
         if issuers.len() >= MOST_REMEMBERED && !issuers.contains_key(issuer) {
-            // Issuers that led to a trusted authority stay cached.
+            // The cache is full, so only the issuers of verified chains stay cached.
             issuers.retain(|_, remembered| remembered.is_trusted);
         }
         issuers.entry(issuer.clone()).or_default().asked.clone()
@@ -228,7 +228,7 @@ fn one_after_the_other<'a>(certificate: &[u8], all: &[CertificateDer<'a>]) -> Ve
     chain
 }
 
-/// Fetches the chain of issuers of `certificate`, as far as Microsoft publishes them.
+/// Fetches the certificates of `certificate`'s issuer, of that issuer's issuer, and so on, until the folder has no further issuer.
 async fn fetch(
     client: Client,
     folder: Url,

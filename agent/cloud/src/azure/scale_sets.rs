@@ -25,8 +25,8 @@ use crate::verify::OwnAddresses;
 const SETS_FOR: [Duration; 2] = [Duration::from_secs(10 * 60), Duration::from_secs(30)];
 /// The maximum age of a list of machines. A list that does not show the machine as running must also be newer than the Node.
 const LISTED_FOR: Duration = Duration::from_secs(10);
-/// The maximum age of a list of machines for a bootstrap request, per hundred machines in the list. A machine is listed before it starts. A
-/// machine that asks too early retries.
+/// The maximum age of a list of machines for a bootstrap request, per hundred machines in the list. Azure lists a machine before it starts.
+/// If the cached list is older than the machine, the machine retries.
 const CLAIMED_FOR: Duration = Duration::from_secs(5);
 /// The approximate number of machines on a page of a list.
 const PAGE: usize = 100;
@@ -38,7 +38,7 @@ type Addresses = BTreeMap<String, Vec<IpAddr>>;
 /// The name of a scale set, in lower case; `None` stands for the machines outside scale sets.
 type SetName = Option<String>;
 
-/// The scale sets of a cluster. Clones share requests.
+/// The scale sets of a cluster. Clones share the cached lists.
 #[derive(Clone, Debug)]
 pub struct ScaleSets(Arc<Inner>);
 
@@ -75,8 +75,8 @@ impl ScaleSets {
         &self.0.cluster
     }
 
-    /// The machine of a Node; `None` if no list has it. The Node existed at `since`: only a list that was requested later, and is at most
-    /// some seconds old, can show that the machine is absent. Each list serves all Nodes.
+    /// The machine of a Node; `None` if no list has it. The Node existed at `since`. Only a list that was requested after `since`, and
+    /// within the last seconds, proves that the machine is absent. Each list serves all Nodes.
     pub async fn find(
         &self,
         machine: &MachinePath,

@@ -71,7 +71,7 @@ impl Tokens {
         Ok(Tokens { metadata: MetadataService::new(endpoint, retries)?, path, cache: TokenCache::default() })
     }
 
-    /// The value of `Authorization`, with a token that stays valid for a while.
+    /// The value of `Authorization`, with a token that does not expire soon.
     ///
     /// # Errors
     /// If the metadata service cannot be reached, or gives no token: a machine may have no managed identity.

@@ -33,7 +33,7 @@ impl AzureVerifier {
         AzureVerifier { takes_unsigned, ..self }
     }
 
-    /// The machine that a token names, if it has the VM id in the token. Strangers do not know the ids of machines.
+    /// The machine that a token names, if it has the VM id in the token. An attacker does not know the VM ids of machines.
     async fn find(&self, path: MachinePath, vm_id: String, is_signed: bool) -> Result<VerifiedNode, Refusal> {
         let cluster = self.scale_sets.cluster();
         let found = self.scale_sets.find_claimed(&path).await;
@@ -83,7 +83,8 @@ impl Verifier for AzureVerifier {
             Ok(token) => token,
             Err(problem) => return Some(Err(not_verified(&problem))),
         };
-        // The document is bound to the body, and the body contains the challenge. So the body distinguishes tokens.
+        // A signed document contains a hash of the body, and the body contains the challenge. So the hash of the body identifies the
+        // request.
         let AzureToken { machine, vm_id, signed } = token;
         let (claimed, signed_at) = (machine_id(&vm_id), signed.as_ref().map(|signed| signed.at));
         let verification = Box::pin(self.find(machine, vm_id, signed.is_some()));

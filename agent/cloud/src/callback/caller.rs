@@ -20,7 +20,7 @@ use kops_agent_net::tls;
 /// The timeout of a call. A machine answers immediately, or not at all.
 const CALL_WITHIN: Duration = Duration::from_secs(10);
 
-/// Why a machine does not count as the sender of the request.
+/// Why a call-back does not prove that the machine made the request.
 #[derive(Debug, Error)]
 pub enum CallFailed {
     /// The request lacks data for the call-back.
@@ -29,7 +29,7 @@ pub enum CallFailed {
     /// The call cannot be prepared.
     #[error("{0} cannot be called back: {1}")]
     NotMade(SocketAddr, String),
-    /// The machine does not answer, or not with the certificate of the request.
+    /// The machine does not answer, or it presents another certificate than the request contains.
     #[error("{0} does not answer its call-back: {1}")]
     NotAnswered(SocketAddr, String),
     /// The machine answers that it has not made the request.
@@ -51,7 +51,7 @@ pub enum Proof {
     Constant,
 }
 
-/// Calls machines of one cluster.
+/// Makes call-backs to the machines of one cluster.
 #[derive(Clone, Debug)]
 pub struct Caller {
     cluster: String,

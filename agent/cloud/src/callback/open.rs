@@ -27,7 +27,7 @@ struct State {
     kops_controllers: BTreeMap<u64, oneshot::Sender<Infallible>>,
 }
 
-/// The place of one connection. Dropping it frees the place.
+/// One of the limited places for connections. Dropping this value frees the place.
 pub(crate) struct Place {
     open: Arc<Open>,
     number: u64,

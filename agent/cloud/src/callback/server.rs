@@ -68,7 +68,6 @@ impl Default for Deadlines {
     }
 }
 
-/// Why no call-back can be answered.
 #[derive(Debug, Error)]
 pub enum CallbackServerError {
     /// The address is not available, for example because the port is in use.
@@ -118,7 +117,7 @@ struct State {
     is_answered: bool,
 }
 
-/// The challenge that the server answers.
+/// The challenge of the current request. The server answers no other challenge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct PendingChallenge {
     id: String,

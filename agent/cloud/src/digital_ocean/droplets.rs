@@ -19,7 +19,6 @@ use crate::inventory::{self, Bootstrap, ListApi, Listed, PageAt, Scope, Selectio
 use crate::metadata::{MetadataError, MetadataService};
 use crate::verify::{MachinePrefix, seconds_of};
 
-/// A page of the list of droplets.
 #[derive(Deserialize)]
 pub struct Page {
     droplets: Vec<Listing>,
@@ -84,7 +83,6 @@ struct Refusal {
 
 const TOKEN_VARIABLE: &str = "DIGITALOCEAN_ACCESS_TOKEN";
 
-/// DigitalOcean's API, and how it reports errors.
 static API: Api = Api {
     name: "DigitalOcean",
     limited: "project",

@@ -12,7 +12,6 @@ use kops_agent_cluster::identity::gce::{
 use serde::Deserialize;
 
 pub(super) trait Page: for<'de> Deserialize<'de> {
-    /// The type of the listed items.
     type Item;
 
     /// The items on this page, and the token of the next page, if there is one.

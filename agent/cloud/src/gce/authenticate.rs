@@ -51,7 +51,6 @@ impl GceAuthenticator {
         Ok(GceAuthenticator { project, zone, instance: name, tpm, timeout: TIMEOUT, at_work: Arc::default() })
     }
 
-    /// Signs data with the TPM.
     async fn signature(&self, data: Vec<u8>) -> Result<Vec<u8>, TpmFailure> {
         let at_work = self.at_work.clone().try_lock_owned().map_err(|_| TpmFailure::StillSilent)?;
         let (sender, receiver) = oneshot::channel();
@@ -62,7 +61,7 @@ impl GceAuthenticator {
         let work = move || {
             let signed = sign();
             drop(at_work);
-            // The receiver may be gone.
+            // Sending fails if the caller has stopped waiting for the TPM. This is not an error.
             let _ = sender.send(signed);
         };
         thread::Builder::new().name("tpm".into()).spawn(work).map_err(TpmFailure::NoThread)?;

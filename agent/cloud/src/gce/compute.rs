@@ -40,7 +40,6 @@ const RETRIES: Retries = Retries {
     attempt: Duration::from_secs(30),
     pauses: Pauses { first: Duration::from_millis(500), longest: Duration::from_secs(5) },
 };
-/// Compute Engine, and how it reports errors.
 pub(crate) static API: Api =
     Api { name: "Compute Engine", limited: "project", read: read_error, meaning, advice };
 
@@ -99,7 +98,7 @@ impl AccessTokens for Tokens {
     }
 }
 
-/// Compute Engine in one project.
+/// A client for Compute Engine, limited to one project.
 #[derive(Debug)]
 pub struct Compute {
     client: ApiClient<Tokens>,
@@ -159,7 +158,6 @@ impl Compute {
         Ok(zones.into_iter().filter(|zone| zone.is_of(region)).map(|zone| zone.name).collect())
     }
 
-    /// All managed instance groups of a zone.
     pub async fn managed_groups(&self, zone: &str) -> Result<Vec<ManagedGroup>, ApiError> {
         let path = format!("zones/{zone}/instanceGroupManagers");
         let fields = ("fields", answer::MANAGED_GROUPS);

@@ -20,13 +20,13 @@ use crate::singleflight::Singleflight;
 
 /// The maximum age of the list of the region's zones.
 const ZONES_FOR: Duration = Duration::from_secs(10 * 60);
-/// The maximum ages of the list of a zone's groups: the first value if a group has the instance, the second value if no group has it. With
-/// the second value, made-up instances do not cost a request each.
+/// The maximum ages of the list of a zone's groups: the first value if a group has the instance, the second value if no group has it.
+/// Because of the second value, many made-up instances share one request.
 const GROUPS_FOR: [Duration; 2] = [Duration::from_secs(10 * 60), Duration::from_secs(30)];
 /// The maximum age of a group's list. A list that does not show the instance as running must also be newer than the Node.
 const LISTED_FOR: Duration = Duration::from_secs(10);
-/// The maximum age of a group's list for an unverified request, per page of the list. A machine is listed before it starts, and
-/// takes longer than this to make its request. A machine that asks too early retries.
+/// The maximum age of a group's list for an unverified request, per page of the list. Google lists a machine before it starts, and a
+/// machine needs longer than this age until its first request. If the cached list is older than the machine, the machine retries.
 const CLAIMED_FOR: Duration = Duration::from_secs(5);
 /// The number of instances on a page of a group's list.
 const PAGE: usize = 500;
@@ -34,8 +34,8 @@ const PAGE: usize = 500;
 const UNLIKELY_FOR: Duration = Duration::from_secs(60);
 /// The maximum age of a template. A template never changes, but another template of the same name may replace it.
 const TEMPLATE_FOR: Duration = Duration::from_secs(60 * 60);
-/// The maximum age of an instance's key. An instance with this number always has this key, so tokens that another key signed do not cost a
-/// request each.
+/// The maximum age of an instance's key. An instance with this number always has this key, so many tokens with a wrong signature share one
+/// request.
 const KEY_FOR: Duration = Duration::from_secs(60 * 60);
 /// How long the answer that an instance has no key is cached. The instance may get a key later.
 const NO_KEY_FOR: Duration = Duration::from_secs(30);
@@ -84,7 +84,6 @@ enum Asker {
     StrangerFromCache,
 }
 
-/// Why there is no answer.
 enum Unanswered {
     /// The cache has no answer, and Google may not be asked.
     NotCached,
@@ -123,7 +122,7 @@ impl ManagedGroups {
     }
 
     /// The instance of a Node as a group of the cluster lists it, with its template; `None` if no group of the cluster lists it. The Node
-    /// existed at `since`. Only a list that was requested later, and is at most some seconds old, can show that the instance is absent.
+    /// existed at `since`. Only a list that was requested after `since`, and within the last seconds, proves that the instance is absent.
     /// Each list serves all Nodes.
     pub async fn find(
         &self,
@@ -133,8 +132,8 @@ impl ManagedGroups {
         asked(self.find_for(instance, Asker::Node { since }).await)
     }
 
-    /// Like `find`, for an unverified request: a list of some seconds ago is enough to show that the instance is absent. So a thousand
-    /// names cost as many requests as one.
+    /// Like `find`, for an unverified request. A list that is some seconds old is enough to prove that the instance is absent, so requests
+    /// that name many made-up instances share one list.
     pub async fn find_claimed(&self, instance: &InstancePath) -> Result<Option<Managed>, Arc<ApiError>> {
         asked(self.find_for(instance, Asker::Stranger).await)
     }
@@ -329,7 +328,7 @@ impl Asker {
     }
 }
 
-/// The answer to a question of an asker that may ask Google.
+/// Unwraps the answer to an asker that may ask Google. Such an asker never gets `NotCached`.
 fn asked<T>(answer: Result<T, Unanswered>) -> Result<T, Arc<ApiError>> {
     answer.map_err(|unanswered| match unanswered {
         Unanswered::Failed(error) => error,

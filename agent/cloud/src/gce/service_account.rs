@@ -235,7 +235,6 @@ fn why_not(kind: &str) -> Option<&'static str> {
     }
 }
 
-/// Requests tokens with a key.
 #[derive(Debug)]
 pub struct KeyTokens {
     key: ServiceAccountKey,

@@ -17,7 +17,6 @@ use kops_agent_net::retry::Retries;
 const LONGEST: Duration = Duration::from_secs(15);
 const PATH: &str = "/computeMetadata/v1/instance/service-accounts/default/token";
 
-/// Why there is no token.
 #[derive(Debug, Error)]
 pub enum TokenError {
     /// The metadata server gives no token of the instance's service account.
@@ -28,7 +27,7 @@ pub enum TokenError {
     Key(#[from] KeyError),
 }
 
-/// Gets and caches tokens.
+/// Gets access tokens for Google's APIs from the metadata server or with the key of a service account, and caches them.
 pub struct Tokens {
     source: Source,
     cache: TokenCache<HeaderValue>,
@@ -95,7 +94,7 @@ impl Tokens {
         }
     }
 
-    /// The value of `Authorization`, with a token that stays valid for a while.
+    /// The value of `Authorization`, with a token that does not expire soon.
     ///
     /// # Errors
     /// If the metadata server or the token server cannot be reached, or gives no token: an instance may have no service

@@ -20,7 +20,6 @@ use crate::inventory::{self, Bootstrap, ListApi, Listed, PageAt, Scope, Selectio
 use crate::metadata::{MetadataError, MetadataService};
 use crate::verify::{MachinePrefix, seconds_of};
 
-/// A page of the list of servers.
 #[derive(Deserialize)]
 pub struct Page {
     servers: Vec<Server>,
@@ -85,7 +84,6 @@ struct RefusalError {
 
 const TOKEN_VARIABLE: &str = "HCLOUD_TOKEN";
 
-/// Hetzner Cloud's API, and how it reports errors.
 static API: Api = Api {
     name: "Hetzner Cloud",
     limited: "project",

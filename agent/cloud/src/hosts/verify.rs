@@ -16,7 +16,6 @@ use crate::verify::{Examined, Presented, Proof, Refusal, VerifiedNode, Verifier}
 /// server must remember the token for as long ([`crate::verify::LONGEST_TOKEN_LIFE`]).
 const MOST_SKEW: i64 = 720;
 
-/// Verifies enrolled machines.
 #[derive(Debug)]
 pub struct HostVerifier {
     hosts: Arc<Enrolled>,

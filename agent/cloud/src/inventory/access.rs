@@ -32,7 +32,7 @@ pub trait Login: fmt::Debug + Send + Sync {
     /// If the HTTP client cannot be created.
     fn client(&self) -> Result<Client, HttpError>;
 
-    /// The endpoint of the API, and a token that stays valid for a while.
+    /// The endpoint of the API, and a token that does not expire soon.
     ///
     /// # Errors
     /// If the login server cannot be reached, rejects the login, or does not know the API.
@@ -56,7 +56,7 @@ pub(super) enum AccessSource {
 pub(super) struct Access {
     /// The URL of the list, without the parameter for the page.
     pub(super) list: Url,
-    /// The URL below which each machine is, by its id.
+    /// The base URL of the machines. The URL of a machine is this URL and the machine's id.
     machines: Url,
     /// The API's name in metrics.
     pub(super) service: &'static str,
@@ -79,7 +79,7 @@ impl AccessSource {
         }
     }
 
-    /// The list, and a token that is valid now.
+    /// The URL of the list, with a token that is valid now.
     ///
     /// # Errors
     /// If the login fails.
@@ -103,7 +103,7 @@ impl AccessSource {
 }
 
 impl Access {
-    /// The list of the machines in a scope.
+    /// The access to the list of the machines in a scope.
     ///
     /// # Errors
     /// If the endpoint is not a valid URL, or the filter is not a valid header.

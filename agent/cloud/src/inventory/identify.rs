@@ -39,7 +39,8 @@ impl<M: Listed> ControlPlane for ListedControlPlane<M> {
     async fn identify(
         &self,
         node: &ObservedNode,
-        // Not needed: the list has a Node's machine since the machine bootstrapped, or the list is requested again within seconds.
+        // `_since` is not needed. The list has had the machine since it bootstrapped. If the list lacks the machine, the list is requested
+        // again within seconds.
         _since: Instant,
     ) -> Result<Identity, NotIdentified> {
         let id = M::PROVIDER_IDS.id(&node.provider_id)?;
@@ -65,10 +66,9 @@ impl<M: Listed> ControlPlane for ListedControlPlane<M> {
     }
 
     /// kOps puts port 3988 behind the API's load balancer, if there is one, without the PROXY protocol (upstream:
-    /// `pkg/model/domodel/api_loadbalancer.go`, `pkg/model/hetznermodel/loadbalancer.go`,
-    /// `pkg/model/scalewaymodel/api_loadbalancer.go`). If the cluster has no load balancer, a machine that connects from an
-    /// address outside the cloud's list still counts as a load balancer. A machine that proves itself by its address does not
-    /// come through a load balancer.
+    /// `pkg/model/domodel/api_loadbalancer.go`, `pkg/model/hetznermodel/loadbalancer.go`, `pkg/model/scalewaymodel/api_loadbalancer.go`).
+    /// If the cluster has no load balancer, a machine that connects from an address outside the cloud's list is still treated as a load
+    /// balancer. A machine that proves itself by its address connects directly.
     fn load_balancing(&self) -> LoadBalancing {
         match M::PROVEN_BY {
             ProvenBy::CallBack => LoadBalancing::Of(self.machines.clone()),

@@ -31,8 +31,8 @@ pub(super) const STALE: Duration = Duration::from_secs(60);
 const SOON: Duration = Duration::from_secs(3);
 /// The maximum age of a response by which a machine gets certificates.
 const FRESH_FOR: Duration = Duration::from_secs(10);
-/// The rate limit of requests for ids that no list has: a burst, and then a number of requests per second. Strangers can make up ids. Even
-/// if three replicas use this limit fully, a tenth of the requests that a cloud permits in an hour remains for others.
+/// The rate limit of requests for ids that no list has: a burst, and then a number of requests per second. Unverified requests can name any
+/// id. Even if three replicas use this limit fully, a tenth of the requests that a cloud permits in an hour remains for other programs.
 const BESIDES_BURST: f64 = 30.0;
 const BESIDES_PER_SECOND: f64 = 0.1;
 /// The maximum number of ids that no list has and that wait for a request. Unverified requests can name any number of ids.
@@ -184,7 +184,7 @@ impl<M: Listed> Inventory<M> {
         let listing = self.listing_with(id).await?;
         let has_the_name = |machine: &&Arc<M>| machine.node_name() == node && !self.is_of_another(machine);
         let claimed = listing.get(&id);
-        // If several machines have this name, the machine with the id counts.
+        // If several machines have this name, the machine with the id is selected.
         let namesake = claimed.filter(has_the_name).or_else(|| listing.values().find(has_the_name));
         Ok((claimed.cloned(), namesake.cloned()))
     }
@@ -218,7 +218,7 @@ impl<M: Listed> Inventory<M> {
         let machines = self.clone();
         let asking = self.listed.get(ttl, move || async move { machines.list().await });
         let listing = match self.stale(id, ttl + STALE) {
-            // A machine that existed a moment ago can still be called back or labelled.
+            // The stale list has the machine. That is enough to call the machine back or to label its Node.
             Some(stale) => match timeout(SOON, asking).await {
                 Ok(Ok(listing)) => listing,
                 Ok(Err(_)) | Err(_) => return Ok(stale),
@@ -262,8 +262,7 @@ impl<M: Listed> Inventory<M> {
     }
 
     /// Adds newer machines to `known`. First reads the newest machines, if the API can list the newest machines first. Then requests some
-    /// of the missed ids. A machine with a missed id can also be old: if pages have numbers, a machine moves to the previous page when
-    /// another machine is removed.
+    /// of the missed ids. A missed machine is not always new: if pages have numbers, a removal moves later machines to the previous page.
     pub(super) async fn refresh(&self, known: &Listing<M>) -> Result<Listing<M>, ApiError> {
         let mut listing = known.clone();
         let may_ask = !M::API.newest_first.is_empty() && self.last().besides.try_take(Instant::now());

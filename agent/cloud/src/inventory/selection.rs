@@ -26,7 +26,8 @@ impl From<&str> for Scope {
 pub struct Selection {
     /// The path of the list, below the endpoint.
     pub path: String,
-    /// The path below which each machine is, by its id, if this is not the path of the list.
+    /// The base path of the machines, if it differs from the path of the list. The path of a machine is this path and
+    /// the machine's id.
     pub machines: Option<&'static str>,
     pub parameters: Vec<(&'static str, String)>,
     /// A header of the request; its name is in lower case.

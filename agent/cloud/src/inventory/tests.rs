@@ -59,7 +59,6 @@ trait Known: ListedMachine {
     fn of_cluster(cluster: &str, name: &str, private_ips: &[[u8; 4]]) -> Self;
     fn off(self) -> Self;
 
-    /// The inventory of the stand-in's machines.
     fn inventory(api: &StandIn<Self>, calls: CloudCalls) -> Inventory<Self::Machine> {
         Inventory::at(&api.url(), Self::API.token, Self::scope(), calls).unwrap()
     }

@@ -9,7 +9,6 @@ use kops_agent_cluster::machine_id::MachineId;
 use super::{Bootstrap, Inventory, Listed, ProvenBy};
 use crate::verify::{Examined, Origin, Presented, Refusal, VerifiedNode, Verifier, challenge_endpoint};
 
-/// Verifies machines of a cluster.
 pub struct ListedVerifier<M> {
     pub machines: Arc<Inventory<M>>,
 }

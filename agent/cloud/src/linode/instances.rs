@@ -21,7 +21,6 @@ use crate::inventory::{self, Bootstrap, ListApi, Listed, PageAt, Scope, Selectio
 use crate::metadata::{MetadataError, MetadataService};
 use crate::verify::{MachinePrefix, seconds_of};
 
-/// A page of the list of instances.
 #[derive(Deserialize)]
 pub struct Page {
     data: Vec<Listing>,

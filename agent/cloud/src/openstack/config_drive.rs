@@ -37,7 +37,7 @@ pub(super) async fn read(root: &Path) -> Result<String, String> {
     read_from(drive, mounted).await
 }
 
-/// Reads in a separate thread. The mount disappears when the thread ends.
+/// Reads the metadata in a separate thread. The mount disappears when this thread ends.
 async fn read_from(drive: PathBuf, mounted: fn(&Path) -> Result<PathBuf, String>) -> Result<String, String> {
     let (tell, told) = oneshot::channel();
     let shown = drive.display().to_string();
@@ -52,8 +52,8 @@ async fn read_from(drive: PathBuf, mounted: fn(&Path) -> Result<PathBuf, String>
     told.await.unwrap_or_else(|_| Err("the thread that reads it has ended".into())).map_err(cannot)
 }
 
-/// Mounts a drive so that only this thread sees it, and returns the mount point. Anybody who can label a disk may have written
-/// the drive. So nothing on it is executed, opened as a device, or grants privileges.
+/// Mounts a drive so that only this thread sees it, and returns the mount point. Anybody who can label a disk may have written the drive.
+/// So the mount permits no programs, no device files and no setuid bits.
 fn mounted(drive: &Path) -> Result<PathBuf, String> {
     let cannot = |doing: &str, error: nix::Error| format!("{doing}: {}", error.desc());
     unshare(CloneFlags::CLONE_NEWNS).map_err(|error| cannot("cannot create a mount namespace", error))?;

@@ -33,7 +33,6 @@ const LONGEST_REGION: usize = 64;
 const TIMEOUT: Duration = Duration::from_secs(10);
 const ACTION: &str = "tokens.create";
 
-/// Keystone, and how it reports errors.
 pub(crate) static API: Api = Api {
     name: "Keystone",
     limited: "login",
@@ -78,7 +77,6 @@ pub struct Keystone {
     service: &'static str,
     /// The endpoint of Keystone, as messages show it.
     shown: String,
-    /// The timeout of a request.
     timeout: Duration,
     calls: CloudCalls,
     cache: TokenCache<Session>,
@@ -118,7 +116,7 @@ impl Keystone {
         Keystone { timeout, ..self }
     }
 
-    /// The endpoint of the service, and a token for it that stays valid for a while.
+    /// The endpoint of the service, and a token for it that does not expire soon.
     ///
     /// # Errors
     /// If Keystone cannot be reached, rejects the login, or does not know the service.

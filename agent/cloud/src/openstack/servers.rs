@@ -27,7 +27,6 @@ use crate::verify::{MachinePrefix, seconds_of};
 /// The type of Nova in Keystone's catalog.
 const COMPUTE: &str = "compute";
 
-/// A page of the list of servers.
 #[derive(Deserialize)]
 pub struct Page {
     servers: Vec<Listing>,
@@ -53,8 +52,9 @@ struct Listing {
     /// Keyed by the name of the network.
     #[serde(default, deserialize_with = "null_is_empty")]
     addresses: BTreeMap<String, Vec<Address>>,
-    /// Nova's `OS-SRV-USG:launched_at` is not suitable. Nova sets that time also after a resize, when the server already runs again (nova:
-    /// `_finish_resize` in `nova/compute/manager.py`). So pods of the server's own Node could run before that time.
+    /// The creation time. Nova's `OS-SRV-USG:launched_at` is not suitable, because Nova sets it also after a resize, when the server
+    /// already runs again (nova: `_finish_resize` in `nova/compute/manager.py`). So pods of the server's own Node could run before that
+    /// time.
     #[serde(default, deserialize_with = "null_is_empty")]
     created: String,
 }
@@ -74,7 +74,6 @@ struct Link {
     rel: String,
 }
 
-/// Nova, and how it reports errors.
 static API: Api = Api {
     name: "Nova",
     limited: "project",

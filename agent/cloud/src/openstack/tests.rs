@@ -165,7 +165,7 @@ async fn a_token_is_cached_until_shortly_before_it_expires_by_keystones_clock() 
     for (issued_at, expires_at, asked) in [
         ("2001-01-01T00:00:00.000000Z", "2001-01-01T01:00:00.000000Z", 1),
         ("2001-01-01T00:00:00Z", "9999-01-01T01:00:00Z", 1),
-        // The next token is valid for only two minutes. The last token has expired.
+        // This token is valid for only two minutes, and the token below has already expired.
         ("2001-01-01T00:00:00Z", "2001-01-01T00:02:00Z", 3),
         ("2001-01-01T00:00:00Z", "2000-01-01T00:00:00Z", 3),
     ] {

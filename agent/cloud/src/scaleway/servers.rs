@@ -23,7 +23,6 @@ use crate::verify::{MachinePrefix, seconds_of};
 /// The maximum number of servers on a page that Scaleway permits.
 const PER_PAGE: u64 = 100;
 
-/// A page of the list of servers.
 #[derive(Deserialize)]
 pub struct Page {
     servers: Vec<Listing>,
@@ -78,7 +77,6 @@ const PROJECT_VARIABLE: &str = "SCW_DEFAULT_PROJECT_ID";
 /// `upup/pkg/fi/cloudup/scaleway/utils.go`). The default is the zone of this machine, as in upstream's `verifier.go`.
 const ZONE_VARIABLE: &str = "SCW_DEFAULT_ZONE";
 
-/// Scaleway's API, and how it reports errors.
 static API: Api = Api {
     name: "Scaleway",
     limited: "project",

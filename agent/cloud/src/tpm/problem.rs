@@ -122,7 +122,7 @@ impl ResponseCode {
         self.base() == Some(TpmRcBase::Handle)
     }
 
-    /// The code of the TPM. The kernel's resource manager uses the same codes, with its own layer in the upper bits (Linux:
+    /// The TPM's code. The kernel's resource manager uses the same codes, and marks its own answers in the upper bits (Linux:
     /// `TSS2_RESMGR_TPM_RC_LAYER` in drivers/char/tpm/tpm.h).
     fn name(self) -> Option<TpmRc> {
         TpmRc::try_from(self.0 & 0xffff).ok()

@@ -254,8 +254,8 @@ fn damaged_answers_never_panic_and_the_key_is_removed() {
             script[number] = cut;
             let tpm = Scripted::saying(script);
             let signed = sign(&tpm, b"{}");
-            // Without a password, the bytes after the parameters (two lengths and a byte) do not matter. Of a key, only the
-            // handle is read. The answer to the removal has no content.
+            // Answers 1 and 4 end in five bytes of the authorization, which do not matter without a password. Only the handle of answer 3
+            // is read. Answer 5, to the removal of the key, has no content.
             let fails = match number {
                 0 | 2 => true,
                 1 | 4 => length + 5 != answer.len(),

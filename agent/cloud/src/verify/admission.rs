@@ -33,7 +33,7 @@ pub struct Limits {
 
 impl Default for Limits {
     /// A machine waits 15 seconds for its answer, and then retries. A request waits at most 6 seconds for its turn, and its verification
-    /// has a timeout of 8 seconds: together less than a machine waits.
+    /// has a timeout of 8 seconds: together, this is less than a machine waits.
     fn default() -> Limits {
         Limits {
             at_once: 64,
@@ -60,7 +60,7 @@ impl Limits {
     }
 }
 
-/// Admits requests, and lets others wait.
+/// Limits the concurrent verifications. Further requests wait in a queue for each origin.
 pub struct Admission {
     limits: Limits,
     state: Mutex<State>,
@@ -198,7 +198,7 @@ impl State {
             if let Some((_, turn)) = first {
                 self.waiting -= 1;
                 self.start(origin);
-                // If the receiver is gone, its place is about to be dropped, and the next request gets the place.
+                // If the receiver is gone, the waiting request frees its place soon, and the next request gets this place.
                 let _ = turn.send(());
             }
             match self.queues.get(&origin).is_none_or(BTreeMap::is_empty) {
@@ -244,7 +244,7 @@ mod tests {
             assert!(waiting.as_mut().now_or_never().is_none());
         }
         assert_eq!(admission.enter(origin(1)).await.err().unwrap().reason, "QueueFull");
-        // Another origin gets the place that a single origin cannot get.
+        // A single origin cannot take the last place, so another origin gets it.
         let honest = admission.enter(origin(2)).now_or_never().unwrap().unwrap();
         let mut second = Box::pin(admission.enter(origin(2)));
         assert!(second.as_mut().now_or_never().is_none());

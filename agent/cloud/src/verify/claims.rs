@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use super::admission::{Admission, Admitted, Limits};
 use super::{Origin, Refusal};
 
-/// With [`KEPT_FOR`], these limits permit three lies a second from all addresses together, and one from each address.
+/// With [`KEPT_FOR`], these limits permit three false claims a second from all addresses together, and one from each address.
 const LIMITS: Limits = Limits {
     at_once: 10,
     at_once_of_one: 3,
@@ -23,10 +23,10 @@ const LIMITS: Limits = Limits {
     at_once_of_claim: 3,
     waiting_of_claim: 8,
     waiting: 4096,
-    // Longer than `KEPT_FOR`, for which a lie keeps its place, and shorter than the timeout of a whole verification (8 seconds).
+    // This timeout is longer than `KEPT_FOR`, and shorter than the timeout of a whole verification (8 seconds).
     timeout: Duration::from_secs(5),
 };
-/// How long a lie keeps its place.
+/// How long a false claim keeps its place.
 const KEPT_FOR: Duration = Duration::from_secs(3);
 
 pub struct Claims {
@@ -34,7 +34,7 @@ pub struct Claims {
     kept_for: Duration,
 }
 
-/// A place. After this value is dropped, the place stays taken for a while.
+/// The place of a claim. If the claim is not `believed`, the place stays taken for `kept_for` after this value is dropped.
 pub struct Claim {
     place: Option<Admitted>,
     kept_for: Duration,
@@ -75,7 +75,7 @@ impl Drop for Claim {
     fn drop(&mut self) {
         let Some(place) = self.place.take() else { return };
         let kept_for = self.kept_for;
-        // Without a runtime, no more requests are admitted, so the place need not stay taken.
+        // Without a runtime, the server admits no more requests, so the place can be freed now.
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(async move {
                 sleep(kept_for).await;
@@ -136,8 +136,8 @@ mod tests {
         }
         assert!(enter(&claims, 1).now_or_never().is_none());
         assert!(enter(&claims, 2).now_or_never().is_some_and(|place| place.is_ok()));
-        // A lie costs at most a list and a key. All lies of a second cost less than a third of the 25 requests that Google
-        // permits.
+        // A false claim costs at most two requests: a list and a key. All false claims of a second cost less than a third of the 25
+        // requests that Google permits in a second.
         let lies = LIMITS.at_once as f64 / KEPT_FOR.as_secs_f64();
         assert!(2.0 * lies < 25.0 / 3.0);
     }

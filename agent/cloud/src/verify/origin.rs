@@ -46,8 +46,8 @@ pub enum Peers {
 pub enum LoadBalancing {
     /// Machines connect directly.
     None,
-    /// Machines may connect through a load balancer, whose addresses are not known. The addresses of a machine are known once the machine
-    /// has been listed. Machines and their pods connect directly from these addresses.
+    /// Machines may connect through a load balancer. Its addresses are not known, so an address that no listed machine has is treated as
+    /// the load balancer's.
     Of(Arc<dyn OwnAddresses>),
 }
 
@@ -89,7 +89,7 @@ impl Origin {
         Origin { claimed: Some(id), ..self }
     }
 
-    /// Whether the origin is exactly this address. Needed for clouds whose machines have single addresses.
+    /// Whether the origin is exactly this address, for clouds whose machines have single addresses.
     pub fn is_at(self, address: IpAddr) -> bool {
         self.address == address.to_canonical()
     }

@@ -70,7 +70,7 @@ impl Microsoft {
         format!("{}/pkiops/certs/", self.server.url)
     }
 
-    /// A metadata service whose issuer's certificate is in the folder.
+    /// A metadata service. Its certificate names `file` on the stand-in as the certificate of its issuer.
     fn signer(&self, file: &str) -> MetadataService {
         let service =
             MetadataService::named(NAME, &format!("{}{file}", self.folder()), (1975, 4096)).unwrap();
@@ -125,7 +125,7 @@ async fn an_issuer_is_fetched_once_and_not_if_the_document_includes_it() {
         attestation.verify(signer(&service, false), origin(address)).await.unwrap();
     }
     assert_eq!(*microsoft.asked.lock(), ["/pkiops/certs/issuer%20(1).crt"]);
-    // The trusted issuer stays cached, however many issuers are made up.
+    // The trusted issuer stays cached although many made-up issuers are requested.
     for number in 0..2 * MOST_REMEMBERED {
         let made_up = Issuer { name: number.to_be_bytes().to_vec(), key: Vec::new(), places: Vec::new() };
         attestation.remembered(&made_up);

@@ -185,7 +185,7 @@ async fn other_machines_are_rejected() {
     assert_eq!(world.reason(&liar.token(NODES, 0, &document).unwrap()).await, "WrongSignature");
     let other_name = MetadataService::named("metadata.azure.com.evil.example", "", (1975, 4096)).unwrap();
     assert_eq!(world.reason(&other_name.token(NODES, 0, &document).unwrap()).await, "WrongSignature");
-    // A machine in another subscription of Azure that names a machine of this cluster.
+    // The token belongs to a machine in another subscription, and names a machine of this cluster.
     let elsewhere = Document { subscription: "0f3a7e62-0000-4000-8000-000000000002", ..document.clone() };
     assert_eq!(world.reason(&world.metadata.token(NODES, 0, &elsewhere).unwrap()).await, "MalformedToken");
     let token = world.token(0, &own());
@@ -251,7 +251,7 @@ async fn signatures_are_checked_after_the_machine_is_found_and_lies_cost_one_lis
         let presented = Presented { token: &token, body: BODY, origin, now: NOW };
         let examined = world.verifier.examine(&presented).unwrap().ok().unwrap();
         assert_eq!(examined.verification.await.err().map(|refusal| refusal.reason), expected, "{number}");
-        // The server checks the signature only after the request has its turn.
+        // Like the server, the test checks the signature after it has found the machine.
         let signature = examined.signature.unwrap().await;
         assert_eq!(signature.unwrap_err().reason, "WrongSignature");
     }

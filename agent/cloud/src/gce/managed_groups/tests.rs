@@ -125,14 +125,14 @@ async fn one_list_of_a_group_answers_for_all_older_nodes() {
     let groups = asking(&gce, &CloudCalls::default());
     let since = Instant::now();
     let names: Vec<String> = (0..REFUSED).map(|number| format!("nodes-none-{number}")).collect();
-    // The questions for the Nodes and the retries of these questions come one after another.
+    // The test asks for all Nodes one after another, and repeats this several times.
     for _ in 0..5 {
         for name in &names {
             assert_eq!(groups.find(&path(name), since).await.unwrap(), None);
         }
     }
     assert_eq!(gce.calls_of(LIST_INSTANCES), 10, "ten pages, once");
-    // A Node that is newer than the list may have an instance that is newer, too.
+    // This Node is newer than the list, so its instance may be newer than the list, and the list is requested again.
     gce.create_instance(&nodes, "nodes-new");
     assert!(find(&groups, "nodes-new").await.is_some());
     assert_eq!(gce.calls_of(LIST_INSTANCES), 21);
@@ -257,7 +257,7 @@ async fn a_node_gets_only_the_range_of_its_instance() {
         }
         other => panic!("{other:?}"),
     }
-    // Another instance of the same name has replaced the first instance, and the list of ranges is older.
+    // This instance has replaced another instance of the same name, and the list of ranges is older.
     let managed = find(&groups, "nodes-x").await.unwrap().instance;
     let after = ManagedInstance { id: managed.id + 100, ..managed };
     assert_eq!(groups.ranges(&after).await.unwrap(), None);

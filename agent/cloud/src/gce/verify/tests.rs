@@ -197,7 +197,7 @@ async fn made_up_machines_cost_few_calls_and_block_no_machine() {
         }
     };
     tokio::join!(honest, flood);
-    // The permitted requests: one list of the group every few seconds, the groups once more, and the key and the instance of the new
+    // These requests are permitted: one list of the group every few seconds, the groups once more, and the key and the instance of the new
     // machine.
     let calls = cluster.gce.calls();
     assert!(calls.len() - before <= 4 + 2 * lists_within(begun.elapsed()), "{:?}", &calls[before..]);

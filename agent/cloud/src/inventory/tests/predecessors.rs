@@ -35,8 +35,8 @@ pub(super) async fn the_age_of_a_machine_comes_from_its_cloud<K: Created>() {
     }
 }
 
-/// The Node may belong to the other machine, which may be running. A cloud with unique names never lists two machines
-/// of one name.
+/// The Node may belong to the machine with the same name, which may be running. A cloud with unique names never lists
+/// two machines of one name.
 pub(super) async fn a_machine_with_a_namesake_has_no_known_age<K: Created>() {
     let (api, machines) = with_one::<K>();
     // A machine of another cluster may have the name: it is in another network.
