@@ -109,7 +109,8 @@ impl LabelPatch {
     }
 }
 
-/// The labels that a node must have: the labels of its group. If the state store cannot be read, the labels that its cloud recorded.
+/// The labels that a node must have: the labels of its group. If the state store cannot be read, these are the labels that the node's cloud
+/// recorded.
 ///
 /// A label that the cloud recorded is wanted even if the group no longer has it, because upstream's kops-controller sets the label again
 /// whenever it leads, until the instance is replaced.
@@ -157,7 +158,6 @@ pub fn applied(nodeup_config: &[u8], url: &str) -> Result<BTreeMap<String, Strin
     }
 }
 
-/// Whether both sets of labels have the same role labels.
 pub fn have_same_roles(labels: &BTreeMap<String, String>, others: &BTreeMap<String, String>) -> bool {
     ROLE_LABELS.iter().all(|role| labels.contains_key(*role) == others.contains_key(*role))
 }
@@ -371,7 +371,7 @@ mod tests {
         observed.shared = keys.iter().map(|key| (*key).to_owned()).collect();
         let patch = diff(&observed, &of_group(&[NODE])).unwrap();
         assert_eq!(patch.remove, decided.map(str::to_owned).into());
-        // The patch leaves labels that an operator set and the controller did not.
+        // The patch keeps labels that only an operator has set.
         observed.written_by_us = BTreeSet::new();
         assert_eq!(diff(&observed, &of_group(&[NODE])).unwrap().remove, BTreeSet::new());
     }

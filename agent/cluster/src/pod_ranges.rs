@@ -75,7 +75,6 @@ pub fn is_range(text: &str) -> bool {
     }
 }
 
-/// The changes of a Node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodePatch {
     /// The changed labels. `None` if the labels are correct.

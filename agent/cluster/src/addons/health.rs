@@ -65,12 +65,12 @@ pub fn problem(object: &Value, release: KopsRelease) -> Option<String> {
     (!problems.is_empty()).then(|| problems.join("; "))
 }
 
-/// The reason why a definition can never be established: another definition uses one of its names.
+/// The reason why a CustomResourceDefinition can never be established: another definition uses one of its names.
 pub fn refused_names(definition: &Value) -> Option<String> {
     condition(definition, "NamesAccepted").and_then(falsehood)
 }
 
-/// Whether the API server serves the definition's kind, by its conditions.
+/// Whether the API server serves the kind of a CustomResourceDefinition, by the conditions of the definition.
 pub fn is_established(definition: &Value) -> bool {
     has_condition(definition, "Established")
 }

@@ -13,8 +13,8 @@ use super::FIELD_MANAGER;
 
 /// The managers whose fields become kops-agent's, whether by `Apply` or by `Update`.
 const TAKEN_OVER: [&str; 2] = ["kubectl-edit", "kubectl-client-side-apply"];
-/// The API server gives this manager all fields of an object that is older than managed fields. If kubectl recorded the applied object,
-/// this record decides instead.
+/// The API server gives this manager all fields of an object that is older than managed fields. If the object has the annotation
+/// [`LAST_APPLIED`], kops-agent takes over only the fields in that annotation.
 const BEFORE_MANAGERS: &str = "before-first-apply";
 /// The annotation in which old `kubectl apply` records the applied object.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -125,8 +125,8 @@ fn noted_by_kubectl(live: &Value) -> Option<Value> {
     Some(Value::Object(fields))
 }
 
-/// The fields of a value, in the form of `fieldsV1`. The key of a list item is its `name`. A list with an item that has no name
-/// counts as one field.
+/// The fields of a value, in the form of `fieldsV1`. The key of a list item is its `name`. A list with an item that has no name is treated
+/// as one field.
 fn fields_of(value: &Value) -> Value {
     let name_of = |item: &Value| item.get("name")?.as_str().map(str::to_owned);
     match value {

@@ -18,7 +18,7 @@ const NAMESPACE: &str = "kube-system";
 /// The entries for a cluster's Kubernetes version, one for each add-on name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Menu {
-    /// The selected entries, in the channel's order. If several entries of an add-on match, the position of the first match counts.
+    /// The selected entries, in the channel's order. If several entries of an add-on match, the add-on has the position of the first match.
     pub addons: Vec<Addon>,
     /// Entries with an invalid version range.
     pub left_out: Vec<LeftOut>,
@@ -110,7 +110,7 @@ impl Addon {
         self.spec.namespace.as_deref().unwrap_or(NAMESPACE)
     }
 
-    /// The nodes that need replacement after an update. `None` if no node does.
+    /// The nodes that need replacement after an update. `None` if no node needs replacement.
     pub fn needs_rolling_update(&self) -> Option<NeedsRollingUpdate> {
         NeedsRollingUpdate::parse(&self.spec.needs_rolling_update)
     }

@@ -9,7 +9,7 @@ pub const PAUSED: &str = "kops-agent/paused";
 /// The prefix of the annotation that pauses an add-on, followed by the add-on's name. The annotation is on the namespace that records the
 /// add-on's version.
 const PAUSED_ADDON_PREFIX: &str = "paused.kops-agent/";
-/// The value that does not pause. Any other value pauses, so users can write a reason.
+/// The annotation value that does not pause anything. Any other value pauses, so users can write a reason.
 const NOT_PAUSED: &str = "false";
 
 /// The annotation that pauses an add-on.

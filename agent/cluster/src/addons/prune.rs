@@ -42,7 +42,7 @@ pub fn check(rule: &PruneKind) -> Result<(), String> {
     }
 }
 
-/// The listed objects to delete.
+/// The listed objects to delete: those that are neither paused nor in the manifest.
 pub fn doomed(rule: &PruneKind, manifest: &[Object], listed: Vec<Listed>) -> Vec<Listed> {
     let is_kept = |listed: &Listed| {
         listed.is_paused
@@ -79,9 +79,9 @@ impl Tried<'_> {
     }
 }
 
-/// The objects of the manifest that prevent the deletion of objects of this kind because they do not serve yet, each with the reason.
-/// Objects of the same kind prevent the deletion. Workloads prevent it too, because their pods may use objects of the kind. Only admission
-/// objects are deleted without regard to workloads.
+/// The objects of the manifest that do not serve yet and so prevent the deletion of objects of this kind, each with the reason. They are
+/// objects of the same kind, and workloads, because pods may use objects of the kind. Workloads do not prevent the deletion of admission
+/// objects.
 pub fn holders<'a>(group: &str, kind: &str, tried: &'a [Tried<'a>]) -> Vec<(&'a Tried<'a>, String)> {
     let holds = |one: &&Tried<'_>| {
         let of = &one.object.kind;

@@ -26,7 +26,6 @@ const WORKLOADS: [(&str, &str); 8] = [
 /// The default number of unavailable pods that a DaemonSet's update strategy allows.
 const MAX_UNAVAILABLE: i64 = 1;
 
-/// Whether objects of a kind run pods.
 pub fn is_workload(group: &str, kind: &str) -> bool {
     WORKLOADS.contains(&(group, kind))
 }

@@ -89,9 +89,9 @@ impl NeedsRollingUpdate {
         }
     }
 
-    /// The label selector of the nodes. `None` for all nodes. Control planes have upstream's selector (`patchNeedsUpdateLabel` in
-    /// `channels/pkg/channels/addon.go`). It names a label that kOps does not set since Kubernetes 1.24. So it selects only nodes that
-    /// another program has labelled.
+    /// The label selector of the nodes. `None` for all nodes. For control planes, this is upstream's selector (`patchNeedsUpdateLabel` in
+    /// `channels/pkg/channels/addon.go`). kOps has not set its label since Kubernetes 1.24, so the selector matches only nodes that another
+    /// program has labelled.
     pub fn selector(self) -> Option<&'static str> {
         match self {
             NeedsRollingUpdate::ControlPlane => Some("node-role.kubernetes.io/master="),

@@ -5,7 +5,7 @@
 use std::cmp::Ordering;
 use std::str::FromStr;
 
-/// The version of an API server without its pre-release: `1.36.0-rc.1` counts as `1.36.0`, as in upstream.
+/// The version of an API server without its pre-release: `1.36.0-rc.1` becomes `1.36.0`, as in upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ServerVersion {
     core: [u64; 3],

@@ -16,7 +16,7 @@ pub const PATH: &str = "/renew";
 
 const USER_PREFIX: &str = "system:node:";
 const GROUP: &str = "system:nodes";
-/// The maximum length of a certificate's or Node's text in a message.
+/// The maximum length of a text that a message repeats from a certificate or a Node, in characters.
 const LONGEST_NAME: usize = 253;
 
 /// The holder of the presented certificate.

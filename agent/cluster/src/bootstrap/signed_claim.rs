@@ -114,7 +114,6 @@ impl Kind {
     }
 }
 
-/// The SHA-256 of a request's body.
 pub(super) fn hash(body: &[u8]) -> Bytes {
     Bytes(Sha256::digest(body).to_vec())
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
-/// The version of all forms. Readers reject other versions.
+/// The schema version of all annotation values. Readers reject other versions.
 pub(crate) const SCHEMA_VERSION: u32 = 1;
 
 /// The value of an annotation. The type has `#[serde(deny_unknown_fields)]`, so that readers reject other forms.

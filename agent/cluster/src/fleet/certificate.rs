@@ -10,7 +10,7 @@ use kops_agent_spec::{parse_timestamp, timestamp};
 
 pub const FIRST_CERTIFICATE: &str = "kops-agent/first-certificate-to-expire";
 
-/// A node with a certificate that expires within this number of days is not healthy. Certificates are renewed when a third of their
+/// A node is not healthy if one of its certificates expires within this number of days. Nodes renew a certificate when a third of its
 /// lifetime is left, which is months. So the renewal has failed for a long time.
 pub const FEW_DAYS: i64 = 7;
 const SECONDS_A_DAY: i64 = 24 * 60 * 60;

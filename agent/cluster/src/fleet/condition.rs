@@ -45,7 +45,6 @@ pub struct NodeReport {
     pub program: Option<ProgramReport>,
 }
 
-/// A problem of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trouble {
     RunFailed {

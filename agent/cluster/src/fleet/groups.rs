@@ -30,7 +30,7 @@ pub struct GroupPlan {
     pub current: usize,
     pub superseded: usize,
     pub unknown: usize,
-    /// The name of the node whose change stands for the group's: the node of the newest plan. `None` without a plan.
+    /// The name of the node with the newest plan, whose change is shown as the change of the group. `None` without a plan.
     pub from: Option<String>,
     /// The change of the node in `from`.
     pub next: Option<Next>,
@@ -52,7 +52,7 @@ pub struct NodePlan {
     pub told_at: String,
     /// The change that waits for a superseded node; `None` if its Node has no valid plan.
     pub next: Option<Next>,
-    /// Whether the node needs a new machine. No rollout changes that.
+    /// Whether the node needs a new machine. A rollout does not replace machines.
     pub machine: MachineComparison,
     /// The newest configuration of its group that the node knows.
     #[serde(skip)]
@@ -158,7 +158,7 @@ fn group_plan(group: &str, mut nodes: Vec<NodePlan>, now: OffsetDateTime) -> Gro
     nodes.sort_by(|a, b| a.name.cmp(&b.name));
     let count = |state| nodes.iter().filter(|node| node.state == state).count();
     let planned = || nodes.iter().filter_map(|node| Some((node, node.next.as_ref()?)));
-    // If two plans have the same time, the plan of the node with the first name counts.
+    // If two plans have the same time, the plan of the node whose name sorts first is shown.
     let shown = planned().rev().max_by_key(|(_, next)| next.made_at().unwrap_or(now));
     let mut disagreements: Vec<String> = configurations(&nodes).into_iter().collect();
     if let Some((from, next)) = shown {

@@ -8,7 +8,6 @@ use super::annotation::{Annotation, SCHEMA_VERSION, is_name};
 
 /// The annotation with the [`RebootReport`].
 pub const REBOOT_REQUIRED: &str = "kops-agent/reboot-required";
-/// Maximum number of reasons.
 const MOST_REASONS: usize = 8;
 /// Maximum length of a reason, in characters.
 const LONGEST_REASON: usize = 200;

@@ -85,7 +85,6 @@ pub fn is_instance_id(id: &str) -> bool {
     })
 }
 
-/// The name of the instance's Node.
 pub fn node_name(instance: &Ec2Instance, cluster: &AwsCluster) -> String {
     match cluster.use_ip_based_node_names {
         true => ip_based_name(instance, cluster),

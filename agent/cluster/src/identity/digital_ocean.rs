@@ -59,7 +59,7 @@ impl Droplet {
 }
 
 /// The tag of all droplets of a cluster. Tags cannot contain dots, so kOps replaces them by dashes. Clusters whose names differ only in
-/// dots and dashes share a tag, and only the names of their droplets tell them apart.
+/// dots and dashes share a tag, and only the names of their droplets distinguish these clusters.
 pub fn cluster_tag(cluster: &str) -> String {
     format!("{CLUSTER_TAG}{}", cluster.replace('.', "-"))
 }
@@ -73,7 +73,7 @@ impl CloudMachine for Droplet {
         format!("{}{}", PROVIDER_IDS.prefix, self.id)
     }
 
-    /// The droplet's first private address, which is the name of the droplet's Node. Without private addresses, the droplet's own name.
+    /// The name of the droplet's Node: the droplet's first private address or, if it has none, the droplet's own name.
     fn node_name(&self) -> String {
         self.private_ips.first().map_or_else(|| self.name.clone(), ToString::to_string)
     }

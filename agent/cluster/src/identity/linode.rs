@@ -86,7 +86,7 @@ impl CloudMachine for LinodeInstance {
     }
 
     /// The first private address, by upstream's definition of private. The challenge request never uses the public network. A loopback
-    /// address counts as private: only a test's stand-in for Linode lists a loopback address.
+    /// address is treated as private: only a test's stand-in for Linode lists a loopback address.
     fn called_back_at(&self) -> Option<IpAddr> {
         let is_private = |address: &&Ipv4Addr| address.is_private() || address.is_loopback();
         self.ipv4.iter().find(is_private).copied().map(IpAddr::V4)

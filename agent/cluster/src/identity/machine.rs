@@ -69,7 +69,6 @@ impl ProviderIds {
         })
     }
 
-    /// Whether two providerIDs name the same machine.
     pub(super) fn are_of_one_machine(self, first: &str, second: &str) -> bool {
         matches!((self.id(first), self.id(second)), (Ok(first), Ok(second)) if first == second)
     }

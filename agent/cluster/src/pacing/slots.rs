@@ -14,7 +14,8 @@ pub const RENEW_EVERY: u64 = 30;
 /// For how many seconds in a row a node may hold slots. A run with `--health-timeout` and a rollback takes minutes, and systemd
 /// stops a run of the timer after an hour.
 pub const LONGEST_HELD: i64 = 60 * 60;
-/// For how many seconds a node gets no slot after `LONGEST_HELD`. A slot that was last renewed longer ago than this does not count as held.
+/// For how many seconds a node gets no slot after `LONGEST_HELD`. A slot that was last renewed longer ago than this does not add to the
+/// held time.
 pub const REST_SECONDS: i64 = 60 * 60;
 
 /// A slot, as its Lease describes it. Times are seconds since 1970.
@@ -50,7 +51,6 @@ impl Slot {
     }
 }
 
-/// The decision about a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// The node gets this slot, or renews it.
@@ -93,8 +93,8 @@ pub fn decide(slots: &[Slot], node: &str, action: SlotAction, budget: u32, now: 
         return Decision::Resting { until: longest.renewed + REST_SECONDS };
     }
     if let Some(own) = kept {
-        // A longer gap between renewals means that a run of this node was killed or that the API server was unreachable. Only the
-        // first LEASE_SECONDS of the gap count as held.
+        // A longer gap between renewals means that a run of this node was killed or that the API server was unreachable. The node held the
+        // slot only for the first LEASE_SECONDS of the gap.
         let (acquired, held_before) = match now - own.renewed > LEASE_SECONDS {
             true => (now, held_before),
             false => (own.acquired, own.held_before),

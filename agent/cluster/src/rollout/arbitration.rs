@@ -32,9 +32,9 @@ pub struct Actions {
     /// The nodes whose pods must be listed first. The caller then decides again with these lists, and writes nothing before
     /// that.
     pub pods_to_list: BTreeSet<String>,
-    /// The blockers of reboots that must be checked first. Until then, nothing may be written, as above.
+    /// The blockers of reboots that must be checked first. The caller then decides again, and writes nothing before that.
     pub blockers_to_check: Option<Blockers>,
-    /// The status of the operator's rollout; `None` if it stays as it is.
+    /// The new status of the operator's rollout; `None` if the status does not change.
     pub status: Option<Status>,
     pub policy: PolicyStatus,
 }
@@ -45,14 +45,15 @@ impl Asked {
         self.rollout.is_none() && !self.policy.is_active()
     }
 
-    /// Whether a decision depends on current configurations at all. Reboots and other versions of kops-agent do not.
+    /// Whether a decision depends on current configurations. Rollouts that reboot nodes or change the version of kops-agent do not depend
+    /// on them.
     pub fn takes_configurations(&self) -> bool {
         self.rollout.as_ref().is_some_and(|rollout| rollout.task() == Task::Configuration)
             || self.policy.accepted.follows()
             || self.policy.status.is_at_work()
     }
 
-    /// Whether a node may get an order that depends on the state store. After a pause or an abort, none may.
+    /// Whether a node may get an order that depends on the state store. After a pause or an abort, no node may.
     pub fn may_order_by_store(&self) -> bool {
         let is_running =
             |rollout: &Rollout| rollout.task() != Task::Reboot && rollout.state == State::Running;
@@ -73,8 +74,8 @@ impl Actions {
         Actions { orders, withdrawn, pods_to_list, blockers_to_check, status, policy }
     }
 
-    /// The status of the operator's rollout, or else of the policy: of its reboots if nodes reboot or failed to, unless its
-    /// rollout has stopped.
+    /// The status to show: of the operator's rollout, if there is one. Otherwise of the policy's reboots, if they are at work or stopped
+    /// and the policy's rollout is not stopped. Otherwise of the policy's rollout.
     pub fn active(&self) -> &Status {
         let PolicyStatus { status, reboots, .. } = &self.policy;
         let counts = reboots.is_at_work() || reboots.phase == Phase::Stopped;
@@ -86,8 +87,8 @@ impl Actions {
     }
 }
 
-/// Decides for an operator's rollout while it is not over, then for configurations by the policy, and then for reboots by the
-/// policy. No node gets orders of two of them.
+/// Decides for an operator's rollout that is not over, then for the policy's configurations, and then for the policy's reboots. A node gets
+/// orders of only one of them.
 pub fn decide_all(asked: &Asked, members: &[Member], seen: &Seen, now: OffsetDateTime) -> Actions {
     let (policy, state) = (&asked.policy, &asked.policy_state);
     let mut first = asked.rollout.as_ref().map(|rollout| format!("the rollout {}", rollout.id));
@@ -99,7 +100,7 @@ pub fn decide_all(asked: &Asked, members: &[Member], seen: &Seen, now: OffsetDat
         _ => decide_configurations(asked, members, seen, now),
     };
     if are_at_work && asked.rollout.is_none() {
-        // Nodes that reboot finish first. No other node reboots, so that the configuration has its turn.
+        // The reboots in progress finish first. If a new configuration waits, no further node reboots.
         if !actions.orders.is_empty() {
             first = Some("a new configuration".to_owned());
         }
@@ -122,8 +123,8 @@ pub fn decide_all(asked: &Asked, members: &[Member], seen: &Seen, now: OffsetDat
     actions
 }
 
-/// The nodes with an order that expires ([`Task::expires`]) and that no status has. An operator may have started another rollout before the order was
-/// taken back.
+/// The nodes with an order that expires ([`Task::expires`]) and is in no status. An operator may have started another rollout before the
+/// order was taken back.
 fn orphaned(asked: &Asked, actions: &Actions, members: &[Member]) -> Vec<String> {
     let of_rollout = actions.status.as_ref().or(asked.rollout.is_none().then_some(&asked.status));
     let statuses = [of_rollout, Some(&actions.policy.status), Some(&actions.policy.reboots)];
@@ -156,7 +157,7 @@ fn decide_configurations(asked: &Asked, members: &[Member], seen: &Seen, now: Of
             let of_rollout = (!is_at_work || rollout.reboot.is_some())
                 .then(|| decide(rollout, members, seen, &asked.status, of_policy, now));
             match of_rollout {
-                // A reboot may wait for weeks. Configurations of the policy do not wait with it.
+                // A reboot may wait for weeks. The policy's configurations do not wait for it.
                 Some(waits) if rollout.reboot.is_some() && waits.only_waits() && continues => {
                     let (decision, policy) = by_policy(None);
                     (decision, Some(waits.status), policy)
@@ -184,7 +185,7 @@ fn decide_configurations(asked: &Asked, members: &[Member], seen: &Seen, now: Of
     Actions::new(decision, status, policy)
 }
 
-/// The status of a rollout that waits for the nodes that the policy has at work.
+/// The status of a rollout that waits until the policy's nodes at work have finished.
 fn waiting(rollout: &Rollout, policy: &Status) -> Status {
     let at_work: Vec<&str> =
         policy.groups.values().flat_map(|group| &group.updating).map(String::as_str).collect();

@@ -35,8 +35,7 @@ pub(super) struct Course {
     pub(super) hold: Option<String>,
     /// The number of nodes with an order in the other statuses of the ConfigMap.
     pub(super) elsewhere: usize,
-    /// Whether the policy decides. Under the policy, a failure no longer counts after the spec has changed, because no
-    /// operator watches.
+    /// Whether the policy decides. No operator watches the policy, so a failure is forgotten once the spec has changed.
     pub(super) is_of_policy: bool,
     pub(super) task: Task,
     /// The settings of all groups that `groups` does not name; `None` if those groups are not part of the rollout.

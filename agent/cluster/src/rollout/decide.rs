@@ -19,7 +19,7 @@ use super::turns::{Begun, Group, next};
 use super::wanted::{Rollout, State};
 use kops_agent_spec::timestamp;
 
-/// The most failed, and the most held nodes of a group that the status names. A ConfigMap has at most 1 MiB.
+/// The maximum number of failed nodes, and of held nodes, that the status names for each group. A ConfigMap has at most 1 MiB.
 const MOST_NAMED: usize = 10;
 
 /// The place of a node in the order of a rollout.
@@ -52,23 +52,23 @@ pub struct Member {
     pub runs: Option<String>,
     /// The digest of the authorities that the node trusts, by its own report; `None` if the node has not reported one.
     pub authorities: Option<String>,
-    /// The SHA-256 of the kops-agent that the node runs, by its own report. `None` if the node has not reported it, so that it may
-    /// not know orders to run another version.
+    /// The SHA-256 of the kops-agent that the node runs, by its own report. `None` if the node has not reported it: such a node may not
+    /// know orders to run another version.
     pub program: Option<String>,
-    /// The architecture, as its kubelet reports it, such as `amd64`; empty if it has not.
+    /// The architecture that the node's kubelet reports, such as `amd64`; empty if it reports none.
     pub architecture: String,
     /// Whether the rollout leaves the node out. Such a node gets no order, and no other node waits for it.
     pub is_left_out: bool,
-    /// Whether the node reports that it is as its configuration wants it.
+    /// Whether the node reports that it is configured: its condition `KopsConfigured` has the status `True`.
     pub is_healthy: bool,
     pub canary: Canary,
-    /// The ID of the boot, as its kubelet reports it; empty if it has not.
+    /// The boot ID that the node's kubelet reports; empty if it reports none.
     pub boot_id: String,
     /// Whether the node reports that it requires a reboot in this boot.
     pub requires_reboot: bool,
     /// The last order to reboot that the controller has written.
     pub last_reboot: Option<LastReboot>,
-    /// Why the node may not begin, although it is its turn; empty if it may.
+    /// Why the node may not begin in its turn; empty if it may begin.
     pub held: String,
     /// The value of the Node's annotation with an order; empty if the Node has no such annotation.
     pub order: String,
@@ -93,7 +93,8 @@ impl Member {
         self.outcome.as_ref().is_some_and(|outcome| outcome.rollout == rollout && outcome.problem.is_empty())
     }
 
-    /// Whether the node trusts other authorities than new machines of its group do. `false` if either are not known.
+    /// Whether the node trusts other authorities than new machines of its group do. `false` if the authorities of the node or of the group
+    /// are not known.
     pub(super) fn trusts_others(&self, authorities: &BTreeMap<String, String>) -> bool {
         let theirs = authorities.get(&self.group);
         self.authorities.as_ref().zip(theirs).is_some_and(|(ours, theirs)| ours != theirs)
@@ -110,13 +111,13 @@ pub struct Decision {
     /// The nodes whose pods must be listed first. The caller then decides again with these lists, and writes nothing before
     /// that.
     pub pods_to_list: BTreeSet<String>,
-    /// The blockers of reboots that must be checked first. Until then, nothing may be written, as above.
+    /// The blockers of reboots that must be checked first. The caller then decides again, and writes nothing before that.
     pub blockers_to_check: Option<Blockers>,
     pub status: Status,
 }
 
 impl Decision {
-    /// Whether the rollout neither begins nor awaits anything now, and goes on by itself later.
+    /// Whether the rollout is running, but has no node at work and starts none now.
     pub(super) fn only_waits(&self) -> bool {
         self.blockers_to_check.is_none()
             && self.orders.is_empty()
@@ -130,7 +131,7 @@ impl Decision {
 pub struct Seen {
     /// The hash of each group's current configuration, or the reason why it is not known.
     pub current: BTreeMap<String, Result<String, String>>,
-    /// Whether `current` may have changed since it was read. Then no rollout is done yet.
+    /// Whether `current` may have changed since it was read. While it may have changed, no rollout ends.
     pub is_stale: bool,
     /// The digest of the authorities that new machines of a group trust, if the hash of its configuration does not cover them.
     pub authorities: BTreeMap<String, String>,
@@ -138,7 +139,7 @@ pub struct Seen {
     pub listed: BTreeMap<String, Result<Containers, String>>,
     /// The program file of the state store, or the reason why it is not known; `None` if it was not read.
     pub program: Option<Result<ProgramFile, String>>,
-    /// What the blockers of [`Decision::blockers_to_check`] keep from a reboot; `None` if they were not checked.
+    /// The nodes that the blockers of [`Decision::blockers_to_check`] keep from a reboot; `None` if the blockers were not checked.
     pub blocked: Option<Blocked>,
 }
 
@@ -198,7 +199,7 @@ pub(super) fn decide_course(
         Ok(begun) => (begun, String::new()),
         Err(waits_for) => (Vec::new(), waits_for),
     };
-    // The watch may not show an order that was written just before. So it is taken back once more.
+    // The watch may not show an order that was written just before, so these orders are taken back once more.
     let mut decision = Decision { withdrawn: gone, ..Decision::default() };
     for Begun { member, hash, settings, nodes } in begun {
         let order = Order {
@@ -233,7 +234,8 @@ pub(super) fn decide_course(
         let is_open = matches!(progress, Progress::Updating(_)) && !member.has_answered(order);
         if is_open && course.takes_back(member, order) {
             decision.withdrawn.push(member.node.clone());
-            // Until an order that expires is gone, the status keeps it. The controller may end, or its request may fail.
+            // The status keeps an order that expires until the Node no longer has it, because the controller may end or its request may
+            // fail.
             if course.task.expires() {
                 status.ordered.insert(member.node.clone(), order.clone());
             }
@@ -269,8 +271,8 @@ pub(super) fn decide_course(
     Decision { status, ..decision }
 }
 
-/// Leaves out the orders that are taken back and whose Nodes no longer have them. Returns the other orders, and the nodes of
-/// those that are left out.
+/// Separates the orders that are taken back and that their Nodes no longer have. Returns the other orders, and the nodes of the separated
+/// orders.
 fn without_gone<'a>(
     course: &Course,
     members: &[Member],

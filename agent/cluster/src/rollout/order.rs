@@ -45,11 +45,11 @@ pub struct Order {
     pub rollout: String,
     /// The attempt of the rollout. After the first attempt, the node retries a configuration that it has rolled back.
     pub attempt: u32,
-    /// The hash of the configuration, or of the program file. If the state store has another hash when the node acts, the node
-    /// takes nothing.
+    /// The hash of the configuration, or of the program file. If the state store has another hash when the node acts, the node does not
+    /// carry out the order.
     pub hash: String,
-    /// The digest of the authorities that the node must trust after its run. Empty if they are not compared: the configuration with this
-    /// hash has them, or the node does not report which ones it trusts.
+    /// The digest of the authorities that the node must trust after its run. Empty if the authorities are not compared, because the hash of
+    /// the configuration covers them or the node does not report its authorities.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub authorities: String,
     pub drain: DrainMode,
@@ -61,11 +61,11 @@ pub struct Order {
     /// Whether the node may return to a configuration that it has left before.
     #[serde(default)]
     pub may_go_back: bool,
-    /// The ID of the boot that the node ends by a reboot; then it takes no configuration. Empty if it takes a configuration.
+    /// The ID of the boot that the node must end by a reboot, instead of taking a configuration. Empty in other orders.
     #[serde(default, rename = "bootID", skip_serializing_if = "String::is_empty")]
     pub boot_id: String,
-    /// Whether the node runs another version of kops-agent; then it takes no configuration. Versions of kops-agent that do not
-    /// know this field look for a configuration with this hash, and find none.
+    /// Whether the node must run another version of kops-agent, instead of taking a configuration. A version of kops-agent that does not
+    /// know this field looks for a configuration with this hash, and finds none.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub program: bool,
     /// When the order was written, in RFC 3339, by the controller's clock.
@@ -111,7 +111,7 @@ impl Order {
         }
     }
 
-    /// Whether both tell a node to end the same boot, in the same attempt of a rollout.
+    /// Whether both orders belong to the same attempt of a rollout and, if they are orders to reboot, end the same boot.
     pub(super) fn is_same(&self, other: &Order) -> bool {
         (&self.rollout, self.attempt, &self.boot_id) == (&other.rollout, other.attempt, &other.boot_id)
     }

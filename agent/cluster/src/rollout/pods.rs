@@ -10,8 +10,8 @@ use super::order::LONGEST_PROBLEM;
 use kops_agent_spec::digest::sha256_hex;
 use kops_agent_spec::{parse_timestamp, timestamp};
 
-/// The minimum number of restarts since the order that counts as a failure. The change itself restarts a container once or twice: with
-/// kubelet or containerd, and with its static pod.
+/// This many restarts of a container since the order are a failure. The change itself restarts a container once or twice: with kubelet or
+/// containerd, and with its static pod.
 const MANY_RESTARTS: u32 = 3;
 /// The maximum number of a node's containers that the status keeps. A kubelet can create any number of mirror pods, and a ConfigMap has at
 /// most 1 MiB.
@@ -38,8 +38,8 @@ pub type Containers = BTreeMap<String, Container>;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodCheck {
-    /// The restarts, before the order, of each container that had restarted, by the digest of its name; `None` if it waited in
-    /// `CrashLoopBackOff`.
+    /// For each container that had restarted before the order: the number of its restarts, by the digest of its name; `None` if it waited
+    /// in `CrashLoopBackOff`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     before: BTreeMap<String, Option<u32>>,
     /// Why the pods are not compared; empty if they are.
@@ -111,7 +111,7 @@ impl PodCheck {
         parse_timestamp(&self.since).is_some_and(|since| now - since >= Duration::seconds(after.into()))
     }
 
-    /// The problem of a node whose containers crash more than before; `None` if no container does. A container counts only if its pod was
+    /// The problem of a node whose containers crash more than before; `None` if no container does. A container is compared if its pod was
     /// on the node before the order or is a static pod, and if the container did not wait in `CrashLoopBackOff` before.
     fn problem_of(&self, ordered: Option<OffsetDateTime>, containers: &Containers) -> Option<String> {
         let was_here = |container: &Container| {
@@ -264,7 +264,7 @@ mod tests {
             if problem(before.clone(), after.clone()).is_some() {
                 prop_assert!(problem(before.clone(), worse).is_some());
             }
-            // The containers that waited before never count, however often they restart.
+            // Containers that waited before the order are ignored, however often they restart.
             let looped: Containers = before.into_iter().filter(|(_, container)| container.is_looping).collect();
             let restarted: Containers = looped
                 .iter()

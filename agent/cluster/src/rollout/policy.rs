@@ -65,7 +65,7 @@ pub struct Policy {
 pub struct GroupPolicy {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub follow: Option<Follow>,
-    /// Whether nodes that require a reboot get one.
+    /// Whether a node reboots without a command if it requires a reboot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reboot: Option<Follow>,
     /// The shortest time between two automatic reboots of a node, in seconds.
@@ -101,7 +101,7 @@ pub struct PolicyState {
     /// The attempt of that rollout. Any other automatic rollout is in its first attempt.
     #[serde(default = "first_attempt")]
     pub attempt: u32,
-    /// The same for the automatic reboots. Earlier versions reject these fields.
+    /// The ID of the automatic reboots that were resumed last, and their attempt. Earlier versions of kops-agent reject these fields.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reboots: String,
     #[serde(default = "first_attempt", skip_serializing_if = "is_first_attempt")]
@@ -121,7 +121,7 @@ const fn first_attempt() -> u32 {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PolicyStatus {
-    /// The policy in force: the last valid one.
+    /// The policy in force: the last valid policy.
     pub accepted: Policy,
     /// Why the policy of the operator was refused; empty if it was accepted.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -158,7 +158,7 @@ impl PolicyState {
         }
     }
 
-    /// The state after `fleet rollout resume`: nodes of these automatic rollouts and reboots that failed try again.
+    /// The state after `fleet rollout resume`: failed nodes of these automatic rollouts and reboots try again.
     pub fn resumed(&self, rollout: &str, reboots: &str) -> PolicyState {
         PolicyState {
             state: State::Running,
@@ -206,7 +206,7 @@ impl Policy {
         Ok(policy)
     }
 
-    /// Whether a group does this without a command.
+    /// Whether a group does `what` without a command.
     fn does(&self, what: Automatic, group: &str) -> bool {
         let of_group = self.groups.get(group).and_then(what);
         of_group.or(what(&self.cluster)).unwrap_or_default() == Follow::Automatic
@@ -237,7 +237,7 @@ impl Policy {
         self.does(what, "") || self.groups.keys().any(|group| self.does(what, group))
     }
 
-    /// The settings of a group that does this without a command.
+    /// The settings of a group; `None` if the group does not do `what` without a command.
     fn settings(&self, what: Automatic, group: &str) -> Option<Settings> {
         let (none, cluster) = (GroupPolicy::default(), &self.cluster);
         let own = self.groups.get(group).unwrap_or(&none);
@@ -278,7 +278,7 @@ impl Policy {
 }
 
 impl PolicyStatus {
-    /// The status after the operator's policy was read. If the text is not a valid policy, the accepted policy stays.
+    /// The status after the operator's policy was read. If the text is not a valid policy, the accepted policy stays in force.
     #[must_use]
     pub fn with_policy(&self, text: &str) -> PolicyStatus {
         let (accepted, refused) = match Policy::read(text) {
@@ -335,8 +335,8 @@ pub fn decide_by_policy(
     (decision, status)
 }
 
-/// Decides which nodes the policy reboots now: those that require it. Same parameters as [`decide_by_policy`], but `first` names
-/// the rollout or the change that has priority over these reboots. The new status of the reboots is in the decision.
+/// Decides which of the nodes that require a reboot the policy reboots now. The parameters equal the parameters of [`decide_by_policy`],
+/// but `first` names the rollout or the change that has priority over these reboots. The new status of the reboots is in the decision.
 pub(super) fn decide_reboots_by_policy(
     before: &PolicyStatus,
     state: &PolicyState,
@@ -363,7 +363,7 @@ pub(super) fn decide_reboots_by_policy(
     });
     let require = require.map(|member| (member.node.clone(), member.boot_id.clone()));
     let ordered = last.ordered.iter().map(|(node, order)| (node.clone(), order.boot_id.clone()));
-    // A node with an order reports nothing after its reboot, and is not done yet.
+    // After its reboot, a node with an order no longer requires a reboot, but it is not done yet. So it stays in the list.
     let boots: Boots = require.chain(ordered).collect();
     let decide = |id: String| {
         let elsewhere = elsewhere + before.status.ordered.len();
@@ -373,11 +373,11 @@ pub(super) fn decide_reboots_by_policy(
     };
     let fresh = format!("reboots-{}", timestamp(now));
     let decision = decide(if last.is_none() { fresh.clone() } else { last.rollout.clone() });
-    // A rollout ends once no node is at work or has failed. The next order begins another one.
+    // A rollout is over once no node is at work and no node has failed. The next order then begins another rollout.
     if is_over && !decision.orders.is_empty() { decide(fresh) } else { decision }
 }
 
-/// Why no node begins by the policy; `None` if one may. `first` names the rollout or the change that has priority.
+/// Why the policy starts no node now; `None` if it may start nodes. `first` names the rollout or the change that has priority.
 fn hold(first: Option<String>, state: &PolicyState) -> Option<String> {
     match (first, state.state) {
         (Some(first), _) => Some(format!("{first} comes first")),

@@ -24,7 +24,7 @@ pub const PROGRAM_FILE: &str = "kops-agent/program.yaml";
 pub const LARGEST_PROGRAM_FILE: usize = 16 << 10;
 /// Maximum length of a version, in bytes.
 const LONGEST_VERSION: usize = 64;
-/// Stands for the program of nodes that do not run the wanted one.
+/// Stands for the program of nodes that do not run the wanted program.
 const OTHER: &str = "another program";
 
 /// A version of kops-agent, and where each architecture gets it.
@@ -68,12 +68,12 @@ pub struct WantedProgram {
     pub version: String,
     /// The hash of the program file.
     pub hash: String,
-    /// SHA-256 of the program of each architecture in the file. A node that runs one of them is done.
+    /// SHA-256 of the program of each architecture in the file. A node that runs one of these programs is done.
     pub sha256: BTreeMap<String, String>,
 }
 
 impl WantedProgram {
-    /// Whether this SHA-256 is that of a wanted program.
+    /// Whether this is the SHA-256 of a wanted program.
     pub fn has(&self, sha256: &str) -> bool {
         self.sha256.values().any(|wanted| wanted == sha256)
     }
@@ -115,7 +115,7 @@ impl ProgramFile {
         Ok(file)
     }
 
-    /// The programs, each with its architecture in Go's words.
+    /// The programs, each with the name that Go gives its architecture.
     fn downloads(&self) -> impl Iterator<Item = (&str, &Download)> {
         let Programs { amd64, arm64 } = &self.programs;
         [("amd64", amd64), ("arm64", arm64)]
@@ -156,8 +156,8 @@ impl Download {
 /// Decides which nodes run another version of kops-agent now, by the rules of [`decide_course`]. A node is done once it has carried out
 /// its order, whatever another run reports later. A node without an order is done if it reports the SHA-256 of the wanted program.
 ///
-/// A node that does not report its program may be of a version that takes the order for one of a configuration. The file may have no
-/// program for the architecture of a node. Such nodes get no order, and the status names them.
+/// A node with an old kops-agent, which does not report its program, may mistake the order for an order to take a configuration. The file
+/// may have no program for the architecture of a node. Such nodes get no order, and the status names them.
 pub(super) fn decide_programs(
     course: &Course,
     (wanted, observe): (&WantedProgram, u32),
@@ -175,13 +175,13 @@ pub(super) fn decide_programs(
         let order = order(member);
         let is_open = order.is_some_and(|order| !member.has_answered(order));
         let has_carried_out = member.has_carried_out(&course.id) && !is_open;
-        // Also after a resumption, a node that has failed tries again.
+        // A failed node that runs the program is not done, so that it tries again after a resumption.
         let has_failed = || {
             let outcome = member.outcome.as_ref().filter(|outcome| outcome.rollout == course.id);
             outcome.is_some_and(|outcome| !outcome.problem.is_empty())
         };
         let runs_it = || member.program.as_ref().is_some_and(|sha256| wanted.has(sha256));
-        // No other node waits for nodes that get no order: no kubelet gets newer.
+        // A node that the rollout does not cover is treated as done, so no other node waits for it: the version of no kubelet changes.
         let is_outside = !has_part && order.is_none();
         let is_done = has_carried_out || runs_it() && !has_failed() && !is_open || is_outside;
         let is_left_out = has_part
@@ -202,7 +202,8 @@ pub(super) fn decide_programs(
     decision
 }
 
-/// The canaries of each group of workers, with the time since when each is healthy. A canary stays one.
+/// The canaries of each group of workers, each with the time since which it is healthy; empty if it is not healthy. A canary stays a
+/// canary.
 fn canaries(
     course: &Course,
     members: &[Member],

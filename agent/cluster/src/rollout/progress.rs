@@ -58,7 +58,7 @@ pub(super) fn progress(
     let is_late = order.time().is_none_or(|at| now - at > timeout);
     let is_done = is_current && member.is_ready;
     let is_wanted = order.hash == hash && authorities.are_of(order);
-    // A failure counts until the operator resumes. In an operator's rollout it also counts if the spec has changed since.
+    // A failure remains until the operator resumes. In an operator's rollout, it remains even if the spec has changed since.
     if order.attempt == course.attempt && (is_wanted || !course.is_of_policy) {
         let crashes = pods.map(|check| check.problem.as_str()).filter(|problem| !problem.is_empty());
         let problem = match outcome {
@@ -103,7 +103,7 @@ pub(super) fn progress(
 struct Authorities<'a> {
     /// `None` if no authorities are compared.
     wanted: Option<&'a str>,
-    /// Whether the node trusts them, by its own report.
+    /// Whether the node trusts the wanted authorities, by its own report.
     are_trusted: bool,
 }
 
@@ -120,13 +120,13 @@ impl<'a> Authorities<'a> {
         let are_trusted = match (wanted, &member.authorities) {
             (None, _) => true,
             (Some(wanted), Some(trusted)) => wanted == trusted,
-            // An earlier version of kops-agent does not report them, and gets no order that names them.
+            // An earlier version of kops-agent does not report its authorities, and gets no order that names authorities.
             (Some(_), None) => of_order.is_none(),
         };
         Authorities { wanted, are_trusted }
     }
 
-    /// Whether an order names them.
+    /// Whether an order names the wanted authorities. If the order names none, whether the node trusts the wanted authorities.
     fn are_of(&self, order: &Order) -> bool {
         match order.authorities.as_str() {
             "" => self.are_trusted,

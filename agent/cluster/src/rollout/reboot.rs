@@ -23,7 +23,7 @@ pub use standing::Standing;
 /// The nodes to reboot, each with the ID of its present boot.
 pub type Boots = BTreeMap<String, String>;
 
-/// The most nodes of one command. The ConfigMap with their names and boots has at most 1 MiB.
+/// The maximum number of nodes of one command. The ConfigMap with their names and boots has at most 1 MiB.
 pub const MOST_BOOTS: usize = 2000;
 
 /// Stands for the configuration of nodes that are done, in orders and in the status.
@@ -34,7 +34,7 @@ const NOT_DONE: &str = "not rebooted";
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Blockers {
-    /// A label selector. A node gets no order while it has such a pod. Empty for none.
+    /// A label selector of pods. A node gets no order to reboot while it has such a pod. Empty for none.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub pods: String,
     /// A query of Prometheus. No node gets an order while the query has a result. Empty for none.
@@ -80,10 +80,9 @@ impl Blockers {
     }
 }
 
-/// The nodes that an operator has chosen to reboot: of these groups, or of all groups if there are none. With `only_required`,
-/// only nodes that report that they require it. Nodes without an instance group, or without the ID of their boot, are left
-/// out. Also returns the nodes of these groups that never reported about reboots: an earlier version of kops-agent would take
-/// the order for a configuration.
+/// The nodes that an operator has chosen to reboot: the nodes of these groups, or of all groups if `groups` is empty. With `only_required`,
+/// only nodes that report that they require a reboot. Nodes without an instance group or a boot ID are left out. Also returns the chosen
+/// nodes that never reported about reboots: an earlier version of kops-agent would mistake the order for an order to take a configuration.
 pub fn boots_to_end(nodes: &[SeenNode], groups: &[String], only_required: bool) -> (Boots, Vec<String>) {
     let is_chosen = |node: &&SeenNode| {
         let is_required = || reboot_required(&node.reboot, &node.boot_id).is_some_and(|why| !why.is_empty());
@@ -119,8 +118,8 @@ fn without_recovered<'a>(before: &'a Status, members: &[Member]) -> Cow<'a, Stat
     before
 }
 
-/// Decides which nodes reboot now, by the rules of [`decide_course`]. A node is done once its Node has another boot ID, its
-/// kubelet is Ready in that boot, and it has answered its order.
+/// Decides which nodes reboot now, by the rules of [`decide_course`]. A node is done once its Node has another boot ID, its kubelet is
+/// Ready in that boot, and the node has reported an outcome of its order.
 pub(super) fn decide_reboots(
     course: &Course,
     boots: &Boots,
@@ -150,7 +149,7 @@ pub(super) fn decide_reboots(
     let members: Vec<Member> = members.iter().map(as_configured).collect();
     let current = members.iter().map(|member| (member.group.clone(), Ok(DONE.to_owned()))).collect();
     let seen = Seen { current, listed: seen.listed.clone(), ..Seen::default() };
-    // A query or a label selector has any length, and so has an answer of Prometheus. The status has limits.
+    // A query, a label selector or an answer of Prometheus may have any length, and the status has limits.
     let all = blocked.all.map(|why| one_line(&why, LONGEST_PROBLEM));
     let course = Course { hold: course.hold.clone().or(all), ..course.clone() };
     let mut decision = decide_course(&course, &members, &seen, &before, now);

@@ -257,7 +257,7 @@ fn the_entry_for_the_kubernetes_version_is_chosen() {
     let pair = |name: &str, id: &str| (name.to_owned(), id.to_owned());
     assert_eq!(chosen("v1.29.9"), [pair("a", "old"), pair("b", "")]);
     assert_eq!(chosen("v1.30.0"), [pair("b", ""), pair("a", "new")]);
-    // A pre-release counts as its release.
+    // A pre-release is treated as its release.
     assert_eq!(chosen("v1.30.0-rc.1"), chosen("v1.30.0"));
     let left_out = menu(&channel).left_out;
     let [left_out] = &left_out[..] else { panic!("{left_out:?}") };
@@ -276,7 +276,7 @@ fn the_last_entry_with_another_id_or_hash_is_chosen() {
     assert_eq!(indices(&["{name: a, id: '1'}", "{name: a, id: '2'}"]), [1]);
     assert_eq!(indices(&["{name: a, id: '1'}", "{name: a, id: '2'}", "{name: a, id: '1'}"]), [2]);
     assert_eq!(indices(&["{name: a, manifestHash: x}", "{name: a, manifestHash: y}"]), [1]);
-    // With equal id and hash the first entry stays, even if other fields differ.
+    // If two entries have the same id and hash, the first entry is selected, even if other fields differ.
     assert_eq!(indices(&["{name: a, id: '1', manifest: a}", "{name: a, id: '1', manifest: b}"]), [0]);
     // An entry with another namespace is still the same add-on.
     assert_eq!(indices(&["{name: a, id: '1'}", "{name: a, id: '2', namespace: other}"]), [1]);

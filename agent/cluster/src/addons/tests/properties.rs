@@ -145,7 +145,7 @@ proptest! {
         prop_assert_eq!(chosen(channel_with(&entries)), chosen(channel_with(&only)));
     }
 
-    /// After the due work is done, nothing is due. The recorded annotation alone shows this.
+    /// If the due work is done and its version is recorded, nothing more is due.
     #[test]
     fn applied_work_is_not_due_again(entries in entries(), installed in prop::option::of(version()), has_pki: bool) {
         for addon in menu(&channel_with(&entries)).addons {

@@ -19,7 +19,7 @@ pub fn body_hash(body: &[u8]) -> String {
 /// Headers in Go's JSON form: each with a list of values.
 pub(super) type JsonHeaders = BTreeMap<String, Vec<String>>;
 
-/// Decodes the JSON in a token.
+/// Decodes the payload of a token: JSON in base64.
 pub(super) fn decode<T: DeserializeOwned>(payload: &str) -> Result<T, TokenProblem> {
     let json = STANDARD.decode(payload).map_err(|_| TokenProblem::Malformed("it is not base64"))?;
     serde_json::from_slice(&json).map_err(|_| TokenProblem::Malformed("its JSON has the wrong form"))

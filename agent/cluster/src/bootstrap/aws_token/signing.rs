@@ -12,8 +12,8 @@ pub(super) struct Signing<'a> {
 }
 
 impl Signing<'_> {
-    /// Checks the form of the signature, its scope, and the headers that it covers. The signature must cover all of `must_cover`, and no
-    /// headers that would not be sent.
+    /// Checks the form of the signature, its scope, and the headers that it covers. The signature must cover all of `must_cover`, and only
+    /// headers that are sent.
     pub(super) fn check(
         &self,
         date: &str,

@@ -52,7 +52,7 @@ fn a_canary_that_fails_stops_everything_until_the_operator_resumes() {
     cluster.now += Duration::days(1);
     assert_eq!(cluster.step(), [""; 0]);
 
-    // A corrected spec has another hash. All nodes of the group, and no other ones, are behind again.
+    // A corrected spec has another hash. Only the nodes of this group are behind again.
     cluster.seen.current.insert("a".into(), Ok("c=".into()));
     cluster.rollout.attempt = 2;
     let steps = cluster.run();
@@ -197,7 +197,7 @@ fn a_group_whose_configuration_is_unknown_gets_no_order_and_is_told() {
 fn no_node_begins_outside_the_windows_and_nodes_at_work_finish() {
     let mut cluster = Cluster::new(&[("masters", 1), ("a", 3)]);
     cluster.rollout.windows = vec!["Mon-Fri 22:00-05:00 Europe/Berlin".parse().unwrap()];
-    // A Friday evening, before the window opens.
+    // It is a Friday evening, before the window opens.
     cluster.now = datetime!(2026-11-27 21:50 +1);
     assert_eq!(cluster.step(), [""; 0]);
     let opens = "its window opens at 2026-11-27T21:00:00Z (Mon-Fri 22:00-05:00 Europe/Berlin)";

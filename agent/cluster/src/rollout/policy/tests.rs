@@ -6,7 +6,6 @@ use super::super::order::Order;
 use super::super::testing::Cluster;
 use super::*;
 
-/// A cluster with this policy.
 fn cluster(groups: &[(&str, usize)], policy: &str) -> Cluster {
     let mut cluster = Cluster::new(groups);
     cluster.policy = cluster.policy.with_policy(policy);
@@ -14,7 +13,8 @@ fn cluster(groups: &[(&str, usize)], policy: &str) -> Cluster {
     cluster
 }
 
-/// Steps by the policy, and has each ordered node succeed, until nothing is left.
+/// Steps by the policy, and lets each ordered node succeed, until a step orders no node. Returns the nodes of each
+/// step.
 fn run(cluster: &mut Cluster) -> Vec<Vec<String>> {
     let mut steps = Vec::new();
     loop {
@@ -146,7 +146,7 @@ fn a_failed_configuration_is_tried_again_only_once_it_changes_or_an_operator_res
     cluster.act("a-00", "");
     assert_eq!(run(&mut cluster), [["a-01"]]);
 
-    // `resume` counts only for the configuration that failed. The next one begins with the first attempt.
+    // `resume` applies only to the configuration that failed. The next configuration begins with the first attempt.
     cluster.now += Duration::days(1);
     cluster.seen.current.insert("a".into(), Ok("d=".into()));
     cluster.step_by_policy();

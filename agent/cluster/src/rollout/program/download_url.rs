@@ -58,7 +58,7 @@ fn is_metadata_service(host: &Host<&str>) -> bool {
     }
 }
 
-/// Whether an address is link-local, of Amazon's metadata service, or has an IPv4 address in it.
+/// Whether an address is link-local, belongs to Amazon's metadata service, or contains an IPv4 address (IPv4-mapped or NAT64).
 fn is_metadata_v6(address: Ipv6Addr) -> bool {
     let segments = address.segments();
     address.is_unicast_link_local()

@@ -125,7 +125,7 @@ fn a_later_report_of_another_program_undoes_nothing() {
     assert_eq!(cluster.step(), ["a-00"]);
     answer(&mut cluster, "a-00", &sha256('a'), "");
     assert_eq!(cluster.step(), ["a-01"]);
-    // The verification of a package's program beside the wanted one reports each hour.
+    // The node also has the program of a package. The hourly verification of that program reports that program.
     cluster.of_name("a-00").program = Some(sha256('0'));
     answer(&mut cluster, "a-01", &sha256('a'), "");
     assert_eq!(cluster.step(), [""; 0]);
@@ -198,7 +198,7 @@ fn only_nodes_that_have_carried_out_an_order_are_canaries() {
     }
     assert_eq!(cluster.step(), [""; 0]);
     assert_eq!(cluster.status.phase, Phase::Done);
-    // A group with fewer such nodes than canaries holds no other group.
+    // In this rollout, fewer nodes than 9 canaries carry out an order, and no group waits for the missing canaries.
     cluster.rollout.id = "r-2".into();
     cluster.rollout.canary = 9;
     cluster.of_name("a-04").program = Some(sha256('0'));
@@ -281,7 +281,7 @@ fn nodes_that_do_not_report_their_program_are_left_out_and_named() {
     let counts = |group: &str| (cluster.status.groups[group].done, cluster.status.groups[group].left_out);
     assert_eq!([counts("a"), counts("masters")], [(1, 1), (1, 1)]);
 
-    // A left-out control plane that is not Ready still holds the others.
+    // The other control planes still wait for a left-out control plane that is not Ready.
     cluster.of_name("masters-01").program = Some(sha256('0'));
     cluster.of_name("masters-00").is_ready = false;
     cluster.rollout.id = "r-2".into();

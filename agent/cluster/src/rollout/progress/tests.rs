@@ -87,13 +87,14 @@ fn a_node_that_reports_no_authorities_takes_configurations_as_before() {
     cluster.members.iter_mut().for_each(|member| member.authorities = None);
     cluster.of_name("a-00").runs = Some("a=".into());
     assert_eq!(cluster.step(), ["a-00"]);
-    // An earlier version of kops-agent would not name them in its outcome.
+    // An earlier version of kops-agent would not name authorities in its outcome, so the order names none.
     assert_eq!(order(&mut cluster, "a-00").authorities, "");
     cluster.act("a-00", "");
     assert_eq!(cluster.step(), [""; 0]);
     assert_eq!(cluster.status.phase, Phase::Done);
 
-    // A node that reports them after its run is done, or takes them by a second order.
+    // After its run, the node reports its authorities. If it trusts the wanted authorities, it is done. Otherwise it
+    // gets a second order.
     for (reported, ordered) in [("A", &[][..]), ("B", &["a-00"][..])] {
         let mut cluster = trusting();
         (cluster.of_name("a-00").authorities, cluster.of_name("a-00").runs) = (None, Some("a=".into()));
