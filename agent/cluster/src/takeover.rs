@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 
 use kops_agent_spec::{CloudProvider, Cluster, KopsControllerOptions};
 
-/// The clouds that give machines address ranges for pods and have an API to read the ranges. On any other cloud, upstream's process exits
-/// (upstream: `setupCloudIPAM` in `cmd/kops-controller/main.go`).
+/// The clouds that give machines address ranges for pods and have an API to read the ranges. On any other cloud, upstream's kops-controller
+/// exits (upstream: `setupCloudIPAM` in `cmd/kops-controller/main.go`).
 const GIVES_POD_RANGES: [CloudProvider; 3] = [CloudProvider::Aws, CloudProvider::Gce, CloudProvider::Metal];
 
 /// The annotation whose value lists DNS names. dns-controller publishes these names (upstream:

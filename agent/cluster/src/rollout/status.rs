@@ -20,35 +20,37 @@ pub struct Status {
     #[serde(default)]
     pub attempt: u32,
     pub phase: Phase,
-    /// Why no node has an order although nodes wait; empty if a node has one.
+    /// Why no node has an order although nodes wait; empty if a node has an order.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub waits_for: String,
     pub groups: BTreeMap<String, GroupStatus>,
     /// Nodes without the label of an instance group. They get no order.
     #[serde(default, skip_serializing_if = "FirstNodes::is_none")]
     pub unlabelled: FirstNodes,
-    /// Nodes that do not report which authorities they trust, although these are compared. They get no order for authorities.
+    /// Nodes that do not report which authorities they trust, in groups for which the rollout compares authorities. They get no order for
+    /// authorities.
     #[serde(default, skip_serializing_if = "FirstNodes::is_none")]
     pub without_authorities: FirstNodes,
-    /// Nodes that get no order to run another version of kops-agent: they do not report which one they run, or the program file has
-    /// none for their architecture.
+    /// Nodes that get no order to run another version of kops-agent. Either a node does not report its version, or the program file has no
+    /// program for its architecture.
     #[serde(default, skip_serializing_if = "FirstNodes::is_none")]
     pub left_out: FirstNodes,
     /// The nodes with an order, each with the order. The controller uses these copies for its decisions, because a
     /// kubelet can change the annotations of its own Node.
     #[serde(default)]
     pub ordered: BTreeMap<String, Order>,
-    /// The nodes with an order that have failed. A node's own outcome does not last: another rollout replaces it.
+    /// The nodes whose order has failed. The outcome that a node reports does not last, because the outcome of a later rollout replaces it.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub failed: BTreeSet<String>,
-    /// The canaries that have carried out their order to run another version of kops-agent, each with the time since when it is
-    /// healthy. The time is empty while it is not.
+    /// The canaries that have carried out their order to run another version of kops-agent. The value is the time since which the canary is
+    /// healthy, or empty while the canary is not healthy.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub canaries: BTreeMap<String, String>,
-    /// The boots of these nodes when they failed to reboot. A node that is Ready in another boot has failed no longer.
+    /// The nodes that failed to reboot, each with the boot in which it failed. A node that is Ready in a later boot no longer counts as
+    /// failed.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub failed_in: BTreeMap<String, String>,
-    /// The pods of the nodes with an order, before the order.
+    /// The pods that the nodes with an order had before the order.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub pods: BTreeMap<String, PodCheck>,
 }
@@ -87,7 +89,7 @@ impl fmt::Display for Phase {
 }
 
 impl FirstNodes {
-    /// The most nodes that are named. A ConfigMap has at most 1 MiB.
+    /// Maximum number of names. It keeps the status small, because a ConfigMap has at most 1 MiB.
     const MOST_NAMED: usize = 10;
 
     pub(super) fn from_nodes<'a>(nodes: impl Iterator<Item = &'a str>) -> FirstNodes {
@@ -118,9 +120,9 @@ pub struct GroupStatus {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub left_out: usize,
     pub updating: Vec<String>,
-    /// Nodes without an order that do not run the current configuration, or trust other authorities than new machines.
+    /// Nodes without an order that do not run the current configuration, or that trust other authorities than new machines trust.
     pub waiting: usize,
-    /// Nodes that run the current configuration, and trust other authorities than new machines.
+    /// Nodes that run the current configuration, but trust other authorities than new machines trust.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub other_authorities: usize,
     pub failed: usize,
@@ -161,7 +163,8 @@ impl Status {
         self.is_in(Phase::Done, rollout)
     }
 
-    /// Whether nothing changes any more unless an operator starts or resumes a rollout.
+    /// Whether the rollout is done, or aborted with no node at work. Then the status changes only after an operator starts or resumes a
+    /// rollout.
     pub fn is_over(&self, rollout: &Rollout) -> bool {
         self.is_done(rollout)
             || rollout.state == State::Aborted && self.is_in(Phase::Aborted, rollout) && !self.is_at_work()

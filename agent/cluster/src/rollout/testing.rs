@@ -61,7 +61,7 @@ fn member(group: &str, number: usize) -> Member {
     }
 }
 
-/// A cluster whose nodes act on their orders, and a controller that keeps no state except what it has written.
+/// A cluster whose nodes act on their orders. Its controller keeps no state except what it has written to the cluster.
 pub(super) struct Cluster {
     pub(super) rollout: Rollout,
     pub(super) members: Vec<Member>,
@@ -94,7 +94,8 @@ impl Cluster {
         }
     }
 
-    /// Decides and writes. Returns the nodes that got an order.
+    /// The controller decides by the operator's rollout, and writes the orders and the status. Returns the nodes that
+    /// got an order.
     pub(super) fn step(&mut self) -> Vec<String> {
         let decide = |seen: &Seen| decide(&self.rollout, &self.members, seen, &self.status, 0, self.now);
         let mut decision = decide(&self.seen);
@@ -127,7 +128,7 @@ impl Cluster {
         decision.orders.into_keys().collect()
     }
 
-    /// Decides for everything that is asked for, and writes the orders.
+    /// Decides for the operator's rollout and for the policy, and writes the orders.
     pub(super) fn step_all(&mut self, rollout: Option<&Rollout>) -> Actions {
         let asked = Asked {
             rollout: rollout.cloned(),
@@ -175,7 +176,7 @@ impl Cluster {
         member.outcome = Some(order.outcome(problem));
     }
 
-    /// Steps, and has each ordered node succeed, until nothing is left. Returns the orders, step by step.
+    /// Steps until no node gets an order. Each node succeeds with its order. Returns the nodes of each step.
     pub(super) fn run(&mut self) -> Vec<Vec<String>> {
         let mut steps = Vec::new();
         loop {

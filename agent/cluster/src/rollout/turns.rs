@@ -8,9 +8,9 @@ use super::order::Task;
 use super::progress::Progress;
 use crate::labels::INSTANCE_GROUP;
 
-/// The most nodes of all groups, in all statuses of the ConfigMap, that are at work or have failed. The status has the order of each, and
-/// what is needed to compare its pods: about 1,000 bytes. A ConfigMap has at most 1 MiB. Control planes may exceed it, so that failed
-/// workers never keep them from a correction.
+/// Maximum number of nodes that are at work or have failed, in all groups and in all statuses of the ConfigMap. For each of them, the
+/// status has the order and a summary of its pods: about 1,000 bytes. A ConfigMap has at most 1 MiB. Control planes may exceed this
+/// maximum, so that failed workers never block them.
 pub(super) const MOST_AT_WORK: usize = 500;
 
 /// A group's members, with their progress.
@@ -66,8 +66,8 @@ impl<'a> Group<'a> {
         self.count(|progress| !matches!(progress, Progress::Current | Progress::LeftOut))
     }
 
-    /// The number of members that show whether the others may follow. A node that runs the wanted kops-agent for another reason has not
-    /// gone through the trial of this rollout.
+    /// The number of members that have shown that the wanted state works. A node that already ran the wanted kops-agent is no canary,
+    /// because it has not gone through the trial of this rollout.
     fn canaries(&self) -> usize {
         let is_canary = |(member, progress): &&(&Member, Progress)| {
             *progress == Progress::Current && (self.task != Task::Program || member.canary == Canary::Passed)
@@ -75,7 +75,7 @@ impl<'a> Group<'a> {
         self.members.iter().filter(is_canary).count()
     }
 
-    /// The canaries that are still observed, each with the text for other workers.
+    /// The canaries that are still observed. The text says what the other workers wait for.
     fn observed(&self) -> impl Iterator<Item = (&'a Member, &'a str)> {
         self.members.iter().filter_map(|(member, _)| match &member.canary {
             Canary::Observed(why) => Some((*member, why.as_str())),
@@ -83,8 +83,8 @@ impl<'a> Group<'a> {
         })
     }
 
-    /// Whether other nodes need not wait for this group: its members are done, or may not begin now. No kubelet gets newer than an
-    /// API server by a reboot, or by another version of kops-agent.
+    /// Whether nodes of lower rank need not wait for this group, because each member is done or must not begin now. This never holds for
+    /// configurations: only a configuration can make a kubelet newer than an API server.
     fn is_passed(&self) -> bool {
         let is_passed = |(member, progress): &(&Member, Progress)| match progress {
             Progress::Current | Progress::LeftOut => member.is_ready,
@@ -105,9 +105,8 @@ impl<'a> Group<'a> {
             .count()
     }
 
-    /// How many canaries the group still needs before all other workers may begin. While the group's windows are
-    /// closed, the number is 0, so that other groups do not wait for them. After a failure, other groups wait even
-    /// then.
+    /// How many canaries the group still needs before all other workers may begin. While the group's windows are closed, the number is 0,
+    /// so that other groups do not wait. If a node of the group has failed, the windows do not matter.
     fn canaries_left(&self) -> usize {
         let Some(settings) = self.settings.filter(|_| self.closed.is_none() || self.has_failed()) else {
             return 0;
@@ -207,7 +206,8 @@ fn next_of_others<'a>(
     })
 }
 
-/// At most `free` members: the first of each group, then the second of each group, and so on. Fails if there is none.
+/// Returns at most `free` members: the first of each group, then the second of each group, and so on. Fails if no group has a member, or if
+/// `free` is 0.
 fn in_turn<'a>(
     groups: impl Iterator<Item = Vec<Begun<'a>>>,
     free: usize,
@@ -259,7 +259,7 @@ fn of_closed(group: &Group<'_>) -> Option<String> {
     Some(format!("the group {}: {closed}", member.group))
 }
 
-/// Why a waiting member of a group is held; `None` if none is held.
+/// Why a waiting member of a group must not begin. `None` if the group has no such member.
 fn of_held(group: &Group<'_>) -> Option<String> {
     let is_held =
         |(member, progress): &&(&Member, Progress)| *progress == Progress::Waiting && !member.held.is_empty();

@@ -12,7 +12,7 @@ use super::reboot::{Blockers, Boots};
 use super::window::Window;
 use kops_agent_spec::omit::is_zero;
 
-/// The ConfigMap of a rollout, in the namespace of pacing.
+/// The ConfigMap with a rollout, in the namespace [`crate::pacing::NAMESPACE`].
 pub const CONFIG_MAP: &str = "rollout";
 /// The key with the operator's [`Rollout`].
 pub const ROLLOUT_KEY: &str = "rollout";
@@ -74,7 +74,7 @@ impl Rollout {
         3600
     }
 
-    /// The default of `health_timeout`: as long as kubelet gives the API server to start.
+    /// The default of `health_timeout` in seconds: the time that kubelet allows the API server to start.
     pub const fn health_timeout() -> u32 {
         300
     }
@@ -84,7 +84,7 @@ impl Rollout {
         60
     }
 
-    /// The default of `fleet upgrade --observe`.
+    /// The default of `fleet upgrade --observe`, in seconds.
     pub const fn observe() -> u32 {
         300
     }

@@ -9,7 +9,7 @@ use crate::fleet::is_boot_id;
 use crate::rollout::{Member, Order};
 use kops_agent_spec::{parse_timestamp, timestamp};
 
-/// The annotation of a Node with a [`LastReboot`]. The controller writes it, before the order.
+/// A Node's annotation with a [`LastReboot`]. The controller writes this annotation before it writes the order to reboot.
 pub const LAST_REBOOT: &str = "kops-agent/last-reboot";
 /// Maximum length of a rollout's ID, in bytes.
 const LONGEST_ID: usize = 200;
@@ -57,7 +57,7 @@ impl LastReboot {
         interval: Duration,
         now: OffsetDateTime,
     ) -> Option<String> {
-        // An order that was taken back has rebooted nothing.
+        // If this boot has not ended, the order was withdrawn before the node rebooted.
         if !has_ended(member, &self.boot_id) {
             return None;
         }

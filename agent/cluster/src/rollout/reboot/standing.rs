@@ -5,13 +5,13 @@ use time::OffsetDateTime;
 use crate::rollout::{Order, Task};
 use kops_agent_spec::parse_timestamp;
 
-/// Whether an order counts, by the present annotation of the Node.
+/// Whether a node must still act on an order, by the present annotation of its Node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
     InForce,
-    /// The Node has another order, or none. The controller no longer waits for an outcome of this one.
+    /// The Node has another order or no order. The controller no longer waits for the outcome of the withdrawn order.
     Withdrawn,
-    /// The time until which the node may begin has passed. The text says so. An order to take a configuration does not expire.
+    /// The time until which the node may begin has passed. The text names this time. An order to take a configuration does not expire.
     Expired(String),
 }
 

@@ -19,7 +19,7 @@ fn cluster(groups: &[(&str, usize)]) -> Cluster {
     cluster
 }
 
-/// The node carries its order out until its kubelet runs again, unless it has done so. Returns whether it reboots.
+/// Reboots a node that has not rebooted for its order yet. Returns whether the node reboots.
 fn reboot(cluster: &mut Cluster, node: &str) -> bool {
     let member = cluster.of_name(node);
     let order = Order::read(&member.order).unwrap();
@@ -81,7 +81,7 @@ fn a_node_that_does_not_come_back_stops_its_group_until_the_operator_resumes() {
     pass_timeout(&mut cluster);
     assert_eq!(cluster.step(), [""; 0]);
     assert_eq!(cluster.status.phase, Phase::Stopped);
-    // It comes back late, and an operator resumes. It does not reboot again.
+    // The node is Ready only after its timeout, and an operator resumes the rollout. The node does not reboot again.
     cluster.of_name("a-00").is_ready = true;
     answer(&mut cluster, "a-00", "");
     cluster.rollout.attempt = 2;
@@ -94,7 +94,7 @@ fn a_failed_node_that_a_person_reboots_has_failed_no_longer() {
         let mut cluster = cluster(&[("a", 2)]);
         assert_eq!(cluster.step(), ["a-00"]);
         match problem {
-            // It gives no answer.
+            // The node reports no outcome before its timeout.
             "" => pass_timeout(&mut cluster),
             _ => answer(&mut cluster, "a-00", problem),
         }
@@ -200,7 +200,7 @@ fn control_planes_that_wait_do_not_hold_workers() {
     answer(&mut cluster, "b-00", "");
     assert_eq!(cluster.step(), [""; 0]);
     assert_eq!(cluster.status.waits_for, "masters-00: its pod runs");
-    // A control plane that may begin comes first.
+    // Now no pod blocks the control plane masters-00, so it reboots next.
     let nodes: BTreeMap<String, String> = nodes.into_iter().skip(1).collect();
     cluster.seen.blocked = Some(Blocked { all: None, nodes: nodes.clone() });
     assert_eq!(cluster.step(), ["masters-00"]);
@@ -256,7 +256,7 @@ fn only_chosen_nodes_reboot() {
 #[derive(Clone, Debug)]
 enum Happens {
     Reboots(usize),
-    /// A node whose boot has ended answers.
+    /// A node that has rebooted reports success.
     Answers(usize),
     Fails(usize),
     Turns(usize),

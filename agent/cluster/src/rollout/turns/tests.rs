@@ -56,7 +56,7 @@ fn all_keys_of_the_config_map_fit_into_it_together() {
     let mut cluster = large();
     cluster.seen.listed = cluster.containers.clone();
     cluster.policy = cluster.policy.with_policy(POLICY);
-    // The policy's configurations fail, and then the reboots.
+    // First the policy's configurations fail on all ordered nodes, and then its reboots.
     for _ in 0..2 {
         let actions = cluster.step_all(None);
         assert_eq!(actions.orders.len(), 150);

@@ -3,7 +3,7 @@
 use super::super::super::{Actions, PolicyState, PolicyStatus, Rollout, State};
 use super::*;
 
-/// Decides by the policy and writes. Returns the nodes that got an order.
+/// The controller decides by the policy, and writes the orders and the statuses. Returns the nodes that got an order.
 fn step_by_policy(cluster: &mut Cluster) -> Vec<String> {
     let actions = cluster.step_all(None);
     cluster.policy = actions.policy;
@@ -21,7 +21,7 @@ fn the_policy_reboots_nodes_that_require_it_once_their_configurations_are_taken(
     for node in ["a-01", "b-00", "masters-00"] {
         cluster.of_name(node).requires_reboot = true;
     }
-    // A configuration comes first.
+    // The policy rolls out configurations before it reboots nodes.
     assert_eq!(step_by_policy(&mut cluster), ["a-00"]);
     assert_eq!(step_by_policy(&mut cluster), [""; 0]);
     cluster.act("a-00", "");
@@ -30,14 +30,14 @@ fn the_policy_reboots_nodes_that_require_it_once_their_configurations_are_taken(
         assert_eq!(Order::read(&cluster.of_name(node).order).unwrap().boot_id, "boot-0");
         assert!(cluster.policy.is_active() && cluster.policy.reboots.is_at_work());
         reboot(&mut cluster, node);
-        // The report of the new boot comes before the answer.
+        // The controller sees the new boot before the node reports its outcome.
         assert_eq!(step_by_policy(&mut cluster), [""; 0]);
         answer(&mut cluster, node, "");
     }
     assert_eq!(step_by_policy(&mut cluster), [""; 0], "the group b is manual");
     assert_eq!(cluster.policy.reboots.phase, Phase::Done);
 
-    // It requires a reboot again.
+    // The node a-01 requires a second reboot.
     cluster.now += Duration::days(2);
     cluster.of_name("a-01").requires_reboot = true;
     assert_eq!(step_by_policy(&mut cluster), ["a-01"]);
@@ -80,7 +80,7 @@ fn an_operators_rollout_waits_for_nodes_that_reboot_by_the_policy() {
     assert_eq!((order.rollout.as_str(), order.boot_id.as_str()), ("r-1", ""), "the rollout comes first");
 }
 
-/// Decides for everything and writes everything, with this rollout of an operator.
+/// Decides for the policy and for this rollout of an operator. Writes the orders and both statuses.
 fn step_all(cluster: &mut Cluster, rollout: Option<&Rollout>) -> Actions {
     let actions = cluster.step_all(rollout);
     cluster.policy = actions.policy.clone();
@@ -211,7 +211,7 @@ fn a_reboot_interval_has_a_least_value() {
     }
 }
 
-/// An operator's rollout in which all nodes reboot, in a window that opens days later, or that an alert blocks.
+/// An operator's rollout reboots all nodes, and waits: its window opens days later, or an alert blocks it.
 #[test]
 fn reboots_that_wait_do_not_hold_configurations_of_the_policy() {
     for (window, alerts) in [("Sat 00:00-01:00 UTC", ""), ("Mon-Sun 00:00-24:00 UTC", "ALERTS")] {

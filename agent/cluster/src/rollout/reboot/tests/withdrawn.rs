@@ -3,7 +3,8 @@
 use super::super::super::{PolicyStatus, Rollout, State};
 use super::*;
 
-/// A cluster with two groups. In each, a node has an order, and the node of the group `b` has rebooted for it.
+/// A cluster with two groups. One node of each group has an order to reboot, and only the node of the group `b` has
+/// rebooted.
 fn half_begun() -> Cluster {
     let mut cluster = cluster(&[("a", 2), ("b", 2)]);
     assert_eq!(cluster.step(), ["a-00", "b-00"]);
@@ -24,7 +25,7 @@ fn an_order_counts_until_its_node_would_have_failed() {
     assert_eq!(Standing::new(&order, Some(&order.text()), cluster.now), Standing::InForce);
     pass_timeout(&mut cluster);
     assert!(matches!(Standing::new(&order, Some(&order.text()), cluster.now), Standing::Expired(_)));
-    // An order for a configuration has none: a node that is at work finishes it.
+    // An order to take a configuration does not expire: a node that has begun finishes its change.
     let mut cluster = Cluster::new(&[("a", 1)]);
     cluster.step();
     assert!(!cluster.of_name("a-00").order.contains("until"));
@@ -139,7 +140,7 @@ fn an_order_that_no_status_has_is_taken_back() {
     let mut cluster = cluster(&[("a", 2), ("b", 1)]);
     cluster.step();
     reboot(&mut cluster, "b-00");
-    // Another rollout replaced the status, before the controller read that this one was aborted.
+    // Another rollout replaced the status before the controller saw that the rollout with these orders was aborted.
     cluster.status = Status::default();
     let other =
         Rollout { id: "r-2".into(), instance_groups: ["b".to_owned()].into(), ..cluster.rollout.clone() };
