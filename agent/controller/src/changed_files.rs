@@ -70,7 +70,7 @@ mod tests {
         std::fs::rename(&new, &files[1]).unwrap();
         assert_eq!(watched.changed(Duration::from_millis(1)).await, files[1]);
 
-        // A change is returned once. A deleted file that comes back is a change.
+        // `changed` returns a change only once. If a deleted file exists again, the file has changed.
         std::fs::write(&files[0], "new").unwrap();
         assert_eq!(watched.changed(Duration::from_millis(1)).await, files[0]);
     }

@@ -21,7 +21,7 @@ pub const RESOURCE: &str = "hosts";
 /// Timeout of the whole list: a machine waits for it.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Objects per page: each is small, and few clusters have more.
+/// Number of objects per page. Each object is small, and few clusters have more objects.
 const PAGE: u32 = 5000;
 
 /// The fields of a `Host` that are used. Its `managedFields` would need more memory than all of these.

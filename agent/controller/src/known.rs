@@ -31,7 +31,7 @@ use kops_agent_kube::node_api::{NodeObject, observed};
 /// The pause after a conflict, in which the watch should report the Node's new version.
 pub const CONFLICT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The Nodes, by name.
+/// The Nodes by name, each with its place in the queue and its known identity.
 #[derive(Debug, Default)]
 pub struct KnownNodes {
     nodes: BTreeMap<Arc<str>, NodeState>,
@@ -219,8 +219,8 @@ impl KnownNodes {
         self.turn(name, |turn| turn.failed(name, now))
     }
 
-    /// Notes that the cloud did not answer for a Node. The Node waits until the cloud answers for another Node. If the Node was the first
-    /// or the probe, returns the backoff before the next probe.
+    /// Notes that the cloud did not answer for a Node. The Node waits until the cloud answers for another Node. Returns the backoff before
+    /// the next probe, if this is the first failure of the outage or the Node is the probe.
     pub fn unanswered(&mut self, name: &str, now: Instant) -> Option<Duration> {
         self.turn(name, Turn::suspend);
         let state = self.nodes.get_mut(name)?;
@@ -230,8 +230,8 @@ impl KnownNodes {
         self.outage.failed(name, now)
     }
 
-    /// Notes that a Node was reconciled, or failed for another reason than the cloud. If it was the probe, all waiting Nodes are due now.
-    /// Returns their number.
+    /// Notes that a Node was reconciled, or that its reconcile failed although the cloud answers. If the Node was the probe, all waiting
+    /// Nodes become due. Returns their number.
     pub fn answered(&mut self, name: &str, now: Instant) -> usize {
         self.release(name);
         if !self.outage.answered(name) {
@@ -328,8 +328,8 @@ impl KnownNodes {
         }
     }
 
-    /// Whether some Nodes are confirmed, and at least as many as are definitely rejected. Otherwise the configuration may belong to
-    /// another cluster or region, and the rejected Nodes may be right.
+    /// Whether at least one Node is confirmed, and not more Nodes are definitely rejected than confirmed. Otherwise the configuration may
+    /// belong to another cluster or region, and the rejections may be wrong.
     pub fn believes_most(&self) -> bool {
         let (mut believed, mut refused) = (0, 0);
         for state in self.nodes.values() {

@@ -70,7 +70,7 @@ use rollout::Rollouts;
 /// Runs control-plane mode until a signal comes or a file changes.
 ///
 /// # Errors
-/// The configuration is wrong, or a necessary part fails for good.
+/// The configuration is wrong, or a part that the controller needs has ended with an error.
 pub async fn run(given: &ControllerOptions) -> Result<u8> {
     let mut stopped = pin!(stop::asked()?);
     let mut files = Watched::new(std::iter::once(&given.conf).chain(&given.kubeconfig).cloned().collect());
@@ -110,7 +110,7 @@ pub async fn run(given: &ControllerOptions) -> Result<u8> {
     };
     let mut serving = setup.start().await?;
     let mut answering = pin!(health::listen_and_serve(&given.health_listen, state, registry));
-    // Listen before this service reports that it serves. Then probes are answered, and machines are served if that is possible.
+    // If the port is free, listen for probes before systemd learns that this service runs.
     health::begin(&mut answering).await?;
     service_manager::serving("contending for the Lease");
 
@@ -153,7 +153,7 @@ pub async fn label_once(given: &ControllerOptions, is_dry_run: bool) -> Result<O
     parts.node_labels(given.store_interval, mode).run_once().await.map(Some)
 }
 
-/// The parts that each run needs.
+/// The configuration and the connections that each run needs.
 struct Parts {
     options: KopsControllerOptions,
     labels_from: LabelsFrom,

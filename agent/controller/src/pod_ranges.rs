@@ -24,7 +24,7 @@ pub enum Lacking {
 }
 
 impl PodRanges {
-    /// Asks this cloud. `None` assigns no ranges.
+    /// `cloud` returns the ranges of a machine. With `None`, no Node gets ranges.
     pub fn new(cloud: Option<Arc<dyn ControlPlane>>) -> PodRanges {
         PodRanges(cloud)
     }

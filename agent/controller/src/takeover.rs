@@ -38,9 +38,9 @@ use kops_agent_spec::{Cluster, KopsControllerOptions};
 use crate::configuration::{options, store};
 use crate::hosts;
 
-/// The timeout of one question.
+/// Timeout of one request of a check.
 const TIMEOUT: Duration = Duration::from_secs(15);
-/// The longest part of an answer that is repeated, in characters.
+/// How much of an answer a message quotes, in characters.
 const LONGEST_ANSWER: usize = 200;
 /// The value of the label `k8s-app` of kOps' own kops-controller pods (upstream:
 /// `upup/models/cloudup/resources/addons/kops-controller.addons.k8s.io/k8s-1.16.yaml.template`).
@@ -68,7 +68,6 @@ const RIGHT_OF_HOSTS: Right = (hosts::GROUP, hosts::RESOURCE, "", NAMESPACE, &["
 const RIGHT_OF_SLOTS: Right =
     ("coordination.k8s.io", "leases", "", pacing::NAMESPACE, &["get", "list", "create", "update"]);
 
-/// Options of [`check`].
 #[derive(Clone, Debug)]
 pub struct TakeoverOptions {
     /// kops-controller's configuration file.
@@ -91,7 +90,7 @@ pub enum State {
     Unknown,
 }
 
-/// The result of one question.
+/// The result of one check.
 #[derive(Debug, Serialize)]
 pub struct Finding {
     pub what: &'static str,
@@ -377,7 +376,7 @@ async fn service(address: &str, within: Duration) -> Result<Answer> {
     };
     Ok(match is_ready {
         true => ready("kops-agent-controller.service is ready"),
-        // The service may still lack the port. The takeover gives it the port, so this counts as ready.
+        // The service may only wait for its port. Stopping kOps' kops-controller frees the port, so the check reports `Ready`.
         false => ready(format!(
             "kops-agent-controller.service runs, but is not ready: {said}; it becomes ready once kOps' kops-controller stops"
         )),

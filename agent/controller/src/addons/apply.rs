@@ -11,7 +11,7 @@ use kops_agent_net::retry::Pauses;
 use super::standing::{Scene, Standing};
 use super::updating::{self, Report, pause_of};
 
-/// The pauses between rounds.
+/// The pauses before the rounds that retry failed add-ons.
 const PAUSES: Pauses = Pauses { first: Duration::from_secs(2), longest: Duration::from_secs(60) };
 
 /// The results of applying add-ons.

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use kops_agent_kube::api_error::{ApiError, answer};
 
-/// The records of all namespaces, by namespace and add-on name.
+/// The add-ons' versions and pauses in all namespaces, by namespace and add-on name.
 #[derive(Debug, Default)]
 pub struct Installed {
     /// The installed versions.
@@ -20,7 +20,7 @@ pub struct Installed {
     pub paused: BTreeSet<(String, String)>,
 }
 
-/// The records of one namespace, by add-on name.
+/// The add-ons' versions and pauses in one namespace, by add-on name.
 #[derive(Debug, Default)]
 pub struct OfNamespace {
     /// The installed versions.

@@ -92,8 +92,8 @@ pub async fn prune(objects: &Objects, addon: &Addon, manifest: &[Object], tried:
 }
 
 /// Returns why a doomed object must stay: the first object of the manifest that may replace it and does not serve, with
-/// the reason. `None` if the doomed object may be deleted. The doomed object may also be deleted if all its
-/// replacements wait for a host port that it has.
+/// the reason. `None` if the doomed object may be deleted. That is also the case if all its replacements only wait for
+/// a host port that the doomed object holds.
 async fn holder(objects: &Objects, doomed: &Doomed, tried: &[Tried<'_>]) -> Option<String> {
     let Doomed { resource, object } = doomed;
     let holders = prune::holders(&resource.api.group, &resource.api.kind, tried);

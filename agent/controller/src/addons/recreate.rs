@@ -26,7 +26,7 @@ const DRY_RUN: &str = "-dry-run";
 /// The most characters of the name before the suffix. A name that is also a label value has at most 63.
 const LONGEST_NAME: usize = 63 - DRY_RUN.len();
 
-/// An object that is deleted, to be recreated.
+/// An object that the user selected to be deleted and created again, with its state.
 #[derive(Debug)]
 pub struct Recreation {
     /// The object, as messages name it.
@@ -38,7 +38,7 @@ pub struct Recreation {
 pub enum RecreationState {
     /// The cluster does not have the object.
     Missing,
-    /// The object exists, and stays.
+    /// The object exists. It is not deleted, because the user only asked what would be deleted.
     Shown,
     Deleted,
 }

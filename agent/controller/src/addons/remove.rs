@@ -70,7 +70,7 @@ pub async fn remove(scene: &Scene, name: &str, is_meant: bool) -> Result<Removal
             Err(error) => removal.problems.push(format!("deleting {shown}: {error}")),
         }
     }
-    // While an object remains, the record names the add-on that it belongs to.
+    // If a deletion failed, the record stays: it shows which add-on the remaining objects belong to.
     if is_meant && removal.problems.is_empty() {
         for namespace in namespaces {
             if let Err(error) = installed::forget(scene.objects.client(), namespace, name).await {

@@ -41,7 +41,6 @@ use telling::{Readiness, Telling};
 /// time.
 const CONTEST: Contest = Contest { lease: "kops-agent-addons", doing: "this process applies add-ons" };
 
-/// Options of the service.
 #[derive(Clone, Debug)]
 pub struct ServiceOptions {
     pub channels: ChannelOptions,
@@ -120,7 +119,7 @@ fn settings(options: &ServiceOptions) -> Result<AddonSettings> {
     })
 }
 
-/// The files that this process reads at its start. A change of one ends the process.
+/// The files that this process reads at its start. If one of them changes, the process ends.
 fn files(options: &ChannelOptions) -> Vec<PathBuf> {
     channels::files(options).into_iter().chain(options.kubeconfig.files.iter().cloned()).collect()
 }

@@ -12,7 +12,7 @@ use super::objects::Objects;
 use super::{authority, channels, reading};
 use crate::configuration;
 
-/// The input of a command.
+/// The input of a command about add-ons: the channels and the access to the cluster.
 pub struct Scene {
     pub store: Store,
     pub objects: Objects,

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::standing::{Scene, Standing};
 
-/// The state of an add-on.
+/// The state of an add-on in the cluster, compared with the channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum State {
@@ -60,7 +60,8 @@ impl Row {
     }
 }
 
-/// Returns the state of each add-on of the scene. If the scene has all add-ons, also of those in no channel.
+/// Returns the state of each add-on of the scene. If the user named no add-on, also returns installed add-ons that no
+/// channel has.
 ///
 /// # Errors
 /// The API server does not answer, or rejects a request.

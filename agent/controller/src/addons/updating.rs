@@ -48,9 +48,9 @@ pub fn pause_of(addon: &Addon) -> String {
     format!("the namespace {} has the annotation {}", addon.namespace(), annotation_of_addon(&addon.name))
 }
 
-/// Updates the add-ons in order. An add-on begins once the previous one is done or its head start is over. So a
-/// CustomResourceDefinition that is not served yet, or a webhook that does not answer, delays the others only for that time. The
-/// report is `None` for an add-on that did not begin because `may_begin` was false.
+/// Updates the add-ons in order. An add-on begins once the previous one is done or its head start is over. So a slow add-on delays the next
+/// one only for `HEAD_START`, for example while a webhook does not answer. The report is `None` for an add-on that did not begin because
+/// `may_begin` was false.
 pub async fn update_all(
     objects: &Objects,
     store: &Store,

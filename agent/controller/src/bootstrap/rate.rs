@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use kops_agent_cloud::verify::Origin;
 
-/// A burst of requests, and then one more per interval.
+/// How many requests are allowed: a burst, and then one more request per interval.
 #[derive(Clone, Copy, Debug)]
 pub struct Allowance {
     pub burst: u32,

@@ -18,8 +18,8 @@ pub const NODE_WITHIN: Duration = Duration::from_secs(4);
 /// The allowance of a node at one address. A node asks for its configuration and certificates at each converge or
 /// verify run: once an hour, and at every boot.
 const OF_ONE: Allowance = Allowance { burst: 12, every: Duration::from_secs(5 * 60) };
-/// The allowance of a node at all other addresses together: three times `OF_ONE`. One stolen certificate must not use
-/// up the allowance of all nodes, from however many addresses it is shown.
+/// The allowance of a node at all other addresses together: three times `OF_ONE`. Someone who uses one stolen
+/// certificate from many addresses must not use up the allowance of all nodes.
 const ELSEWHERE: Allowance = Allowance { burst: 36, every: Duration::from_secs(100) };
 /// The allowance of all nodes. Five thousand nodes that verify themselves once an hour send three requests a second.
 const OF_ALL: Allowance = Allowance { burst: 256, every: Duration::from_millis(125) };
@@ -45,10 +45,11 @@ impl Renewal {
         Renewal { rate: RateLimit::new(allowances), too_often }
     }
 
-    /// Returns the node of the client certificate, which TLS has verified, and notes it in the record.
+    /// Returns the node of the client certificate, which TLS has verified. Notes the node's name and the certificate's
+    /// serial number in `known`.
     ///
     /// # Errors
-    /// There is no certificate, it is not a node's, or the node exceeds its rate limit.
+    /// There is no certificate, the certificate is not a node's, or the node exceeds its rate limit.
     pub fn holder(
         &self,
         certificate: Option<&[u8]>,

@@ -102,7 +102,7 @@ const REGION: &str = "us-test-1";
 const ROLE: &str = "nodes.c.example.com";
 const ID: &str = "i-0123456789abcdef0";
 const NODEUP_CONFIG: &str = "Networking: {}\n";
-/// Timeout of a machine's request: longer than a busy machine takes for a hundred requests at once.
+/// Timeout of a machine's request: longer than a busy test machine needs for a hundred concurrent requests.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(120);
 
 fn new_authority(name: &str) -> Authority {
@@ -158,7 +158,7 @@ impl World {
         World::with(server::Limits::default(), admission::Limits::default()).await
     }
 
-    /// A server that has run for as long as tokens are valid, so it accepts any token of [`World::v1`].
+    /// A server that has run for [`REMEMBERED_FOR`], so that it accepts all tokens of [`World::v1`].
     async fn with(limits: server::Limits, admission: admission::Limits) -> World {
         World::since(Instant::now().checked_sub(REMEMBERED_FOR).unwrap(), limits, admission).await
     }
@@ -326,7 +326,7 @@ impl World {
         }
     }
 
-    /// A server whose store has the machines' group as control planes, too.
+    /// A server whose store has the group `nodes` twice: as a group of nodes and as a group of control planes.
     async fn with_control_planes() -> World {
         let world = World::new().await;
         let group = world.folder.path().join("store/igconfig/control-plane/nodes");
@@ -362,7 +362,7 @@ impl World {
         machine
     }
 
-    /// A unique token. Two tokens for one second would be equal, so each token has another second.
+    /// Returns a unique token. A token depends on its second, so each token has a different second.
     fn v1(&self, machine: &Principal, body: &[u8]) -> String {
         let earlier = self.tokens.fetch_add(1, Ordering::Relaxed) % 500;
         machine.token_v1(&self.sts.host(), REGION, body, self.began - earlier)

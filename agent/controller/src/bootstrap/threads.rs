@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Semaphore;
 
-/// Threads of the bootstrap server alone. They end when this value is dropped.
+/// Threads that only the bootstrap server uses. They end when this value is dropped.
 pub struct Threads(Option<Runtime>);
 
 impl Threads {
@@ -35,7 +35,7 @@ impl Threads {
 
 impl Drop for Threads {
     fn drop(&mut self) {
-        // Waiting for the threads would block a thread of the runtime that drops this value.
+        // `drop` runs on a thread of another runtime. If it waited for these threads, it would block that thread.
         if let Some(runtime) = self.0.take() {
             runtime.shutdown_background();
         }

@@ -27,7 +27,7 @@ fn what_each_kops_release_writes_is_read_whole() {
         for (cloud, text) in release.kops_controller_configurations() {
             fs::write(&conf, format!("{text}\n")).unwrap();
             let options = options(&conf).unwrap();
-            // `pki: {}` has no fields, but counts as set.
+            // kOps writes `pki: {}`, which has no fields. Parsing must not drop it.
             let written: Value = serde_json::from_str(&text).unwrap();
             assert_eq!(serde_json::to_value(&options).unwrap(), written, "{}: {text}", release.name);
             assert_eq!(options.cloud.id(), cloud);

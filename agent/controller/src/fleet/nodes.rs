@@ -132,7 +132,7 @@ mod tests {
         assert!(watched.apply(Event::InitDone) && watched.is_complete);
         assert!(!watched.apply(Event::Apply(node("a", "2"))), "nothing that is shown has changed");
         assert!(watched.apply(Event::Apply(node("b", "3"))));
-        // After a lost watch comes a new list. A Node that is missing in the list is removed.
+        // If a watch is lost, the watcher lists the Nodes again. A Node that this list lacks is removed.
         for event in [Event::Init, Event::InitApply(node("b", "3")), Event::InitDone] {
             watched.apply(event);
         }

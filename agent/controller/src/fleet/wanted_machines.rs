@@ -52,7 +52,7 @@ impl Publisher {
         Publisher { api: Api::namespaced(client, NAMESPACE), store, config_base, leadership }
     }
 
-    /// Publishes the specs after each change, forever. A problem is logged once, and tried again.
+    /// Publishes the specs after each change, forever. After a failure, tries again. Logs each problem once.
     pub(crate) async fn run(&self) -> Infallible {
         let (mut published, mut said) = (None, String::new());
         loop {
@@ -69,7 +69,7 @@ impl Publisher {
         }
     }
 
-    /// Publishes the specs if one has changed, or if it is time.
+    /// Publishes the specs if one has changed, or if the last publication is older than [`PUBLISHED_AT_LEAST_EVERY`].
     async fn step(&self, published: &mut Option<Published>) -> Result<(), String> {
         let versions = self.store.versions(&self.config_base, INSTANCE_GROUPS, BEHIND_INSTANCE_GROUPS).await;
         let versions = versions.map_err(|error| error_text(&error.into()))?;

@@ -272,7 +272,7 @@ async fn where_kops_writes_none_labels_follow_what_is_saved_of_groups_and_of_the
     assert_eq!(groups.refresh().await, changed(&["api", "nodes"]));
     assert_eq!(labels(&groups, "nodes"), ["a=2", role, "of-cluster=other"]);
 
-    // An operator has put a configuration there.
+    // An operator has put a configuration of the group into `igconfig`.
     write_group(folder.path(), "nodes", "a: written");
     assert_eq!(groups.refresh().await, changed(&["nodes"]));
     assert_eq!(labels(&groups, "nodes"), ["a=written", role]);

@@ -32,7 +32,7 @@ pub(super) struct Turn {
 struct Writes {
     times: u32,
     last: Instant,
-    /// The end of the backoff after writes, which nothing shortens.
+    /// The end of the backoff after writes. No event ends this backoff early.
     rest: Instant,
 }
 

@@ -12,7 +12,7 @@ use kops_agent_kube::lease::Leadership;
 
 /// The API server's status code for an invalid object.
 const INVALID: u16 = 422;
-/// How webhooks and policies of the API server reject a request that the client has the right to make.
+/// Texts with which webhooks and policies of the API server reject a request that the client has the right to make.
 const DENIED: [&str; 2] = ["denied the request", "denied request"];
 
 impl NodeLabels {
@@ -84,7 +84,8 @@ impl NodeLabels {
         if leadership.remaining().is_none() {
             return failed("this process does not lead any more".into());
         }
-        // Thousands of reconciles wait for their turn. The box allocates this memory only for the few that write.
+        // Thousands of reconciles wait before this call. The box keeps each waiting reconcile small: only a reconcile that writes allocates
+        // the memory for its write.
         match timeout(Leadership::LONGEST_WRITE, Box::pin(self.nodes.patch(node, patch))).await {
             Ok(Ok(after)) => {
                 self.metrics.patches.inc();

@@ -461,6 +461,6 @@ async fn a_node_that_waits_for_its_turn_costs_little() {
     let cluster = Cluster::start(Mood::Good, Leadership::uncontested()).await;
     let (node, slots) = (ObservedNode::default(), Semaphore::new(PATCHES_AT_ONCE));
     let looking = cluster.node_labels.outcome(&node, &slots);
-    // In a new cluster, thousands of Nodes wait at the same time.
+    // In a new cluster, thousands of Nodes wait at the same time, so the state of each waiting reconcile must be small.
     assert!(size_of_val(&looking) <= 1024, "{} bytes", size_of_val(&looking));
 }

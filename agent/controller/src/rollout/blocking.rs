@@ -36,11 +36,11 @@ struct PodStatus {
     phase: String,
 }
 
-/// How long an answer counts. A decision may be made each second.
+/// How long an answer is reused. A rollout may decide each second.
 const TTL: Duration = Duration::from_secs(10);
-/// Timeout of Prometheus. Rollouts wait for it, and a request to a Service without endpoints is repeated until then.
+/// Timeout of Prometheus, for which rollouts wait. Until this timeout, a request to a Service without endpoints is repeated.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// The most bytes of an answer of Prometheus that are read. `limit` in the query asks for one result, which is smaller.
+/// Maximum size of an answer of Prometheus, in bytes. The query asks for at most one result (`limit`), which is smaller.
 const LONGEST_ANSWER: usize = 64 << 10;
 /// Maximum length of a quote in a message, in characters: of a query, a selector, or an answer.
 const QUOTED: usize = 150;
@@ -50,7 +50,7 @@ const QUOTED: usize = 150;
 pub(super) struct Blocking(Option<(Blockers, Instant, Blocked)>);
 
 impl Blocking {
-    /// What these blockers keep from a reboot.
+    /// Which nodes these blockers keep from a reboot, and why.
     pub(super) async fn asked(&mut self, client: &Client, blockers: &Blockers) -> Blocked {
         match &self.0 {
             Some((asked, at, blocked)) if asked == blockers && at.elapsed() < TTL => blocked.clone(),
@@ -102,7 +102,7 @@ async fn pods(client: &Client, selector: &str) -> Result<BTreeMap<String, String
     Ok(all.into_iter().flatten().collect())
 }
 
-/// Why no node may reboot: the query has a result. `None` if it has none.
+/// Returns why no node may reboot: Prometheus has a result for the query. `None` if it has no result.
 async fn alerts(client: &Client, service: (&str, &str), query: &str) -> Result<Option<String>, String> {
     let (namespace, name) = service;
     let encoded = utf8_percent_encode(query, NON_ALPHANUMERIC);
@@ -160,8 +160,8 @@ mod tests {
 
     const QUERY: &str = r#"ALERTS{alertstate="firing"}"#;
 
-    /// What the blockers keep from a reboot if the API server answers each query of Prometheus with this text and this status.
-    /// Also returns the path of the query.
+    /// Which nodes the blockers keep from a reboot, if the API server answers the query of Prometheus with this text and this status. Also
+    /// returns the path of the query.
     async fn blocked(status: u16, answer: &str) -> (Blocked, String) {
         kops_agent_net::tls::install_provider();
         let (answer, asked) = (answer.to_owned(), Arc::new(Mutex::new(String::new())));

@@ -16,7 +16,7 @@ use kops_agent_kube::api_error::{ApiError, answer};
 
 const FIELD_MANAGER: &str = "kops-agent";
 
-/// Access to the ConfigMap.
+/// Access to the ConfigMap with the rollout.
 #[derive(Clone)]
 pub struct Stored {
     api: Api<ConfigMap>,
@@ -67,7 +67,7 @@ impl Stored {
         self.patch(json!({ROLLOUT_KEY: text(rollout), STATUS_KEY: null}), before).await
     }
 
-    /// Changes the operator's part.
+    /// Changes the operator's rollout in the ConfigMap.
     ///
     /// # Errors
     /// Same errors as [`Stored::start`].
@@ -83,8 +83,8 @@ impl Stored {
         self.patch(json!({POLICY_STATE_KEY: text(state)}), before).await
     }
 
-    /// Changes the controller's part. This fails if the ConfigMap has changed since `before` was read. So no order
-    /// follows from a rollout that was paused meanwhile.
+    /// Changes the controller's statuses in the ConfigMap. This fails if the ConfigMap has changed since `before` was
+    /// read. So the controller writes no orders for a rollout that an operator has paused meanwhile.
     ///
     /// # Errors
     /// Same errors as [`Stored::start`].
@@ -132,12 +132,13 @@ fn parsed<T: DeserializeOwned>(map: &ConfigMap, key: &str) -> Result<Option<T>, 
     parsed.map_err(|error| format!("the ConfigMap {NAMESPACE}/{CONFIG_MAP} has a wrong {key}: {error}"))
 }
 
-/// The operator's part, which people read with kubectl.
+/// The JSON of what operators set, with line breaks, because people read it with kubectl.
 fn text(part: &impl serde::Serialize) -> String {
     serde_json::to_string_pretty(part).unwrap_or_default()
 }
 
-/// The controller's part, which grows with the number of nodes at work. A ConfigMap has at most 1 MiB.
+/// The JSON of the controller's status, without line breaks: it grows with the number of nodes at work, and a ConfigMap
+/// has at most 1 MiB.
 fn compact_text(part: &impl serde::Serialize) -> String {
     serde_json::to_string(part).unwrap_or_default()
 }

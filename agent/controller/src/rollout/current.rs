@@ -30,9 +30,9 @@ pub(super) struct Configurations {
 }
 
 impl Configurations {
-    /// The boot config of a worker has the authorities that the configurations of the control planes have: kOps writes both at once. If
-    /// these are not known, the hash of such a group counts as not known. Otherwise a rollout would call nodes done that trust other
-    /// authorities.
+    /// The configuration of a worker does not have the cluster's authorities, but its boot config has. kOps writes the same authorities
+    /// into the configurations of the control planes. If those are not known, the worker's hash is an error. Otherwise a rollout would
+    /// report nodes as done that trust other authorities.
     fn new(configs: BTreeMap<String, (Rank, Result<Config, String>)>) -> Configurations {
         let authorities = authorities(&configs);
         let mut all = Configurations::default();
@@ -54,7 +54,7 @@ impl Configurations {
         all
     }
 
-    /// These configurations, after `earlier`. While the hash of a group is not known, its last known authorities count.
+    /// Merges these configurations with `earlier`: while the hash of a group is not known, the group keeps its last known authorities.
     pub(super) fn after(mut self, earlier: Configurations) -> Configurations {
         for (group, digest) in earlier.authorities {
             if self.hashes.get(&group).is_some_and(Result::is_err) {
@@ -90,7 +90,8 @@ fn authorities(configs: &BTreeMap<String, (Rank, Result<Config, String>)>) -> Re
 /// A group's current configuration.
 struct Config {
     hash: String,
-    /// The digest of the cluster's authorities. `None` if the configuration has none of them: then the boot config of its machines does.
+    /// The digest of the cluster's authorities. `None` if the configuration does not have them. Then the boot config of the group's
+    /// machines has them.
     authorities: Option<String>,
 }
 
@@ -182,7 +183,7 @@ mod tests {
         config(authorities).ok()?.authorities
     }
 
-    /// The configurations of a group of workers, whose boot config has the authorities, and of these control planes.
+    /// The configurations of these control planes and of a group of workers. The boot config of the workers has the authorities.
     fn with(control_planes: Vec<Result<Config, String>>) -> Configurations {
         let control_planes = control_planes.into_iter().enumerate();
         let mut configs: BTreeMap<String, (Rank, Result<Config, String>)> = control_planes

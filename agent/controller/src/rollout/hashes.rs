@@ -24,17 +24,17 @@ type Attempts = [(String, u32); 2];
 pub(super) struct Hashes {
     pub(super) last: Configurations,
     groups: BTreeSet<String>,
-    /// The attempts for which they were read.
+    /// The attempts of the rollouts for which the configurations were read.
     attempts: Attempts,
     read: Option<Instant>,
-    /// The read that no decision waits for.
+    /// A read in the background. No decision waits for it.
     reading: JoinSet<(Attempts, Configurations)>,
 }
 
 impl Hashes {
-    /// Reads what a decision depends on: the configurations of groups, or the program file. They are read again for another set of groups, for
-    /// a new attempt of a rollout, and after their TTL. While no node may get an order, the decision does not wait for a read after the TTL. So a pause or
-    /// an abort does not wait for a slow state store. Returns whether the last configurations are older.
+    /// Reads the configurations of groups, or the program file, if a decision depends on them. Reads again for another set of groups, for a
+    /// new attempt of a rollout, and after the TTL. After the TTL, a decision waits for the read only if a node may get an order. So a
+    /// pause or an abort does not wait for a slow state store. Returns whether the last configurations are older.
     pub(super) async fn refresh(&mut self, current: &Current, asked: &Asked, members: &[Member]) -> bool {
         let mut groups: BTreeMap<String, Rank> = BTreeMap::new();
         let takes_configurations = asked.takes_configurations();
@@ -112,7 +112,7 @@ mod tests {
         [member(serde_json::from_value(node).unwrap())]
     }
 
-    /// Hashes that were read this long ago for the rollout `r-1`. The state store of [`empty`] has others.
+    /// Hashes that were read for the rollout `r-1` and have this age. They differ from the state store of [`empty`].
     fn hashes(age: Duration) -> Hashes {
         let hashes = BTreeMap::from([("nodes".to_owned(), Ok("b=".to_owned()))]);
         let groups = hashes.keys().cloned().collect();

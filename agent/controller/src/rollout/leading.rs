@@ -37,13 +37,12 @@ use crate::metrics::RolloutMetrics;
 
 /// The pause between two reads of the ConfigMap while there is no rollout.
 const IDLE: Duration = Duration::from_secs(5);
-/// How long the first change waits for others. The nodes of a turn end at almost the same time, and one decision serves
-/// all of them.
+/// How long a decision waits after the first change, for further changes. Nodes that began together end at almost the
+/// same time, and one decision handles them all.
 const GATHERING: Duration = Duration::from_millis(150);
 /// The shortest time between two decisions. Each reads the ConfigMap, and may write it.
 const PAUSE: Duration = Duration::from_millis(300);
-/// The longest time between two decisions. No event of the watch tells that a deadline has passed, or that an operator
-/// has paused the rollout.
+/// The longest time between two decisions. The watch has no event for a passed deadline or for an operator's pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// How many orders are written at a time.
 const AT_ONCE: usize = 16;
@@ -94,7 +93,7 @@ impl Rollouts {
         }
     }
 
-    /// Leads rollouts, forever. A problem is logged once, and tried again.
+    /// Leads rollouts, forever. After a failure, tries again. Logs each problem once.
     pub(crate) async fn run(&self) -> Infallible {
         let mut said = String::new();
         loop {
@@ -181,7 +180,7 @@ impl Rollouts {
         let mut seen = Seen { current, is_stale, authorities, program, ..Seen::default() };
         let now = OffsetDateTime::now_utc();
         let mut actions = decide_all(&asked, &members, &seen, now);
-        // A list of pods may end the check of one node, and so begin another node.
+        // A list of pods may end the check of a node, so that another node may begin. Then decide again.
         while !actions.pods_to_list.is_empty() || actions.blockers_to_check.is_some() {
             seen.listed.extend(self.pods.list(&actions.pods_to_list).await);
             if let Some(blockers) = &actions.blockers_to_check {

@@ -17,7 +17,8 @@ use kops_agent_kube::node_api::pods_on;
 
 /// How many lists are requested at a time.
 const AT_ONCE: usize = 16;
-/// The most pods of a node that are compared. It is one page of a list, so a node takes one call.
+/// Maximum number of pods of a node that are compared. They fit on one page of a list, so that a node needs only one
+/// call.
 const MOST_PODS: u32 = 500;
 
 /// A pod with the few fields that are used here.

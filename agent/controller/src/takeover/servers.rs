@@ -28,8 +28,8 @@ struct Addresses {
     addresses: Vec<NodeAddress>,
 }
 
-/// Whether a bootstrap server listens on each control-plane machine: ours, or that of kOps' kops-controller. A machine that
-/// replaced another one has neither, unless its user-data starts ours.
+/// Checks that a bootstrap server listens on each control-plane machine: the server of kops-agent or of kOps' kops-controller. On a machine
+/// that replaces another one, neither listens unless its user-data starts kops-agent's server.
 pub(super) async fn servers(
     client: Result<&Client, String>,
     options: &KopsControllerOptions,

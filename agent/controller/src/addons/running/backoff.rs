@@ -10,8 +10,8 @@ use tokio::time::Instant;
 
 /// The pause after the first failure. Each later pause is twice as long.
 pub const FIRST_PAUSE: Duration = Duration::from_secs(5);
-/// The longest pause, as long as the interval of upstream's channels pod. So an add-on that waits for the cluster's
-/// first worker is recorded as early as by upstream's pod.
+/// The longest pause: the interval of upstream's channels pod. An add-on that waits for the cluster's first worker is thus recorded as
+/// early as upstream's pod would record it.
 pub const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// The backoffs of failed add-ons.

@@ -20,7 +20,7 @@ use kops_agent_kube::api_error::ApiError;
 use kops_agent_kube::events::Events;
 use kops_agent_kube::lease::Leadership;
 
-/// For how long an authority that was found counts as present.
+/// How long after an authority was found a round assumes, without a lookup, that the authority still exists.
 const AUTHORITY_STANDS: Duration = Duration::from_secs(60 * 60);
 
 /// The input of rounds, and the state kept between them.
@@ -86,7 +86,7 @@ impl Round {
 }
 
 impl Rounds {
-    /// Prepares rounds for these channels. A repeated channel counts at its last position only.
+    /// Prepares rounds for these channels. If a channel is repeated, all but its last position are dropped.
     pub fn new(channels: Vec<String>, store: Store, objects: Objects, leadership: Leadership) -> Rounds {
         let is_last = |(index, channel): &(usize, &String)| !channels[index + 1..].contains(channel);
         let channels =
@@ -254,7 +254,6 @@ impl Rounds {
     }
 }
 
-/// The outcome of `look_at`.
 enum Look {
     /// There is nothing to do now.
     Settled(State),

@@ -144,7 +144,8 @@ async fn what_was_told_before_a_failure_is_not_asked_for_again() {
     let limits = Limits { done_within: Duration::from_millis(500), ..LIMITS };
     let derived = example.derived(limits);
     let asked_since = || std::mem::take(&mut *asked.lock());
-    // The first attempt asks for all hashes. On a busy machine it may time out before all other hashes have arrived.
+    // The first attempt requests the hashes of all files. On a busy machine, it may time out before all hashes except kubelet's have
+    // arrived.
     let mut have_others_been_asked = false;
     for attempt in 1.. {
         assert_refused(

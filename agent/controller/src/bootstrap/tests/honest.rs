@@ -179,7 +179,7 @@ async fn a_connected_machine_is_answered_while_the_server_stops() {
     );
 }
 
-/// During the outage, a machine uses more tokens than would be remembered for one machine.
+/// During the outage, the machine uses more tokens than the server remembers for one machine.
 #[tokio::test]
 async fn an_outage_uses_nothing_up() {
     const TRIES: usize = 304;
@@ -194,7 +194,7 @@ async fn an_outage_uses_nothing_up() {
         assert!(answers.iter().all(|(status, _)| *status == 500), "{answers:?}");
     }
     world.api_is_down.store(false, Ordering::Relaxed);
-    // Even the last token is accepted, because nothing was given for it.
+    // The server accepts even the last token, because it granted nothing for this token during the outage.
     assert_eq!(world.ask(&tokens[TRIES - 1], body.clone()).await.0, 200);
     assert_eq!(world.ask(&tokens[TRIES - 1], body).await.0, 403, "a token is good once");
 }

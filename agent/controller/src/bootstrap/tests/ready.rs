@@ -78,7 +78,7 @@ fn setup(world: &World, listen: SocketAddr) -> Setup {
     }
 }
 
-/// Serves probes. Returns a function that requests a path, with the status and the text.
+/// Serves probes. Returns a function that requests a path, and returns the status and the text of the answer.
 async fn probes(health: Arc<dyn Health>, registry: Registry) -> impl AsyncFn(&str) -> (u16, String) {
     let listener = health::listen("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -94,7 +94,7 @@ async fn probes(health: Arc<dyn Health>, registry: Registry) -> impl AsyncFn(&st
 #[tokio::test]
 async fn it_is_not_ready_while_machines_cannot_bootstrap() {
     let world = World::new().await;
-    // The kernel gives this port to no other connection while it is free.
+    // While this port is free, the kernel does not assign it to any other connection.
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port().unwrap()));
     let taken = TcpListener::bind(address).unwrap();
     let setup = setup(&world, address);
@@ -240,7 +240,7 @@ async fn probes_are_answered_while_no_thread_of_the_server_is_free() {
     }
     let mut silent = tokio::net::TcpStream::connect(address).await.unwrap();
     assert_eq!(asked("/readyz").await, (200, "ok".into()));
-    // No thread is free to accept this connection, so nothing closes it either.
+    // No thread is free to accept this connection, so the server does not close it.
     let hung_up =
         timeout(Duration::from_millis(50), tokio::io::AsyncReadExt::read(&mut silent, &mut [0])).await;
     assert!(hung_up.is_err());

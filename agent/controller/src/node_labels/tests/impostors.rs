@@ -5,7 +5,8 @@ use super::*;
 const IMPOSTOR: &str = "i-00000000000000666";
 const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 
-/// Stores a Node that claims to be another machine, with the labels that upstream gave it for that.
+/// Stores a Node that claims to be the instance of another Node. It has the labels that upstream gives to a Node with
+/// this claim.
 fn put_impostor(cluster: &Cluster, name: &str) {
     let labels = json!({
         "kubernetes.io/hostname": name, "team": "a", CONTROL_PLANE: "", "kops.k8s.io/kops-controller-pki": "",
@@ -68,7 +69,7 @@ async fn with_tags_labels_are_those_that_upstream_gives_whatever_the_store_has()
     // else.
     let left = json!({"kubernetes.io/hostname": NAME, GROUP_LABEL: "edited"});
     assert_eq!(cluster.api.state().nodes[NAME]["metadata"]["labels"], left);
-    // Upstream accepts this Node, so its roles would be back at upstream's next turn.
+    // Upstream accepts this Node and would add its roles again, so the controller does not remove them.
     cluster.node_labels.run_once().await.unwrap();
     assert!(cluster.api.state().nodes[IMPOSTOR]["metadata"]["labels"].get(CONTROL_PLANE).is_some());
     assert_eq!(cluster.api.state().patches.len(), 1);

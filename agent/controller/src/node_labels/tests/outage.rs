@@ -49,7 +49,7 @@ async fn an_hour_without_the_cloud_costs_a_call_a_minute_and_changes_nothing() {
         assert!(calls <= 7 + minutes, "{calls} calls in {minutes} minutes");
         assert!(ec2.calls()[before..].iter().all(|asked_for| *asked_for == 1), "of one Node each");
 
-        // The labelled Node has not changed so far. A change of its labels is still undone.
+        // So far, the labelled Node is unchanged. If its labels change, the controller still restores them.
         let metrics = cluster.metrics();
         assert!(metrics.contains(&waiting), "{metrics}");
         assert!(is_labelled(&cluster.api.state()));
@@ -69,7 +69,8 @@ async fn an_hour_without_the_cloud_costs_a_call_a_minute_and_changes_nothing() {
         let before = ec2.calls().len();
         ec2.set_mood(Ec2Mood::Good);
         cluster.until(|state| (0..NEW).all(|number| has_group(state, &new_node(number)))).await;
-        // First the next probe, within a minute (super::outage), and then all other Nodes together.
+        // First the next probe asks the cloud for one Node, within a minute (super::outage). Then the controller asks for all other Nodes
+        // together.
         let calls = &ec2.calls()[before..];
         assert!(calls.len() <= 4 && calls.iter().sum::<usize>() <= NEW + 1, "{calls:?}");
         assert!(cluster.metrics().contains("kops_agent_nodes_waiting_for_cloud 0\n"));

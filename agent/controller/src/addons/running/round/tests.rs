@@ -23,7 +23,7 @@ struct Scene {
     /// The status code of answers about kube-system, if not 200.
     namespace_status: Option<u16>,
     refused: BTreeSet<String>,
-    /// The Services in the namespace `default` that the list of Services has.
+    /// The Services that a list of the Services in the namespace `default` returns.
     listed: BTreeSet<String>,
     /// Two ConfigMaps: the patch of the first waits until the second is applied.
     slow: Option<(String, String)>,
@@ -58,7 +58,7 @@ impl Scene {
         }
     }
 
-    /// Writes a store of this kOps version. Its own channel has an add-on with this hash.
+    /// Writes a store of this kOps version. kOps' own channel in the store has the add-on `a` with this hash.
     fn kops(&mut self, version: &str, hash: &str) {
         self.channel(&[("a", hash, "")]);
         let channel = self.files["/channel.yaml"].clone();
@@ -137,7 +137,7 @@ impl Scene {
     }
 }
 
-/// The state, its two servers, and the rounds under test.
+/// A test run: the stand-ins with their state, and the rounds under test.
 struct Played {
     scene: Arc<Mutex<Scene>>,
     rounds: Rounds,
@@ -232,7 +232,7 @@ async fn what_is_due_is_applied_once_and_what_is_current_costs_no_request_of_its
         assert_eq!(played.look().await, stands(&[("a", "current"), ("b", "current")]));
     }
     assert_eq!(played.asked(), [""; 0]);
-    // Each round reads the record, so a version that upstream's pod has recorded counts.
+    // Each round reads the record, so the add-on is current after upstream's pod has recorded its version.
     played.change(|scene| {
         scene.channel(&[("a", "2", ""), ("b", "1", "")]);
         let theirs = r#"{"manifestHash":"2","systemGeneration":1}"#;
@@ -335,7 +335,7 @@ async fn a_channel_that_cannot_be_read_changes_nothing_and_keeps_what_was_known(
     }
     played.change(|scene| scene.web_status = None);
     assert_eq!(played.look().await, stands(&[("a", "waiting")]), "its pause goes on");
-    // A file that is no channel changes nothing either.
+    // If the file is not a channel, the round applies nothing.
     played.change(|scene| drop(scene.files.insert("/channel.yaml".into(), "kind: Addons\nspec: [".into())));
     assert_eq!(played.look().await, []);
 }
@@ -359,7 +359,7 @@ async fn an_add_on_of_two_channels_is_the_last_one_s() {
     assert_eq!(played.look().await, stands(&[("b", "current"), ("a", "current")]));
     assert_eq!(played.applied(), ["b", "a"]);
     assert!(played.scene.lock().annotations["addons.k8s.io/a"].contains(r#""manifestHash":"2""#));
-    // A channel that cannot be read does not count as empty.
+    // If a channel cannot be read, the round does not treat it as an empty channel.
     played.change(|scene| drop(scene.files.remove("/other.yaml")));
     let round = played.rounds.round().await;
     assert!(round.channels[&other].is_err() && round.others.is_empty(), "{round:?}");
@@ -411,7 +411,7 @@ async fn an_authority_that_is_there_is_not_looked_for_at_each_look() {
     assert_eq!(played.asked().len(), 2, "the Secret and the Issuer, once an hour");
 }
 
-/// The store's kOps release changes while the service runs, and with it the rules.
+/// The store's kOps release changes while the service runs. The rules for health change with the release.
 #[tokio::test]
 async fn whether_an_object_is_healthy_follows_from_the_kops_that_wrote_the_channel() {
     let mut played = Played::begin(Leadership::uncontested()).await;
