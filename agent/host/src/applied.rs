@@ -51,8 +51,8 @@ pub struct Applied {
     pub machine: String,
     /// `NodeupConfigHash` of the configuration.
     pub config_hash: String,
-    /// Whether the cluster spec gave the same configuration, byte for byte. If the spec later gives another
-    /// configuration, that configuration is newer.
+    /// Whether the agent derived the same configuration from the cluster spec, byte for byte. If the spec later gives
+    /// another configuration, that configuration is newer.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_proven: bool,
     /// The kOps release that wrote the configuration; `None` if an earlier version of the agent did not record it.
@@ -137,7 +137,7 @@ impl Applied {
         Applied { machine, ..self }
     }
 
-    /// Sets whether the cluster spec gave the configuration.
+    /// Sets whether the agent derived the same configuration from the cluster spec.
     pub fn proven(self, is_proven: bool) -> Applied {
         Applied { is_proven, ..self }
     }
@@ -171,12 +171,13 @@ impl Applied {
         self.resources.iter().flat_map(secrets_of).collect()
     }
 
-    /// Keyset items whose private keys the state needs, as keyset and ID: to sign certificates, or to put into files.
+    /// Keyset items (keyset and ID) whose private keys the state needs: to sign certificates, or to write the keys into
+    /// files.
     pub fn items(&self) -> BTreeSet<(&str, &str)> {
         self.resources.iter().flat_map(items).collect()
     }
 
-    /// Keyset items that sign the state's certificates, as keyset and ID.
+    /// Keyset items (keyset and ID) that sign the state's certificates.
     pub fn signers(&self) -> BTreeSet<(&str, &str)> {
         self.resources
             .iter()
@@ -260,8 +261,8 @@ impl Host {
         Ok(states)
     }
 
-    /// The unfinished change of a node, if there is one. A repair of the last state does not count. A change that is
-    /// being rolled back does not count either.
+    /// The unfinished change of a node. `None` if there is none, if the run only repaired the last state, or if the
+    /// change is being rolled back.
     pub fn unfinished_change(&self) -> Result<Option<Unfinished>> {
         let record = self.record()?;
         let is_rolling_back = Journal::read(&self.root)?.is_some_and(|journal| journal.is_rolling_back());

@@ -38,7 +38,7 @@ pub(crate) struct Certificates<'a> {
 struct Entry<'a> {
     wanted: &'a Certificate,
     /// The existing certificate if it is good, or else the issued certificate. If no certificate can be issued now,
-    /// the existing certificate, even if it is not good.
+    /// this is the existing certificate even if it is not good.
     pair: Option<PemPair>,
     /// Whether a desired file holds the certificate.
     is_used: bool,

@@ -66,7 +66,7 @@ impl Host {
         if let Some(line) = self.kernel.forbidden(name).map_err(|error| error.to_string())? {
             return Ok(ModuleState::Forbidden(line));
         }
-        // A file system that is known without a loaded module is built in.
+        // If the kernel knows a file system without a loaded module, the file system is built in.
         let filesystems = self.root.read("/proc/filesystems").ok().flatten().unwrap_or_default();
         let filesystems = String::from_utf8_lossy(&filesystems);
         if filesystems.lines().any(|line| line.split_whitespace().next_back() == Some(name)) {

@@ -60,7 +60,7 @@ pub enum Error {
     Certificate(#[from] CertificateError),
     #[error(transparent)]
     Download(#[from] DownloadError),
-    /// The state store has no secret that a file needs.
+    /// A file needs a secret that the state store lacks, or that this node may not read.
     #[error("{file} needs {secret}, which is not in the state store, or may not be read by this node")]
     MissingSecret {
         file: ResourceId,
@@ -146,7 +146,7 @@ fn every(failed: &[FailedUnit]) -> String {
     format!("everything but {units} is as it should be: {reasons}")
 }
 
-/// Joins the distinct reasons. If the container runtime does not answer, every image fails with one reason.
+/// Joins the distinct reasons. If the container runtime does not answer, every image fails with the same reason.
 fn reasons<'a>(all: impl Iterator<Item = &'a str>) -> String {
     let mut reasons: Vec<&str> = Vec::new();
     for reason in all {

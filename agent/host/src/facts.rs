@@ -98,7 +98,8 @@ pub fn observe_host(root: &Path) -> Result<Facts, FactsError> {
     })
 }
 
-/// Whether the machine has an NVIDIA driver (loaded, or with its tools) and NVIDIA's container runtime.
+/// Whether the machine has an NVIDIA driver and NVIDIA's container runtime. For the driver, either its loaded module or
+/// its tool `nvidia-smi` suffices.
 fn observe_nvidia(root: &Path) -> bool {
     let is_there = |path: &str| root.join(path).exists();
     let has_driver =

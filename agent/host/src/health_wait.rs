@@ -13,7 +13,7 @@ use crate::system::systemd::Rest;
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Expected<'a> {
     Any,
-    /// A pod with another UID. This is the UID of the pod that ran before the change.
+    /// A pod whose UID differs from this UID, which the pod had before the change.
     Other(&'a str),
     /// The pod with this UID, which ran before the change that is being rolled back.
     Same(&'a str),
@@ -23,7 +23,7 @@ pub(crate) enum Expected<'a> {
 enum Why {
     /// A check of the component fails, for this reason.
     Unhealthy(String),
-    /// This process listens at the component's address.
+    /// Another process listens at the component's address. The text describes this process.
     OtherListener(String),
 }
 

@@ -34,7 +34,7 @@ use crate::waits::Waits;
 /// (upup/pkg/fi/nodeup/nodetasks/issue_cert.go).
 const HOURS_OF_A_MONTH: u32 = 30 * 24;
 
-/// A machine: the only handle with effects.
+/// The handle of a machine. All effects on the machine go through this handle.
 pub struct Host {
     pub(crate) root: Root,
     pub(crate) systemd: Arc<dyn Systemd>,

@@ -40,7 +40,7 @@ pub(crate) fn remove_entries(root: &Root, hostnames: &[&str]) -> Result<()> {
     write_entries(root, &removed.iter().collect::<Vec<_>>())
 }
 
-/// The entry of a host name in the block.
+/// The entry of a host name in kOps' block of the hosts file.
 pub(crate) fn find(text: &str, hostname: &str) -> Option<HostsEntry> {
     let addresses: Vec<String> =
         block(text).filter(|(_, name)| name == hostname).map(|(address, _)| address).collect();
@@ -73,7 +73,7 @@ pub(crate) fn with_entries(text: &str, entries: &[&HostsEntry]) -> String {
     out
 }
 
-/// The pairs of address and name in the block.
+/// The pairs of address and name in kOps' block of the hosts file.
 fn block(text: &str) -> impl Iterator<Item = (String, String)> {
     let inside = text
         .lines()
@@ -87,7 +87,7 @@ fn block(text: &str) -> impl Iterator<Item = (String, String)> {
     })
 }
 
-/// The text before and after the block, without empty lines at its end.
+/// The text of the hosts file before and after kOps' block, without empty lines at its end.
 fn outside(text: &str) -> String {
     let mut kept = String::new();
     let mut is_inside = false;

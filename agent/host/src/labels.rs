@@ -16,7 +16,7 @@ impl Host {
         let mut wrong = WrongLabels::new();
         for (id, _) in self.record()?.claims() {
             let kind = match desired.get(id) {
-                // The agent does not manage a `create_only` file once the file exists, so its label does not count.
+                // The agent does not manage a `create_only` file once the file exists, so its label is not checked.
                 None | Some(Resource::File(File { create_only: true, .. })) => continue,
                 Some(_) => match id.kind {
                     Kind::File | Kind::Unit | Kind::KernelModule => FileKind::File,

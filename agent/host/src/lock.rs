@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::root::Root;
 use crate::stamps::STATE;
 
-/// Held while a run observes and changes a machine. Other runs are refused until it is dropped.
+/// The lock of a run that observes and changes a machine. Other runs are refused until the lock is dropped.
 ///
 /// The kernel releases the lock when the process ends, for whatever reason.
 #[derive(Clone)]

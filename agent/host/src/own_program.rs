@@ -22,11 +22,11 @@ pub use services::Service;
 const PREVIOUS: &str = ".previous";
 /// Maximum size of a program, in bytes. Releases have some 20 MiB, and builds with debug information ten times as much.
 pub const LARGEST_PROGRAM: u64 = 256 << 20;
-/// Directory of downloaded programs. It is not the cache of runs, because a run uses its cache alone, and a slow download may take
-/// long.
+/// Directory of downloaded programs. It is not the cache of runs: a run locks its cache, and a slow download of a program must not block
+/// runs.
 const CACHE: &str = "/var/cache/nodeup/programs";
 
-/// Another version of the program, complete and verified, beside the present one. If it is dropped, it is removed.
+/// Another version of the program, complete and verified, in a file beside the present program. Dropping this value removes the file.
 pub struct NewProgram(Sealed);
 
 impl NewProgram {
@@ -45,8 +45,8 @@ impl Host {
         Ok(!self.packages.owned(&[program])?.is_empty())
     }
 
-    /// Downloads another version of the program at this path. It gets the owner and the mode of the present one once its SHA-256 is
-    /// verified, and also its SELinux label.
+    /// Downloads another version of the program at this path and verifies its SHA-256. The new file gets the owner, the mode and the
+    /// SELinux label of the present program.
     ///
     /// # Errors
     /// The download fails or has another SHA-256, there is no space, or there is no present program.
@@ -88,7 +88,7 @@ impl Host {
         Ok(NewProgram(new))
     }
 
-    /// Puts the new version in the place of the program at this path. The present one stays as `NAME.previous`.
+    /// Puts the new version in the place of the program at this path. The present program stays as `NAME.previous`.
     ///
     /// # Errors
     /// The file system has no hard links, or cannot be written.
@@ -149,8 +149,8 @@ impl Host {
     }
 }
 
-/// Gives the new version the SELinux label of the present one, with which the services start. The policy may have another label for
-/// this path.
+/// Gives the new version the SELinux label of the present program, because the services start with this label. The policy may have another
+/// label for this path.
 fn label_as_present(root: &Root, program: &str) -> Result<()> {
     let (dir, name) = root.make_parent(program)?;
     let temporary = temporary_name(&name);

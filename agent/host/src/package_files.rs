@@ -26,8 +26,8 @@ impl Host {
         Ok(adoptable)
     }
 
-    /// Everything that the agent left, for a plan of `desired`. Files of packages that are no longer desired count as
-    /// older than the agent, even if an earlier version of the agent claimed them.
+    /// Everything that the agent left, for a plan of `desired`. If a file of a package is no longer desired, it is
+    /// marked as older than the agent, even if an earlier version of the agent claimed it.
     pub fn owned_beside(&self, desired: &DesiredState) -> Result<OwnedState> {
         let mut owned = self.owned()?;
         let goes = owned.iter().filter(|(id, owned)| !owned.was_there && desired.get(id).is_none());
@@ -39,7 +39,7 @@ impl Host {
         Ok(owned)
     }
 
-    /// The given resources whose files belong to packages. Units whose package text is backed up do not count.
+    /// The given resources whose files belong to packages, except units whose package text is backed up.
     pub(crate) fn of_packages<'a>(
         &self,
         ids: impl Iterator<Item = &'a ResourceId>,

@@ -34,7 +34,7 @@ pub(crate) struct Inputs<'a> {
     downloads: BTreeMap<String, Request>,
     /// Files that were made from downloads, by path.
     ready: BTreeMap<String, Ready>,
-    /// Paths of programs that start only with a library of a package.
+    /// Paths of programs that do not start before a package with one of their libraries is installed.
     put_off: BTreeSet<String>,
     /// Why archives of images could not be downloaded, by hash. No file is made from them.
     pub(crate) undelivered: BTreeMap<String, Error>,

@@ -122,7 +122,7 @@ mod tests {
             assert!(written.is_file() && written.nlink() == 1, "{written:?}");
             assert_eq!((fs::read_to_string(&victim).unwrap(), mode(&victim)), ("victim".into(), 0o600));
             fs::remove_file(folder.join("metrics.prom")).unwrap();
-            // Withdrawing the file does not overwrite its content either.
+            // The removal of a published file does not overwrite the content of `victim`.
             plant("metrics.prom", hard);
             assert!(host.is_published(FILE).unwrap());
             host.withdraw(FILE).unwrap();
@@ -150,7 +150,7 @@ mod tests {
         assert!(!host.is_published(FILE).unwrap());
         host.withdraw(FILE).unwrap_err();
         assert_eq!(fs::read_dir(&etc).unwrap().count(), 1);
-        // A link above the folder is refused too, and so is a pipe in place of the folder.
+        // `publish` also refuses a link above the folder, and a pipe in place of the folder.
         fs::remove_file(&folder).unwrap();
         fs::rename(root.path().join("var/lib"), root.path().join("var/other")).unwrap();
         fs::create_dir(root.path().join("var/other/reader")).unwrap();

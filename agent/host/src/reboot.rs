@@ -14,11 +14,11 @@ use crate::host::Host;
 use crate::system::deadline::ask_within;
 use crate::system::sandbox;
 
-/// The mark of Debian's and Ubuntu's packages, and the names of these packages (update-notifier-common, unattended-upgrades).
-/// Flatcar's update_engine writes the same mark.
+/// The file with which packages of Debian and Ubuntu request a reboot, and the file with the names of these packages
+/// (update-notifier-common, unattended-upgrades). Flatcar's update_engine writes the first file, too.
 const MARK: &str = "run/reboot-required";
 const PACKAGES: &str = "run/reboot-required.pkgs";
-/// The command of the RHEL family that knows updated core packages (yum-utils, dnf-utils).
+/// The command of the RHEL family that reports whether updated core packages require a reboot (yum-utils, dnf-utils).
 const NEEDS_RESTARTING: [&str; 2] = ["needs-restarting", "-r"];
 /// The sentences in the output of [`NEEDS_RESTARTING`]. The exit status is not enough: 1 also means that the command
 /// failed.

@@ -108,7 +108,7 @@ pub struct Superseded {
     pub next: Option<Next>,
 }
 
-/// The states that a record names. Each run that changes the machine changes them.
+/// The states that a record names. They differ after each run that changes the machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mark {
     config_hash: String,
@@ -224,7 +224,7 @@ impl Record {
         }
     }
 
-    /// SHA-256 with which a file was left, if recorded.
+    /// The SHA-256 of a file after the last settled run. `None` if the record does not have it.
     pub(crate) fn left_sha256(&self, path: &str) -> Option<&str> {
         match self.resources.get(&ResourceId::new(Kind::File, path))?.left.as_ref()? {
             Left::File { sha256, .. } => sha256.as_deref(),

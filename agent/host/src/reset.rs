@@ -71,7 +71,7 @@ pub struct Reset {
     pub mounts: Vec<String>,
     /// Resources whose files are removed.
     pub removed: Vec<ResourceId>,
-    /// Volumes whose boot unit is removed, mounted or not.
+    /// Volumes, mounted or not, whose boot unit is removed.
     pub removed_volumes: Vec<ResourceId>,
     /// Folders that are removed with their content.
     pub folders: Vec<String>,
@@ -337,7 +337,7 @@ fn pod_networks(mounts: &dyn Mounts, containers: bool) -> Result<Vec<String>> {
     Ok(paths)
 }
 
-/// Unmounts all paths that `find` returns, and returns them. A path may vanish with another path's mount.
+/// Unmounts all paths that `find` returns, and returns them. Unmounting one path may also remove the mount of another path.
 fn unmount_all(
     mounts: &dyn Mounts,
     find: impl Fn() -> Result<Vec<String>>,

@@ -119,7 +119,7 @@ impl Root {
         };
         let (root, real) = (place(self.fd.as_fd())?, place(dir.fd.as_fd())?);
         let real = real.strip_prefix(root).map(|below| format!("/{}", below.display()));
-        // A directory outside the root counts as the root's top.
+        // For a directory outside the root, the result is the top of the root.
         Ok(Some(real.unwrap_or_else(|_| "/".to_owned())))
     }
 

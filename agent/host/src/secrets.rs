@@ -10,7 +10,7 @@ pub enum Material<'a> {
     Secret(&'a str),
     /// Name of a keyset, with its private keys.
     Keyset(&'a str),
-    /// Names of variables. The first one with a value counts.
+    /// Names of variables. The first variable that has a value is used.
     Environment(&'a [String]),
 }
 

@@ -40,8 +40,8 @@ impl Policy {
     }
 }
 
-/// Whether two labels are equivalent. As in `restorecon`, only the type counts. The user depends on the program that
-/// made the file, and the agent does not set the range.
+/// Whether two labels are equivalent. As in `restorecon`, only their types are compared. The user depends on the
+/// program that made the file, and the agent does not set the range.
 pub(crate) fn is_as_good(found: Option<&str>, wanted: &str) -> bool {
     let type_of = |label: &str| label.split(':').nth(2).map(str::to_owned);
     found.and_then(type_of).is_some_and(|found| Some(found) == type_of(wanted))

@@ -12,7 +12,7 @@ use crate::staged::{Staged, place, write_file};
 /// Folder of the agent's own files.
 pub(crate) const STATE: &str = "/var/lib/kops-agent";
 
-/// The subject of a stamp.
+/// The kinds of stamps: the object of a stamp, and the value that the stamp stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Stamp {

@@ -62,8 +62,8 @@ impl Run<'_> {
             let is_waited_for = changing.waited.lock().contains(&id);
             let component = match self.desired.get(&id) {
                 _ if is_waited_for => None,
-                // There is no wait for a unit that pods do not need, that has failed, or that is left to systemd. The
-                // run reports such a unit elsewhere.
+                // The run does not wait for a unit that pods do not need, that has failed, or that is left to systemd.
+                // It reports such a unit elsewhere.
                 Some(Resource::Unit(unit))
                     if !self.starts.is_awaited(&unit.name)
                         || self.starts.has_failed(&unit.name)

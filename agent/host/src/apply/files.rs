@@ -102,7 +102,7 @@ impl Run<'_> {
         place(sealed.into_iter().map(|(_, sealed)| sealed).collect())
     }
 
-    /// Moves the downloaded files into place, all together. They are ready and verified by now.
+    /// Moves all downloaded files into place together. All of them are complete and verified.
     fn downloaded_files(&self, files: &[(&Step, &File)]) -> Result<()> {
         let mut sealed = Vec::new();
         let mut origins = Vec::new();

@@ -290,7 +290,8 @@ mod tests {
     impl Progress for Told {
         fn waiting_for(&self, what: &str) {
             self.lines.lock().push(what.to_owned());
-            // The message is repeated at the end, when the package manager may already have ended.
+            // The progress repeats this message at the end. Then the package manager may already have ended, and
+            // sending fails.
             let _ = self.end.send(());
         }
         fn warned(&self, what: &str) {

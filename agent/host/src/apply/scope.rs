@@ -33,22 +33,22 @@ pub enum Scope<'a> {
         /// URLs of store files that this node may not read. The state was decided without them.
         without: &'a BTreeSet<String>,
     },
-    /// The last applied state again, because the new state is unknown or must not be applied. Like [`Scope::Node`],
-    /// except that recorded failures and rollbacks stay.
+    /// Applies the last applied state again, because the new state is unknown or must not be applied. Otherwise like
+    /// [`Scope::Node`], but recorded failures and rollbacks stay.
     LastApplied {
         /// `NodeupConfigHash` of the configuration that was last applied.
         config_hash: &'a str,
     },
-    /// The certificates of a node that has converged to this configuration, and the programs that read them
-    /// ([`kops_agent_plan::diff::renewal`]). Only their result is recorded.
+    /// Only the certificates of a node that has converged to this configuration, and the programs that read them
+    /// ([`kops_agent_plan::diff::renewal`]). The run records only the result of these resources.
     Renewal {
         /// `NodeupConfigHash` of the configuration that was last applied.
         config_hash: &'a str,
     },
     /// A part of a machine, independent of the rest. Nothing is recorded.
     Part,
-    /// Units that run before the rest of the node is known. The agent records that they are its own, and the machine
-    /// still counts as a machine on which no run has begun.
+    /// Units that run before the rest of the node is known. The agent records these units as its own, but does not
+    /// record that a run has begun on this machine.
     Early,
 }
 
@@ -61,7 +61,7 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// Whether the rest of the machine stays as it is: [`Scope::Part`] and [`Scope::Early`].
+    /// Whether the run leaves the rest of the machine unchanged: [`Scope::Part`] and [`Scope::Early`].
     pub(super) fn is_part(self) -> bool {
         matches!(self, Scope::Part | Scope::Early)
     }

@@ -70,7 +70,7 @@ impl Starts {
         }
     }
 
-    /// Records the masked units that pods need as failed, because systemd would refuse to start them.
+    /// Records a masked unit as failed if pods need it, because systemd would refuse to start it.
     pub(super) fn note_masked(&self, plan: &Plan) {
         let is_masked = |kept: &&Kept| kept.resource.kind == Kind::Unit && kept.keeping == Keeping::Unmended;
         for Kept { resource, why, .. } in plan.kept.iter().filter(is_masked) {

@@ -122,8 +122,8 @@ pub(super) fn take_cached(cache: &Cache, request: &Request) -> Result<Option<Vec
     }
 }
 
-/// The bytes of a download in order: first the bytes on the disk, then the bytes that arrive. Reading hashes and
-/// stores them.
+/// The bytes of a download in order: first the bytes on the disk, then the bytes that arrive. Each read adds its bytes
+/// to the hash and stores them.
 struct Stream {
     disk: Option<File>,
     arriving: Option<mpsc::Receiver<Piece>>,
@@ -174,7 +174,8 @@ impl Stream {
                 Some(DownloadError::NoMember { url: url(), member, present })
             }
         };
-        // The hash covers all bytes, also after the last member and in a broken archive.
+        // Read all bytes, because the hash also covers the bytes after the last member and the bytes of a broken
+        // archive.
         let drained = self.drain();
         if let Some(error) = self.failed {
             return Err(error);

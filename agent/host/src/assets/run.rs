@@ -36,7 +36,7 @@ pub(super) struct Known {
 }
 
 impl Run<'_> {
-    /// Asks the download's servers for its size. The first answer counts.
+    /// Asks the download's servers for its size, one after another, until one answers.
     pub(super) async fn ask(&self, request: &Request) -> Result<Known> {
         if let Some((_, size)) = self.cache.get(&request.sha256, request.name())? {
             return Ok(Known { size: Some(size), location: None });
@@ -60,7 +60,8 @@ impl Run<'_> {
         Ok(Known::default())
     }
 
-    /// Asks the other mirrors for the size, too, and uses the smallest size. A wrong size shows in the download.
+    /// Asks the other mirrors for the size, too, and uses the smallest size. The download itself shows whether that
+    /// size is right.
     pub(super) async fn ask_others(&self, request: &Request, known: &mut Known) {
         let asked = known.location.as_ref().map(|(url, ..)| url.clone());
         for url in request.urls.iter().filter(|url| asked.as_ref().is_some_and(|asked| asked != *url)) {
@@ -105,7 +106,8 @@ impl Run<'_> {
                 if is_there { size } else { self.cache.part_size(&request.sha256, request.name())? };
             let unpacked = request.unpacked(size);
             space.add(cache, size.saturating_sub(present).saturating_add(unpacked))?;
-            // A file is moved into place. On another file system it must be copied, which needs space there.
+            // A file is moved from the cache into place. If its place is on another file system, the file is copied and
+            // needs space there, too.
             let mut devices = vec![cache.free_space()?.0];
             for want in &request.wants {
                 let Some(dir) = nearest(self.root, &want.path)? else { continue };

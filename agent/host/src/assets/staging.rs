@@ -27,7 +27,7 @@ pub(crate) struct Want {
     /// The archive member with the content. `None` if the content is the whole download.
     pub(crate) member: Option<String>,
     pub(crate) mode: u32,
-    /// The UID and GID to set. `None` if the owner stays, or does not exist yet.
+    /// The UID and GID to set. `None` if the owner stays unchanged, or if the file's user does not exist yet.
     pub(crate) owner: Option<(u32, u32)>,
 }
 
@@ -78,7 +78,7 @@ impl Staging {
     }
 }
 
-/// A file that is being written. If it is dropped, it is removed.
+/// A file that is being written. Dropping this value before `seal` removes the file.
 pub(super) struct Making {
     file: File,
     unsynced: usize,
@@ -114,7 +114,7 @@ impl Making {
     }
 }
 
-/// A complete file. If it is dropped before it was moved into place, it is removed.
+/// A complete file. Dropping this value removes the file, unless the file was moved into place.
 pub(crate) struct Ready {
     /// The staging directory.
     pub(crate) dir: Arc<Dir>,

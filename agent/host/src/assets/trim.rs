@@ -20,7 +20,7 @@ struct Generations {
     previous: BTreeSet<String>,
 }
 
-/// A cache file that may stay.
+/// A file in the cache that stays unless the cache is larger than its limit.
 struct Kept {
     is_current: bool,
     size: u64,

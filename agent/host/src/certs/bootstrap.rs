@@ -9,7 +9,7 @@ use crate::host::Host;
 use crate::secrets::Secrets;
 
 impl Host {
-    /// Why a certificate from a bootstrap server is not the wanted one. `None` if it is.
+    /// Why a certificate from a bootstrap server does not fit `wanted`. `None` if it fits.
     ///
     /// # Errors
     /// The CA that may sign the certificate is unknown.

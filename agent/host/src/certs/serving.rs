@@ -56,7 +56,7 @@ impl Certificates<'_> {
         keep::identity(&pair.certificate, &signers)
     }
 
-    /// The CAs of a certificate, without younger CAs than the signing one: younger CAs do not sign yet.
+    /// The CAs of a certificate, except CAs that are younger than the signing CA. Younger CAs do not sign yet.
     fn least_trusted(&self, name: &str) -> Option<String> {
         let all = self.ca(name)?;
         match self.signer_pem(self.entries.get(name)?.wanted) {

@@ -74,7 +74,8 @@ fn write(root: &Path, pair: &PemPair) {
     std::fs::write(root.join("pki/a.key"), &pair.private_key).unwrap();
 }
 
-/// Issues `wanted`. Returns why that certificate would be replaced if `then` is wanted after the time `later`.
+/// Issues `wanted`, and then checks the issued certificate against `then` at the time `NOW + later`. Returns why it
+/// would be replaced.
 fn why(wanted: Certificate, then: Certificate, store: &Store, later: Duration) -> Option<String> {
     let temp = tempfile::tempdir().unwrap();
     let root = Root::open(temp.path()).unwrap();
@@ -181,7 +182,7 @@ fn pem(label: &str, der: &[u8]) -> String {
     format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", lines.join("\n"))
 }
 
-/// The `EC PRIVATE KEY` form (RFC 5915) of a P-256 key in PKCS#8.
+/// Converts a P-256 key from PKCS#8 to the `EC PRIVATE KEY` form (RFC 5915).
 fn sec1(pkcs8: &[u8]) -> Vec<u8> {
     let at = pkcs8.windows(5).position(|bytes| bytes == [2, 1, 1, 4, 32]).unwrap() + 5;
     let public = &pkcs8[pkcs8.len() - 65..];
@@ -211,7 +212,8 @@ fn a_good_certificate_is_kept_and_any_other_replaced() {
     let store = Store(vec![good_ca(), good_ca()]);
     let check = |then: Certificate, later| why(wanted("0"), then, &store, later);
     assert_eq!(check(wanted("0"), Duration::ZERO), None);
-    // Two thirds of the lifetime (457 days and 7 hours), less the 2 days before `NOW`.
+    // The certificate is due after two thirds of its lifetime (457 days and 7 hours). Two days of it have passed at
+    // `NOW`.
     assert_eq!(check(wanted("0"), Duration::days(302)), None);
     let left = "less than a third of its life is left";
     assert_eq!(check(wanted("0"), Duration::days(303)).as_deref(), Some(left));

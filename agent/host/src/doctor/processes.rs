@@ -6,7 +6,8 @@ use kops_agent_plan::doctor::{Process, Seen};
 
 use super::unseen;
 
-/// The processes with a relevant name, sorted by PID.
+/// The processes whose names the doctor looks for ([`Process::is_of_interest`]), sorted by PID. Processes of pods are
+/// left out.
 ///
 /// # Errors
 /// `/proc` is missing or cannot be read.

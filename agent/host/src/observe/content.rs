@@ -93,7 +93,7 @@ impl Observer<'_> {
     }
 
     /// Whether someone changed the file since the agent recorded it. Such a file is rewritten, even if the change has
-    /// no effect. Files of certificates do not count, because another program may have reissued the certificate.
+    /// no effect. `false` for a file of a certificate, because another program may have reissued the certificate.
     fn is_edited(&self, file: &File, sha256: &str) -> bool {
         let is_of_certificate = matches!(
             file.content,

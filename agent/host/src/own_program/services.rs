@@ -13,12 +13,13 @@ use crate::staged::write_file;
 use crate::system::systemd::{Act, Rest, UnitState};
 use crate::waits::late;
 
-/// Which services were unhealthy before the last switch.
+/// The file with the services that were unhealthy before the last switch.
 const NOTED: &str = "/var/lib/kops-agent/program.json";
-/// The most by which two observations of one start differ. They depend on the clock, which may be corrected meanwhile.
+/// Maximum difference between two observations of the time of one start. The observed time depends on the clock, which may be corrected
+/// between the observations.
 const JITTER: Duration = Duration::from_secs(2);
 
-/// A service that runs the program, or should.
+/// A service that runs the program or should run it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
     pub unit: String,
@@ -27,7 +28,8 @@ pub struct Service {
     was_healthy: bool,
 }
 
-/// The unhealthy services before the switch to a program. The process that sees the program in place may be another one.
+/// The unhealthy services before the switch to a program. They are in a file, because another process may check the services after the
+/// switch.
 #[derive(Default, Serialize, Deserialize)]
 struct Noted {
     sha256: String,
@@ -35,8 +37,8 @@ struct Noted {
 }
 
 impl Host {
-    /// Those of these units that run or should, before the program is replaced: also a unit that systemd restarts, and an enabled unit
-    /// that has failed.
+    /// Before a switch: returns the units among `units` that run or should run. A unit that systemd restarts, and an enabled unit that has
+    /// failed, should run.
     ///
     /// # Errors
     /// systemd does not answer.
@@ -77,8 +79,8 @@ impl Host {
         write_file(&self.root, NOTED, 0o600, None, &noted)
     }
 
-    /// Restarts those of these services that do not run, or began before the program at this path was put in place. Then waits until
-    /// each has run for a while.
+    /// Restarts each service that does not run, or that started before the program at this path was put in place. Then waits until each
+    /// service has run for longer than systemd's restart delay.
     ///
     /// # Errors
     /// A service that was healthy does not start, or does not continue to run.
@@ -93,7 +95,7 @@ impl Host {
         self.restart_services(services, |_| false).await
     }
 
-    /// Restarts the services that are not `fresh`. One failure keeps no other service from its restart.
+    /// Restarts the services whose state is not fresh. After a failure, continues with the other services.
     async fn restart_services(
         &self,
         services: &[Service],
@@ -124,8 +126,8 @@ impl Host {
         restarted.map_err(|_| late(Act::Restart, unit, self.waits.awaited))?
     }
 
-    /// Waits until the same process of a unit has run for longer than systemd waits before it restarts a failed unit. systemd calls a
-    /// unit active while it waits for that restart.
+    /// Waits until one process of the unit has run for longer than systemd's restart delay (`RestartSec`). During this delay, systemd still
+    /// reports a failed unit as active.
     async fn stays_active(&self, unit: &str) -> Result<()> {
         let unhealthy = |why: &str| self.unhealthy(&of_unit(unit, &|_| None), why);
         let begun = Instant::now();
@@ -153,7 +155,7 @@ fn runs(state: &UnitState) -> bool {
     state.running && !state.restarting && !state.starting
 }
 
-/// Whether two observations are of one start.
+/// Whether two observations of a start time belong to the same start.
 fn is_same(before: Option<SystemTime>, now: Option<SystemTime>) -> bool {
     match (before, now) {
         (Some(before), Some(now)) => {

@@ -72,7 +72,7 @@ fn the_present_program_stays_as_the_previous_one_and_comes_back() {
 #[test]
 fn a_switch_that_was_killed_is_continued() {
     let machine = Machine::new();
-    // The process was killed after it had kept the present program.
+    // An earlier process was killed after it had linked the present program to the name of the previous one.
     fs::hard_link(&machine.program, machine.previous()).unwrap();
     machine.host.switch_program(machine.path(), machine.new_program("new")).unwrap();
     assert_eq!(machine.content(), "new");
@@ -128,7 +128,8 @@ const RESTARTING: UnitState = UnitState { restarting: true, ..RUNS };
 const FAILED: UnitState =
     UnitState { running: false, enablement: Enablement::Enabled, started: None, ..RUNS };
 
-/// A systemd with one unit. After its restart, the unit runs for some observations. Then it is in another state.
+/// A systemd with one unit. After its restart, the unit runs for `runs_for` observations. Then it is in the state
+/// `then`.
 struct Flapping {
     before: UnitState,
     polls: AtomicUsize,
@@ -177,7 +178,7 @@ impl Systemd for Flapping {
     }
 }
 
-/// A unit that began long after every program.
+/// A unit that started long after each program was put in place.
 fn anew() -> UnitState {
     started_at(1 << 40)
 }
@@ -186,7 +187,8 @@ fn started_at(seconds: u64) -> UnitState {
     UnitState { started: Some(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)), ..RUNS }
 }
 
-/// A machine whose unit is in these states. It runs for `runs_for` observations after its restart.
+/// A machine whose unit is in the state `before`. After its restart, the unit runs for `runs_for` observations, and
+/// then is in the state `then`.
 fn flapping(before: UnitState, runs_for: usize, then: UnitState) -> (Machine, Arc<Flapping>) {
     let timings = HealthTimings {
         timeout: Duration::ZERO,
@@ -212,7 +214,7 @@ async fn a_service_must_run_for_a_while_after_its_restart() {
         (RUNS, 2, FAILED, 1, false),
         (RUNS, 0, RESTARTING, 1, false),
         (RUNS, 0, FAILED, 1, false),
-        // It has begun since then, so it runs the program already.
+        // The unit started after the program was put in place, so it already runs this program.
         (anew(), 0, RUNS, 0, true),
     ] {
         let (machine, systemd) = flapping(before, runs_for, then);
@@ -232,7 +234,7 @@ async fn a_service_that_was_unhealthy_may_stay_so() {
         machine.host.note_services(&sha256, &services).unwrap();
         machine.host.restart_on_program(machine.path(), &services).await.unwrap();
         assert_eq!(systemd.restarts.load(Ordering::SeqCst), 1);
-        // The successor of this process knows it too, and only of this program.
+        // A later process reads which service was unhealthy, but only for the program with this SHA-256.
         let services = machine.host.services_after(&sha256, &[UNIT]).unwrap();
         machine.host.restart_on_program(machine.path(), &services).await.unwrap();
         let services = machine.host.services_after(&"b".repeat(64), &[UNIT]).unwrap();

@@ -31,7 +31,7 @@ impl Claim {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum Left {
-    /// A regular file, also that of a unit or kernel module.
+    /// A regular file, for example the file of a unit or kernel module.
     File {
         /// SHA-256 of the file's content; `None` if the agent does not manage the content.
         sha256: Option<String>,

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::secrets::secrets_of;
 
-/// Parts of the state store in the files that runs wrote and did not remove.
+/// Which secrets of the state store are in this machine's files, and which unreadable store files had no influence on
+/// them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Decided {

@@ -60,8 +60,8 @@ fn now(root: &Root, id: &ResourceId, claim: &Claim, hosts: &str, deep: Option<&D
             {
                 how.push("content".to_owned());
             }
-            // A file without a recorded hash, for example a log, is only created by the agent. A repair would not fix
-            // a difference, so it does not count.
+            // If a file has no recorded hash, for example a log, the agent only creates the file. A repair would not
+            // fix a difference, so a difference is ignored.
             if sha256.is_some() {
                 known.add_differences(metadata, &mut how);
             }

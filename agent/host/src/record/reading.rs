@@ -16,7 +16,8 @@ use crate::first_failure;
 use crate::root::Root;
 use crate::staged::write_file;
 
-/// Raised only if an older agent would misread the record. New kinds and fields need no new version.
+/// Format version of the record. It is raised only if an older agent would misread the record. New kinds and fields
+/// need no new version.
 const VERSION: u64 = 1;
 const VERSION_FIELD: &str = "version";
 const RESOURCES: &str = "resources";

@@ -9,7 +9,7 @@ use super::*;
 use crate::staged::write_file;
 use crate::system::systemd::Rest;
 
-/// A unit that ends only when it is killed, if it is `stubborn`.
+/// A unit. If it is `stubborn`, it ends only when it is killed.
 #[derive(Default)]
 struct Unit {
     stubborn: bool,

@@ -112,7 +112,7 @@ impl Journal {
         write_file(root, &path, 0o600, None, &bytes)
     }
 
-    /// Ends the change. It removes the journal first, so that no run restores from a half-removed folder.
+    /// Ends the change. Removes the journal first, so that no run restores from a half-removed folder.
     pub(crate) fn end(root: &Root) -> Result<()> {
         let Some(folder) = root.dir(FOLDER)? else { return Ok(()) };
         folder.remove(NAME)?;

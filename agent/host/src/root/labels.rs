@@ -59,8 +59,8 @@ impl Root {
         dir.set_mode(0o755)?;
         match nix::fcntl::renameat(&above.fd, temporary.as_str(), &above.fd, name) {
             Ok(()) => above.sync()?,
-            // Another program made the directory meanwhile, or something else has the name. Opening the name shows
-            // which.
+            // Another program made the directory meanwhile, or the name belongs to something else. In the second case,
+            // opening the directory below fails.
             Err(_) => above.remove_dir_if_empty(&temporary)?,
         }
         above.open_dir(name)

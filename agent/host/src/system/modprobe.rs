@@ -26,7 +26,7 @@ pub(super) fn forbidding_line(root: &Root, module: &str) -> Result<Option<String
 }
 
 /// Whether a line forbids a module. At boot, systemd does not load a blacklisted module. An `install` command other
-/// than `true` or `false` may load the module, so it does not count.
+/// than `true` or `false` may load the module, so it does not forbid the module.
 fn forbids(line: &str, module: &str) -> bool {
     let same = |name: &str| name.replace('-', "_") == module.replace('-', "_");
     match line.split_whitespace().collect::<Vec<_>>()[..] {

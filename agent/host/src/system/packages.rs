@@ -105,8 +105,9 @@ impl Machine {
 }
 
 impl Machine {
-    /// Filters `packages` to the installed ones. `installed` is the list of the package manager. That list has no
-    /// groups, patterns, URLs and releases, so these count as installed if a note of an earlier installation is there.
+    /// Filters `packages` to the installed ones. `installed` is the package manager's list of packages. A group,
+    /// pattern, URL or release is never in that list. It is treated as installed if a note of an earlier installation
+    /// exists.
     fn with_noted(
         &self,
         manager: Manager,

@@ -26,7 +26,7 @@ const IPTABLES: [&str; 6] =
 /// The suffixes of the two specific variants of iptables.
 const KINDS: [&str; 2] = ["-nft", "-legacy"];
 const TABLES_OF_IPTABLES: [&str; 5] = ["filter", "nat", "mangle", "raw", "security"];
-/// The kernel's file of legacy tables in use, and the name of the program of that family.
+/// For each IP family: the kernel's file with the legacy tables in use, and the name of the iptables program.
 const LEGACY: [(&str, &str); 2] = [("ip_tables_names", "iptables"), ("ip6_tables_names", "ip6tables")];
 /// How `iptables-save` names the nf_tables variant in its first line.
 const NEWER_KIND: &str = "(nf_tables)";

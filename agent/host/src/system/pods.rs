@@ -83,8 +83,8 @@ impl Pods for Ctr {
         let processes = ctr::processes(socket).map_err(failed)?;
         let clock = Clock::now();
         let started = containers.iter().filter_map(|container| {
-            // A container that has ended meanwhile is skipped. Its replacement is younger, and only the oldest one
-            // counts.
+            // A container that has ended meanwhile is skipped. The container that replaces it is younger, and only the
+            // oldest container matters.
             let stat = fs::read_to_string(format!("/proc/{}/stat", processes.get(&container.id)?)).ok()?;
             clock.of_boot(started_after_boot(&stat)?)
         });

@@ -107,7 +107,7 @@ pub(crate) fn write(
     Ok(written)
 }
 
-/// Removes the keys of a repository. The caller has removed its list.
+/// Removes the keys of a repository. The caller has already removed the repository's list file.
 pub(crate) fn remove_keys(root: &Root, name: &str) -> Result<()> {
     EXTENSIONS.iter().try_for_each(|extension| remove(root, &key_path(name, extension)))
 }
