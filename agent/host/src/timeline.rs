@@ -21,7 +21,7 @@ impl Host {
     /// The file cannot be written. Nothing else depends on this file.
     pub fn keep_timeline(&self, changes: usize, succeeded: bool) -> Result<Timeline> {
         let timeline = self.stopwatch.timeline(self.timestamp(), changes, succeeded);
-        // An unreadable file counts as empty.
+        // An unreadable file is treated as empty.
         let kept = self.timelines().unwrap_or_default().with(timeline.clone());
         let json = serde_json::to_vec(&kept)
             .map_err(|error| Error::path("write", self.root.shown(TIMELINE), error))?;

@@ -28,8 +28,8 @@ const TRIED: [(&str, &str, &str); 5] = [
 ];
 
 /// Refuses downloaded programs that do not start on this machine. `programs` has the downloaded files by their final
-/// path. If the run installs packages (`brings_packages`), a package may bring a missing library. Programs that need
-/// such a library are then returned, to be tried again.
+/// path. If the run installs packages (`brings_packages`), a package may provide a missing library. So programs that
+/// lack a library are returned, and the caller tries them again after the packages.
 ///
 /// # Errors
 /// The first program that does not start: the cause and the remedy.

@@ -16,8 +16,8 @@ impl Host {
         upstreams_unit_path(&self.root, name)
     }
 
-    /// Removes a unit's file from the folder of administrators' units, once upstream's path has the unit. Callers pass
-    /// only units that no program except an earlier version of the agent can have written there.
+    /// Removes a unit's file from the folder of administrators' units if upstream's path also has this unit. In that
+    /// folder, only an earlier version of the agent can have written the units that callers pass.
     pub fn remove_superseded_unit(&self, name: &str) -> Result<()> {
         let _lock = self.lock()?;
         let right = upstreams_unit_path(&self.root, name);
@@ -28,7 +28,8 @@ impl Host {
         self.remove_from_overrides(name, true)
     }
 
-    /// Removes a unit's file from the folder of administrators' units, so that systemd reads the unit's other file.
+    /// Removes a unit's file from the folder of administrators' units, so that systemd reads the unit's file in another
+    /// folder.
     pub(crate) fn remove_from_overrides(&self, name: &str, enabled: bool) -> Result<()> {
         let path = format!("{OVERRIDES}/{name}");
         let Some((dir, file)) = self.root.parent(&path)? else { return Ok(()) };

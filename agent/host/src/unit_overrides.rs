@@ -19,7 +19,8 @@ pub(crate) fn find(root: &Root, name: &str) -> Result<Option<Override>> {
     let has_other_place = upstreams_unit_path(root, name) != path;
     match entry(root, &path)? {
         Some(Entry::Symlink(target)) if target == NOTHING => Ok(Some(Override::Masked(path))),
-        // A link into systemd's own folders makes an alias, or leads to the unit's own file by another path.
+        // A link into systemd's own folders is no override: it makes an alias, or is another path to the unit's own
+        // file.
         Some(Entry::Symlink(target)) if is_of_systemd(&target) => Ok(None),
         Some(Entry::Symlink(_)) => Ok(Some(Override::Unit(path))),
         // systemd treats an empty file as a mask. In a folder where the agent writes, an empty file may be the

@@ -7,18 +7,18 @@ use crate::system::systemd::Act;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waits {
-    /// Timeout of a unit that pods wait for. Most units have shorter timeouts of their own. A oneshot unit has no
-    /// timeout of its own, and may format a disk or build a driver.
+    /// Timeout of a unit that pods wait for. Most units have their own, shorter timeouts. A oneshot unit has no own
+    /// timeout, and may format a disk or build a driver.
     pub awaited: Duration,
-    /// Timeout of all other units together, after everything else is done. The run reports failures within this time.
-    /// systemd and the next run report later failures.
+    /// Timeout of all other units together, after the rest of the run. If a unit fails later, systemd and the next run
+    /// report the failure.
     pub others: Duration,
     /// Timeout of the pull or load of an image. Upstream retries a task for the same time (`RunTasksOptions` in
     /// upup/pkg/fi/executor.go). If an image that kubelet waits for exceeds this timeout, each later image gets only
     /// `others`.
     pub image: Duration,
-    /// Timeout of the API server of a machine that is no node yet. Pods that exit without an API server start only after
-    /// it answers ([`kops_agent_plan::late_pods`]). Zero starts them with all other pods.
+    /// How long a machine that is no node yet waits for its API server. Pods that exit without an API server start only
+    /// after it answers ([`kops_agent_plan::late_pods`]). With zero, they start together with all other pods.
     pub api_server: Duration,
 }
 

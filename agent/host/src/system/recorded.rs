@@ -34,9 +34,9 @@ use crate::staged::write_file;
 use kops_agent_cluster::lifecycle_action::Completion;
 use kops_agent_pki::PemPair;
 
-/// The requests, one a line, in order.
+/// File of the recorded requests, one a line, in the order of the requests.
 pub(crate) const REQUESTS: &str = "/var/lib/kops-agent/recorded/requests.txt";
-/// The state that the machine would have after these requests.
+/// File of the state that the machine would have after all recorded requests.
 pub(crate) const STATE: &str = "/var/lib/kops-agent/recorded/state.json";
 
 pub(crate) struct Recorder {
@@ -55,7 +55,7 @@ struct State {
     modules: BTreeSet<String>,
     images: BTreeSet<String>,
     units: BTreeMap<String, RecordedUnit>,
-    /// How often the machine was rebooted. Each reboot counts as done when it is requested.
+    /// The number of recorded reboots. The recorder treats a requested reboot as done immediately.
     #[serde(skip_serializing_if = "is_zero")]
     reboots: u32,
     /// When running static pods started, by `NAMESPACE/NAME`, in microseconds since 1970.
@@ -69,8 +69,8 @@ struct State {
     refusals: Vec<Refusal>,
 }
 
-/// A request that fails while the file at `path` contains `text`. The request is the start of a unit, the pull or
-/// load of an image, the mount of a device, or a program.
+/// A request that fails while the file at `path` contains `text`. The request is the start of a unit, the pull or load
+/// of an image, the mount of a device, or the run of a program.
 #[derive(Clone, Default, Serialize, Deserialize)]
 struct Refusal {
     #[serde(alias = "of")]
@@ -84,8 +84,8 @@ struct Refusal {
 struct RecordedUnit {
     enabled: bool,
     running: bool,
-    /// When the process of the unit started, in microseconds since 1970. A start by the recorder clears this field: the
-    /// new process counts as newer than every file.
+    /// When the process of the unit started, in microseconds since 1970. A start by the recorder sets `None`, which
+    /// means that the process is newer than every file.
     started: Option<u64>,
     /// Whether a unit file changed since systemd last read all unit files.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -383,7 +383,7 @@ impl Images for Recorder {
     }
 }
 
-/// Nothing runs in a directory, so every check succeeds immediately.
+/// The recorder runs no components, so every check succeeds immediately.
 #[async_trait::async_trait]
 impl Health for Recorder {
     async fn ask(&self, _check: &Check) -> Result<(), String> {

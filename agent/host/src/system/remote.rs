@@ -9,8 +9,8 @@ pub trait Remote: Send + Sync {
     /// Asks the cloud to assign this machine an IPv6 prefix for its pods.
     async fn assign_ipv6_prefix(&self) -> Result<(), String>;
 
-    /// Whether the prefix is already assigned, if this implementation knows. Otherwise the caller leaves the request
-    /// out of the plan once the cloud reports a prefix.
+    /// `true` if this implementation knows that the prefix is assigned. With `false`, the caller leaves the request out
+    /// of the plan once the cloud reports a prefix.
     fn has_assigned_ipv6_prefix(&self) -> bool {
         false
     }

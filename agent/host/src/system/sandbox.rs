@@ -12,12 +12,12 @@ use nix::sys::statvfs::{FsFlags, statvfs};
 /// The root of PID 1, with PID 1's mounts (proc_pid_root(5)).
 const MACHINE: &str = "/proc/1/root";
 
-/// Whether the unit of this process gave it a mount namespace. False in a container or a `chroot`: their own root
-/// counts as the machine.
+/// Whether this process has another mount namespace than PID 1, because of its unit, but the same root. False in a
+/// container or a `chroot`, whose own root is treated as the machine's root.
 pub(super) fn has_other_mounts() -> bool {
     let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt"));
     let are_other = |namespaces: [io::Result<PathBuf>; 3]| match namespaces {
-        // A thread that left the namespace of its process did so on purpose.
+        // A thread leaves the mount namespace of its process on purpose, so the mounts of the thread are used.
         [Ok(thread), Ok(process), Ok(machine)] => thread == process && process != machine,
         _ => false,
     };
@@ -29,7 +29,7 @@ fn is_same(one: &str, other: &str) -> bool {
     identity(one).is_some_and(|one| Some(one) == identity(other))
 }
 
-/// The path at which this process sees a file or folder as it is on the machine, outside the sandbox.
+/// The path at which this process sees the machine's own file or folder, outside the sandbox.
 pub(crate) fn on_machine(path: &str) -> PathBuf {
     if has_other_mounts() { below_machine(path) } else { PathBuf::from(path) }
 }
@@ -54,7 +54,7 @@ mod tests {
 
     use super::*;
 
-    /// The test runs its own program again in a sandbox. This variable tells the second process so.
+    /// The test runs its own program again in a sandbox. Only the second process has this variable.
     const SANDBOXED: &str = "KOPS_AGENT_TEST_SANDBOXED";
 
     #[test]

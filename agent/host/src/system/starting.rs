@@ -12,7 +12,7 @@ use nix::libc::SIGILL;
 use super::commands::{Outcome, prepare};
 use super::deadline::ask_prepared;
 
-/// How long a program may take to print its version. A slower program counts as starting.
+/// Timeout of the command that prints a program's version. A slower program is assumed to start.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum length of a quoted loader message, in characters.
 const LONGEST_TOLD: usize = 300;
@@ -21,7 +21,7 @@ const LONGEST_TOLD: usize = 300;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotStarting {
     pub why: String,
-    /// Whether a package may bring the missing library. A package cannot bring a newer C library or another
+    /// Whether a package may provide the missing library. Packages provide neither a newer C library nor another
     /// processor.
     pub is_of_library: bool,
 }
@@ -36,8 +36,8 @@ impl NotStarting {
     }
 }
 
-/// Why a program does not start. `None` if it starts, or if this is unknown: a file system or a security policy may
-/// forbid programs in this folder only. A program that exits with an error has started.
+/// Why a program does not start. `None` if it starts or the reason is unknown, for example if a file system or a
+/// security policy forbids programs only in this folder. A program that exits with an error has started.
 pub(super) fn why_it_does_not_start(program: &Path, flag: &str) -> Option<NotStarting> {
     let path = program.to_str()?;
     let command = [path, flag];
@@ -65,7 +65,8 @@ fn of_outcome(outcome: &Outcome) -> Option<NotStarting> {
     if outcome.status.success() { None } else { of_loader(&outcome.stderr) }
 }
 
-/// The reason in an error message of glibc's dynamic loader (elf/dl-version.c, elf/dl-load.c, elf/dl-lookup.c).
+/// Extracts from an error message of glibc's dynamic loader why a program does not start. Source: elf/dl-version.c,
+/// elf/dl-load.c, elf/dl-lookup.c.
 fn of_loader(said: &str) -> Option<NotStarting> {
     let versions: BTreeSet<&str> = said.lines().filter_map(missing_version).collect();
     if !versions.is_empty() {

@@ -267,7 +267,7 @@ mod tests {
         }
     }
 
-    /// A machine with these files, and a kernel with these parameters.
+    /// A root directory with sysctl files, and with kernel parameters below `proc/sys`.
     struct Machine(tempfile::TempDir);
 
     impl Machine {

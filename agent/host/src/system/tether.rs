@@ -11,7 +11,8 @@ use super::child::Runner;
 use super::commands::{Outcome, failed, not_run, prepare, refused};
 use crate::error::Result;
 
-/// Limits the programs of one piece of work. The programs end at the deadline, or when the `Leash` is dropped.
+/// Limits the time of the programs that one operation runs. The programs end at the deadline, or when the `Leash` is
+/// dropped.
 #[derive(Clone)]
 pub struct Tether {
     deadline: Instant,
@@ -19,7 +20,7 @@ pub struct Tether {
     runner: Runner,
 }
 
-/// Ends the program of its [`Tether`] when it is dropped.
+/// When dropped, ends the program that its [`Tether`] runs.
 pub(crate) struct Leash(Runner);
 
 impl Drop for Leash {

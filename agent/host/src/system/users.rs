@@ -23,8 +23,8 @@ pub trait Users: Send + Sync {
     /// Creates or changes a group.
     fn set_group(&self, group: &Group) -> Result<()>;
 
-    /// The IDs of the owner and group that the file at `path` gets. `None` if files keep the user that writes them;
-    /// the implementation then only notes the owner.
+    /// The user ID and group ID for the file at `path`. `None` if this implementation does not change owners: the file
+    /// belongs to the user that writes it, and only a note records the wanted owner.
     ///
     /// # Errors
     /// The user or the group does not exist.
@@ -115,7 +115,7 @@ impl Users for Machine {
         let mut command = vec![];
         if self.in_passwd(&user.name)?.is_some() {
             command.push("usermod");
-            // useradd creates the user before its group. An interrupted useradd may have left the group out.
+            // useradd creates the user before the group. After an interrupted useradd, the group may be missing.
             if self.group(&user.name)?.is_none() {
                 let is_free = self.group_of_id(user.uid)?.is_none();
                 let gid: &[&str] = if is_free { &["--gid", &uid] } else { &["--system"] };

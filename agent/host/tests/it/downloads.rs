@@ -56,7 +56,8 @@ async fn many_small_files_share_a_few_connections() {
     });
     machine.converge(&state(files)).await.unwrap();
     assert_eq!(machine.tree().len(), 30);
-    // The client asks for sixteen sizes at a time. Later requests reuse these connections.
+    // The client requests the sizes of at most 16 downloads at a time, so it opens at most 16 connections. Later
+    // requests reuse these connections.
     assert!(mirror.connections() <= 16, "{} connections for 60 requests", mirror.connections());
 }
 
@@ -71,7 +72,8 @@ async fn over_http_2_one_connection_is_enough() {
     let url = mirror.url();
     let files =
         files.iter().map(|(path, bytes)| asset(path, &format!("{url}{path}"), &sha256_hex(bytes), None));
-    // The first request negotiates HTTP/2. Requests that begin before that may open connections of their own.
+    // The first request negotiates HTTP/2. Requests that begin before the end of the negotiation may open more
+    // connections.
     let files: Vec<File> = files.collect();
     machine.converge(&state(files[..1].to_vec())).await.unwrap();
     let before = mirror.connections();

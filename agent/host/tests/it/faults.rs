@@ -17,10 +17,11 @@ use kops_agent_host::{Error, FailedResource, Host, Report, Waits};
 use kops_agent_plan::resource::*;
 use kops_agent_spec::digest::sha256_hex;
 
-/// The limit of a test: less than the 600 s of a program that hangs, and more than any other program takes.
+/// The maximum duration of a test. It is shorter than the 600 s of a program that hangs, and longer than all other
+/// programs take.
 const A_WHILE: Duration = Duration::from_secs(400);
 
-/// Volumes whose device is missing, or takes for ever to appear.
+/// Volumes whose device is missing, or for whose device the run waits 600 s.
 #[derive(Default)]
 struct Volumes {
     mounted: Mutex<Vec<Mount>>,
@@ -172,7 +173,7 @@ async fn an_image_that_cannot_be_loaded_is_reported_and_kubelet_starts() {
     assert_eq!(it.left(&desired), ["image failing.tar", "image failing:1"]);
     assert!(it.host().status().unwrap().failure.unwrap().problem.contains("broken archive"));
 
-    // The next run does only what failed.
+    // The next run repeats only the steps that failed.
     let before = it.machine.requests().len();
     it.asked();
     it.runtime.mend();

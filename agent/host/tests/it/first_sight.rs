@@ -19,7 +19,7 @@ const TEXT: &str = "[Service]\nExecStart=/usr/local/bin/kubelet\n";
 const POD: &str = "kind: Pod\nmetadata: {name: kube-scheduler, namespace: kube-system}\nspec: {containers: [{name: a}], \
                    volumes: [{name: k, hostPath: {path: /srv/kubernetes/kube-scheduler}}]}\n";
 
-/// Seconds since 1970, in the past: the time at which everything was written.
+/// The time at which all files were written, in seconds since 1970.
 const MORNING: u64 = 1_700_000_000;
 
 fn node() -> DesiredState {
@@ -54,8 +54,8 @@ impl Scene {
         scene.having(10, "")
     }
 
-    /// Sets that the processes started `started` seconds after the files were written. `unread` is added to the state
-    /// of units, and says whether systemd has read their files.
+    /// Records that the processes started `started` seconds after the files were written. `unread` is added to the
+    /// recorded state of each unit, and says whether systemd has read the unit's file.
     fn having(self, started: i64, unread: &str) -> Scene {
         let started = 1_000_000 * (MORNING as i64 + started);
         let process = format!(r#""enabled": true, "running": true, "started": {started}"#);
@@ -129,7 +129,7 @@ async fn a_component_that_is_older_than_its_files_is_restarted() {
 #[tokio::test]
 async fn units_that_systemd_has_not_read_are_read_and_restarted() {
     let scene = Scene::new().having(10, r#", "unread": true"#);
-    // A slice has no processes of its own. The file of chrony's unit is not the agent's.
+    // kubelet.slice has no processes, and chrony's unit file does not belong to the agent.
     assert_eq!(scene.planned(), ["kubelet.service"]);
     assert_eq!(scene.asked().await.last().unwrap(), RESTART[1]);
     let scene = Scene::new();

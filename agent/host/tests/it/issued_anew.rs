@@ -219,7 +219,8 @@ async fn other_names_and_another_authority_are_a_reason_to_restart() {
     let mut scene = Scene::new();
     scene.converge(&node(&["a.example.com"])).await.unwrap();
     scene.after = days(100);
-    // The wanted certificate and nodeup's have both changed, as after `kops update cluster` and a reboot.
+    // The wanted certificate and the certificate that nodeup writes have both changed, as after `kops update cluster`
+    // and a reboot.
     scene.nodeup("1", &["b.example.com"]);
     let plan = scene.plan(&node(&["b.example.com"]));
     assert_eq!((restarts(&plan), goes_on(&plan)), (vec![MANIFEST], vec!["kubelet.service"]), "{plan:?}");
@@ -255,7 +256,7 @@ async fn a_second_authority_restarts_nothing_until_it_signs() {
         scene.converge(&node(&[])).await.unwrap();
         assert_eq!(scene.requests(), before);
     }
-    // An authority that is no longer trusted is forgotten.
+    // Authority 0 is older than the signing authority 1. So kubelet must trust authority 0, and restarts.
     scene.keyset.0.push(("0", authority_of("kubernetes-ca", 400)));
     assert_eq!(restarts(&scene.plan(&node(&[]))), ["kubelet.service"]);
 }
@@ -280,7 +281,7 @@ async fn on_the_first_sight_the_oldest_file_gives_the_age_of_the_loaded_certific
         scene.converge(&node(&[])).await.unwrap();
         assert_eq!(scene.requests().len() - before, expected.len());
         assert!(scene.plan(&node(&[])).is_empty());
-        // The assumptions of the first sight are recorded.
+        // The first run has recorded the assumed age of the certificates that the components loaded.
         scene.after = days(350);
         let is_due = restarts(&scene.plan(&node(&[]))) == RESTARTS;
         assert_eq!(is_due, !is_restarted, "{first_ran}");

@@ -180,7 +180,7 @@ async fn a_download_with_too_few_bytes_has_stalled() {
     assert!(started.elapsed() < Duration::from_secs(450), "{:?}", started.elapsed());
 }
 
-/// Timeouts with which every answer counts as slow after two seconds.
+/// Timeouts with which the client treats every answer as slow after two seconds.
 const BRISK: DownloadTimeouts =
     DownloadTimeouts { slow_after: Duration::from_secs(2), least_unless_slow: u64::MAX, ..CALM };
 
@@ -200,7 +200,7 @@ async fn a_slow_mirror_is_replaced_by_one_that_has_not_failed() {
 async fn if_all_mirrors_are_slow_each_may_be_slow() {
     let (first, second, bytes) = (mirror(), mirror(), body(SIZE));
     let urls = [first.put("/a", &bytes), second.put("/a", &bytes)];
-    // The client leaves the second mirror only if it stalls.
+    // The client leaves the second mirror only if that mirror stalls.
     for mirror in [&first, &second] {
         mirror.break_next("/a", [Fault::Drips]);
     }
@@ -332,7 +332,8 @@ async fn the_run_waits_only_once_for_a_dead_mirror() {
     let machine = Machine::new().downloading(downloads(STEADY));
     machine.converge(&state(files)).await.unwrap();
     assert_eq!(machine.tree().len(), 12);
-    // All files wait for the size requests together, once. No file is requested from that mirror afterwards.
+    // The size requests of all files wait for the silent mirror at the same time, so the run waits once. Afterwards, no
+    // file is requested from this mirror.
     let gets = silent.requests().iter().filter(|request| request.starts_with("GET")).count();
     assert_eq!(gets, 0);
 }

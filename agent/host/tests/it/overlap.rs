@@ -152,13 +152,13 @@ async fn a_first_run_whose_download_fails_changes_nothing() {
     assert_eq!(machine.tree(), [""; 0]);
     assert!(!machine.path("/var/lib/kops-agent/record.json").exists());
 
-    // The next run is again a first run, and continues from there.
+    // The failed run left no record, so the next run is again a first run. It completes the node.
     let right = node(&["chrony"], &mirror, true);
     apply(&machine, &host, &right, &kops_agent_host::Silent).await.unwrap();
     assert!(machine.plan(&host, &right).is_empty());
 }
 
-/// A machine on which downloaded programs do not start, until a package brings their library.
+/// A machine on which downloaded programs do not start until a package provides their library.
 struct Old {
     packages: Arc<Packages>,
     is_of_library: bool,
@@ -196,7 +196,7 @@ async fn a_first_run_whose_program_does_not_start_changes_nothing() {
     assert!(packages.installed.lock().is_empty());
     assert_eq!(machine.tree(), [""; 0]);
 
-    // A library may come with a package, so packages are installed first, and the program is tried again.
+    // A package may provide the missing library. So packages are installed first, and then the program is tried again.
     let without =
         state(desired.iter().map(|(_, resource)| resource.clone()).filter(
             |resource| !matches!(resource, Resource::Package(package) if package.name == "libseccomp2"),

@@ -81,7 +81,7 @@ async fn resources_that_are_no_longer_wanted_are_removed() {
     assert!(position("systemd: stop old.service") < position("systemd: disable old.service"));
     assert_eq!(requests.last().unwrap(), "systemd: daemon-reload");
 
-    // The earlier plan has reported the kept files. The agent has no claim on them any more, so this plan names none.
+    // The earlier plan reported the kept files. The agent no longer owns them, so this plan does not report them.
     let plan = machine.plan(&machine.host(), &wanted);
     assert!(plan.is_empty() && plan.kept.is_empty(), "{plan:#?}");
 }
@@ -301,7 +301,7 @@ async fn an_unreadable_record_does_not_turn_a_node_into_a_new_machine() {
     let error = machine.host().plan_reset(&[], &[], &[]).unwrap_err().to_string();
     assert!(error.contains("write a new one with `kops-agent converge`"), "{error}");
 
-    // Neither a failed run nor an interrupted run makes the record readable.
+    // After a failed run and after an interrupted run, the record is still unreadable.
     machine.host().note_failure(kops_agent_spec::failure::Kind::Other, "no network").unwrap();
     let error = machine.host().plan_reset(&[], &[], &[]).unwrap_err().to_string();
     assert!(error.contains("record.json cannot be read"), "{error}");
@@ -344,7 +344,7 @@ fn linked() -> Machine {
 #[tokio::test]
 async fn nothing_is_written_chowned_or_removed_through_a_users_link() {
     if !nix::unistd::geteuid().is_root() {
-        // Only root can change owners; agent/host/src/root/tests.rs covers the rest.
+        // Only root can change owners. agent/host/src/root/tests.rs covers the cases that do not need root.
         return;
     }
     let machine = linked();

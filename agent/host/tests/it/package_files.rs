@@ -43,7 +43,7 @@ fn made_by_nodeup() -> Machine {
     machine
 }
 
-/// Makes dpkg know the package, with the paths of a merged `/usr`.
+/// Adds the package to dpkg's database, with the paths of a merged `/usr`.
 fn install(machine: &Machine) {
     let list = "/.\n/etc\n/etc/containerd\n/etc/containerd/config.toml\n/usr/lib/systemd/system/containerd.service\n";
     write(machine, "/var/lib/dpkg/info/containerd.io.list", list);
@@ -103,7 +103,7 @@ async fn the_current_text_of_the_package_is_restored() {
     write(&machine, LIB, "2.0");
     machine.converge(&node()).await.unwrap();
     assert_eq!(machine.read(LIB), UNIT);
-    // A manual change does not count as a text of the package.
+    // A manually changed file does not count as the package's content.
     fs::remove_file(machine.path("/var/lib/dpkg/info/containerd.io.list")).unwrap();
     write(&machine, LIB, "by hand");
     machine.converge(&node()).await.unwrap();

@@ -66,7 +66,7 @@ fn dnf_repository() {
     "#);
 }
 
-/// The messages of a run, and the process to end once the run waits for it.
+/// The messages of a run, and a process that is killed as soon as the run waits for its lock.
 #[derive(Default)]
 struct Said(Mutex<(Vec<String>, Option<Holder>)>);
 

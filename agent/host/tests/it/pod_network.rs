@@ -23,7 +23,7 @@ fn remains_of_pods_are_removed_and_an_operators_rules_stay_byte_for_byte() {
     in_a_network_of_its_own(|| {
         ipsets();
         operators_rules();
-        // A table keeps its built-in chains after it was used.
+        // A used table keeps its built-in chains. So each table is used before the first comparison.
         for program in ["iptables-nft", "ip6tables-nft", "iptables-legacy", "ip6tables-legacy"] {
             for table in ["raw", "mangle"] {
                 sh(&format!(
@@ -56,7 +56,7 @@ fn remains_of_pods_are_removed_and_an_operators_rules_stay_byte_for_byte() {
         for what in ["iptables-nft", "ip6tables-legacy", "ip kube-proxy", "calico-arp", "kube-router-svip"] {
             assert!(left.rules.iter().any(|rule| rule.contains(what)), "{what}: {:?}", left.rules);
         }
-        // Two programs show one set of rules, and the plan lists the set once.
+        // Two programs show the same rules, but the plan lists these rules only once.
         assert_eq!(
             left.rules.iter().filter(|rule| rule.contains(" chains of ip")).count(),
             4,
@@ -168,7 +168,7 @@ fn a_program_that_hangs_times_out_and_blocks_nothing_else() {
         sh(
             "iptables-nft -N KUBE-FORWARD; ip6tables-legacy -N KUBE-FORWARD; nft add table ip kube-proxy; ip link add cni0 type bridge",
         );
-        // A program that started another one, which holds its output open.
+        // The first program starts a child that keeps the program's output open. The second program ignores SIGTERM.
         stand_in("iptables-legacy-save", "sleep 600 & echo $$ $! >>/run/started; wait");
         stand_in("nft", "trap '' TERM; echo $$ >>/run/started; while :; do sleep 600; done");
         let machine = Machine { program_within: Duration::from_secs(10), ..Machine::default() };
@@ -216,7 +216,7 @@ fn a_missing_program_is_reported_if_it_may_be_needed() {
             assert_eq!(unknown.iter().filter(names).count(), 1, "{name}: {unknown:#?}");
         }
         let problems = machine.remove();
-        // The remains that can be removed are still removed.
+        // The only problems are the missing programs. Everything else is removed.
         assert_eq!(problems, unknown);
         let left = sh(&format!(
             "{ALL_PROGRAMS}/xtables-nft-multi iptables-nft-save; {ALL_PROGRAMS}/ipset list -name"

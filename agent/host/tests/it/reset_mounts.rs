@@ -282,7 +282,7 @@ fn the_target_of_a_pods_log_link_stays_with_its_mounts() {
     });
 }
 
-/// A view that misses all mounts, as if a mount appeared right after the search.
+/// Finds no mounts, as if a mount appeared right after the search.
 struct Blind;
 
 impl Mounts for Blind {

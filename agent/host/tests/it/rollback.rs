@@ -25,7 +25,7 @@ use scene::{KUBELET_CONFIG, Node, Scene, TIMINGS, node, with_keys, with_pods};
 async fn the_answer_of_another_process_neither_rolls_back_nor_passes() {
     let scene = Scene::converged(&node("1")).await;
     *scene.node.other_listener.lock() = Some("evil (process 8)".into());
-    // The other process answers first that kubelet is unhealthy, and then that it is healthy.
+    // The other process on kubelet's port first reports an unhealthy kubelet, and then a healthy one.
     for version in ["bad", "22"] {
         let error = scene.converge(&node(version)).await.unwrap_err();
         assert!(matches!(error, Error::Unasked { .. }), "{error:?}");
@@ -79,7 +79,7 @@ async fn everything_is_rolled_back_if_kubelet_is_unhealthy() {
     assert_eq!(status.rolled_back.unwrap().back_to, "hash");
     assert!(scene.machine.plan(&scene.host(), &node("1")).is_empty());
 
-    // The agent does not retry this state by itself. The agent tries another state.
+    // Without `retrying_failed`, the agent does not try the failed state again. It still tries a different state.
     let error = scene.converge(&node("bad")).await.unwrap_err();
     assert!(matches!(error, Error::FailedBefore(_)), "{error:?}");
     assert!(

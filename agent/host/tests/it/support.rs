@@ -143,7 +143,7 @@ fn walk(root: &Path, dir: &Path, paths: &mut Vec<String>) {
     }
 }
 
-/// A fixed time.
+/// The fixed time of these tests: 2026-11-21 12:00 UTC.
 pub(crate) fn noon() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_262_400)
 }
@@ -200,7 +200,7 @@ pub(crate) fn mirror() -> Mirror {
     Mirror::start_with(BTreeMap::new()).unwrap()
 }
 
-/// Bytes that differ from each other.
+/// A body whose neighbouring bytes differ.
 pub(crate) fn body(size: usize) -> Vec<u8> {
     (0..size).map(|at| u8::try_from(at * 7 % 251).unwrap()).collect()
 }
@@ -216,7 +216,7 @@ pub(crate) fn tar_gz(members: &[(&str, &[u8])]) -> Vec<u8> {
     tar.into_inner().unwrap().finish().unwrap()
 }
 
-/// A downloaded program.
+/// A program that is downloaded from `url`. `member` is the program's path in an archive.
 pub(crate) fn asset(path: &str, url: &str, sha256: &str, member: Option<&str>) -> File {
     File::new(
         path,

@@ -126,7 +126,8 @@ async fn after_a_failed_first_run_the_next_run_still_sees_nodeups_machine() {
     let machine = made_by_nodeup();
     machine.host().note_failure(kops_agent_spec::failure::Kind::Other, "no network").unwrap();
     assert!(machine.plan(&machine.host(), &node("1")).is_empty());
-    // A run is interrupted after it wrote files. The next run knows what the components had read.
+    // A run is interrupted after it wrote files. The next run restarts only the components that have read the old
+    // files.
     let mut interrupted = node("2");
     interrupted.add(File::text("/etc/rules", "new").on_change(&["load-rules"]));
     let host = machine.host().with_commands(Arc::new(Failing));
@@ -282,7 +283,7 @@ async fn matching_resources_are_adopted_on_request_and_removed_by_a_reset() {
         .unwrap();
     assert!(plan(&adopting()).adopted == [ResourceId::new(Kind::File, KUBELET_CONFIG)]);
 
-    // A run removes resources that are no longer wanted. A reset removes all of them.
+    // A run removes resources that are no longer wanted. A reset removes all resources.
     let mut fewer = DesiredState::default();
     for (_, resource) in node("2").iter().filter(|(id, _)| id.name != MANIFEST) {
         fewer.add(resource.clone());

@@ -34,11 +34,12 @@ struct Units {
     running: BTreeSet<String>,
     /// Refused requests, for example `start a.service`.
     refused: BTreeSet<String>,
-    /// Units whose job ends only when the other unit runs. A unit with an unknown blocker never runs.
+    /// Units whose job ends only when another unit, the value, runs. If that unit does not exist, the job never ends.
     blocked_by: BTreeMap<String, String>,
     /// Units whose start process is running.
     starting: BTreeSet<String>,
-    /// Units ordered after the unit that runs the agent, each with the unit that follows it.
+    /// Units that wait for the unit that runs the agent. The value is the unit through which they wait, or `None` if
+    /// they wait for it directly.
     after_this_run: BTreeMap<String, Option<String>>,
     asked: Vec<String>,
 }
@@ -243,7 +244,7 @@ async fn a_failing_hook_is_reported_and_blocks_nothing() {
     let status = it.host().status().unwrap();
     assert!(!status.converged && status.failure.unwrap().problem.contains("a-hook.service"));
 
-    // Only the failed unit is left to do. The next run starts it again.
+    // The plan has only the failed unit, which the next run starts again.
     let plan = it.machine.plan(&it.host(), &desired);
     let left: Vec<&str> = plan.steps.iter().map(|step| step.resource.name.as_str()).collect();
     assert_eq!(left, ["a-hook.service"]);
@@ -381,7 +382,7 @@ async fn a_rollback_waits_for_no_hook_that_waits_for_kubelet() {
     let still_wrong = it.host().status().unwrap().rolled_back.unwrap().still_wrong;
     assert!(still_wrong.len() == 1 && still_wrong[0].contains("restart kubelet.service"), "{still_wrong:?}");
 
-    // A unit that may still run the changed version is restarted after its job ends.
+    // After the rollback, these units may still run with the text `two`. So the next run restarts them.
     it.units().blocked_by.clear();
     it.units().running.extend(["a-hook.service".to_owned(), KUBELET.to_owned()]);
     it.converge(&with("one")).await.unwrap();
@@ -451,7 +452,7 @@ async fn a_hook_before_kubelet_that_waits_for_this_run_is_left_to_systemd_with_k
     let report = tokio::time::timeout(Duration::from_secs(300), run).await.unwrap().unwrap();
     assert_eq!(report.starting, ["a-hook.service", KUBELET]);
     assert!(it.units().enabled.contains(KUBELET));
-    // After cloud-init ends, systemd continues by itself, and nothing is left to do.
+    // After cloud-init ends, systemd itself starts both units. Then the plan is empty.
     it.units().blocked_by.clear();
     it.units().running.extend(["a-hook.service".to_owned(), KUBELET.to_owned()]);
     assert!(it.machine.plan(&it.host(), &desired).is_empty());

@@ -67,8 +67,8 @@ pub trait Systemd: Send + Sync {
         }))
     }
 
-    /// Whether a process of a unit is starting it. A unit whose job is only queued is not starting. A failed unit
-    /// that waits for its restart is not starting either.
+    /// Whether a unit is starting, with a running process. The result is false for a unit whose job is only queued, and
+    /// for a failed unit that waits for its restart.
     fn is_starting(&self, unit: &str) -> Result<bool> {
         let _ = unit;
         Ok(false)

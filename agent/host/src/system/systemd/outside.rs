@@ -12,7 +12,7 @@ const REQUEST: [&str; 8] = [
     "--quiet",
     "--collect",
     "--property=Type=oneshot",
-    // The program extends its timeout by reports that it is alive.
+    // While the program is alive, its messages to systemd extend this timeout.
     "--property=NotifyAccess=main",
     "--property=TimeoutStartSec=1h",
     "--property=LimitCORE=0",
@@ -42,8 +42,9 @@ pub fn run_outside(unit: &str, command: &[&str]) -> Result<()> {
     conclude(Act::Start, unit, ask_once(&request)?)
 }
 
-/// The options for the variables of a unit, from `systemctl show`. A variable counts only if it has the same value in
-/// this process (`value`). Another value is from a file and may be a secret, which must not be an argument.
+/// The options that pass a unit's variables on, from the output of `systemctl show`. A variable is an option only if it
+/// has the same value in this process (`value`). A different value is from a file and may be a secret, which must not
+/// be an argument.
 fn variables(shown: &str, value: impl Fn(&str) -> Option<String>) -> Vec<String> {
     let mut options = Vec::new();
     for line in shown.lines() {

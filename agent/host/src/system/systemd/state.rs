@@ -32,7 +32,7 @@ pub(super) fn read<'a>(get: impl Fn(&str) -> &'a str, clock: &Clock) -> UnitStat
         _ => Enablement::Disabled,
     };
     let running = match get("ActiveState") {
-        // A unit in a restart loop is `activating`, so there is nothing to start.
+        // A unit in a restart loop is `activating`. systemd restarts this unit without a request.
         "active" | "reloading" | "refreshing" | "activating" => true,
         "inactive" => has_done_its_work(&get),
         _ => false,
@@ -51,9 +51,9 @@ pub(super) fn read<'a>(get: impl Fn(&str) -> &'a str, clock: &Clock) -> UnitStat
     UnitState { is_known, enablement, running, rests, restarting, starting, started, unread }
 }
 
-/// When the main process of a unit started. If the clock was set back since the start, the computed time is too
-/// early: files written before the start have later dates. So the later one of the computed time and systemd's own
-/// timestamp counts. `None` for a unit that a timer or socket starts and that has no process now.
+/// When the main process of a unit started. If the clock was set back since the start, the computed time is too early:
+/// files written before the start have later dates. So the result is the later of the computed time and systemd's own
+/// timestamp. `None` for a unit that a timer or socket starts and that has no process now.
 fn started<'a>(get: impl Fn(&str) -> &'a str, clock: &Clock) -> Option<SystemTime> {
     if get("ActiveState") == "inactive" && !get("TriggeredBy").is_empty() {
         return None;
@@ -71,7 +71,7 @@ fn noted(timestamp: &str) -> Option<SystemTime> {
     PrimitiveDateTime::parse(rest, format).ok().map(|time| time.assume_utc().into())
 }
 
-/// Whether a process of the unit is starting it.
+/// Whether a unit is starting, with a running process.
 pub(super) fn is_starting<'a>(get: impl Fn(&str) -> &'a str) -> bool {
     get("ActiveState") == "activating" && !get("SubState").starts_with("auto-restart")
 }

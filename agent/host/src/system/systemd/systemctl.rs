@@ -91,7 +91,7 @@ impl Systemd for Systemctl {
     }
 
     fn kill(&self, unit: &str) -> Result<()> {
-        // `systemctl kill` fails if no process is left to kill. That counts as success.
+        // `systemctl kill` fails if no process is left to kill. This failure is ignored.
         ask(&["systemctl", "kill", "--kill-who=all", "--signal=SIGKILL", "--", unit]).map(drop)
     }
 
@@ -176,14 +176,14 @@ fn begin(act: Act, unit: &str, runner: &Runner) -> Result<oneshot::Receiver<Resu
     Ok(told)
 }
 
-/// Waits for the `systemctl` of `runner`, which requested a job.
+/// Waits until the `systemctl` of `runner` ends, and returns the error of the job that it requested.
 fn end_of(act: Act, unit: &str, runner: &Runner, stderr: Option<ChildStderr>) -> Result<()> {
     let command = ["systemctl", act.name(), "--", unit];
     let not_run = |error: std::io::Error| not_run(&command, &error);
     let mut said = Vec::new();
     stderr.map_or(Ok(0), |mut stderr| stderr.read_to_end(&mut said)).map_err(not_run)?;
     let forever = Instant::now() + Duration::from_secs(u32::MAX.into());
-    // If there is no status, the waiting future was dropped.
+    // `None` means that the waiting future was dropped.
     let Some(status) = runner.wait(forever).map_err(not_run)? else { return Ok(()) };
     conclude(act, unit, Output { status, stdout: Vec::new(), stderr: said }.into())
 }
@@ -193,8 +193,8 @@ fn act(act: Act, unit: &str) -> Result<()> {
     conclude(act, unit, ask_once(&["systemctl", act.name(), "--", unit])?)
 }
 
-/// Judges the end of a job's `systemctl`. If its connection broke, the job continues, and another `systemctl` waits
-/// for it.
+/// Returns the error of a job, from the outcome of its `systemctl`. If the connection of `systemctl` breaks, the job
+/// continues, and another `systemctl` waits for the job.
 pub(super) fn conclude(act: Act, unit: &str, outcome: Outcome) -> Result<()> {
     let mut verb = act.name();
     let outcome = until_answered(outcome, |lost| {
@@ -229,7 +229,7 @@ fn why_it_failed(act: Act, unit: &str, said: &str, result: &str) -> Option<Strin
         "its job took longer than it may".to_owned()
     } else if said.contains(&format!("Job for {unit} failed")) || said.contains(&format!("{unit} failed")) {
         match result {
-            // systemd started the unit again in the meantime.
+            // systemd has started the unit again since the failure, so `result` is about the new start.
             "" | "success" => "its job has failed".to_owned(),
             result => format!("it has failed with the result {result}"),
         }

@@ -7,7 +7,6 @@ use kops_agent_plan::diff::Enablement;
 
 use crate::error::Result;
 
-/// The state of a unit, as systemd reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnitState {
     /// Whether the unit exists.
@@ -21,7 +20,7 @@ pub struct UnitState {
     /// Whether the unit has failed and systemd restarts it after a pause. No process runs, but there is nothing to
     /// start.
     pub restarting: bool,
-    /// Whether a process of the unit is still starting it.
+    /// Whether the unit is starting, with a running process.
     pub starting: bool,
     /// When the main process of the unit started. `None` if the unit has no main process, or had none since boot.
     pub started: Option<SystemTime>,

@@ -79,8 +79,8 @@ pub(super) fn shown() -> String {
         nft --numeric list ruleset; ipset list -name; ip -oneline link show | cut -d ' ' -f 2")
 }
 
-/// Rules of an operator in the chains that every machine has, in a chain and in tables of the operator. Some contain
-/// words of the pod network.
+/// An operator's rules in the chains that every machine has, in the operator's own chain, and in the operator's own
+/// tables. Some rules contain names of the pod network.
 pub(super) fn operators_rules() {
     for kind in ["iptables-nft", "iptables-legacy"] {
         let v6 = kind.replacen("ip", "ip6", 1);

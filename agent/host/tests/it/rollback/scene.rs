@@ -199,7 +199,7 @@ pub(crate) const TIMINGS: HealthTimings = HealthTimings {
     restarted: Duration::ZERO,
 };
 
-/// A node of a version. Every text contains the version.
+/// The node in this version. Every text of the node contains the version.
 pub(crate) fn node(version: &str) -> DesiredState {
     let mut node = DesiredState::default();
     node.add(File::text(KUBELET_CONFIG, format!("maxPods: {version}\n")));
