@@ -129,7 +129,7 @@ fn time_to_decide(inputs: &Inputs) -> Duration {
     elapsed
 }
 
-/// Puts the manifests that the configuration names into the inputs, from the cluster's folder.
+/// Adds the manifests that the configuration names to the inputs. The files are in the cluster's folder.
 fn add_manifests(inputs: &mut Inputs, cluster_folder: &Path) {
     for path in inputs.wanted_manifests() {
         let file =

@@ -72,8 +72,7 @@ fn runtime(command: &Command) -> std::io::Result<Runtime> {
     }
 }
 
-/// Prints the help or the version that the flags ask for, or why the flags are wrong. The last line of an error ends with its code, as that of
-/// any failure.
+/// Prints the requested help or version, or the error in the flags. Like every error, it ends with its code.
 fn answered(answer: &clap::Error) -> ExitCode {
     if !answer.use_stderr() {
         answer.exit();

@@ -80,7 +80,6 @@ pub fn print_report(report: &Report, output: Output) -> Result<u8> {
     }
 }
 
-/// Prints the resolved configuration of a node.
 pub fn print_node_config(node: &Value, output: Output) -> Result<u8> {
     match output {
         Output::Json => print_json(node),

@@ -26,7 +26,8 @@ pub fn start() {
     }));
 }
 
-/// The address of the program in memory. A kernel with address space layout randomization chooses another one at each start.
+/// The address of the program in memory. With address space layout randomization, the kernel chooses a different
+/// address at each start.
 fn load_address() -> String {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     // A static program maps no other file.

@@ -26,7 +26,6 @@ pub struct Watch {
     on_terminal: bool,
 }
 
-/// A download that is under way.
 #[derive(Default)]
 struct Download {
     bar: Option<ProgressBar>,

@@ -39,7 +39,8 @@ async fn derive(args: &DeriveArgs) -> Result<u8> {
     match nodeup_config::last_written(&store, base, role, &args.instance_group).await {
         Ok(Some(written)) => derivation = derivation.with_addresses_of(&written),
         Ok(None) => {}
-        // This command prints a replacement for that file, so an unreadable file is only a warning.
+        // `config derive` prints a replacement for the file that kOps last wrote. So an unreadable file is only a
+        // warning.
         Err(error) => log::warn!(
             "the addresses of the API's load balancer are left out: they are only in the nodeupconfig.yaml that kOps last wrote for the \
              group: {}",
@@ -75,7 +76,7 @@ async fn check(args: &CheckArgs) -> Result<u8> {
     Ok(if findings.errors.is_empty() { exit::CONVERGED } else { exit::CONFIGURATION })
 }
 
-/// Checks a machine: the files of its cluster and group, and the node that they decide.
+/// Checks a machine: the files of its cluster and its group, and the node that results from them.
 async fn of_machine(args: &SpecArgs) -> Result<Findings> {
     let options = args.for_machine(Path::new("/"));
     let boot = boot_config(&options.source.conf, &options.store).await?;
@@ -135,7 +136,8 @@ async fn files(store: &Store, base: &str, group: &str) -> Result<Findings> {
     let group = cluster_files::group_file(store, base, group).await;
     if let Some(file) = readable(cluster, &mut findings)? {
         findings.errors.extend(errors_of(Cluster::parse(&file.text, &file.url).err().map(Into::into))?);
-        // Warnings are about the file that the user wrote, if it can be read. kOps wrote the completed one.
+        // Warnings are about the cluster spec that the user wrote. If it is missing, they are about the completed spec
+        // from kOps.
         let edited = cluster_files::user_file(store, base).await?.unwrap_or(file);
         let release = cluster_files::release(store, base).await?;
         add_warnings(&edited, Cluster::warnings(&edited.text, &edited.url, release), &mut findings)?;

@@ -67,7 +67,7 @@ impl Run<'_> {
             Pauses { first: PAUSE_AFTER_ROLLBACK, longest: PAUSE_AFTER_ROLLBACK }.jittered();
         loop {
             let error = match self.converge().await {
-                // Upstream's nodeup ends here too. The operator decides what to do next.
+                // In this case, upstream's nodeup ends, too. The operator decides what to do next.
                 Err(error) if bootstrap_client::is_already_registered(&error) => {
                     log::warn!("{}", error_text(&error));
                     service_manager::ready("nothing changed: this machine is a node already");
@@ -98,7 +98,7 @@ impl Run<'_> {
         }
     }
 
-    /// Makes this machine its node, and tells the machine's cloud.
+    /// Converges this machine, and tells its cloud that the machine is a node.
     async fn converge(&self) -> Result<u8> {
         let root = self.on.root.as_path();
         let outcome = Box::pin(self.converge_machine()).await;
@@ -131,7 +131,8 @@ impl Run<'_> {
             Instead::Superseded(by) => {
                 let report = noted(root, report)?;
                 noted(root, convergence::remember_ready(&self.on).await)?;
-                // At boot other units wait for this run, so the timer's `verify` plans the change.
+                // At boot, other units wait for this run, so this run does not plan the change. The timer's `verify`
+                // plans it later.
                 let next = match self.args.retries {
                     0 => Some(Box::pin(next(&self.options, &host, &by)).await),
                     _ => None,

@@ -15,7 +15,7 @@ use kops_agent_node::exit;
 /// Maximum length of a line of a finding, in characters.
 const LONGEST: usize = 2000;
 
-/// Prints the findings; the exit code says whether any of them stops the machine.
+/// Prints the findings. The exit code says whether a finding prevents this machine from becoming a node.
 pub(super) async fn run(args: &DoctorArgs) -> Result<u8> {
     let observed = kops_agent_node::doctor::look(&args.look.options().settled()).await?;
     let findings = doctor::findings(&observed);
@@ -33,7 +33,7 @@ pub(super) async fn run(args: &DoctorArgs) -> Result<u8> {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Diagnosis<'a> {
-    /// Whether anything stops this machine from becoming its node.
+    /// Whether a finding prevents this machine from becoming a node.
     stops: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     written_by: Option<&'a WrittenBy>,

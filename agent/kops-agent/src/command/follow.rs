@@ -122,7 +122,7 @@ async fn carry_out(args: &FleetFollowArgs, order: &Order) -> Result<()> {
         .arg("--root")
         .arg(&args.root)
         .args(["--wait", "--slot-timeout", SLOT_TIMEOUT])
-        // 0 would take no slot, and would not roll back. No order may ask for that.
+        // With 0, the run would take no slot, or would not roll back. An order must not ask for that.
         .args(["--max-unavailable", &order.max_unavailable.clamp(1, MOST_SLOTS).to_string()])
         .args(["--health-timeout", &order.health_timeout.max(1).to_string()])
         .arg(format!("--follow={}", order.hash));
@@ -140,7 +140,7 @@ async fn carry_out(args: &FleetFollowArgs, order: &Order) -> Result<()> {
     if order.attempt > 1 {
         command.arg("--retry-failed");
     }
-    // The run is not this service: it reports nothing to systemd.
+    // The run is a child of this service, so it must report nothing to systemd.
     for variable in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"] {
         command.env_remove(variable);
     }
@@ -169,8 +169,8 @@ fn ended(root: &Path, order: &Order, code: Option<i32>) -> Result<()> {
     })
 }
 
-/// The part of an order that a node does not have after its run; `None` if it has everything. A run without its server repairs the node to
-/// the last applied configuration, which may have the hash of the order.
+/// The part of an order that a node lacks after its run; `None` if it lacks nothing. If the run cannot reach its
+/// server, it repairs the node to the last applied configuration, which may have the hash of the order.
 fn lacks(order: &Order, config_hash: &str, authorities: Option<&str>) -> Option<&'static str> {
     match () {
         () if config_hash != order.hash => Some("does not run this configuration"),

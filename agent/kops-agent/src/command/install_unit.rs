@@ -32,7 +32,7 @@ pub(super) const UNIT: &str = "kops-configuration.service";
 
 /// The unit that packages install for the same purpose.
 const PACKAGED: &str = include_str!("../../../../units/kops-agent.service");
-/// The settings of its sandbox. An older systemd ignores those that it does not know.
+/// The settings of the packaged unit's sandbox. An older systemd ignores settings that it does not know.
 const SANDBOX: [&str; 8] = [
     "CapabilityBoundingSet=",
     "RestrictAddressFamilies=",
@@ -84,8 +84,8 @@ pub(super) async fn install(conf: &Path, mut retries: i64) -> Result<u8> {
 
 async fn install_once(conf: &Path) -> Result<u8> {
     let program = program::path().context("finding the path of this program for its unit")?;
-    // Both files must be on the disk before the unit is. The boot script has only just written them, and does not run
-    // again after a power cut.
+    // The program and the boot config must be on the disk before the unit. The boot script has just written both, and
+    // does not run again after a power cut.
     let conf = conf.to_str().and_then(|conf| conf.strip_prefix("file://")).map_or(conf, Path::new);
     let is_file = !conf.to_string_lossy().contains("://");
     for file in [program.as_path()].into_iter().chain(is_file.then_some(conf)) {
@@ -249,7 +249,7 @@ mod tests {
         for setting in SANDBOX {
             assert!(service.contains(&format!("\n{setting}")), "{setting} is not in {unit}");
         }
-        // After its comment, the packaged unit has only the sandbox.
+        // After `ExecStart=`, the packaged unit has no settings except the sandbox and `WantedBy=`.
         let (_, packaged) = PACKAGED.split_once("--retries=-1 --v=2\n").unwrap();
         let packaged = packaged.lines().filter(|line| line.contains('=') && !line.starts_with(['#', 'W']));
         assert!(sandbox().lines().eq(packaged), "{}", sandbox());

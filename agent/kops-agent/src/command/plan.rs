@@ -14,7 +14,7 @@ pub(super) async fn run(args: &PlanArgs) -> Result<u8> {
     let hashes = HashSource::publishers(machine::remembered_hashes(root)?);
     let options = args.follow.applied_to(args.spec.for_machine(root));
     let decision = decide::decide(&options, hashes, &machine::before(root)?).await?;
-    // A missing root counts as empty, and must stay missing: a plan changes nothing.
+    // A missing root is treated as empty, and must stay missing: a plan changes nothing.
     let empty = tempfile::tempdir().context("making an empty root to compare with")?;
     let root = if root.exists() { root.as_path() } else { empty.path() };
     let host = machine::open(root)?.adopting(args.adopt);

@@ -13,12 +13,12 @@ use kops_agent_node::machine::note_failure;
 use kops_agent_node::pacing;
 
 /// The pauses between two tries. nodeup always waits half a minute (cmd/nodeup/main.go). The first pauses are shorter,
-/// because a new role becomes known everywhere in less time. The later pauses are longer, because a store may stay
-/// wrong for hours.
+/// because a new cloud role becomes known everywhere in less time. The later pauses are longer, because a store may
+/// fail for hours.
 pub(super) const RETRIES: Retries = Retries {
     deadline: Duration::MAX,
     attempt: Duration::MAX,
-    // Up to five minutes with jitter.
+    // Jitter makes a pause up to twice as long, so the longest pause is five minutes.
     pauses: Pauses { first: Duration::from_secs(5), longest: Duration::from_secs(150) },
 };
 
@@ -37,8 +37,8 @@ pub(super) async fn until_stopped(root: &Path, run: impl Future<Output = Result<
     }
 }
 
-/// Like `until_stopped`. If the run ends by itself, or leaves the Node cordoned, `tell` then reports to the cluster.
-/// That takes seconds. A signal in this time has no effect, because the run is complete.
+/// Like `until_stopped`. If the run has ended, or has left the Node cordoned, `tell` reports to the cluster, which
+/// takes seconds. A stop signal during `tell` has no effect, because the run is complete.
 pub(super) async fn until_stopped_or_told(
     root: &Path,
     run: impl Future<Output = Result<u8>>,

@@ -28,7 +28,7 @@ use kops_agent_node::{convergence, pacing, renewal};
 
 /// The unit of a repair outside a sandbox.
 const REPAIR: &str = "kops-agent-repair.service";
-/// The longest wait for that unit. The run in it has its own timeouts, which are shorter.
+/// The maximum duration of the repair unit. The run in this unit has its own, shorter timeouts.
 const REPAIRED_WITHIN: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Prints the differences, and repairs them if asked. A failed repair is recorded for `status`, as every failed run is:
@@ -203,7 +203,7 @@ async fn renew(
     whole: Plan,
     changed: Vec<Drift>,
 ) -> Result<u8> {
-    // Everything else stays as last applied, also in the files that contain a certificate.
+    // Only certificates are renewed. Everything else stays as last applied, even in files that contain a certificate.
     let applied = match whole.is_empty() || decision.is_last_applied {
         true => None,
         false => Box::pin(last_applied::as_applied(&run.options, host, decision)).await?,

@@ -64,10 +64,10 @@ impl fmt::Display for Checked {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Findings {
-    /// The kOps release that wrote the configuration; `None` if it is unknown or the version is an error.
+    /// The kOps release that wrote the configuration; `None` if it cannot be determined.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub written_by: Option<WrittenBy>,
-    /// The manifests, if the check is of manifests.
+    /// The checked manifests; `None` if the check is not of manifests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checked: Option<Checked>,
     /// Problems that keep the node from being decided.

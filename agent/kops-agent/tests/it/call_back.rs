@@ -31,8 +31,8 @@ impl Drop for Node {
     }
 }
 
-/// Asserts that the node refuses a client that shows `own.pem` of this folder and the certificates in `beside`. With TLS 1.2, the client
-/// waits until the node has judged its certificate.
+/// Asserts that the node refuses a client with the certificate `own.pem` from this folder, which also sends the
+/// certificates in `beside`. With TLS 1.2, the client waits until the node has accepted or refused its certificate.
 fn assert_refused(folder: &Path, beside: &str) {
     let file = |name: &str| folder.join(name);
     fs::write(file("beside.pem"), beside).unwrap();
@@ -47,7 +47,7 @@ fn assert_refused(folder: &Path, beside: &str) {
     assert!(!output.status.success() && told.contains("alert"), "{told}");
 }
 
-/// Many authorities of one name make webpki try all orders of them, which takes seconds.
+/// If many authorities have the same name, webpki tries all orders of them, which takes seconds.
 #[test]
 fn certificates_beside_a_strangers_own_cost_a_joining_node_nothing() {
     apart("nameserver 127.0.0.1\n", || {

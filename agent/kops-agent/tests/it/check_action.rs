@@ -21,7 +21,7 @@ fn yaml(path: &str) -> Value {
     serde_yaml::from_str(&fs::read_to_string(checkout().join(path)).unwrap()).unwrap()
 }
 
-/// A repository of manifests, with a wrong one.
+/// A repository of manifests. One of the manifests is wrong.
 fn manifests() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("clusters")).unwrap();
@@ -135,10 +135,10 @@ fn the_action_downloads_only_the_program_with_the_pinned_sum() {
     expect(&of("0.1.0", &"0".repeat(64)), 2, "does not have the sum KOPS_AGENT_SHA256");
     expect(&of("0.2.0", &sum), 2, "/v0.2.0/kops-agent-linux-");
     expect(&of("0.1.0", &sum), 3, "::error file=clusters/wrong.yaml");
-    // The program stays, so the next check needs no network.
+    // The program stays in the cache, so the next check needs no network.
     fs::remove_dir_all(&releases).unwrap();
     expect(&of("0.1.0", &sum), 3, "::error file=clusters/wrong.yaml");
-    // A changed file is not started.
+    // A changed program in the cache is not started.
     let cached = folder.path().join(".cache/kops-agent").join(&sum);
     fs::write(&cached, "#!/bin/sh\necho forged\n").unwrap();
     expect(&of("0.1.0", &sum), 2, "cannot download");

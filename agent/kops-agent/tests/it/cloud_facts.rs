@@ -173,7 +173,7 @@ fn a_gpu_whose_driver_nothing_installs_is_refused_by_name() {
     });
 }
 
-/// The facts say that the image brings the driver.
+/// According to the facts, the image already contains the driver.
 #[test]
 fn a_gpu_with_the_driver_of_the_image_is_told() {
     let worker = Worker::with_nvidia();
@@ -260,7 +260,8 @@ fn a_group_that_holds_its_instances_hears_of_each_that_is_ready() {
         assert_eq!(requests(), 1);
         worker.run("converge", "m5.large").with(0, &[]);
         assert_eq!(requests(), 1, "it was told since the machine was started");
-        // Simulates a reboot: only the group knows whether it still holds the instance.
+        // Simulates a reboot by changing the saved boot IDs. After a reboot, only the group knows whether it still
+        // holds the instance, so the agent tells the group again.
         let file = worker.machine.root().join("var/lib/kops-agent/facts.json");
         let mut remembered: serde_json::Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
         for boot in ["readyIn", "toldIn"] {

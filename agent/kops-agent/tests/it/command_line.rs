@@ -16,7 +16,8 @@ use base64::engine::general_purpose::STANDARD;
 use kops_agent_tests::example_keys::TOKENS;
 use kops_agent_tests::example_store::{CONTROL_PLANE, NODES};
 
-/// Runs the call on a terminal of this name, by `script` of util-linux. `None`, with a message, if there is no `script`.
+/// Runs the command in a terminal with this `TERM`, by `script` of util-linux. If `script` does not run, prints a
+/// message and returns `None`.
 fn on_terminal(call: &Command, name: &str) -> Option<String> {
     let words = std::iter::once(call.get_program()).chain(call.get_args());
     let words: Vec<String> = words.map(|word| format!("'{}'", word.to_str().unwrap())).collect();

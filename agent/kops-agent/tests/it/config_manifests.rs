@@ -160,7 +160,7 @@ fn a_wrong_value_is_told_with_its_file_and_line() {
     }
 }
 
-/// The rules are those of the check of a store, so each of them finds the same mistake.
+/// Manifests and stores are checked by the same rules, so both checks find the same mistake.
 #[test]
 fn a_mistake_in_a_store_is_the_same_mistake_in_its_manifests() {
     for (edited, problem) in [
@@ -200,7 +200,7 @@ fn a_value_that_only_some_versions_refuse_is_no_error_until_the_version_is_writt
     expect(&ended, 0, &["because kOps completes them: spec.configBase, spec.kubernetesVersion", "0 errors"]);
     let ended = check_files(&[("c.yaml", &format!("{CLUSTER}{gates}")), ("g.yaml", GROUP)]);
     expect(&ended, WRONG, &["spec.kubelet.featureGates"]);
-    // Each version refuses this value.
+    // Every Kubernetes version refuses this value.
     let ended =
         check_files(&[("c.yaml", &format!("{absent}  kubelet: {{maxPods: -5}}\n")), ("g.yaml", GROUP)]);
     expect(&ended, WRONG, &["error: ./c.yaml:13: spec.kubelet.maxPods: -5"]);
@@ -304,7 +304,7 @@ fn a_template_is_not_checked() {
             "its cluster c.example.com is not among the checked manifests",
         ],
     );
-    // Other programs may read such a text.
+    // An action in the content of a file asset is no mistake, because the program that reads the file may need it.
     let cluster = format!(
         "{CLUSTER}  updatePolicy: \"{{{{ .policy }}}}\"\n  fileAssets: [{{name: a, content: \"{{{{ .x }}}}\"}}]\n"
     );

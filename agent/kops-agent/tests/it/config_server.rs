@@ -154,7 +154,7 @@ fn a_machine_that_is_a_node_already_is_left_alone() {
     worker
         .run("converge", &server)
         .with(0, &["registered and ready", "it still needs kube-proxy, kubelet-server"]);
-    // The changes are unknown, and `plan` must not report that there are none.
+    // `plan` cannot know the changes, so it fails instead of reporting that there are none.
     server.answer_next(std::slice::from_ref(&registered));
     worker.run("plan", &server).with(1, &["registered and ready"]);
     assert_eq!(worker.machine.files(), files);
@@ -222,7 +222,7 @@ fn auto_scaling_lets_go_of_a_node_which_is_registered_already() {
         let another = BTreeSet::from(["i-another".to_owned()]);
         autoscaling.refuse_next(1);
         run("converge", &[]).with(1, &["its group could not be told", "InvalidClientTokenId"]);
-        // Nothing else is left to do, and the next run tells the group, whatever its verb.
+        // The node itself needs no change. The next run of any verb tells the group.
         run("verify", &["--repair"]).with(0, &told);
         assert_eq!(autoscaling.held(), another);
         autoscaling.asked();
@@ -258,7 +258,7 @@ fn a_group_that_holds_a_node_which_is_registered_already_hears_that_it_is_ready(
     worker.run_on(&imds, "plan", &server).with(0, &[]);
     assert_eq!(lifecycle_actions(&worker), 1, "a plan tells nothing");
 
-    // If kops-controller gives no configuration either, the run uses the lifecycle action that an earlier run saved.
+    // If kops-controller gives no configuration, the run uses the lifecycle action that an earlier run saved.
     let remembered = worker.machine.root().join("var/lib/kops-agent/facts.json");
     for (instance, told) in [("i-0000000000000000f", 1), (NODE, 2)] {
         let action =
@@ -358,7 +358,8 @@ fn a_kops_controller_that_is_not_in_dns_yet_is_waited_for() {
     });
 }
 
-/// Upstream's nodeup needs no name server for such a name either: getaddrinfo and Go's resolver read the hosts file.
+/// Upstream's nodeup also needs no name server for a name in the hosts file: getaddrinfo and Go's resolver read this
+/// file.
 #[test]
 fn a_name_in_the_hosts_file_needs_no_name_server_though_it_has_one_family_only() {
     apart("nameserver 127.0.0.1\noptions timeout:5 attempts:3\n", || {

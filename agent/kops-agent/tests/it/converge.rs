@@ -29,7 +29,7 @@ fn read(machine: &Machine, path: &str) -> String {
 /// Inode, and the time of the last write in seconds and nanoseconds. A write of the same content changes them too.
 type Written = (u64, i64, i64);
 
-/// Every file below the root but the agent's own: its permissions, its content, and when it was written.
+/// Every file below the root except the agent's own: its permissions, its content, and when it was written.
 fn files(machine: &Machine) -> BTreeMap<String, (u32, Vec<u8>, Written)> {
     let describe = |path: String| {
         let file = machine.root().join(&path);

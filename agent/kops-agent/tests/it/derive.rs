@@ -44,8 +44,8 @@ fn name(path: &Path) -> String {
     path.file_name().unwrap().to_str().unwrap().to_owned()
 }
 
-/// Copies the stores to `folder`, with the version of the kOps that wrote them. Upstream's tests have the version of an
-/// older kOps.
+/// Copies the stores to `folder`, and sets the kOps version that wrote them. The version in the data of upstream's
+/// tests is older.
 fn stores_of_their_release(corpus: &Path, folder: &Path) -> PathBuf {
     let copy = folder.join("stores");
     let copied =
@@ -110,7 +110,7 @@ fn derive(pinned: &Pinned) -> Command {
     agent
 }
 
-/// The problem of the output; `None` if the output is right.
+/// Why the output is wrong; `None` if it is right.
 fn problem(agent: &mut Command, pinned: &Pinned) -> Option<String> {
     let output = agent.output().unwrap();
     if output.status.code() == Some(0) && output.stdout == pinned.text.as_bytes() {

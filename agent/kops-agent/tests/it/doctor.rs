@@ -126,7 +126,7 @@ fn a_store_that_cannot_be_read_is_told_with_the_reason() {
         nowhere.env("S3_ENDPOINT", "http://127.0.0.1:1").args(["--store-timeout", "1"]),
     );
     found.has("store", "problem", "the store cannot be reached");
-    // The configuration is unknown because of the store, and is no problem of its own.
+    // The configuration is unknown because the store cannot be reached. This is not reported as a second problem.
     assert_eq!(found.verdicts("configuration"), ["unknown"]);
 
     let found = Diagnosis::from_command(machine.agent("doctor").env("S3_SECRET_ACCESS_KEY", "n0t-the-key"));
@@ -266,7 +266,7 @@ fn what_the_machine_has_is_not_to_be_downloaded() {
     }
     let found = diagnosis(&machine);
     assert_eq!(found.verdicts("downloads"), ["ok"], "{:#?}", found.ended);
-    // A kubelet of an earlier release or of another origin.
+    // The installed kubelet is of an earlier release or another origin, so the wanted one must be downloaded.
     fs::write(machine.root().join("usr/local/bin/kubelet"), "another").unwrap();
     let found = diagnosis(&machine);
     found.has("downloads", "problem", "kubelet cannot be downloaded");

@@ -96,7 +96,6 @@ impl Machine {
         agent
     }
 
-    /// The command of a verb without `--root`.
     pub fn agent_without_root(&self, verb: &str) -> Command {
         self.call(verb, CONFIG_BASE)
     }
@@ -120,7 +119,7 @@ impl Machine {
         Ended::from_command(self.agent(verb).args(flags))
     }
 
-    /// Every file below the root but the agent's own, by path.
+    /// Every file below the root except the agent's own, by path.
     pub fn files(&self) -> Vec<String> {
         let mut files = Vec::new();
         collect(&self.root, &self.root, &mut files);

@@ -43,7 +43,7 @@ fn a_machine_that_never_was_a_node_waits_until_its_name_is_free() {
     assert!(worker.machine.root().join("var/lib/kubelet/kubeconfig").is_file());
 }
 
-/// With `--store-timeout 0` a try has no retries of its own, and the run at boot starts another try.
+/// With `--store-timeout 0`, one try does not repeat its requests. The run at boot then starts another try.
 #[test]
 fn a_first_boot_never_ends_well_with_a_409() {
     let worker = Worker::new();
@@ -86,7 +86,7 @@ fn no_kubeconfig_but_its_own_makes_a_machine_a_node() {
         (Kubelet { has_its_key: false, ..own() }, "has no certificate with its key"),
         (Kubelet { life: Duration::days(29), ..own() }, "has expired or is not valid yet"),
         (Kubelet { first_boot: Some(Duration::days(1)), ..own() }, "is older than this instance"),
-        // The certificate begins before the instance, but was issued after.
+        // The certificate is valid from a time before the instance's first boot, but was issued after that boot.
         (Kubelet { first_boot: Some(Duration::minutes(1)), age: Duration::ZERO, ..own() }, ""),
         // A node that gets certificates later has a certificate that is younger than the instance.
         (Kubelet { first_boot: Some(year), ..own() }, ""),
@@ -154,7 +154,8 @@ fn a_worker_of_a_gossip_cluster_runs_protokube_before_it_asks_for_certificates()
     let again = worker.run("converge", &server);
     assert!(again.stdout.contains("Nothing to do"), "{again:#?}");
 
-    // The units that ran first belong to the agent, like all other files of the node, so a reset removes them.
+    // The units that ran before the certificates came belong to the agent, like all other files of the node. So a reset
+    // removes them.
     let mut reset = Command::new(example::agent());
     reset.env_clear().args(["reset", "--yes", "--root"]).arg(worker.machine.root());
     Ended::from_command(&mut reset).with(0, &[]);

@@ -102,7 +102,7 @@ fn kops_agents_own_server_tells_the_release_before_user_data_does() {
 
 #[test]
 fn a_release_that_nothing_tells_is_guessed_with_a_warning_until_the_operator_tells_it() {
-    // A proof of identity is valid once, so each run has a machine of its own.
+    // A proof of identity is valid once, so each run has its own machine.
     let machine = || {
         let worker = worker("1.35.2");
         let server = worker.kops_controller();

@@ -86,7 +86,7 @@ fn a_superseded_node_tells_the_change_that_waits_for_it_until_it_follows() {
     fleet(&server, &["plan", "--instance-group", "others"])
         .with(FAILED, &["no Node has the label", "=others"]);
 
-    // If the node cannot have the next configuration, runs still succeed.
+    // If the change of the node cannot be planned, its runs still succeed.
     update(&node, &path, "reboot");
     node.run("verify", &["--renew"]).with(0, &["cannot plan the change"]);
     tell(&node, &server);
@@ -96,7 +96,7 @@ fn a_superseded_node_tells_the_change_that_waits_for_it_until_it_follows() {
         "{shown:#?}"
     );
 
-    // The old configuration in the store ends the superseded state.
+    // With the old configuration back in the store, the node is no longer superseded.
     let file = node.cluster.store.cluster_folder().join(&path);
     fs::write(&file, &before).unwrap();
     node.run("verify", &["--renew"]).with(0, &[]);

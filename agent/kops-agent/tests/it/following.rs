@@ -182,7 +182,8 @@ impl Following {
         agent
     }
 
-    /// Runs a command of this node at a server with the next configuration, whose boot config trusts `authorities`.
+    /// Runs a command on this node. The server has the next configuration and, if `authorities` is set, a boot config
+    /// that trusts these authorities.
     fn run(&mut self, arguments: &[&str], authorities: Option<&str>) -> crate::example::Ended {
         let nodeup_config = with_sysctl(&self.worker.served.nodeup_config, SYSCTL);
         let boot =

@@ -145,7 +145,7 @@ fn free_text_is_in_no_output_and_typed_fields_are() {
     for (verb, codes) in [("plan", [0]), ("verify", [4])] {
         for flags in [&["-v", "8"][..], &["-o", "json"]] {
             let told = said(&machine.run(verb, flags), &format!("{verb} {flags:?}"), &codes);
-            // The etcd manifest has a real diff, and each file of the user's is named.
+            // The output shows a diff of the etcd manifest with masked values, and names each file of the user.
             for part in [
                 "etcd-main-control-plane-eu-west-1a.manifest",
                 "- name: A_NAME",
@@ -240,7 +240,8 @@ fn your_own_texts_are_shown_on_request_and_no_secret_of_the_store() {
         assert_eq!(ended.stdout.contains(&before[0]), has_before, "{verb}: {}", ended.stdout);
         assert!(!ended.stdout.contains(&STANDARD.encode(format!("robot:{}", after[11]))), "{verb}");
         for keyset in keysets() {
-            // A key begins with its modulus, which is in certificates, too.
+            // The middle line of a private key is in no certificate. The first lines contain the modulus, which
+            // certificates contain too.
             let lines: Vec<&str> = keyset.private_key.lines().collect();
             assert!(
                 !ended.stdout.contains(lines[lines.len() / 2]),

@@ -41,7 +41,6 @@ struct Upgraded {
     boot: String,
     /// The files of [`OF_RELEASE`] as the newest kOps writes them.
     of_newest: Vec<(PathBuf, String)>,
-    /// The environment of the agent.
     environment: Vec<(&'static str, &'static str)>,
 }
 
@@ -110,7 +109,7 @@ impl Upgraded {
         serde_json::from_str(&ended.stdout).unwrap()
     }
 
-    /// Every file with its content. Each run issues new certificates, so files with certificates or keys count as
+    /// Every file with its content. Each run issues new certificates, so files with certificates or keys are treated as
     /// empty.
     fn files(&self) -> BTreeMap<String, Vec<u8>> {
         let content = |path: &String| fs::read(self.machine.root().join(path)).unwrap_or_default();
@@ -138,7 +137,8 @@ impl Upgraded {
         let mut seen: BTreeMap<&str, BTreeMap<String, Vec<u8>>> = BTreeMap::new();
         for version in way.iter().copied() {
             let hash = self.update_cluster(version);
-            // kOps 1.35 and 1.36 write the same configuration for most workers, which supersedes nothing.
+            // For most workers, kOps 1.35 and 1.36 write the same configuration. Then the hash stays the same, and the
+            // node is not superseded.
             if let Some((before, _)) = last.filter(|(_, hash_before)| *hash_before != hash) {
                 let files = self.files();
                 self.run("converge").with(0, &["rolling-update"]);
@@ -261,7 +261,7 @@ fn protokube_stays_on_a_gossip_cluster_and_leaves_add_ons_to_the_pod_of_1_36() {
         assert!(!stops_protokube(asked), "{version}: {asked}");
     });
 
-    // kOps 1.37 has no gossip. The node stays as it is.
+    // kOps 1.37 has no gossip, so the run fails and changes no file.
     let before = control_plane.files();
     control_plane.pin(&control_plane.update_cluster("1.37.0"));
     control_plane.run("converge").with(3, &["demo.k8s.local", "gossip, which kOps 1.37 does not support"]);
@@ -309,7 +309,7 @@ fn the_service_applies_add_ons_through_all_releases() {
     });
 }
 
-/// Gossip is protokube's last task. etcd-manager manages the volumes of etcd.
+/// With the add-ons service, protokube only runs gossip: etcd-manager manages the volumes of etcd.
 #[test]
 fn where_the_service_applies_add_ons_protokube_keeps_gossip_through_all_releases() {
     let control_plane = Upgraded::of_gossip_cluster(CONTROL_PLANE).with_service();

@@ -167,7 +167,7 @@ fn an_authority_that_is_unfit_in_the_store_keeps_nothing_from_being_mended() {
 fn an_item_that_was_deleted_from_its_keyset_leaves_its_own_file_only() {
     let machine = converged(CONTROL_PLANE);
     let (files, containerd) = (machine.files(), read(&machine, CONTAINERD));
-    // The wanted state cannot be decided, and the keysets can be read.
+    // The instance group is invalid, so the wanted state cannot be decided. The keysets can still be read.
     fs::write(in_store(&machine, "instancegroup/control-plane-eu-west-1a"), "spec: [").unwrap();
     for name in ["apiserver-aggregator-ca", "service-account"] {
         let keyset = in_store(&machine, &format!("pki/private/{name}/keyset.yaml"));
@@ -198,7 +198,7 @@ fn an_item_that_was_deleted_from_its_keyset_leaves_its_own_file_only() {
 fn a_rollback_of_the_last_good_state_keeps_the_refusal_of_the_newer_one() {
     use std::os::unix::fs::PermissionsExt as _;
     let node = rolled_back();
-    // No kubelet starts any more, and the mode of a folder needs a repair too.
+    // kubelet can no longer start, and the mode of a folder needs a repair, too.
     refuse(&node, "");
     let directory = node.root().join("etc/kubernetes/manifests");
     fs::set_permissions(&directory, fs::Permissions::from_mode(0o700)).unwrap();
@@ -264,7 +264,7 @@ fn a_change_that_was_begun_and_cannot_be_carried_on_is_left() {
         );
         assert!(read(&node, KUBELET).contains("maxPods: 99") && !kubelet_runs(&node), "{ended:#?}");
     }
-    // Without the saved state of the interrupted run, the change cannot be continued either.
+    // Without the saved state of the interrupted run, the change cannot be continued.
     fs::remove_file(node.root().join(BEGUN)).unwrap();
     gone(&node, "converge", &[]).with(FAILED, &["cannot be reached", "it stays unfinished"]);
     assert!(read(&node, KUBELET).contains("maxPods: 99") && !kubelet_runs(&node));

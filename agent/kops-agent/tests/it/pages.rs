@@ -264,7 +264,7 @@ fn the_picture_is_what_the_program_prints() {
     assert!(kept == drawn, "packaging/terminal-picture draws {} anew; now it is\n{drawn}", picture.display());
 }
 
-/// Wrong calls are found. The tests above would also pass on pages without commands.
+/// The checks find wrong calls. Without this test, the tests above would also pass if they found no commands.
 #[test]
 fn mistakes_are_found() {
     let page = |text: &str| Page::parse("docs/x.md", text);

@@ -43,7 +43,7 @@ fn a_proxy_is_used_for_downloads() {
     assert_eq!(proxy.asked().len(), node.downloads().requests().len(), "some went another way");
 }
 
-/// The agent reads `NO_PROXY` as Go does, and so as nodeup does.
+/// The agent reads `NO_PROXY` like Go, and therefore like nodeup.
 #[test]
 fn no_proxy_says_the_same_of_the_store_and_of_downloads() {
     apart("nameserver 127.0.0.1\noptions timeout:1 attempts:1\n", || {

@@ -77,7 +77,8 @@ fn is_in_another_boot(machine: &Machine) -> bool {
     state["reboots"].as_u64().is_some_and(|reboots| reboots > 0)
 }
 
-/// Asks the server for this machine's Node. A patch changes its annotations.
+/// Sends a request about this machine's Node to the server, and returns the Node. A `PATCH` changes the Node's
+/// annotations.
 fn ask(server: &ApiServer, method: &str, annotations: &Value) -> Value {
     let mut stream = TcpStream::connect(server.url.strip_prefix("http://").unwrap()).unwrap();
     let body = json!({"metadata": {"annotations": annotations}}).to_string();
@@ -89,7 +90,6 @@ fn ask(server: &ApiServer, method: &str, annotations: &Value) -> Value {
     serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
 }
 
-/// The annotations of this machine's Node.
 fn annotations(server: &ApiServer) -> Value {
     ask(server, "GET", &json!({}))["metadata"]["annotations"].clone()
 }

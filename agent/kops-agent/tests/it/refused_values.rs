@@ -116,7 +116,8 @@ fn what_the_chosen_containerd_refuses_or_ignores_is_told() {
             machine
         };
         let set = |path: &str, value: &str| containerd(&format!("configAdditions: {{'{path}': {value}}}"));
-        // Without a machine, a distribution that brings its own containerd counts too.
+        // This checks a machine. Without a machine, the check also considers distributions that bring their own
+        // containerd.
         let checked = Ended::from_command(&mut set(read, value).agent_without_root("config check"));
         assert!(checked.code == 0 && checked.stdout.contains("\n0 errors, 0 warnings\n"), "{checked:#?}");
         assert_found(&set(ignored, value), NODES, 0, &format!("{additions}{why}"));
@@ -136,7 +137,7 @@ fn what_the_chosen_containerd_refuses_or_ignores_is_told() {
     }
 }
 
-/// kOps and its nodeup accept such a taint, so `render` describes the node.
+/// kOps and its nodeup accept these taints, so `render` still describes the node.
 #[test]
 fn a_taint_with_which_no_machine_becomes_a_node_is_refused() {
     for (taint, effect) in [("dedicated=gpu:Noschedule", "Noschedule"), ("dedicated", ""), ("a=b:c", "c")] {
@@ -233,7 +234,7 @@ fn a_file_that_nothing_brings_is_told_for_each_component() {
     assert_found(&machine, CONTROL_PLANE, CONFIGURATION, problem);
 }
 
-/// kOps and its nodeup accept such values, so `render` describes the node.
+/// kOps and its nodeup accept these values, so `render` still describes the node.
 #[test]
 fn values_with_which_a_component_does_not_start_are_refused() {
     let with = |component: &str, setting: &str| {
@@ -276,7 +277,7 @@ fn values_with_which_a_component_does_not_start_are_refused() {
         "APIServerConfig.KubeAPIServer.insecurePort: becomes a flag that kube-apiserver {release} does"
     );
     assert_found(&machine, CONTROL_PLANE, 0, &problem);
-    // Another build may accept the value.
+    // The user's own build of kube-scheduler may accept the value, so the finding is only a warning.
     let machine = with("kubeScheduler", "logFormat: xml");
     let (old, new) = ("kube-scheduler:v1.34.2", "kube-scheduler:mine");
     machine.cluster.edit("cluster-completed.spec", old, new).unwrap();

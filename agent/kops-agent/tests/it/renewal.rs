@@ -201,7 +201,7 @@ fn where_nothing_is_renewed_the_timer_leaves_all_as_it_is_and_says_so() {
     let mut agent = worker.agent("verify", &[server.url()], &worker.served.authority);
     once(agent.args(flags_of_timer()))
         .with(4, &["due for renewal (kube-proxy, kubelet, kubelet-server) are not renewed"]);
-    // A server that fails is no reason to change anything either.
+    // If kops-controller fails, `verify` changes nothing except its record.
     server.answer_next(&[Mood::Honest, Mood::Refusing(500, "internal error")]);
     let mut agent = worker.agent("verify", &[server.url()], &worker.served.authority);
     assert_eq!(contents(&worker), before);

@@ -120,7 +120,7 @@ fn what_is_missing_to_reach_it_is_said() {
     assert_eq!(node.files(), [""; 0]);
 }
 
-/// Verifying that many certificates would take the node seconds.
+/// The node would need seconds to verify a large number of certificates.
 #[test]
 fn a_server_of_s3_that_shows_many_certificates_is_refused() {
     let node = Machine::new(NODES);
@@ -353,7 +353,8 @@ fn what_kops_toolbox_enroll_copies_to_a_control_plane_makes_it_one() {
         .with(3, &["cluster-completed.spec does not exist"]);
 }
 
-/// The labels of a control plane depend on the list of groups. The configuration from kOps has these labels.
+/// A control plane derives its labels from the list of groups, and a web server has no list. The configuration that
+/// kOps wrote contains these labels.
 #[test]
 fn a_control_plane_whose_web_server_has_no_lists_needs_what_kops_configured() {
     let node = Machine::new(CONTROL_PLANE);

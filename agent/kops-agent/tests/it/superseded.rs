@@ -138,7 +138,7 @@ fn a_node_that_is_superseded_is_well_and_is_still_put_right() {
         assert_eq!(json["superseded"]["by"], by.as_str());
         assert!(status(&node, "prometheus").stdout.contains("\nkops_agent_superseded 1\n"));
 
-        // The old configuration in the store ends the superseded state.
+        // With the old configuration back in the store, the node is no longer superseded.
         let file = node.cluster.store.cluster_folder().join(&path);
         let text = fs::read_to_string(&file).unwrap();
         fs::write(&file, text.replace("# the next one\n", "")).unwrap();

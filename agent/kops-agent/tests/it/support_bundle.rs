@@ -49,7 +49,7 @@ const WANTED: &str = "of-a-pod-that-is-wanted";
 /// containerd's configuration of a mirror.
 const HOSTS: &str = "password = \"of-a-registry\"\nauth = { password = \"in-a-flow-table\" }\n\
                      [host.\"https://mirror.example.com\".header]\nAuthorization = [\"Basic dG9rZW4tb2YtYS1taXJyb3I=\"]\n";
-/// A variable of the shell, which is no login.
+/// The value of a shell variable that is no credential, so it may stay in the bundle.
 const CONTACT: &str = "operator@example.com";
 /// A line that readers of the bundle look for.
 const HARMLESS: &str = "2026-11-23T06:08:44.123456+0000 ip-10-20-32-10 kubelet[1234]: E1123 06:08:44.123456    1234 \
@@ -295,7 +295,7 @@ fn without_a_store_secrets_are_known_by_what_is_kept_of_earlier_runs_or_journals
             assert!(!text.contains(secret.as_str()), "{secret} is in {file}: {text}");
         }
     }
-    // Without a saved state, nothing tells what is secret in the files on the machine.
+    // Without a saved state, the agent does not know which parts of the machine's files are secret.
     let cases: [(&str, &dyn Fn()); 3] = [
         ("first-converge", &|| {
             fs::remove_file(&begun).unwrap();
@@ -318,7 +318,7 @@ fn without_a_store_secrets_are_known_by_what_is_kept_of_earlier_runs_or_journals
         }
     }
 
-    // The machine may have secrets, but nothing tells which.
+    // The machine may still have secrets, but the agent cannot know which texts are secret.
     for folder in ["srv", "etc/kubernetes", "root", "var/lib"] {
         let folder = machine.root().join(folder);
         if folder.ends_with("var/lib") {

@@ -122,7 +122,7 @@ fn a_first_run_that_fails_is_in_the_metrics() {
     let script = BootScript::new();
     let node = &script.node;
     node.cluster.s3.forbid("demo.example.com/instancegroup/nodes");
-    // A plan and a dry run place nothing.
+    // `plan` and a dry run install no timers.
     script.decides("plan").with(1, &["access denied"]);
     assert_eq!(script.has_timers(), [false; 4]);
 
@@ -146,7 +146,7 @@ fn a_first_run_that_fails_is_in_the_metrics() {
         assert!(status.stdout.contains(part), "{part:?} is not in {}", status.stdout);
     }
 
-    // The next run makes the node, and the timers count as part of the node.
+    // The next run makes the node, and the timers then belong to the node.
     node.cluster.s3.permit_all();
     let planned = script.decides("plan");
     assert!(!planned.stdout.contains("kops-agent-metrics.timer"), "{}", planned.stdout);

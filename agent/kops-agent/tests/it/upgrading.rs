@@ -132,8 +132,9 @@ impl Scene {
         self.machine.root().join("var/lib/kops-agent/lock")
     }
 
-    /// Follows until the process waits for the lock. The node is compared with its own kubeconfig, so the kubeconfig leads to the
-    /// stand-in only until then. Also returns the further lines.
+    /// Runs `fleet follow` until it waits for the lock. Until then, its kubeconfig leads to the stand-in for the API
+    /// server; after that, the node is compared with its own kubeconfig. Also returns the further lines of standard
+    /// error.
     fn follow_to_the_lock(&self) -> (Following, impl Iterator<Item = String> + Send + use<>) {
         let own = fs::read(self.kubeconfig()).unwrap();
         let run = File::create(self.lock()).unwrap();
@@ -147,7 +148,7 @@ impl Scene {
         (following, said)
     }
 
-    /// Follows until this process ends for its successor.
+    /// Runs `fleet follow` until the process ends to let the new program start.
     fn end_for_successor(&self) -> ExitStatus {
         let (mut following, said) = self.follow_to_the_lock();
         said.for_each(|line| assert!(!line.contains("did not carry out"), "{line}"));
@@ -162,7 +163,7 @@ impl Scene {
             ["leaves this node as it is", "did not carry out"].iter().any(|end| line.contains(end))
         });
         assert!(is_verified.is_some(), "it has ended");
-        // It reports to the stand-in.
+        // The process reports its outcome to the stand-in for the API server.
         point_to(&self.machine, &self.server);
         let draining = thread::spawn(move || said.for_each(drop));
         let problem = self.outcome(rollout);
@@ -198,7 +199,8 @@ impl Scene {
         self.ask("PATCH", &json!({"kops-agent/follow": order.to_string()}));
     }
 
-    /// Asks the server for this machine's Node. A patch changes its annotations.
+    /// Sends a request about this machine's Node to the server, and returns the Node. A `PATCH` changes the Node's
+    /// annotations.
     fn ask(&self, method: &str, annotations: &Value) -> Value {
         let mut stream = TcpStream::connect(self.server.url.strip_prefix("http://").unwrap()).unwrap();
         let body = json!({"metadata": {"annotations": annotations}}).to_string();
@@ -252,7 +254,7 @@ impl Scene {
         names
     }
 
-    /// Has systemd count a unit as started before every program.
+    /// Records that a unit started in 1970, before every program was written.
     fn run_before(&self, unit: &str) {
         let mut state: Value = serde_json::from_str(&read(&self.machine, STATE)).unwrap();
         state["units"][unit] = json!({"enabled": true, "running": true, "started": 1});
@@ -276,7 +278,7 @@ fn eventually(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// A program that prints this version, knows orders, and whose verification ends like this.
+/// A program that prints this version and accepts orders. For every other command, it runs the shell code `verify`.
 fn script(version: &str, verify: &str) -> Vec<u8> {
     format!(
         "#!/bin/sh\ncase \"$1\" in --version) echo 'kops-agent {version} (test)';; fleet) ;; *) {verify};; esac\n"
@@ -292,7 +294,7 @@ fn a_program_that_fails_its_trial_replaces_nothing() {
     let changes = r#"echo '{"plan": {"steps": [{"resource": "file /etc/hosts"}]}}'; exit 4"#;
     let without_orders = script("0.9.0", nothing);
     let without_orders = String::from_utf8(without_orders).unwrap().replace("fleet)", "fleet) exit 2");
-    // A process was killed while it tried another program.
+    // A process was killed while it tried a program, and left that program behind.
     fs::write(scene.program.with_file_name(".nodeup.kops-agent"), "tried").unwrap();
     let fails = "echo 'the state store is gone [KA2005]' >&2; exit 1";
     for (number, (program, expected)) in [
@@ -388,7 +390,7 @@ fn a_service_that_fails_with_the_program_brings_the_previous_one_back() {
     let before = scene.sha256();
     scene.run_before(CONTROLLER);
     let mut state: Value = serde_json::from_str(&read(&scene.machine, STATE)).unwrap();
-    // A version may word its own units in another way.
+    // Another version of the agent may write its own units differently, so this change is allowed.
     let own = r#"{"resource": "unit kops-agent-verify.timer", "action": "change"}"#;
     let program = script("0.9.0", &format!(r#"echo '{{"plan": {{"steps": [{own}]}}}}'; exit 4"#));
     // The unit does not start while the new program is in place.
@@ -408,7 +410,7 @@ fn a_node_takes_another_build_reports_it_and_goes_back() {
         let imds = metadata("m5.large");
         let scene = Scene::superseded(&imds);
         let old = fs::read(&scene.program).unwrap();
-        // A byte behind a program changes its hash, and not what it does.
+        // An additional byte at the end of a program changes its hash, but not its behaviour.
         let new = [&old[..], b"\n"].concat();
         let (old_sha256, new_sha256) = (sha256_hex(&old), sha256_hex(&new));
         let mode = fs::metadata(&scene.program).unwrap().permissions().mode();

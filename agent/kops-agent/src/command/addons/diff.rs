@@ -12,7 +12,8 @@ use kops_agent_process::output::one_line;
 use crate::cli::{AddonsDiffArgs, Output};
 use crate::output;
 
-/// Prints the differences. Returns exit code 1 if a part is unknown, or 4 with `--exit-code` if something differs.
+/// Prints the differences. Returns exit code 1 if a part could not be compared, or 4 with `--exit-code` if something
+/// differs.
 pub(super) async fn run(args: &AddonsDiffArgs) -> Result<u8> {
     let AddonsDiffArgs { addons, exit_code } = args;
     let scene = Scene::open(&addons.channels.options()?, addons.name.as_deref()).await?;

@@ -12,7 +12,7 @@ use kops_agent_process::output::one_line;
 use crate::cli::{AddonsRemoveArgs, Output};
 use crate::output;
 
-/// Prints the deleted objects, or without `--yes` the objects to delete. Returns exit code 1 if a part failed.
+/// Prints the deleted objects, or without `--yes` the objects to delete. Returns exit code 1 if there are problems.
 pub(super) async fn run(args: &AddonsRemoveArgs) -> Result<u8> {
     let scene = Scene::open(&args.channels.options()?, None).await?;
     let removal = remove(&scene, &args.name, args.yes).await?;

@@ -33,7 +33,6 @@ const REST: &str = "all other values of this document, because it cannot be read
 /// The label of an instance group that names its cluster.
 const CLUSTER_LABEL: &str = "kops.k8s.io/cluster";
 
-/// A manifest that could be read.
 struct Manifest<T> {
     source: Source,
     read: T,
@@ -112,7 +111,7 @@ fn by_kind(contents: Contents, release: KopsRelease, findings: &mut Findings) ->
             findings.errors.push(source.finding("kind", problem));
             continue;
         }
-        // Old manifests have no version.
+        // Old manifests have no `apiVersion`.
         if !(is_of_kops || api.is_empty()) || !CHECKED.contains(&kind.as_str()) {
             let name = if kind.is_empty() { "without kind".to_owned() } else { kind };
             *others.entry(name).or_insert(0_usize) += 1;
@@ -183,14 +182,15 @@ fn warn(
     warnings: Result<Vec<kops_agent_spec::FieldWarning>, SpecError>,
     findings: &mut Findings,
 ) {
-    // An error of the same document is found when it is read.
+    // An error is ignored here, because `read` reports it for the same document.
     let warnings = warnings.unwrap_or_default();
     findings
         .warnings
         .extend(warnings.into_iter().map(|warning| source.finding(warning.field, warning.problem)));
 }
 
-/// Reads a document. A value from a template that does not fit counts as missing. `None` if the document has an error, or needs such a value.
+/// Reads a document. A field whose value comes from a template is left out if the value has an error. Returns `None` if
+/// another field has an error, or if the document cannot be read without the left-out field.
 fn read<T>(
     source: &Source,
     read: impl Fn(Value, &str) -> Result<T, SpecError>,
@@ -219,7 +219,8 @@ fn templated(source: &Source, field: &str) -> Finding {
     source.finding(field, "its value comes from a template")
 }
 
-/// The index of a group's cluster. `None` if the manifests do not have it, or do not tell it.
+/// The index of a group's cluster. `None` if the manifests do not contain the cluster, or if the group does not name
+/// it.
 fn cluster_of(
     group: &Manifest<InstanceGroup>,
     manifests: &Manifests,
@@ -311,7 +312,7 @@ fn check_cluster(
         let problems = match decided.iter().find(|(known, _)| *known == decisive) {
             Some((_, problems)) => problems.clone(),
             None => {
-                // The newest versions are first.
+                // The newest version comes first, because `common` uses the words of the first result.
                 let told = clusters.iter().rev().map(|completed| {
                     match suppose(completed, group, &roles, kops, keyset) {
                         Ok(spec) => of_spec(decide::check_on_any_machine(spec)),
@@ -339,7 +340,8 @@ fn check_cluster(
     Ok(())
 }
 
-/// The cluster, without a Kubernetes version that a template gives, or that the kOps release refuses. Each possible version is checked instead.
+/// The cluster without its Kubernetes version, if a template gives the version or the kOps release refuses it. Then
+/// each possible version is checked.
 fn with_possible_version(
     Manifest { source, read }: &Manifest<Cluster>,
     release: KopsRelease,
@@ -360,7 +362,7 @@ fn with_possible_version(
     cluster
 }
 
-/// A group with which the cluster's settings for a role are checked, if the manifests have no group of the role.
+/// A group that is checked with the cluster's settings for a role, if the manifests have no group of that role.
 fn group_of_role(role: InstanceGroupRole) -> InstanceGroup {
     let mut group = InstanceGroup::default();
     group.metadata.name = "supposed".to_owned();
@@ -384,7 +386,8 @@ enum Placed {
     Templated(Finding),
 }
 
-/// The finding about a value in the manifests. `None` if the manifests do not have the value: kOps completes it.
+/// The finding for a wrong value in the manifests. `None` if kOps completed the value, so that the manifests do not
+/// have it.
 fn placed(
     told: &Problem,
     cluster: &Cluster,
@@ -393,7 +396,7 @@ fn placed(
     of_group: Option<&Source>,
 ) -> Option<Placed> {
     let Problem { field, problem } = told;
-    // Two resources of the node contradict each other.
+    // A problem without a field means that two resources of the node contradict each other.
     if field.is_empty() {
         return Some(Placed::There(of_group?.finding("spec", problem)));
     }

@@ -136,8 +136,8 @@ fn problems(group: &GroupPlan) -> Vec<String> {
     problems
 }
 
-/// The differences of machines and the parts that were not compared, each once, with its nodes. Nodes without a report have
-/// a line already.
+/// One line for each difference between machines and for each part that was not compared, with the names of the nodes.
+/// Nodes without a report are left out, because the table above has them already.
 fn machines(nodes: &[NodePlan]) -> Vec<String> {
     let lines = |what: &str, of: fn(&NodePlan) -> &[String]| -> Vec<String> {
         let mut by_text: BTreeMap<&str, Vec<&str>> = BTreeMap::new();

@@ -34,7 +34,7 @@ const TAKEN_UP_WITHIN: Duration = Duration::from_secs(20);
 /// The pause between two reads of the ConfigMap.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Runs one of the commands.
+/// Runs a `fleet rollout` command.
 ///
 /// # Errors
 /// There is no kubeconfig, the API server rejects the request, or the rollout is in a state that does not allow it.
@@ -83,7 +83,7 @@ pub(super) fn must_exist(groups: &BTreeSet<String>, of_nodes: &BTreeSet<String>)
     Err(Failure::new(Kind::WrongUsage, problem).into())
 }
 
-/// Starts a rollout, unless another one is not over, and waits until a controller leads it.
+/// Starts a rollout if the previous rollout is over, and waits until a controller leads the new rollout.
 ///
 /// # Errors
 /// Another rollout is not over, the API server rejects the request, or no controller begins.
@@ -220,7 +220,7 @@ fn print(shown: &Shown, output: Output) -> Result<()> {
     Ok(())
 }
 
-/// Whether no command changes this rollout any more.
+/// Whether the rollout has ended, so that no command can change it.
 fn has_ended(rollout: &Rollout, read: &Read) -> bool {
     rollout.state == State::Aborted || read.status.is_done(rollout)
 }
@@ -238,12 +238,12 @@ async fn existing(stored: &Stored) -> Result<Read> {
     stored.read().await.context(READING)?.ok_or_else(|| not_now(NONE))
 }
 
-/// The rollout of the ConfigMap.
+/// The operator's rollout in the ConfigMap, if there is one.
 fn rollout_of(read: &Read) -> Result<Option<Rollout>> {
     read.rollout.clone().map_err(unreadable)
 }
 
-/// The command does not fit the state of the rollout.
+/// An error: the state of the rollout does not allow the command.
 fn not_now(problem: impl Into<String>) -> anyhow::Error {
     Failure::new(Kind::RolloutState, problem).into()
 }
@@ -256,7 +256,8 @@ pub(super) fn client(kubeconfig: &KubeconfigArgs) -> Result<Client> {
     kops_agent_kube::client_of(&kubeconfig.choose(None)?)
 }
 
-/// A new ID: the time, for people, and random digits, because two operators may start at once.
+/// A new ID. It contains the time, for people, and random digits, because two operators may start a rollout in the same
+/// second.
 pub(super) fn id() -> Result<String> {
     let random = random::bytes::<4>()?;
     let digits: String = random.iter().map(|byte| format!("{byte:02x}")).collect();

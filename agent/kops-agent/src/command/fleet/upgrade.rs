@@ -19,7 +19,7 @@ use super::table::SHOWN_OF_PROBLEM;
 use crate::cli::UpgradeArgs;
 use crate::output;
 
-/// Starts the rollout. Returns the exit code of differences if all chosen nodes are left out.
+/// Starts the rollout. Returns exit code 4 if the rollout would leave out all chosen nodes.
 ///
 /// # Errors
 /// The program file is wrong, no Node has a given group, a rollout is not over, or the API server rejects the request.
@@ -65,7 +65,7 @@ pub(super) async fn run(args: &UpgradeArgs) -> Result<u8> {
         instance_groups: wanted,
         max_unavailable: args.max_unavailable,
         canary: args.canary,
-        // Neither kubelet nor a pod restarts.
+        // A change of the agent's version restarts neither kubelet nor a pod.
         drain: DrainMode::Never,
         may_go_back: false,
         reboot: None,

@@ -14,7 +14,7 @@ fn merge_keys_and_booleans_of_yaml_1_1_are_read() {
     let ended =
         check_files(&[("c.yaml", &cluster), ("g.yaml", &format!("{group}  kubelet: {{maxPods: -5}}\n"))]);
     expect(&ended, WRONG, &["spec.kubelet.maxPods: -5 is refused by kubelet", "1 errors, 0 warnings"]);
-    // In quotes, such a word is a string.
+    // In quotes, `yes` is a string.
     let quoted = format!("{CLUSTER}  metricsServer: {{enabled: 'yes'}}\n");
     expect(
         &check_files(&[("c.yaml", &quoted)]),
@@ -43,7 +43,7 @@ fn numbers_and_booleans_are_no_strings_for_kops() {
             [("c.yaml", &*CLUSTER.replace("1.34.2", cluster)), ("g.yaml", &*format!("{GROUP}{group}"))];
         expect(&check_files(&files), WRONG, &[&format!("error: {told}{IN_QUOTES}"), "1 errors, "]);
     }
-    // These types accept numbers, and a float without a fraction is a whole number.
+    // A float without a fraction is accepted as a whole number, and a quantity may be in quotes.
     let group = format!("{GROUP}  minSize: 1.0\n  kubelet: {{kubeReserved: {{cpu: '1'}}}}\n");
     expect(&check_files(&[("c.yaml", CLUSTER), ("g.yaml", &group)]), 0, &["0 errors, 0 warnings"]);
 }

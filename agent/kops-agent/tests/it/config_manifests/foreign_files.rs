@@ -98,7 +98,7 @@ fn a_pipe_is_refused() {
 
 #[test]
 fn an_action_hides_no_mistake_and_no_other_value() {
-    // The action is a word of the user's script, so the mistake is one.
+    // `{{.State}}` is part of the user's script. So the wrong indentation after it is still an error.
     let broken = format!(
         "{GROUP}  hooks:\n  - name: h\n    manifest: |\n      ExecStart=docker inspect --format '{{{{.State}}}}' x\n   bad: x\n"
     );
@@ -107,7 +107,7 @@ fn an_action_hides_no_mistake_and_no_other_value() {
         WRONG,
         &["error: ./g.yaml:15: it is not YAML: "],
     );
-    // Values that come from a template are not checked, but all others are.
+    // Values that come from a template are not checked. All other values are checked.
     let group = format!(
         "{GROUP}  minSize: {{{{ .min }}}}\n  maxSize: \"{{{{ .max }}}}\"\n  kubelet:\n    maxPods: -5\n"
     );

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 /// failing test.
 const LONGEST_SILENCE: u32 = 120;
 
-/// The end of the socket that listens, and its folder.
+/// The socket that receives the messages to systemd, and its folder.
 pub struct Listener {
     folder: TempDir,
     socket: UnixDatagram,
@@ -55,8 +55,8 @@ impl Listener {
                 }
                 Err(error) => error,
             };
-            // A process that is stopped for a moment gets EINTR without any signal (signal(7)). If the machine was
-            // stopped, the timeout has passed.
+            // A process that is stopped for a moment gets EINTR without any signal (signal(7)). After a stop of the
+            // whole machine, the read times out. Neither is a failure.
             let is_passing = matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock);
             if !is_passing || silent == LONGEST_SILENCE {
                 return Err(error);

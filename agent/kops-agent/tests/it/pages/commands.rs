@@ -92,8 +92,8 @@ impl Call {
         }
         let mut command = Command::new(agent);
         command.env_clear().args(self.filled(some_value));
-        // The flag before the unknown one makes the program check the value before it. nodeup has another flag of that
-        // name.
+        // The program checks a flag's value when it reads the next flag. So `-v 1` makes it check the last value before
+        // the unknown flag. nodeup's own calls begin with a flag, and `-v` is a different flag there.
         if !self.verb().starts_with('-') {
             command.args(["-v", "1"]);
         }
@@ -108,7 +108,7 @@ impl Call {
 
     /// Whether this call needs only a node and its store: no cloud, no API server.
     pub fn runs_on_a_node(&self) -> bool {
-        // The example node has no such configuration.
+        // The example node has no configuration with the hash of `--follow=HASH`.
         if self.arguments.iter().any(|argument| argument.starts_with("--follow=")) {
             return false;
         }
@@ -260,7 +260,7 @@ pub fn flags(agent: &Path) -> BTreeSet<String> {
     flags
 }
 
-/// Flags on a page that the repository's scripts do not have.
+/// Flags that a page shows for a script of the repository, but that the script does not have.
 pub fn wrong_scripts(page: &Page, repository: &Repository) -> Vec<String> {
     let mut wrong = Vec::new();
     for command in commands(page) {

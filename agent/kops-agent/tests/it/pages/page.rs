@@ -17,8 +17,8 @@ pub struct Page {
     pub text: String,
     /// Spans of code in the page's prose and tables.
     pub spans: Vec<String>,
-    /// The page's blocks of code. Each indented line counts as a block, because only lines that begin with a program
-    /// are checked.
+    /// The page's blocks of code. Each indented line is treated as a block, because only lines that begin with a
+    /// program are checked.
     pub blocks: Vec<Block>,
     /// Targets of the page's links and pictures.
     pub links: Vec<String>,
@@ -103,7 +103,7 @@ impl Page {
         self.spans.iter().map(String::as_str).chain(blocks).flat_map(|code| [code, "\n"]).collect()
     }
 
-    /// Paths of the pages that this one leads to.
+    /// Paths of the pages to which this page links.
     pub fn linked_pages(&self) -> Vec<String> {
         let folder = self.name.rsplit_once('/').map_or("", |(folder, _)| folder);
         let path = |link: &String| {

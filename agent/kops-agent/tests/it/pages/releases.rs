@@ -164,8 +164,8 @@ impl Ran {
 }
 
 /// The minor versions of Kubernetes and the distributions of the machines that `tests/machines` boots from a store of
-/// this release. The names of its tests tell: `debian_13_becomes_a_cluster_of_kops_1_34_with_kubernetes_1_34`. A test
-/// whose name has no versions uses the example store.
+/// this release. The names of its tests contain both: `debian_13_becomes_a_cluster_of_kops_1_34_with_kubernetes_1_34`.
+/// A test whose name has no versions uses the example store.
 fn booted(release: KopsRelease) -> BTreeSet<(u64, String)> {
     let version = read("tests/example/store/kops-version.txt");
     let of_example = WrittenBy::of_store(Some(&version)).unwrap().release.to_string();

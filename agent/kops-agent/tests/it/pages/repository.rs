@@ -75,7 +75,7 @@ impl Repository {
     pub fn missing_paths(&self, page: &Page) -> Vec<String> {
         let mut missing = Vec::new();
         let firsts = page.spans.iter().map(|span| span.split([' ', ':']).next().unwrap_or_default());
-        // In a command, only a path from the repository's root counts: `config.rs` may be any file.
+        // In a command, only paths from the repository's root are checked, because `config.rs` may be any file.
         let code = page.code();
         let words = code.split(|c: char| c.is_whitespace() || "'\"=:;,()".contains(c));
         let words = words.filter(|word| FOLDERS.iter().any(|folder| word.starts_with(folder)));
@@ -123,7 +123,7 @@ impl Repository {
         broken
     }
 
-    /// Metrics, alerts, variables and units on a page, in spans and blocks, that do not exist here.
+    /// The names in a page's code that this repository does not define: metrics, alerts, variables and units.
     pub fn unknown_names(&self, page: &Page) -> Vec<String> {
         let code = page.code();
         let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -149,7 +149,7 @@ impl Repository {
         }
     }
 
-    /// Files of a release on a page that `packaging/release` does not make, or that are of another version.
+    /// The release files that a page links to, but that `packaging/release` does not make for this version.
     pub fn unknown_downloads(page: &Page) -> Vec<String> {
         const RELEASES: &str = "https://github.com/kops-agent/kops-agent/releases/download/";
         let version = env!("CARGO_PKG_VERSION");

@@ -196,8 +196,9 @@ fn converged() -> Machine {
     node
 }
 
-/// The example control plane as nodeup leaves it, as far as a plan shows (`tests/conformance/take-over` has the rest): without
-/// kops-agent's record and its list of kernel modules, and with nodeup's text of a licence. The stand-in for systemd's state stays.
+/// The example control plane as nodeup leaves it. It lacks kops-agent's record and its list of kernel modules, and has
+/// nodeup's text of a licence. The recorded state of systemd stays. `tests/conformance/take-over` covers what a plan
+/// does not show.
 fn left_by_nodeup() -> Machine {
     let node = converged();
     let own = node.root().join("var/lib/kops-agent");
@@ -226,7 +227,7 @@ fn snapshot(folder: &Path) -> BTreeMap<PathBuf, (Vec<u8>, std::time::SystemTime)
     files
 }
 
-/// Nothing changes before `converge`. The way back leaves no file of kops-agent's own.
+/// Before `converge`, the commands of the page change nothing. The page's way back leaves no file of kops-agent.
 #[test]
 fn try_md_works_as_printed() {
     let node = left_by_nodeup();

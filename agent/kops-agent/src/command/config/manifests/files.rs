@@ -19,7 +19,7 @@ use serde_json::Value;
 
 use crate::output::Finding;
 
-/// A manifest is a text that people write. A larger file is something else.
+/// The maximum size of a manifest in bytes. People write manifests, so a larger file is no manifest.
 const LARGEST: usize = 4 << 20;
 /// Texts in the `apiVersion` of each manifest of kOps.
 const APIS: [&str; 2] = ["kops.k8s.io/", "kops/v1alpha"];
@@ -28,7 +28,6 @@ const TEMPLATE: &str =
 const UNSPLIT: &str = "kOps does not read this document, because kOps splits a file only at lines that are exactly `---`; correct the line before it";
 const TWICE: &str = "occurs twice in its mapping, and kOps uses the last value; remove one of them";
 
-/// A document of a file.
 pub(super) struct Source {
     pub(super) file: String,
     text: String,
@@ -38,7 +37,6 @@ pub(super) struct Source {
     pub(super) warnings: Vec<Finding>,
 }
 
-/// Everything that the files contain.
 #[derive(Default)]
 pub(super) struct Contents {
     pub(super) sources: Vec<Source>,
@@ -87,7 +85,7 @@ impl Source {
         self.value_at(field).and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// The place of the document, for a message about another one.
+    /// The file and line of the document, for a message about a different document.
     pub(super) fn place(&self) -> String {
         format!("{}:{}", self.file, self.document().line())
     }
@@ -99,7 +97,7 @@ impl Source {
 /// A path does not exist, or is neither a file nor a folder. The folders have no manifests.
 pub(super) fn read(paths: &[PathBuf]) -> Result<Contents> {
     let mut contents = Contents::default();
-    // Whether the user named the file.
+    // The value is true if the user named the file itself, and false if the file is in a named folder.
     let mut files = BTreeMap::new();
     for path in paths {
         let refused = |problem: &str| {
@@ -193,7 +191,7 @@ fn add_documents(path: &Path, is_named: bool, contents: &mut Contents) {
             }
         }
     }
-    // The documents of a template depend on each other.
+    // The documents of a template depend on each other. So if one of them is wrong, the whole file is not checked.
     if !wrong.is_empty() && has_control_line(text) {
         contents.lacks_manifests |= is_error(&bytes);
         contents.not_checked.push(of_file(TEMPLATE));
@@ -229,12 +227,13 @@ fn names_kops(text: &[u8]) -> bool {
     APIS.iter().any(|api| text.windows(api.len()).any(|part| part == api.as_bytes()))
 }
 
-/// Parses a document. If its actions are the only reason why it is no YAML, each action counts as a word.
+/// Parses a document. If the document is invalid YAML only because of its template actions, each action is treated as a
+/// word.
 ///
 /// # Errors
 /// The problem of the text, with its line in the file.
 fn parsed(document: Document<'_>, file: &str) -> Result<GoDocument, String> {
-    // The lines before the document give the parser's messages the line in the file.
+    // Empty lines replace the lines before the document, so that the parser's messages contain the line in the file.
     let placed = "\n".repeat(document.lines_before) + document.text;
     let parse = |text: &str| parse_go_document(text, file).map_err(|SpecError { problem, .. }| problem);
     match parse(&placed) {

@@ -37,7 +37,7 @@ pub(super) struct ShownPolicy {
     unknown_groups: BTreeSet<String>,
     /// The status of the automatic rollout; `None` if no controller has read the policy since it was resumed.
     status: Option<Status>,
-    /// The same of the automatic reboots.
+    /// The status of the automatic reboots; `None` if no controller has read the policy since it was resumed.
     #[serde(skip_serializing_if = "Option::is_none")]
     reboots: Option<Status>,
 }
@@ -65,7 +65,7 @@ impl Shown {
         Shown { rollout, is_begun: status.is_some(), status, policy }
     }
 
-    /// Whether the operator's rollout comes before the policy.
+    /// Whether the operator's rollout, and not the policy's rollout, decides what `status` reports.
     fn is_rollout_first(&self) -> bool {
         match (&self.rollout, &self.status, &self.policy) {
             (_, _, None) => true,
@@ -83,12 +83,13 @@ impl Shown {
         )
     }
 
-    /// Whether the nodes of the rollout, or else of the policy, run the current configurations.
+    /// Whether the nodes run the current configurations. If the operator has no active rollout, the result is about the
+    /// policy's rollout.
     pub(super) fn is_done(&self) -> bool {
         self.is_in(&[Phase::Done])
     }
 
-    /// Whether nothing changes any more unless an operator acts.
+    /// Whether all changes have ended, so that an operator must act before more changes.
     pub(super) fn is_ended(&self) -> bool {
         self.is_in(&[Phase::Done, Phase::Stopped, Phase::Aborted])
     }
