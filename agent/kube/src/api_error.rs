@@ -11,10 +11,9 @@ use tokio::time::timeout;
 
 /// The timeout of one request. Webhooks may take half a minute.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// The reason of a conflict's cause: another manager owns the field.
+/// The reason that a conflict gives if another manager owns the field.
 const FIELD_CONFLICT: &str = "FieldManagerConflict";
 
-/// Why a request failed.
 #[derive(Debug)]
 pub enum ApiError {
     /// The API server rejected the request.

@@ -16,12 +16,13 @@ use tokio::time::{Instant, timeout};
 
 use crate::lease::{self, NAMESPACE};
 
-/// The API server forgets an Event after an hour, so it is created again after this time.
+/// The API server forgets an Event after an hour. So an Event about a lasting problem is created again after this time.
 const SAID_AGAIN_AFTER: Duration = Duration::from_secs(60 * 60);
 /// Timeout of creating an Event, including the wait for its turn. The next reconcile of its Node retries a failed
 /// Event.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// How many Events are created at a time. Each needs a connection, and a wrong cluster name rejects every Node.
+/// How many Events are created at a time. Each Event needs a connection, and a wrong cluster name causes an Event for
+/// every Node.
 const AT_ONCE: usize = 8;
 
 /// The longest message of an Event, in characters.

@@ -30,7 +30,7 @@ pub const NAME: &str = "kops-controller-leader";
 #[derive(Debug)]
 pub struct Contest {
     pub lease: &'static str,
-    /// The holder's work, as the end of a sentence.
+    /// The holder's work, as the end of a message.
     pub doing: &'static str,
 }
 
@@ -152,7 +152,7 @@ impl Election {
 
     pub async fn run(&self) {
         let mut seen: Option<Seen> = None;
-        // An API server that is gone for an hour is logged once.
+        // If an API server is unreachable for an hour, the problem is logged once.
         let mut said = String::new();
         loop {
             let asked = Instant::now();

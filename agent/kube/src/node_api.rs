@@ -244,8 +244,8 @@ fn resource() -> ApiResource {
 pub fn observed(node: NodeObject) -> Arc<ObservedNode> {
     let metadata = node.metadata;
     let entries = || metadata.managed_fields.iter().flatten();
-    // This program's own patches are updates. Another client may apply existing labels under this program's name. Such labels
-    // must not count as this program's, or it would remove them.
+    // This program's own patches are updates. Another client may apply existing labels under this program's name. If
+    // this program treated such labels as its own, it would remove them.
     let is_ours = |entry: &&ManagedFieldsEntry| {
         entry.manager.as_deref() == Some(FIELD_MANAGER) && entry.operation.as_deref() != Some("Apply")
     };

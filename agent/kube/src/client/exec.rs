@@ -18,7 +18,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use tokio::sync::Mutex;
 
-/// The supported versions of the exchange.
+/// The supported API versions of login programs.
 const VERSIONS: [&str; 2] = ["client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"];
 /// The longest part of a kubeconfig's hint in a message, in characters.
 const SHOWN_OF_HINT: usize = 300;

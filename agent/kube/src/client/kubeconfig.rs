@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use super::chosen::Chosen;
 use super::exec::{Exec, Plugin};
 
-/// The extension of a cluster that login programs get.
+/// The name of the cluster extension whose content login programs get.
 const EXEC_EXTENSION: &str = "client.authentication.k8s.io/exec";
 
 /// The parts of a kubeconfig that are read.

@@ -13,7 +13,8 @@ use rustls::{ClientConfig, RootCertStore};
 
 /// The folder in which the kubelet puts these files.
 pub(super) const FOLDER: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-/// How often a file is read again, as in client-go. The kubelet replaces a token when a fifth of its hour is left.
+/// How often a file is read again, as in client-go. A token is valid for an hour, and the kubelet replaces it after
+/// four fifths of this time.
 const READ_EVERY: Duration = Duration::from_secs(60);
 
 /// Reads the API server's address from a pod's environment.

@@ -48,7 +48,7 @@ impl Orders {
         }
     }
 
-    /// Reads the Node again. Returns whether an order still counts.
+    /// Reads the Node again. Returns whether an order is in force, withdrawn or expired.
     ///
     /// # Errors
     /// The API server rejects the request, or does not answer.

@@ -34,7 +34,7 @@ pub enum Untold {
     NoKubeconfig(String),
     /// The cluster has no Node of this name: kubelet has not registered it yet.
     NotRegistered(String),
-    /// The API server does not answer, is overloaded, or reports an error of its own.
+    /// The API server does not answer, is overloaded, or reports a server error.
     Unanswered(String),
     /// The API server rejects the request, or the kubeconfig is wrong.
     Refused(String),
