@@ -38,7 +38,7 @@ impl Pauses {
             .without_max_times()
             .with_jitter()
             .build();
-        // Without a maximum of times, the iterator does not end.
+        // The iterator has no maximum number of pauses, so it never ends.
         move || pauses.next().unwrap_or(self.longest)
     }
 }
@@ -66,8 +66,8 @@ pub struct GaveUp<E> {
 impl Retries {
     /// Runs attempts until one succeeds, one fails permanently, or no time is left.
     ///
-    /// `what` names the request in the log. An attempt has to keep the timeout [`Retries::attempt`] itself.
-    /// `deadline` returns how long an error is retried; zero means no retry.
+    /// `what` names the request in the log. Each attempt itself must apply the timeout [`Retries::attempt`]. `deadline`
+    /// returns how long an error is retried; zero means no retry.
     ///
     /// # Errors
     /// The error of the last attempt.

@@ -19,7 +19,6 @@ type Looked = Result<Vec<IpAddr>, NameError>;
 /// The result of the last query and its time. The lock is held during the next query.
 type Last = Arc<tokio::sync::Mutex<Option<(Instant, Looked)>>>;
 
-/// The answers by name.
 pub(super) struct Answers(Mutex<BTreeMap<String, Last>>);
 
 impl Answers {
