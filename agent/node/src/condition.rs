@@ -36,18 +36,18 @@ use crate::kops_version::user_data_of_instance;
 pub const TELLING: &str = "reporting this node's state to the cluster (condition KopsConfigured of its Node)";
 /// How much longer a run may take because of the report.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// The unit that reports apart from the run.
+/// The unit that reports to the cluster independently of the run.
 const UNIT: &str = "kops-agent-fleet-tell.service";
 /// The directories of unit files below the root, in systemd's order (systemd.unit(5)).
 const UNITS: [&str; 3] = ["etc/systemd/system", "usr/lib/systemd/system", "lib/systemd/system"];
-/// A request to the metadata service is not repeated: a report without its answer is still a report.
+/// Requests to the metadata service are not retried: the node can report without the metadata.
 const ONCE: Retries = Retries {
     deadline: Duration::ZERO,
     attempt: Duration::from_secs(1),
     pauses: Pauses { first: Duration::ZERO, longest: Duration::ZERO },
 };
-/// How long that unit waits for kubelet to register the machine, in seconds. A first control plane takes minutes to
-/// have an API server.
+/// How long [`UNIT`] waits for kubelet to register the machine, in seconds. On a first control plane, the API server
+/// starts only after minutes.
 const TELL_TIMEOUT: &str = "600";
 /// The pause between two tries. It is short because the wait ends when `reset` removes the files that the next try
 /// needs.
@@ -58,7 +58,7 @@ const PAUSE: Duration = Duration::from_secs(2);
 pub enum Compared {
     /// The machine is as the run left it, even if the run failed.
     AsLeft,
-    /// The machine has drifted, or differs from what the cluster wants.
+    /// The machine has drifted, or differs from its wanted state.
     Differs,
 }
 
@@ -69,8 +69,8 @@ pub async fn tell(root: &Path, compared: Compared) {
     }
 }
 
-/// Has systemd report apart from this run, which other units wait for. kubelet or the API server may have just started,
-/// or the network may be slow. Without systemd the run reports itself.
+/// Makes systemd start a unit that reports to the cluster, because other units wait for this run. kubelet or the API
+/// server may have just started, or the network may be slow. If systemd cannot start the unit, the run itself reports.
 pub async fn have_told(root: &Path) {
     if !is_machine(root) {
         return;
@@ -188,8 +188,8 @@ pub fn trusted_authorities(applied: &Applied) -> Option<String> {
     authorities_digest(applied.trusted_certificates(KUBERNETES_CA)?)
 }
 
-/// The program that follows rollouts. `None` if this process runs another one: the next run of the timer, or the successor of this
-/// process, reports it.
+/// The version and hash of this process's program, if it is the program that follows rollouts. `None` for any other
+/// program: the timer's next run, or the successor of this process, then reports the right one.
 fn program_report(root: &Path) -> Option<ProgramReport> {
     let report = || -> io::Result<Option<ProgramReport>> {
         if !program::is_in_place()? || !follows_rollouts(root, &program::path()?)? {
@@ -213,8 +213,8 @@ fn follows_rollouts(root: &Path, program: &Path) -> io::Result<bool> {
     Ok(started.and_then(|command| command.split(' ').next()).map(Path::new) == Some(program))
 }
 
-/// The machine of this node. `applied_to` identifies it and so its cloud. `None` if the cloud's metadata service does not
-/// answer now.
+/// The machine of this node. `applied_to` is the identity of the machine, which shows its cloud. `None` if the cloud's
+/// metadata service does not answer now.
 async fn observed_machine(applied_to: &str) -> Option<ObservedMachine> {
     let by_cloud = match cloud_of_machine(applied_to) {
         Some(provider) => kops_agent_cloud::for_provider(provider).machine(ONCE).await,
@@ -234,13 +234,12 @@ async fn observed_machine(applied_to: &str) -> Option<ObservedMachine> {
     }
 }
 
-/// Has systemd start the unit that reports, which no other unit waits for. If the unit already runs, its next try
-/// reports the new state.
+/// Makes systemd start [`UNIT`], for which no other unit waits. If the unit already runs, its next try reports the new
+/// state.
 fn tell_apart(root: &Path) -> Result<()> {
     machine::run_apart(&machine::open(root)?, UNIT, &["fleet", "tell", "--timeout", TELL_TIMEOUT])
 }
 
-/// The report from a record.
 fn report(record: Record, compared: Compared) -> NodeReport {
     let Record { config_hash, converged_since, failure, rolled_back, superseded, .. } = record;
     // A rollback is reported as a rollback, not as the failure of the same run.

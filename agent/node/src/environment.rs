@@ -38,8 +38,8 @@ impl fmt::Debug for Environment {
 }
 
 impl Environment {
-    /// Reads the environment of the machine whose files are below `root`. A file that cannot be read counts as empty,
-    /// with a warning.
+    /// Reads the environment of the machine whose files are below `root`. A file that cannot be read is treated as
+    /// empty, with a warning.
     pub fn of_machine(root: &Path) -> Environment {
         let reader = Reader::open(root).ok();
         let read = |path: &str| {
@@ -53,8 +53,8 @@ impl Environment {
         Environment { of_units, is_without_login: false }
     }
 
-    /// Sets the machine's role. kOps gives a cloud login only to control planes, so on other machines a missing login
-    /// is not unknown but empty.
+    /// Sets the machine's role. kOps gives a cloud login only to control planes. So on other machines, a missing login
+    /// is known to be empty.
     pub fn of_role(self, role: InstanceGroupRole) -> Environment {
         Environment { is_without_login: role != InstanceGroupRole::ControlPlane, ..self }
     }
@@ -78,8 +78,9 @@ impl Environment {
         process(name).or_else(|| self.of_units.get(name).cloned())
     }
 
-    /// The first of these variables of the cloud login that has a value; empty if no variable has a value. `None` if
-    /// no login is known. All variables come from one source, so that two logins are never mixed.
+    /// The first of these variables of the cloud login that has a value; empty if no variable has a value, or if this
+    /// role has no login. `None` if the login is unknown. All variables come from one source, so that two logins are
+    /// never mixed.
     pub fn login(&self, names: &[String]) -> Option<String> {
         self.login_beside(names, process)
     }
@@ -126,7 +127,6 @@ pub fn set_by_files(root: &Path, others: &[String]) -> (Vec<(String, String)>, V
     (set, unread)
 }
 
-/// All variables of this process.
 pub fn of_process() -> Vec<(String, String)> {
     let text = |text: OsString| text.to_string_lossy().into_owned();
     std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect()

@@ -5,7 +5,6 @@ use kops_agent_spec::failure::Remedy;
 
 use crate::failure::kind_of;
 
-/// The exit code for an error.
 pub fn code_of(error: &anyhow::Error) -> u8 {
     match kind_of(error).remedy() {
         Remedy::Again => FAILED,

@@ -19,7 +19,7 @@ use crate::environment::Environment;
 const USER_DATA: &str = "/var/lib/cloud/instance/user-data.txt";
 /// The largest user-data that is read, in bytes.
 const LARGEST: u64 = 4 << 20;
-/// How many processes above this one may be the boot script. Its subshell is one.
+/// How many ancestors of this process are searched for the boot script. A subshell of the script is an ancestor, too.
 const MOST_ANCESTORS: usize = 4;
 
 /// The version of the kOps that wrote `boot`. `None` if `boot` is not the boot config in the user-data: a node may
@@ -57,8 +57,8 @@ fn is_of(user_data: &[u8], boot: &BootConfig) -> bool {
     })
 }
 
-/// The version in the boot script that runs this process, on any cloud. Later runs have no such script, so the unit
-/// keeps the version.
+/// The kOps version in the boot script that runs this process. This works on any cloud, but not in later runs, which no
+/// boot script starts. So the unit stores the version.
 pub fn of_boot_script() -> Option<String> {
     version_by_ancestors(Path::new("/proc"), std::process::id())
 }

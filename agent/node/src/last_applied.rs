@@ -73,7 +73,7 @@ pub async fn stand_in(options: &NodeOptions, host: &Host, error: anyhow::Error) 
     }
 }
 
-/// Adds to an error that the last applied state could not be repaired either.
+/// Adds to an error that the repair of the last applied state failed, too.
 pub fn both(error: anyhow::Error, other: &anyhow::Error) -> anyhow::Error {
     let other = error_text(other);
     error.context(format!(
@@ -163,7 +163,7 @@ async fn decide(
     why: &anyhow::Error,
     wanted: Option<&Decision>,
 ) -> Result<Option<(Instead, Decision)>> {
-    // Without the boot config, nothing shows that this is still the same node.
+    // Without the boot config, the agent cannot know whether this is still the same node.
     let mark = host.record()?.mark();
     let Ok(user_data) = boot_config(&options.source.conf, &options.store).await else { return Ok(None) };
     let Some((applied, is_begun)) = state(host).context("reading the last applied configuration")? else {

@@ -57,7 +57,7 @@ pub fn note_failure(root: &Path, error: &anyhow::Error) {
     }
 }
 
-/// Whether an earlier run has left anything on this machine.
+/// Whether an earlier run has left a record on this machine.
 pub fn has_record(root: &Path) -> bool {
     root.join(Record::PATH.trim_start_matches('/')).exists()
 }
@@ -89,13 +89,13 @@ pub fn remembered_hashes(root: &Path) -> Result<BTreeMap<String, String>> {
     if has_record(root) { Ok(open(root)?.record()?.known_hashes) } else { Ok(BTreeMap::new()) }
 }
 
-/// How earlier runs used the store's secrets and files.
+/// Which secrets and files of the store earlier runs used.
 pub fn before(root: &Path) -> Result<Before> {
     // Reading must not create a missing root.
     if root.exists() { before_on(&open(root)?) } else { Ok(Before::Nothing) }
 }
 
-/// How earlier runs used the store's secrets and files, from the record and the last applied state.
+/// Which secrets and files of the store earlier runs used, from the record and the last applied state.
 pub fn before_on(host: &Host) -> Result<Before> {
     let applied = host.applied()?;
     let secrets =
@@ -138,8 +138,8 @@ pub fn open(root: &Path) -> Result<Host> {
     })
 }
 
-/// Has systemd start this program again, apart from this run, as a unit that no other unit waits for. If the unit
-/// already runs, it continues.
+/// Makes systemd start this program again as a separate unit, for which no other unit waits. If the unit already runs,
+/// it continues.
 ///
 /// # Errors
 /// systemd rejects the unit, or the path of this program is unknown.

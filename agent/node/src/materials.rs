@@ -12,8 +12,8 @@ use kops_agent_spec::{Keyset, KeysetItem, Secret};
 use super::environment::Environment;
 use kops_agent_source::{Denied, NodeSpec};
 
-/// The store's `pki/` and `secrets/` for one node, as far as they could be read, and the certificates that
-/// kops-controller issued to this node.
+/// The readable part of the store's `pki/` and `secrets/` for one node, and the certificates that kops-controller
+/// issued to this node.
 #[derive(Clone, Default)]
 pub struct Materials {
     keysets: BTreeMap<String, Keyset>,
@@ -21,11 +21,11 @@ pub struct Materials {
     cas: BTreeMap<String, String>,
     bootstrapped: BTreeMap<String, PemPair>,
     kept: BTreeSet<String>,
-    /// Keys and secrets that the store does not give now, and why.
+    /// Keys and secrets that could not be read from the store, and why.
     unknown: Denied,
     /// Items of keysets that are on this machine, by keyset and id.
     at_hand: BTreeMap<(String, String), PemPair>,
-    /// Items of keysets that the store lacks, or has in another form than the applied state.
+    /// Items of keysets that the store lacks, or whose content in the store does not fit the applied state.
     unusable: BTreeSet<(String, String)>,
     /// The last applied state, for the public parts of keysets.
     applied: Option<Arc<Applied>>,
@@ -35,7 +35,7 @@ pub struct Materials {
     environment: Environment,
 }
 
-/// The keys and secrets of a state: which ones could be read, and why the others could not.
+/// The keys and secrets of a state that could be read, and why the others could not be read.
 #[derive(Default)]
 pub struct Read {
     /// Keysets of the store, by name.
@@ -44,7 +44,8 @@ pub struct Read {
     pub secrets: BTreeMap<String, Secret>,
     /// Keys and secrets that the store did not give, and why.
     pub unknown: Denied,
-    /// Items of keysets that are on this machine, by keyset and id; they replace the store's items.
+    /// Items of keysets that the store lacks, or whose content in the store does not fit the applied state. `unknown`
+    /// has the reasons.
     pub at_hand: BTreeMap<(String, String), PemPair>,
     /// Items of keysets that the store lacks, or has in another form than the applied state. `unknown` has the
     /// reasons.
@@ -97,7 +98,7 @@ impl Materials {
         &self.unknown.files
     }
 
-    /// The keys and secrets of the last applied state, as far as they are available.
+    /// The available keys and secrets of the last applied state.
     pub fn of_applied(applied: Arc<Applied>, read: Read) -> Materials {
         let Read { keysets, secrets, unknown, at_hand, unusable } = read;
         let applied = Some(applied);

@@ -70,7 +70,7 @@ impl OwnService {
 /// Whether a variable asks for `what` as a service; `None` if the variable is unset or empty.
 ///
 /// # Errors
-/// The value is neither `true` nor `false`. Another spelling of yes must not count as no.
+/// The value is neither `true` nor `false`. A different spelling of `true` must not mean `false`.
 pub fn yes_or_no(variable: &str, what: &str, value: Option<&str>) -> Result<Option<bool>, Failure> {
     match value {
         Some("true") => Ok(Some(true)),

@@ -43,7 +43,7 @@ pub fn is_not_paced(error: &anyhow::Error) -> bool {
     kind_of(error).is_not_paced()
 }
 
-/// The slot and the drain that a run must end.
+/// The slot that a run must release, and the drained node that it must uncordon.
 #[derive(Default)]
 pub struct Paced {
     slot: Option<Slot>,
@@ -166,7 +166,8 @@ pub fn stay_cordoned(host: &Host) {
     drain::stay_cordoned(host);
 }
 
-/// Whether a stop of this process now leaves its Node cordoned. Reporting to the cluster uncordons it.
+/// Whether the Node would stay cordoned if this process stopped now. In this case, the report to the cluster uncordons
+/// the Node.
 pub fn is_left_cordoned() -> bool {
     drain::is_left_cordoned()
 }

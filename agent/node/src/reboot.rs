@@ -24,7 +24,7 @@ use super::pacing::Paced;
 use super::{facts, machine, pacing};
 use kops_agent_source::{StoreOptions, boot_config};
 
-/// How long the run waits for a slot. Another run of the group may have one when the order arrives.
+/// How long the run waits for a slot. Another node of the group may have the slot when the order arrives.
 const SLOT_TIMEOUT: Duration = Duration::from_secs(1800);
 /// How long pods may take to leave, as for `converge --drain`.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(300);
@@ -38,13 +38,13 @@ const PAUSE: Duration = Duration::from_secs(2);
 /// The timeout of questions about this machine's boot config and facts, and about its order.
 const ASKED_WITHIN: Duration = Duration::from_secs(60);
 
-/// The Node no longer has the order. The controller waits for no outcome of it.
+/// The Node no longer has the order. The controller no longer waits for the order's outcome.
 #[derive(Debug, Error)]
 #[error("the order was withdrawn")]
 pub struct Withdrawn;
 
-/// Carries an order out. In the boot that shall end, it returns only with an error. In another boot, it returns once the node is
-/// uncordoned.
+/// Carries an order out. In the boot that the order names, this function reboots the machine, and returns only with an
+/// error. In a later boot, it returns once the node is uncordoned.
 ///
 /// # Errors
 /// The order is [`Withdrawn`] or has expired, no slot is free, pods do not leave, systemd refuses the reboot, or the API server does
@@ -91,7 +91,7 @@ async fn reboot(
     service_manager::doing("rebooting this machine");
     pacing::stay_cordoned(host);
     host.reboot().map_err(|error| not_rebooted(format!("systemd does not reboot this machine: {error}")))?;
-    // The slot is renewed until then, and expires while the machine boots.
+    // The slot is renewed until systemd ends this process, and expires while the machine boots.
     sleep(ENDED_WITHIN).await;
     let after = ENDED_WITHIN.as_secs();
     Err(not_rebooted(format!("systemd accepted the reboot, but this boot has not ended after {after} s"))
@@ -102,8 +102,8 @@ fn not_rebooted(problem: impl Into<String>) -> Failure {
     Failure::new(Kind::NoReboot, problem)
 }
 
-/// Reads the own Node again, and fails unless the order still counts. The controller may have withdrawn the order, or may be gone.
-/// `kind` is the kind of that failure.
+/// Reads the own Node again, and fails unless the order is still in force. The controller may have withdrawn the order,
+/// or may be gone. `kind` is the kind of an error about an expired or unreadable order.
 pub(super) async fn confirm(orders: &Orders, order: &Order, kind: Kind) -> Result<()> {
     let begun = Instant::now();
     loop {
@@ -121,7 +121,8 @@ pub(super) async fn confirm(orders: &Orders, order: &Order, kind: Kind) -> Resul
     }
 }
 
-/// Ends the order in another boot: uncordons the node, and releases its slot. The controller waits until the node is Ready.
+/// Completes the order in a later boot: uncordons the node, and releases its slot. The controller waits until the node
+/// is Ready.
 async fn settle(conf: &Path, root: &Path, host: &Host, order: &Order) -> Result<()> {
     service_manager::doing("uncordoning this node after its reboot");
     // A cordon of an operator stays.
@@ -146,15 +147,15 @@ async fn release(conf: &Path, root: &Path, host: &Host, order: &Order) {
     }
 }
 
-/// A machine takes a slot even if its kubelet does not run: kubelet may be restarting, and an etcd member or an API server may be
-/// there. A scratch root has no slot.
+/// A machine takes a slot even if its kubelet does not run: kubelet may be restarting, and an etcd member or an API
+/// server may run on the machine. A scratch root has no slot.
 fn has_slot(root: &Path) -> bool {
     root == Path::new("/")
 }
 
 fn paces(order: &Order, root: &Path) -> Pacing {
     Pacing {
-        // 0 would take no slot. No order may ask for that.
+        // With 0, the reboot would take no slot. An order must not ask for that.
         max_unavailable: order.max_unavailable.clamp(1, MOST_SLOTS),
         slot_timeout: SLOT_TIMEOUT,
         // A reboot ends all pods, so the rule `auto` drains.

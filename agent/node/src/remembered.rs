@@ -8,8 +8,8 @@ use kops_agent_host::Host;
 use kops_agent_plan::resource::ArchiveFiles;
 use serde::de::DeserializeOwned;
 
-/// The facts that earlier runs saved below `root`; empty if there are none. An unreadable file counts as empty, and the
-/// facts are requested again.
+/// The facts that earlier runs saved below `root`; empty if there are none. An unreadable file is treated as empty, and
+/// the facts are requested again.
 pub fn read(root: &Path) -> RememberedFacts {
     read_file(root, Host::REMEMBERED_FACTS)
 }

@@ -55,7 +55,7 @@ pub fn followed(root: &Path, facts: &Facts) -> Result<Option<Followed>> {
         Some(Unfinished { state: Some(state) }) => Some(state),
         _ => host.applied()?,
     };
-    // An image may be made of a node's disk, so a state that was applied to another machine does not count.
+    // An image may be made of a node's disk, so a state that was applied to another machine is ignored.
     let state = state.filter(|state| state.machine == facts.machine());
     Ok(state.and_then(|state| state.followed))
 }
@@ -71,7 +71,7 @@ pub async fn read_of(
 ) -> Result<NodeSpec> {
     let left_by = |facts: &Facts| machine::left_by(&options.source.node_root, facts);
     let mut spec = source::read(store, &options.source, boot, facts, hashes, before, left_by).await?;
-    // Neither the store nor kops-controller tells the kOps version, but this machine may.
+    // Neither the store nor kops-controller names the kOps version. Files or processes of this machine may name it.
     if spec.inputs.kops_version.is_none() {
         spec.inputs.kops_version = kops_version::told(&options.source, &spec.inputs.boot);
     }

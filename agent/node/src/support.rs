@@ -42,7 +42,6 @@ const LONGEST_NAME: u64 = 64 + 1;
 /// How long all checks of `doctor` may take. Several slow servers may be asked one after another.
 const DIAGNOSIS: Duration = Duration::from_secs(150);
 
-/// A bundle that was written.
 pub struct Written {
     pub path: PathBuf,
     /// The size of the bundle, in bytes.

@@ -29,11 +29,11 @@ use super::reboot::{confirm, controller, in_effect, store_options};
 use super::{condition, machine};
 use trial::Trial;
 
-/// The services of this program that run all the time, besides the one that follows rollouts.
+/// The services of this program that run all the time, except the service that follows rollouts.
 const SERVICES: [&str; 2] = [CONTROLLER_UNIT, ADDONS_UNIT];
 /// How long the download may take in all.
 const DOWNLOADED_WITHIN: Duration = Duration::from_secs(1200);
-/// How long the report is retried while the API server does not answer. An API server on this machine is not restarted.
+/// How long the report is retried while the API server does not answer.
 const TOLD_WITHIN: Duration = Duration::from_secs(600);
 
 /// How an order ended well.
@@ -48,8 +48,8 @@ pub enum Upgraded {
 /// Carries an order out. `began` is the start of this process.
 ///
 /// # Errors
-/// The order was withdrawn ([`super::reboot::Withdrawn`]) or has expired, the state store has another program file, or the program
-/// cannot be downloaded, tried or replaced. Then the present program stays.
+/// The order was withdrawn ([`super::reboot::Withdrawn`]) or has expired, the state store has another program file, or
+/// the program cannot be downloaded, tried or replaced. In all these cases, the present program stays in place.
 pub async fn carry_out(
     conf: &Path,
     root: &Path,
@@ -67,10 +67,10 @@ pub async fn carry_out(
     let change = Change { conf, root, host: &host, path, file: &file, wanted };
     let running = program::sha256().context("reading this program")?;
     if running == wanted.sha256 {
-        // An order that expires now is carried out already.
+        // This process already runs the program of the order, so the order may expire now.
         let lock = machine::lock(true, &host).await?;
         change.settle().await?;
-        // An API server that does not answer keeps no run waiting.
+        // The lock is released first: if the API server does not answer, other runs must not wait for this report.
         drop(lock);
         condition::tell_within(root, TOLD_WITHIN).await?;
         return Ok(Upgraded::Reported);
@@ -78,10 +78,10 @@ pub async fn carry_out(
     confirm(orders, order, Kind::ProgramNotReplaced).await?;
     let new = match sha256_of(path)? == wanted.sha256 {
         true => None,
-        // Runs continue meanwhile, also for hours.
+        // During the download, which may take long, other runs continue.
         false => Some(change.fetch().await?),
     };
-    // No run begins with one version and ends with another one.
+    // With the lock, no other run can start with the old version and end with the new one.
     let _lock = machine::lock(true, &host).await?;
     confirm(orders, order, Kind::ProgramNotReplaced).await?;
     match new {
@@ -139,7 +139,6 @@ struct Change<'a> {
 }
 
 impl Change<'_> {
-    /// Downloads the program.
     async fn fetch(&self) -> Result<NewProgram> {
         let Change { host, path, file, wanted, .. } = self;
         if *path == PACKAGED_PROGRAM || host.is_packaged(path)? {
@@ -164,7 +163,8 @@ impl Change<'_> {
         fetched.with_context(|| format!("downloading the program that {PROGRAM_FILE} names"))
     }
 
-    /// Tries the program, and puts it in place. If a service fails with it, the previous one comes back.
+    /// Tries the program, and puts it in place. If a service fails with the new program, the previous program is
+    /// restored.
     async fn make(&self, new: NewProgram) -> Result<()> {
         let Change { host, path, file, wanted, .. } = self;
         service_manager::doing(format_args!("trying version {} of kops-agent", file.version));
@@ -196,7 +196,8 @@ impl Change<'_> {
         }
     }
 
-    /// Checks the node with the program that is in place and that this process runs.
+    /// Restarts services that run another program, and then checks the node with the program that is in place. This
+    /// process runs that program.
     async fn settle(&self) -> Result<()> {
         self.restart_services().await?;
         service_manager::doing("verifying this node");

@@ -53,8 +53,8 @@ pub async fn place_before_first_run(root: &Path, conf: &Path, waits_for_lock: bo
 async fn place(root: &Path, upkeep: &Upkeep, waits_for_lock: bool, progress: &dyn Progress) -> Result<()> {
     let host = machine::open(root)?;
     let _lock = machine::lock(waits_for_lock, &host).await?;
-    // A machine that is a node already gets no timers here. On a node that nodeup made, kops-controller may give the
-    // run nothing, and such a run has not failed.
+    // Only a machine that is not yet a node gets timers here. On a node that nodeup made, kops-controller may give the
+    // run no configuration, which is no failure.
     if !host.is_no_node_yet()? {
         return Ok(());
     }

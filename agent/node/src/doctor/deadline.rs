@@ -19,7 +19,7 @@ pub async fn asked<T>(within: Duration, asking: impl Future<Output = T>) -> Resu
     tokio::time::timeout(within, asking).await.map_err(|_| format!("no answer within {} s", within.as_secs()))
 }
 
-/// Runs a check that may hang, in a thread of its own. A thread that hangs ends with the process.
+/// Runs a check that may hang, in its own thread. A thread that hangs ends with the process.
 pub async fn looked<T: Send + 'static>(
     within: Duration,
     look: impl FnOnce() -> T + Send + 'static,

@@ -102,7 +102,7 @@ pub(super) async fn disks(
     looked(LOOK, move || host::disks(&root, &folders)).await.and_then(|disks| disks)
 }
 
-/// Whether the clock is set over the network. Another root has no clock of its own.
+/// Whether the clock is set over the network. Only the root `/` has a clock.
 pub(super) async fn is_clock_synchronized(options: &NodeOptions) -> Seen<bool> {
     match options.is_this_machine() {
         true => looked(LOOK, host::is_clock_synchronized).await.and_then(|seen| seen),

@@ -142,7 +142,8 @@ async fn decided(
     Ok((node, desired))
 }
 
-/// The files and images for which a converge would download something. If this is unknown, all resources count.
+/// The files and images for which a converge would download something. If the machine cannot be examined, all resources
+/// are returned.
 async fn undelivered(options: &NodeOptions, desired: &DesiredState) -> BTreeSet<ResourceId> {
     let (root, all) = (options.source.node_root.clone(), desired.clone());
     let seen = looked(LOOK, move || machine::open(&root).ok()?.undelivered(&all).ok()).await;

@@ -13,9 +13,9 @@ use kops_agent_source::SpecDiffers;
 /// Why a run applies the last applied state again, instead of the wanted state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Instead {
-    /// New machines get the configuration of this hash. This machine stays as it is until it is replaced.
+    /// New machines get the configuration with this hash. This machine keeps its configuration until it is replaced.
     Superseded(String),
-    /// kops-controller gives nothing to a Node that is ready, and the Node needs nothing.
+    /// kops-controller gives no configuration to a Node that is Ready, and the machine needs none.
     Registered,
     /// The wanted state was tried and rolled back.
     Refused,
@@ -72,7 +72,7 @@ pub fn stands_in_for(error: &anyhow::Error, host: &Host) -> Result<bool> {
     })
 }
 
-/// Explains in a message that a node is superseded. `by` is the hash of the other configuration.
+/// Explains in a message that a node is superseded. `by` is the hash of the newer configuration.
 pub fn superseded(by: &str) -> String {
     format!(
         "the cluster has another configuration by now ({by}), for the machine that replaces this one; this machine keeps its last applied \

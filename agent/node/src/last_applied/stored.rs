@@ -135,7 +135,8 @@ async fn ask<T>(
     }
 }
 
-/// An item of a keyset, if its private key is in a file of this machine and the file has not changed since.
+/// An item of a keyset, if its private key is in a file of this machine. `None` if that file has changed since a run
+/// wrote it.
 fn of_machine(host: &Host, applied: &Applied, keyset: &str, id: &str) -> Result<Option<PemPair>> {
     let (Some(path), Some(certificate)) =
         (applied.file_of_key(keyset, id), applied.item_certificate(keyset, id))

@@ -28,7 +28,7 @@ const NAMED: usize = 5;
 /// Whether this process has cordoned the Node and not uncordoned it.
 static IS_CORDONED: AtomicBool = AtomicBool::new(false);
 
-/// Whether a stop of this run now leaves the Node cordoned.
+/// Whether the Node would stay cordoned if this run stopped now.
 pub(super) fn is_left_cordoned() -> bool {
     IS_CORDONED.load(Ordering::Relaxed)
 }

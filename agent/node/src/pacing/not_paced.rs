@@ -61,7 +61,7 @@ pub enum NotPaced {
 }
 
 impl NotPaced {
-    /// Why a machine without a slot does not reboot.
+    /// Turns the error of a missing slot into the reason why a machine does not reboot.
     pub(super) fn of_reboot(self) -> NotPaced {
         match self {
             NotPaced::NoSlot { seconds, why, .. }

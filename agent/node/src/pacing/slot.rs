@@ -191,7 +191,7 @@ fn is_held(renewed: Option<Instant>) -> bool {
 }
 
 impl Slot {
-    /// Starts to renew the slot on a thread of its own, because the run's thread may block, for example on a package
+    /// Starts to renew the slot on its own thread, because the run's thread may block, for example on a package
     /// manager.
     fn kept(controller: KopsController, request: SlotRequest) -> Slot {
         let (let_go, is_let_go) = channel();

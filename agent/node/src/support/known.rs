@@ -89,7 +89,7 @@ pub async fn of_environment(root: &Path, known: &[Known]) -> Vec<Known> {
 
 /// The texts of files that may be secret, found without a store.
 pub async fn of_files(root: &Path) -> Vec<Known> {
-    // If the root is missing, the journal has no entries of a machine below this root.
+    // If the root is missing, no secrets of a machine below this root can be in the journal.
     if !root.is_dir() {
         return Vec::new();
     }
@@ -105,8 +105,8 @@ pub async fn of_files(root: &Path) -> Vec<Known> {
     known
 }
 
-/// The secrets and the free text of a state, from its own texts and from its files on this machine. Both count: the two differ while
-/// a token is rotated.
+/// The secrets and the free text of a state, from the state itself and from its files on this machine. While a token is
+/// rotated, the state and a file have different tokens, and both are secret.
 pub fn of_state(desired: &DesiredState, reader: Option<&Reader>) -> Vec<Known> {
     let mut known = Vec::new();
     for (_, resource) in desired.iter() {

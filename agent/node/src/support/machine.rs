@@ -100,7 +100,8 @@ fn kept_secrets(root: &Path) -> Vec<Known> {
     let mut known = Vec::new();
     for state in states {
         let of_this = of_state(&state.desired(), Some(&reader));
-        // A state that refers to secrets does not count if no secret was found in its files on this machine.
+        // If a state refers to secrets but its files on this machine contain none, the secrets of the machine are not
+        // fully known.
         if state.secrets().is_empty() || of_this.iter().any(|known| matches!(known, Known::Secret(_))) {
             known.push(Known::Told);
         }

@@ -65,8 +65,8 @@ impl Part {
             .unwrap_or_else(|why| Part::text(name, Err(format!("its secrets could not be hidden: {why}"))))
     }
 
-    /// Returns this part with secrets hidden, and not longer than [`LONGEST`]. The agent makes JSON values without free
-    /// text. A text is another program's, so free text is hidden too.
+    /// Returns this part with secrets hidden, and not longer than [`LONGEST`]. JSON values are from the agent and
+    /// contain no free text. Texts are from other programs, so their free text is hidden, too.
     fn redacted(self, hiding: &Hiding) -> Part {
         let content = match self.content {
             Ok(Content::Text(text)) => {

@@ -46,7 +46,8 @@ pub async fn parts(look: &NodeOptions) -> Told {
             let (shown, known) = without_values(&shown);
             (vec![Part::text("units.txt", Ok(shown))], known)
         }
-        // Only systemd knows the secrets in a drop-in.
+        // A drop-in may contain secrets, which only systemd knows. So without systemd's answer, the secrets are not
+        // fully known.
         Err(why) => (vec![Part::text("units.txt", Err(why.clone()))], vec![Known::Untold(why)]),
     }
 }

@@ -21,14 +21,13 @@ const PRINTED_WITHIN: Duration = Duration::from_secs(30);
 const PLANNED_WITHIN: Duration = Duration::from_secs(300);
 /// The commands without which a version can neither report nor go back by a rollout.
 const COMMANDS: [&str; 2] = ["follow", "upgrade"];
-/// Maximum size of what is read from each output of the program, in bytes.
+/// The maximum number of bytes that are read from each output of the program.
 const LARGEST_OUTPUT: u64 = 1 << 20;
 /// How many changes a problem names.
 const NAMED: usize = 5;
 /// Maximum length of quoted output, in characters.
 const LONGEST_QUOTE: usize = 300;
 
-/// A program to try.
 pub(super) struct Trial<'a> {
     pub(super) program: &'a str,
     /// The path that the program will have.
@@ -56,7 +55,7 @@ impl Trial<'_> {
     }
 
     /// # Errors
-    /// The program has no orders of rollouts to run another version.
+    /// The program lacks one of the `fleet` commands with which a rollout changes the version.
     pub(super) async fn knows_orders(&self) -> Result<(), String> {
         for command in COMMANDS {
             let mut help = Command::new(self.program);
@@ -99,7 +98,7 @@ impl Trial<'_> {
 
     async fn run(&self, command: &mut Command, within: Duration) -> Result<Output, String> {
         command.env(PATH_TO_BE, self.path_to_be).stdin(Stdio::null()).kill_on_drop(true);
-        // The trial is not this service: it reports nothing to systemd.
+        // The trial is a child of this service, so it must report nothing to systemd.
         for variable in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"] {
             command.env_remove(variable);
         }
@@ -128,7 +127,7 @@ async fn beginning(output: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>
     Ok(bytes)
 }
 
-/// How a program ended, with the end of what it printed on standard error.
+/// How a program ended, with the last line that it printed on standard error.
 fn ended(output: &Output) -> String {
     let said = String::from_utf8_lossy(&output.stderr);
     let last = said.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
@@ -138,8 +137,8 @@ fn ended(output: &Output) -> String {
     }
 }
 
-/// The resources that `verify` would change, adopt, or calls wrong, except those that only start this program. The next run writes
-/// these.
+/// The resources that `verify` would change or adopt, or that it reports as wrong. Resources that only start this
+/// program are left out, because the next run writes them.
 ///
 /// # Errors
 /// The output is not that of `verify`. Another version may write another form.
@@ -163,7 +162,7 @@ fn changes(verification: &[u8]) -> Result<Vec<String>, &'static str> {
     Ok(changes)
 }
 
-/// The first changes, and the number of the others.
+/// The first changes, and the number of the remaining changes.
 fn first(changes: &[String]) -> String {
     let mut named = changes.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
     if changes.len() > NAMED {
