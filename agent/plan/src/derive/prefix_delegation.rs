@@ -69,8 +69,8 @@ fn has_prefixes(name: &str) -> bool {
     !WITHOUT_PREFIXES.contains(&family) || size.starts_with("metal")
 }
 
-/// The `maxPods` that Amazon recommends for an instance type with prefixes: the addresses of its prefixes, capped by its vCPUs. From size
-/// `large` on, only the cap counts, except for [`SPECIAL`].
+/// The `maxPods` that Amazon recommends for an instance type with prefixes: the addresses of its prefixes, capped by
+/// its vCPUs. From size `large` on, only the cap decides, except for [`SPECIAL`].
 fn recommended_for_type(name: &str) -> Option<u32> {
     if let Some((_, most)) = SPECIAL.iter().find(|(special, _)| *special == name) {
         return Some(*most);

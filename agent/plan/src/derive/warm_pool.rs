@@ -94,7 +94,6 @@ fn kube_proxy_image(inputs: &Inputs<'_>) -> Option<String> {
     (!version.contains("://")).then(|| remap_image(spec.assets.as_ref(), &image))
 }
 
-/// An addon in the bootstrap channel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Addon {
     pub(super) name: String,

@@ -14,7 +14,6 @@ const OPT: &str = "/mnt/stateful_partition/opt";
 /// The crash filter that the distribution has under `/opt`. It discards all crash reports.
 const CRASH_FILTER: &str = "#!/bin/bash\n# Crashes of programs are not collected.\nexit 1\n";
 
-/// Adds the directories and mounts.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     if node.distribution.project != Project::ContainerOS {
         return;

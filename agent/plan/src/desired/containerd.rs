@@ -94,7 +94,7 @@ fn unit(node: &NodeConfig) -> Unit {
         .set("Unit", "Documentation", "https://containerd.io")
         .set("Unit", "After", "network.target dbus.service");
     if node.distribution.is_rhel_family() && node.containerd().selinux_enabled {
-        // Programs that come from an archive have no SELinux label of their own.
+        // Programs that come from an archive have no SELinux label.
         file = file.set("Service", "ExecStartPre", format!("/bin/sh -c 'restorecon -v {RUNC}'")).set(
             "Service",
             "ExecStartPre",

@@ -50,7 +50,7 @@ pub(super) fn data_folders(config: &str) -> Vec<String> {
     folders.map(str::to_owned).collect()
 }
 
-/// The configuration that kOps generates. `has_additions` tells whether it includes the user's own settings.
+/// The configuration that kOps generates. `has_additions` says whether it includes the user's own settings.
 fn configuration(node: &NodeConfig, has_additions: bool) -> Table {
     let config = node.containerd();
     let runtime = &node.container_runtime;

@@ -7,7 +7,8 @@ use crate::resource::{DesiredState, File, Mode};
 
 const MASQUERADE_SCRIPT: &str = "/opt/kops/bin/cni-iptables-setup";
 
-/// Adds the template, and the masquerade rules unless all addresses count as inside the cluster.
+/// Adds the template. Also adds the masquerade rules, unless the cluster has no `nonMasqueradeCIDR`, or one that
+/// contains all addresses.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     state.add(File::text(paths::CONTAINERD_CNI_TEMPLATE, cni_template(node)));
     let inside = &node.config.networking.non_masquerade_cidr;
@@ -53,8 +54,8 @@ fn cni_template(node: &NodeConfig) -> String {
     )
 }
 
-/// A script that sends packets that leave the node through its own iptables chain. Packets to `inside` keep
-/// the pod's address. All other packets get the node's address.
+/// A script that makes an iptables chain for packets that leave the node. Packets to `inside` keep the pod's address.
+/// All other packets get the node's address.
 fn masquerade_script(inside: &str) -> String {
     format!(
         r#"#!/bin/bash

@@ -12,7 +12,6 @@ const ETCD_CLIENTS_CA: &str = "etcd-clients-ca";
 const AGGREGATOR_CA: &str = "apiserver-aggregator-ca";
 const SERVICE_ACCOUNT: &str = "service-account";
 
-/// Adds the certificates and keys.
 pub(super) fn add(node: &NodeConfig, api_server: &KubeApiServer, state: &mut DesiredState) {
     add_serving_certificate(node, api_server, state);
     add_client_certificate(node, state, "etcd-client", ETCD_CLIENTS_CA, "kube-apiserver");
