@@ -91,13 +91,13 @@ fn of_kops(written_by: &WrittenBy) -> Finding {
     Finding::warning("kops", written_by.to_string(), to_do)
 }
 
-/// A warning about an unknown Kubernetes version. Such a version never prevents the machine from becoming its node.
+/// A warning about an unknown Kubernetes version. The machine can still become a node of the cluster.
 fn of_kubernetes(kubernetes: &KubernetesVersion) -> Option<Finding> {
     let warning = kubernetes.newer_than_known()?;
     Some(Finding::warning("kubernetes", warning, "use a kops-agent release that knows this version"))
 }
 
-/// Whether any finding prevents the machine from becoming its node.
+/// Whether any finding prevents the machine from becoming a node of the cluster.
 pub fn stops(findings: &[Finding]) -> bool {
     findings.iter().any(|finding| finding.verdict == Verdict::Problem)
 }

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::resource::{Content, DesiredState, File, Resource, ResourceId, Unit};
 use crate::shown;
 
-/// A document that a decision reads.
+/// A document from which the node's desired state is decided.
 #[derive(Clone, Debug)]
 pub struct Source {
     /// URL or name of the document, for display.
@@ -77,7 +77,7 @@ type Path = Vec<String>;
 
 /// Returns the lines that the question matches, in order, each with its origins.
 ///
-/// `decide` makes the node from the documents. It returns `None` if it rejects the documents.
+/// `decide` derives the desired state from the documents. It returns `None` if it rejects the documents.
 pub fn explain<F>(sources: &[Source], question: &Question, decide: F) -> Vec<Line>
 where
     F: Fn(&[Value]) -> Option<DesiredState>,
@@ -124,7 +124,7 @@ where
                 text: shown::line(entry),
                 origins: sorted(of_entries.get(&key).and_then(|of_line| of_line.get(entry))),
             };
-            // A JSON field is shown as a whole, because it may be a hidden text.
+            // A JSON field is not split into entries, because it may be a text that must stay hidden.
             let (text, entries) = match fields.get(line) {
                 Some(field) => (field.clone(), Vec::new()),
                 None => (
@@ -147,7 +147,8 @@ fn entries(line: &str) -> Option<(&str, Vec<&str>)> {
     (entries.len() > 1 && entries.iter().all(|entry| !entry.is_empty())).then_some((name, entries))
 }
 
-/// The list entries of a line that are missing in the list of the same line in `others`.
+/// The list entries of a line that are missing in `others`. Compares with all lines of the same resource that have the same text before the
+/// list.
 fn gone_entries<'a>(
     (resource, line): &'a (ResourceId, String),
     others: &BTreeSet<(ResourceId, String)>,
@@ -200,7 +201,7 @@ fn resource_lines(resource: &Resource, texts: &mut Texts) -> Vec<String> {
     }
 }
 
-/// The JSON fields of a resource, each with the form that may be displayed. A text that is hidden completely is such a field.
+/// The JSON fields of a resource, each with the form that may be displayed. A resource with a completely hidden text is shown in this form.
 fn shown_fields(resource: &Resource) -> BTreeMap<String, String> {
     let lines = fields(&serde_json::to_value(resource).unwrap_or_default());
     lines.into_iter().zip(fields(&shown::resource(resource))).collect()
@@ -216,7 +217,7 @@ fn decides_something(line: &str) -> bool {
     !line.is_empty() && !line.starts_with(['#', ';'])
 }
 
-/// Splits a line with several flags into one line for each flag. Other lines stay as they are.
+/// Splits a line with several flags into one line for each flag. Returns any other line unchanged.
 fn split_flags(line: &str) -> Vec<String> {
     if line.matches(" --").count() == 0 || line.trim_start().starts_with("- --") {
         return vec![line.to_owned()];

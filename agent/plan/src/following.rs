@@ -30,7 +30,7 @@ pub enum Follow {
         hash: String,
         /// Whether the node may return to a configuration that it has left before.
         may_go_back: bool,
-        /// The digest of the authorities that the node must trust after that; `None` for any.
+        /// The digest of the authorities that the node must trust after the run. `None` if any authorities are accepted.
         authorities: Option<String>,
     },
     /// The configuration that the user-data pins.
@@ -140,7 +140,7 @@ impl Followed {
     }
 
     /// Returns the state after this run, in which `boot` replaces the boot config in effect. `hash` is the hash of the configuration that
-    /// the run applies. `boot` has it too, unless the user-data pins no configuration.
+    /// the run applies. If the user-data pins a configuration, `boot` pins this hash.
     ///
     /// # Errors
     /// If the node may not take `boot`.
@@ -212,8 +212,8 @@ fn authorities(boot: &BootConfig) -> Vec<String> {
     certificates(bundle(boot)).iter().map(|certificate| sha256_hex(certificate.as_bytes())).collect()
 }
 
-/// Returns the boot config in effect, with two values from a served boot config: the hash of the configuration, and the authorities. The
-/// addresses of servers stay, because only kOps knows the addresses of load balancers.
+/// Returns a copy of the boot config in effect with two values from a served boot config: the hash of the configuration, and the
+/// authorities. The addresses of servers do not change, because only kOps knows the addresses of load balancers.
 ///
 /// # Errors
 /// If the served boot config is for another node, trusts none of this node's authorities, or pins nothing.
@@ -327,7 +327,7 @@ mod tests {
             let followed = Followed::after(None, &boot("", &one), &follow, both.clone(), "b=");
             let followed = followed.unwrap().unwrap();
             assert_eq!((&followed.boot, followed.past.len()), (&both, 0));
-            // It does not return to an authority that it has dropped.
+            // The node does not return to an authority that it has dropped.
             let after = |followed: &Followed, authorities: &str| {
                 Followed::after(Some(followed), &boot("", &one), &follow, boot("", authorities), "b=")
             };

@@ -18,7 +18,7 @@ pub use crate::static_pod::{Rank, StaticPod, is_manifest, mounted_paths, rank};
 const RUNTIME_SOCKET: &str = "/run/containerd/containerd.sock";
 /// The default address of kubelet's health endpoint (pkg/kubelet/apis/config/v1beta1/defaults.go).
 const HEALTHZ: (&str, u16) = ("127.0.0.1", 10248);
-/// The systemd unit of kops-agent itself, which has upstream's name.
+/// kops-agent's own systemd unit. Upstream's unit has the same name.
 const AGENT: &str = "kops-configuration.service";
 
 /// A condition that a healthy component meets.
@@ -31,7 +31,7 @@ pub enum Check {
     Runtime { socket: String },
     /// A server on this machine answers with a status of 200 to 399.
     Answers {
-        /// The URL. Its certificate is not verified, because the request has no secrets and only the status counts.
+        /// The URL. Its certificate is not verified, because the request has no secrets and only the status is used.
         url: String,
     },
     Pod {

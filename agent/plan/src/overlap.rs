@@ -16,8 +16,8 @@ use crate::resource::Kind;
 pub enum Installing {
     /// The plan installs no packages.
     Nothing,
-    /// While the run downloads images. The run fetches the packages from its start on. It installs them once all files are verified and the
-    /// programs can start.
+    /// While the run downloads images. The run starts to fetch the packages immediately. It installs them once all files are verified and
+    /// the programs can start.
     BesideImages,
     /// In the packages stage, after all downloads are complete and verified.
     InTheirStage,
@@ -34,8 +34,8 @@ pub enum Machine {
 
 /// Decides when a run installs the packages of a plan.
 ///
-/// If the plan adds a package repository, its packages wait for their stage. The repository's key is a download, and the run must record
-/// the repository's files before it writes them.
+/// If the plan adds a package repository, the run installs the packages only in the packages stage. The repository's key is a download, and
+/// the run must record the repository's files before it writes them.
 pub fn installing(plan: &Plan, machine: Machine) -> Installing {
     let is_made = |kind: Kind| {
         let mut steps = plan.stage(Stage::Packages).filter(|step| step.action != Action::Remove);

@@ -175,7 +175,7 @@ pub struct NodeConfig {
     /// Warnings about settings that have less effect than the user intended.
     #[serde(skip)]
     pub warnings: Vec<Problem>,
-    /// Reasons why a machine never becomes this node, although the node can be described
+    /// Reasons why this machine never becomes a node, although its configuration can be resolved
     /// ([`Problems::refuse`]).
     #[serde(skip)]
     pub refusals: Vec<Problem>,
@@ -389,7 +389,7 @@ impl NodeConfig {
         self.config.uses_legacy_gossip == Some(true)
     }
 
-    /// Whether kubelet and the API server get a configuration file for Kubernetes' in-tree code for clouds.
+    /// Whether kubelet and the API server get a configuration file for Kubernetes' in-tree cloud provider.
     pub fn uses_in_tree_cloud_config(&self) -> bool {
         self.release().has_in_tree_cloud_config() && self.kubernetes_version.has_in_tree_clouds()
     }

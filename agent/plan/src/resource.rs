@@ -50,7 +50,7 @@ pub enum Resource {
 }
 
 impl Resource {
-    /// A copy of the resource in which no text counts as free text. Outputs then show its whole text.
+    /// A copy of the resource without marked free text. Outputs then show its whole text.
     #[must_use]
     pub fn without_free_text(self) -> Resource {
         match self {

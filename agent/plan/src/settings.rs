@@ -9,8 +9,8 @@ use kops_agent_spec::{
 
 use crate::resolve::NodeConfig;
 
-/// The sentence that a flag (`--max-pods`) or field (`maxPods`) is not set. The sentence names the programs of this node that have the flag
-/// or field. `None` if no program has it.
+/// A sentence for the user: a flag (`--max-pods`) or field (`maxPods`) is not set, so the defaults of these programs apply. `None` if no
+/// program of this node has the flag or field.
 pub fn not_set(question: &str, node: &NodeConfig) -> Option<String> {
     let kubelet = once(("kubelet", field_names::<KubeletConfigSpec>()));
     let proxy = node.kube_proxy.as_ref().map(|_| ("kube-proxy", field_names::<KubeProxyConfig>()));
@@ -37,7 +37,7 @@ pub fn not_set(question: &str, node: &NodeConfig) -> Option<String> {
     }
 }
 
-/// A form of a name that is equal for a flag and its field: lower case, with only letters and digits.
+/// Converts a name to lower case with only letters and digits. The result is equal for a flag and its field.
 fn plain(name: &str) -> String {
     name.chars().filter(|c| c.is_ascii_alphanumeric()).map(|c| c.to_ascii_lowercase()).collect()
 }

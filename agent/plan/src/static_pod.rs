@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::desired::paths;
 
-/// The static pod whose health covers etcd. The API server checks etcd, whose own pod has no probe.
+/// The static pod of the API server. Its health check also covers etcd, whose own pod has no probe.
 pub(crate) const API_SERVER: &str = "kube-apiserver";
 
 /// A pod that kubelet runs from a manifest file.
@@ -22,8 +22,8 @@ pub struct StaticPod {
     pub termination_grace_period_seconds: u64,
 }
 
-/// The host paths that the pod of a manifest mounts. Empty if the text is not a pod manifest. `/` is left out, because a pod that mounts
-/// the whole host looks for files itself.
+/// The host paths that the pod of a manifest mounts. Empty if the text is not a pod manifest. `/` is left out: if a pod mounts the whole
+/// host, its mounts do not show which files it reads.
 pub fn mounted_paths(manifest: &str) -> Vec<String> {
     read(manifest).map_or(vec![], |manifest| manifest.host_paths)
 }

@@ -91,9 +91,9 @@ fn cloud_facts(cloud: CloudProvider) -> CloudFacts {
     facts
 }
 
-/// Merges the problems of these machines and removes duplicates. A problem of all machines stays a problem. If only some machines have a
-/// problem, it becomes a warning that names these machines. But if every machine has such a problem, these problems stay problems. If only
-/// some machines have a warning, the warning names these machines too.
+/// Merges the problems of these machines and removes duplicates. A problem of all machines stays a problem. A problem of only some machines
+/// becomes a warning that names these machines, unless every machine has at least one such problem. A warning of only some machines also
+/// names these machines.
 pub fn merged(told: &[(Facts, Problems)]) -> Problems {
     let mut merged = Problems::default();
     let mut of_some = Vec::new();
@@ -116,14 +116,15 @@ pub fn merged(told: &[(Facts, Problems)]) -> Problems {
     }
     for warning in once(told.iter().flat_map(|(_, problems)| problems.warnings())) {
         let has = |problems: &Problems| problems.warnings().contains(warning);
-        // A machine whose configuration is wrong may lack warnings, so it counts only if it has this warning.
+        // A machine with problems may lack warnings. So such a machine is ignored here, unless it has this warning.
         let decided = told.iter().filter(|(_, problems)| problems.is_empty() || has(problems));
         merged.warn(warning.field.clone(), with_names(warning, decided, has));
     }
     merged
 }
 
-/// A group without the settings that decide no problem of its machines. Two groups of a cluster that are equal here have the same problems.
+/// A copy of the group with only the settings that can cause problems on its machines. Two groups of a cluster with equal copies have the
+/// same problems.
 pub fn decisive(group: &InstanceGroup) -> InstanceGroup {
     let InstanceGroup { metadata, spec } = group;
     let mut decisive = InstanceGroup { spec: spec.clone(), ..InstanceGroup::default() };
@@ -134,15 +135,16 @@ pub fn decisive(group: &InstanceGroup) -> InstanceGroup {
         name.len() <= LONGEST_LABEL
             && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
     };
-    // The members of etcd name their groups.
+    // etcd's members refer to control-plane groups by name, and an invalid name can itself be a problem.
     if spec.role == InstanceGroupRole::ControlPlane || !is_valid(&metadata.name) {
         decisive.metadata.name.clone_from(&metadata.name);
     }
     decisive
 }
 
-/// The problems of fields that are wrong for each of several completed clusters, with the words of the first one. A field that is only warned
-/// of for some of them is warned of. Clusters that cannot change the result are not decided.
+/// Merges the problems of several completed clusters, field by field, with the texts of the first cluster. A field is in the result only if
+/// each cluster has a problem or a warning for it. The result is a problem only if each cluster has a problem. Once the result is empty, no
+/// further clusters are decided.
 ///
 /// # Errors
 /// The first error of `told`.
@@ -178,8 +180,8 @@ fn of_both(one: &Problems, other: &Problems) -> Problems {
 /// The words by which a problem refers to the distribution of its machine.
 const DISTRIBUTION: &str = "this distribution";
 
-/// The text of a problem or warning, followed by the machines that have the problem. If all machines have the problem, only their
-/// distributions are named, and only after the words `this distribution`.
+/// The text of a problem or warning, followed by the machines that have it. If all machines have it, only their distributions are added,
+/// and only after the words `this distribution`.
 fn with_names<'a>(
     problem: &Problem,
     told: impl Iterator<Item = &'a (Facts, Problems)>,

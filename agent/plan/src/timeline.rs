@@ -73,7 +73,7 @@ pub struct Timelines {
 }
 
 impl Timelines {
-    /// Adds a run. Removes the runs that are no longer kept.
+    /// Adds a run. If the run had no changes, keeps the last run with changes too. Removes all other runs.
     #[must_use]
     pub fn with(self, run: Timeline) -> Timelines {
         let changing = match run.changes {

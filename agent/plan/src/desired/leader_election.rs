@@ -4,7 +4,6 @@ use kops_agent_spec::LeaderElectionConfiguration;
 
 use super::flags::Flags;
 
-/// Adds a flag for each setting that is set.
 pub(super) fn leader_election_flags(flags: &mut Flags, config: Option<&LeaderElectionConfiguration>) {
     let Some(config) = config else { return };
     flags.set("leader-elect", &config.leader_elect);

@@ -14,7 +14,6 @@ mod kube_router;
 use crate::resolve::NodeConfig;
 use crate::resource::DesiredState;
 
-/// Adds the resources that this cluster's network needs.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     for add in [amazon_vpc::add, calico::add, cilium::add, cni_plugins::add, kube_router::add] {
         add(node, state);

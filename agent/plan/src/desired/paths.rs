@@ -26,16 +26,16 @@ pub(super) const KUBECTL_KUBECONFIG: &str = "/var/lib/kubectl/kubeconfig";
 /// The kubeconfig for applying add-ons.
 pub(super) const KOPS_CHANNELS_KUBECONFIG: &str = "/var/lib/kops/kubeconfig";
 pub(super) const KUBE_PROXY_KUBECONFIG: &str = "/var/lib/kube-proxy/kubeconfig";
-/// The configuration of Kubernetes' code for the cloud.
+/// The configuration file of the cloud controller manager.
 pub(super) const CLOUD_CONFIG: &str = "/etc/kubernetes/cloud.config";
-/// The configuration of Kubernetes' in-tree code for clouds (kOps up to 1.35).
+/// The configuration file of Kubernetes' in-tree cloud provider (kOps up to 1.35).
 pub(super) const IN_TREE_CLOUD_CONFIG: &str = "/etc/kubernetes/in-tree-cloud.config";
 pub(crate) const KUBE_SCHEDULER_KUBECONFIG: &str = "/var/lib/kube-scheduler/kubeconfig";
 /// The kube-scheduler's configuration file (pkg/wellknownpaths).
 pub(crate) const KUBE_SCHEDULER_CONFIG: &str = "/var/lib/kube-scheduler/config.yaml";
 /// Flags of containerd's unit, as an environment file.
 pub(super) const CONTAINERD_SYSCONFIG: &str = "/etc/sysconfig/containerd";
-/// Directory of the mirrors of each registry, which containerd watches.
+/// Directory with the mirrors of each registry. containerd watches this directory.
 pub const CONTAINERD_REGISTRIES: &str = "/etc/containerd/certs.d";
 /// containerd's template for a CNI configuration, which replaces kubenet.
 pub(super) const CONTAINERD_CNI_TEMPLATE: &str = "/etc/containerd/config-cni.template";

@@ -24,7 +24,6 @@ const ENVIRONMENT: &str = "/etc/sysconfig/protokube";
 pub(super) const PARTS: [(Kind, &str); 4] =
     [(Kind::Unit, UNIT), (Kind::File, PROGRAM), (Kind::File, CHANNELS), (Kind::File, ENVIRONMENT)];
 
-/// Adds protokube if this node runs it.
 pub(super) fn add(node: &NodeConfig, by: AppliedBy, state: &mut DesiredState) {
     let Some(protokube) = &node.protokube else { return };
     let channels = protokube.channels.as_ref().filter(|_| by == AppliedBy::Kops);
@@ -87,7 +86,7 @@ fn flags(node: &NodeConfig, channels: Option<&Asset>) -> Vec<String> {
     flags.into_sorted()
 }
 
-/// Flags with which protokube published names in DNS in the past. Up to kOps 1.35, protokube still exits if both `cluster-id` and
+/// protokube's flags for DNS. protokube no longer publishes names in DNS. But up to kOps 1.35, protokube exits if both `cluster-id` and
 /// `dns-internal-suffix` are missing.
 fn add_dns_flags(node: &NodeConfig, flags: &mut Flags) {
     let dot = if node.uses_gossip() { "" } else { "." };

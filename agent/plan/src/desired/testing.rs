@@ -63,7 +63,6 @@ impl Machine {
         Machine::node().in_control_plane()
     }
 
-    /// Moves this machine into the control plane.
     pub(super) fn in_control_plane(self) -> Machine {
         self.boot(json!({ "InstanceGroupRole": "ControlPlane" })).config(json!({
             "KeypairIDs": { "apiserver-aggregator-ca": "1", "etcd-clients-ca": "1", "service-account": "1" },
@@ -91,7 +90,6 @@ impl Machine {
         self
     }
 
-    /// Changes facts of this machine.
     pub(super) fn facts(mut self, fields: Value) -> Machine {
         merge(&mut self.facts, fields);
         self

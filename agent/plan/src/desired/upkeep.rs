@@ -52,8 +52,7 @@ impl Upkeep {
     }
 }
 
-/// Adds the timers, the link and the completions. If the user describes a resource with the name of one of these, the user's resource
-/// stays.
+/// Adds the timers, the link and the completions. If the user already defines a resource with the same ID, the user's resource stays.
 pub(super) fn add(node: &NodeConfig, upkeep: &Upkeep, state: &mut DesiredState) {
     let mut add = |resource: Resource| {
         if state.get(&resource.id()).is_none() {

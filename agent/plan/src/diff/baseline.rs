@@ -21,7 +21,7 @@ use super::units::reading as unit_reading;
 use crate::resource::{Content, DesiredState, Resource, ResourceId, Unit};
 use crate::unit_files::drop_in_of;
 
-/// A unit or static pod that has started, and its reading.
+/// A unit or static pod that runs, and the contents that it has read.
 pub type Started = (ResourceId, Reading);
 
 /// The write times of files and the start times of processes on a machine, in microseconds since 1970. One clock measures all of them.
@@ -37,17 +37,17 @@ pub struct Times {
     pub unread: BTreeSet<ResourceId>,
 }
 
-/// The state of units and static pods on a machine without a record.
+/// The units and static pods that run on a machine of which the agent has no record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FirstSight {
     /// Units and static pods that run with the present files.
     pub current: Vec<Started>,
-    /// Units and static pods to restart. Each comes with a file whose present content it has not read.
+    /// Units and static pods to restart. Each comes with a file that changed after the unit or pod read the file.
     pub outdated: Vec<(ResourceId, ResourceId)>,
 }
 
-/// Marks each running unit and each present static pod as started with the observed files. Skips units and pods with a recorded reading,
-/// and units and pods that started before one of their files changed.
+/// Records that each running unit and each present static pod has read the observed files. Skips units and pods for which the agent already
+/// recorded what they read, and units and pods that started before one of their files changed.
 pub fn take_as_started(desired: &DesiredState, observed: &mut ObservedState, times: &Times) -> FirstSight {
     let mut sight = FirstSight::default();
     let first = times.first(desired);
@@ -93,7 +93,7 @@ pub fn take_as_started(desired: &DesiredState, observed: &mut ObservedState, tim
 
 /// The files whose present content a unit's or pod's processes have not read.
 enum Unread {
-    /// All files are read, as far as their times show.
+    /// According to the files' write times, all files are read.
     Nothing,
     /// Only newly issued certificates are unread. The loaded certificates stay valid until `due`, in seconds since 1970.
     Reissued {
@@ -137,8 +137,8 @@ fn unread_since(
 const MICROS_PER_SECOND: u64 = 1_000_000;
 
 impl Times {
-    /// The write time of the oldest text on the machine. nodeup and the agent never rewrite unchanged texts, so neither of them ran before
-    /// that time.
+    /// The write time of the oldest text file or unit file on the machine. nodeup and the agent rewrite a text only if it changes. So
+    /// neither of them ran before that time.
     fn first(&self, desired: &DesiredState) -> Option<u64> {
         let is_text = |id: &ResourceId| match desired.get(id) {
             Some(Resource::File(file)) => matches!(file.content, Content::Text(_)),

@@ -15,7 +15,7 @@ use kops_agent_spec::urls::shown_url;
 
 /// The changes for a resource. `None` if the resource needs no step, not even to create it.
 ///
-/// `is_reissued` tells for each certificate whether this plan replaces it.
+/// `is_reissued` returns whether this plan replaces the certificate with this name.
 pub(super) fn changes(
     desired: &Resource,
     observed: Option<&Observed>,
@@ -202,8 +202,8 @@ fn text_change(file: &File, text: &str, present: Option<&ObservedFile>) -> Optio
     })
 }
 
-/// The change of a text. The change is hidden if no part of the text may be shown. `before` is the present text with its free text, if that
-/// is known.
+/// The change of a text. The change is hidden if no part of the text may be shown. `before` is the present text, and its free text if the
+/// agent recorded which part that is.
 pub(super) fn written(path: &str, before: Option<(&str, Option<&FreeText>)>, after: Text<'_>) -> Change {
     let (before, known) = before.unwrap_or_default();
     let free_text = match known {
@@ -216,7 +216,7 @@ pub(super) fn written(path: &str, before: Option<(&str, Option<&FreeText>)>, aft
     }
 }
 
-/// Marks the free text in a text that the agent did not write. Every line counts as free text, unless an equal line of `after` is public.
+/// Marks the free text in a text that the agent did not write: every line, unless an equal line of `after` is public.
 fn of_unknown(before: &str, free_text: &FreeText, after: &str) -> FreeText {
     let FreeText::Lines(hidden) = free_text else { return free_text.clone() };
     let public = after.lines().enumerate().filter(|(number, _)| !hidden.contains(number));

@@ -142,7 +142,7 @@ fn drop_unset(object: &mut Mapping) {
             object.remove("status");
         }
         Some("KubeletConfiguration") => drop_unset_of_kubelet(object),
-        // The order of `matchImages` has no meaning, because any match counts (the kubelet's CredentialProvider API).
+        // The order of `matchImages` has no meaning, because one match is enough (the kubelet's CredentialProvider API).
         Some("CredentialProviderConfig") => {
             let providers = object.get_mut("providers").and_then(Value::as_sequence_mut);
             for images in
@@ -161,8 +161,8 @@ fn is_empty(value: &Value) -> bool {
     value.as_mapping().is_some_and(Mapping::is_empty)
 }
 
-/// The struct fields of kubelet's configuration. An empty struct has the same meaning as a missing struct. An empty list, or an empty map
-/// with free keys (`evictionHard`), has a meaning of its own.
+/// The struct fields of kubelet's configuration. An empty struct has the same meaning as a missing struct. This is not true of an empty
+/// list, or of an empty map with free keys (`evictionHard`).
 const STRUCTS_OF_KUBELET: [&str; 12] = [
     "anonymous",
     "authentication",
@@ -195,8 +195,8 @@ fn drop_unset_of_kubelet(object: &mut Mapping) {
     });
 }
 
-/// Counts how often each ambiguous string is in quotes. Without quotes Go reads such a string (`yes`, `0644`) as another type. This crate's
-/// parser reads fewer strings as another type than Go does, so it would treat `yes` and `"yes"` as equal.
+/// Counts how often each ambiguous string is in quotes. Without quotes, Go reads such a string as another type: `yes` as a boolean, `0644`
+/// as a number. This crate's parser reads both `yes` and `"yes"` as a string, so it cannot distinguish them.
 fn ambiguous(documents: &[Value], text: &str) -> BTreeMap<String, usize> {
     let mut strings = BTreeSet::new();
     documents.iter().for_each(|document| collect_strings(document, &mut strings));

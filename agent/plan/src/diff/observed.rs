@@ -58,16 +58,16 @@ pub struct ObservedFile {
     pub content: ObservedContent,
     /// SHA-256 of the content for which the file's commands ([`crate::resource::File::on_change`]) last completed.
     pub commands_ran_for: Option<String>,
-    /// Other contents that serve the file's readers equally well. `None` if no other content does.
+    /// Describes other contents that are equivalent for the file's readers. `None` if no other content is equivalent.
     pub serves: Option<Serves>,
     /// The value of [`super::pod_reading`] at the last start of this file's static pod.
     pub pod_mounted: Option<Reading>,
-    /// The free text in the content. `None` if the agent did not write the content; then the desired file decides.
+    /// The free text in the content. `None` if the agent did not write the content. Then the desired file decides which parts are hidden.
     pub free_text: Option<FreeText>,
 }
 
-/// Describes the other contents that serve a file's readers equally well. A file with an invalid certificate has no such description,
-/// because the file must be replaced.
+/// Describes the contents that are equivalent for a file's readers. A file with an invalid certificate has no such description, because the
+/// file must be replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Serves {
     /// A digest that all equivalent contents share.
@@ -92,7 +92,8 @@ pub enum ObservedContent {
     Compared {
         as_desired: bool,
     },
-    /// The desired content is unknown now, for example because the store denies access to a secret. The present content counts as desired.
+    /// The desired content is unknown now, for example because the store denies access to a secret. The present content is treated as
+    /// desired.
     Unknown {
         /// Why the desired content is unknown.
         why: String,
@@ -138,7 +139,7 @@ pub struct ObservedUnit {
     pub free_text: Option<FreeText>,
 }
 
-/// An operator's override of a unit, which systemd prefers (systemd.unit(5)), with its path.
+/// An operator's override of a unit, with its path. systemd loads the override instead of the unit's file (systemd.unit(5)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Override {
     /// A mask, with its path. systemd never starts a masked unit.

@@ -7,7 +7,7 @@ use super::removals::{Keeping, Kept};
 use super::step::{CONTAINER_RUNTIME, KUBELET};
 use crate::resource::{DesiredState, Resource, Unit};
 
-/// The units that stay unchanged, in the order of the desired state.
+/// The units that an operator masks or overrides, in the order of the desired state. They stay unchanged.
 pub(super) fn kept(desired: &DesiredState, observed: &ObservedState) -> Vec<Kept> {
     let units = desired.iter().filter_map(|(id, resource)| match (resource, observed.get(id)) {
         (Resource::Unit(unit), Some(Observed::Unit(present))) => {
@@ -35,7 +35,7 @@ fn keep(unit: &Unit, present: &ObservedUnit) -> Option<(String, Keeping)> {
             ),
             Keeping::Left,
         )),
-        // There is no text of the agent for a unit that the distribution includes.
+        // If the distribution includes the unit, the agent has no text for it, so the override replaces no text of the agent.
         Override::Unit(path) => {
             let desired = unit.text.as_deref()?;
             let is_same = present.text.as_deref().is_some_and(|text| is_same_unit(text, desired));
@@ -61,7 +61,7 @@ impl ObservedUnit {
         matches!(self.overridden, Some(Override::Masked(_)))
     }
 
-    /// Whether the operator's override has the path that the unit's file needs.
+    /// Whether the operator's override is at the path of the unit's file, so that the agent cannot write its file there.
     pub(super) fn has_no_place(&self) -> bool {
         self.overridden.as_ref().is_some_and(|overridden| overridden.path() == self.path)
     }

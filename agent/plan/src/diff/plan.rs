@@ -8,7 +8,7 @@ use super::removals::{Keeping, Kept};
 use super::step::{Action, Stage, Step};
 use crate::resource::{Kind, ResourceId};
 
-/// A plan: all steps in order, the resources that stay, and the resources that the agent adopts.
+/// A plan: all steps in order, the resources that stay unchanged, and the resources that the agent adopts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// The steps, sorted by stage. Within a stage, they are in execution order.
@@ -70,7 +70,8 @@ impl fmt::Display for Count {
 }
 
 impl Plan {
-    /// Whether the machine equals the desired state: the plan is empty, and no wrong resource stays because it cannot be repaired now.
+    /// Whether the machine equals the desired state: the plan is empty, and there is no wrong resource that cannot be repaired now
+    /// ([`Keeping::Unmended`]).
     pub fn is_as_wanted(&self) -> bool {
         self.is_empty() && self.kept.iter().all(|kept| kept.keeping != Keeping::Unmended)
     }

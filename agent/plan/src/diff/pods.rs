@@ -30,8 +30,8 @@ pub fn mounted<'a>(manifest: &File, desired: &'a DesiredState) -> Vec<(&'a Resou
         .collect()
 }
 
-/// The reading of a static pod if the pod started now, with its mounted files as observed. `None` if the pod mounts no resources of the
-/// agent.
+/// The contents that a static pod would read if it started now: its mounted files, as observed. `None` if the pod mounts no resources of
+/// the agent.
 pub fn reading(manifest: &File, desired: &DesiredState, observed: &ObservedState) -> Option<Reading> {
     let mounted = mounted(manifest, desired);
     (!mounted.is_empty()).then(|| Reading::new(None, mounted.iter().map(|(id, _)| *id), observed))

@@ -229,7 +229,7 @@ proptest! {
                     let differs = unit.text.is_some() && unit.text != present.text
                         || unit.enabled != (present.enablement == Enablement::Enabled)
                         || unit.running != present.running;
-                    // A unit also has a step if only its files have changed or will change.
+                    // A unit that does not differ can still have a step: if a file that it reads has changed or will change.
                     prop_assert!(!differs || ids.contains(id), "{}", id);
                 }
                 (Resource::Unit(unit), _) => {

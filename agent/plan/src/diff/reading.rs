@@ -17,21 +17,21 @@ use crate::resource::{DesiredState, Kind, Resource, ResourceId};
 use kops_agent_spec::digest::sha256_hex;
 use kops_agent_spec::timestamp;
 
-/// The text for a digest of bytes that no program has read.
+/// Replaces the digest of the bytes if these bytes are unknown.
 const UNSEEN: &str = "unseen";
 
 /// The contents that a unit or static pod has read, or would read if it started now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reading {
     bytes: String,
-    /// The digest of the meaning. `None` if only equal bytes are equivalent.
+    /// The digest of the contents' meaning: different bytes can have the same meaning. `None` if only equal bytes are equivalent.
     meaning: Option<String>,
     /// The renewal time of the certificate that is due first, in seconds since 1970.
     pub due: Option<u64>,
 }
 
 impl Reading {
-    /// Makes the reading of these resources and of a unit's own text, if it has one. `text` has the present text and the desired text.
+    /// Makes a reading from these resources and, for a unit, from its text. `text` is the unit's present text and its desired text.
     pub(super) fn new<'a>(
         text: Option<[&str; 2]>,
         read: impl Iterator<Item = &'a ResourceId>,
@@ -64,8 +64,8 @@ impl Reading {
         Reading { bytes: UNSEEN.into(), due: Some(self.due.map_or(due, |own| own.min(due))), ..self }
     }
 
-    /// Parses a recorded reading. If the reading's certificates are due at `now`, only its bytes count. Earlier versions of the agent
-    /// recorded only bytes.
+    /// Parses a recorded reading. If one of its certificates is due for renewal at `now`, drops the digest of the meaning, so that only
+    /// equal bytes are equivalent. Earlier versions of the agent recorded only the digest of the bytes.
     pub fn noted(text: &str, now: OffsetDateTime) -> Reading {
         let mut words = text.split(' ').map(str::to_owned);
         let bytes = words.next().unwrap_or_default();

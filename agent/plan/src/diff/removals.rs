@@ -68,7 +68,7 @@ impl Keeping {
     }
 }
 
-/// The steps that remove resources, and the resources that stay.
+/// The steps that remove resources, and the resources that stay although they are no longer desired.
 pub(super) fn removals(desired: &DesiredState, owned: &OwnedState) -> (Vec<Step>, Vec<Kept>) {
     let (mut steps, mut kept) = (Vec::new(), Vec::new());
     for (id, Owned { was_there, now }) in owned {

@@ -133,7 +133,7 @@ mod tests {
         desired
     }
 
-    /// The same node with other settings and other unit texts. The certificate `old` is `of_old`.
+    /// The same node with other settings and other unit texts. `of_old` is the observed certificate `old`.
     fn observed(desired: &DesiredState, of_old: ObservedCertificate) -> ObservedState {
         let good =
             ObservedCertificate { fingerprint: "good".into(), replace: None, is_due: false, stuck: None };

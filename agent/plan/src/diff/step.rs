@@ -37,7 +37,6 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// Every stage, in order.
     pub const ALL: [Stage; 10] = [
         Stage::Packages,
         Stage::Users,

@@ -47,7 +47,7 @@ pub fn plan(plan: &Plan, style: Style) -> String {
     out
 }
 
-/// Formats a resource that stays, and the reason, as one line.
+/// Formats a resource that stays unchanged, and the reason, as one line.
 pub fn keeping(kept: &Kept) -> String {
     let stays = match kept.keeping {
         Keeping::NotWanted => "stays, although the configuration no longer has it",

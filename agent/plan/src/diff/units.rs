@@ -18,7 +18,7 @@ use crate::unit_files::drop_in_of;
 /// The property that changes when a unit's file moves to the path that upstream uses.
 pub const PATH: &str = "path";
 
-/// The reading of `unit` if it started now, with its files as observed. `None` if the unit reads no files of the agent.
+/// The contents that `unit` would read if it started now, with its files as observed. `None` if the unit reads no files of the agent.
 pub fn reading(unit: &Unit, observed: &ObservedState) -> Option<Reading> {
     if unit.text.is_none() && unit.restarted_by.is_empty() {
         return None;
@@ -28,8 +28,8 @@ pub fn reading(unit: &Unit, observed: &ObservedState) -> Option<Reading> {
     Some(Reading::new(Some(text), read.into_iter(), observed))
 }
 
-/// The unit's text after the plan has corrected its file. This is the desired text, or a present text with the same meaning, which stays
-/// because another notation is no reason for a restart.
+/// The unit's text after the plan has corrected its file. If the file needs no change ([`is_right`]), this is the present text, and
+/// otherwise the desired text.
 fn text_in_force<'a>(unit: &'a Unit, observed: &'a ObservedState) -> &'a str {
     // The agent does not manage the text of a distribution's unit.
     let Some(desired) = unit.text.as_deref() else { return "" };

@@ -5,7 +5,8 @@ use super::observed::{Observed, ObservedContent, ObservedState};
 use super::removals::{Keeping, Kept};
 use crate::resource::{DesiredState, ResourceId};
 
-/// The resources that stay unchanged, in the order of the desired state.
+/// The resources with an unknown desired state, and the certificates without an available issuer, in the order of the desired state. They
+/// stay unchanged.
 pub(super) fn kept(desired: &DesiredState, observed: &ObservedState) -> Vec<Kept> {
     desired.iter().filter_map(|(id, _)| keep(id, observed.get(id)?)).collect()
 }

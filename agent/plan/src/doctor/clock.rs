@@ -5,7 +5,7 @@ use super::finding::{Finding, Seen};
 /// Seconds for which an AWS signature stays valid (IAM User Guide, "Elements of an AWS API request signature"). kops-agent's controller
 /// uses the same limit.
 const SIGNATURES: i64 = 5 * 60;
-/// The maximum number of seconds by which a synchronized clock differs.
+/// A synchronized clock differs from a server's clock by at most this many seconds.
 const NOTICEABLE: i64 = 30;
 
 const CHECK: &str = "time";

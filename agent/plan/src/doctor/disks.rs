@@ -13,7 +13,7 @@ const INODES_EVICTED_BELOW: u64 = 5;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disk {
-    /// The first folder of the node on this file system.
+    /// A directory on this file system to which the node writes. If there are several, the first of them.
     pub path: String,
     /// Bytes that root can still write.
     pub free: u64,
@@ -22,7 +22,7 @@ pub struct Disk {
     pub free_inodes: u64,
     pub inodes: u64,
     pub is_read_only: bool,
-    /// Bytes that must still be downloaded to this file system. Downloads whose server reports no size do not count.
+    /// Bytes that must still be downloaded to this file system. Downloads of unknown size are left out.
     pub needed: u64,
 }
 

@@ -9,11 +9,11 @@ pub type Seen<T> = Result<T, String>;
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     Ok,
-    /// The machine can become its node, but a part of the node is wrong.
+    /// The machine can become a node of the cluster, but a part of the node is wrong.
     Warning,
     /// The state is unknown: neither ok nor a problem.
     Unknown,
-    /// The machine cannot become its node.
+    /// The machine cannot become a node of the cluster.
     Problem,
 }
 

@@ -65,7 +65,7 @@ pub enum NameOutcome {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
     pub kind: ServiceKind,
-    /// The service's URL. If it has no URL, a name for messages.
+    /// The service's URL, or a name for messages if the service has no URL.
     pub name: String,
     pub outcome: Outcome,
 }

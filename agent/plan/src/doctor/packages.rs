@@ -22,7 +22,7 @@ pub struct PackageLock {
     pub holder: String,
 }
 
-/// The state of the repositories that the machine's own lists name.
+/// The state of the repositories in the machine's package sources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Repositories {
     /// The number of repositories that can be read.

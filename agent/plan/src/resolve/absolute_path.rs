@@ -12,7 +12,6 @@ pub(super) fn check(path: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The directory that contains this path.
 pub(super) fn parent(path: &str) -> &str {
     match path.rsplit_once('/') {
         None | Some(("", _)) => "/",

@@ -46,12 +46,12 @@ impl Asset {
         [".tgz", ".tar.gz", ".tar.xz", ".tar"].iter().any(|suffix| self.url.ends_with(suffix))
     }
 
-    /// The content of a file on the node that has the bytes of this download.
+    /// The content of a file on the node: the bytes of this download.
     pub fn content(&self) -> Content {
         self.asset_content(None)
     }
 
-    /// The content of a file on the node that has the bytes of this member of the downloaded archive.
+    /// The content of a file on the node: the bytes of this member of the downloaded archive.
     pub fn member(&self, member: &str) -> Content {
         self.asset_content(Some(member.to_owned()))
     }

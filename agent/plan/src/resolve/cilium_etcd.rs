@@ -4,7 +4,7 @@ use kops_agent_spec::NodeupConfig;
 
 use super::Problems;
 
-/// Id of the keyset that signs the certificates of the etcd cluster's clients.
+/// Id of the keyset that signs certificates for the clients of Cilium's etcd cluster.
 pub const CILIUM_ETCD_CLIENTS_CA: &str = "etcd-clients-ca-cilium";
 
 /// Checks that the configuration names the key that signs the certificate of Cilium.

@@ -41,8 +41,7 @@ struct Component<'a> {
     /// The path of the component's settings in the configuration.
     settings: &'static str,
     version: &'a KubernetesVersion,
-    /// Whether the tables of this module describe the program in the pod's image: it is the program of the node's Kubernetes release, and
-    /// the release is known.
+    /// Whether this module knows the valid values of the component's settings. If not, a refusal becomes a warning ([`is_of_release`]).
     has_known_program: bool,
     feature_gates: BTreeMap<String, bool>,
     problems: &'a mut Problems,
@@ -100,7 +99,7 @@ pub(super) fn check(
     }
 }
 
-/// Whether an image is the build of this Kubernetes version that the tables of this module describe. For other builds and for newer
+/// Whether the image has the tag of this Kubernetes version, and the version is a known release. For other builds, pre-releases and newer
 /// releases, the valid values are unknown.
 fn is_of_release(image: &str, version: &KubernetesVersion) -> bool {
     let image = image.split('@').next().unwrap_or_default();
@@ -146,7 +145,7 @@ impl Component<'_> {
         }
     }
 
-    /// Checks names that not every release knows.
+    /// Checks names. `known` has the names that all releases know, and `known_since` has the names that only some releases know.
     fn known<'a>(
         &mut self,
         field: &str,
@@ -184,7 +183,7 @@ impl Component<'_> {
         }
     }
 
-    /// Checks durations that the component does not accept if they are negative.
+    /// Refuses negative durations in these fields, because the component does not accept them.
     fn durations(&mut self, durations: &[(&str, Option<Duration>)]) {
         for (field, duration) in durations {
             if let Some(duration) = duration.filter(|duration| *duration < Duration::default()) {
@@ -255,7 +254,7 @@ fn items(list: &[String]) -> impl Iterator<Item = (usize, &str)> {
     list.iter().enumerate().flat_map(|(index, item)| item.split(',').map(move |value| (index, value)))
 }
 
-/// The text of an amount that may be negative: a number or a duration.
+/// A number or a duration as text.
 fn text<T: Display>(value: Option<T>) -> Option<String> {
     value.map(|value| value.to_string())
 }

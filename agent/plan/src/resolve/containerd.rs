@@ -50,7 +50,7 @@ pub struct ContainerdRelease {
 }
 
 impl Containerd {
-    /// Whether pods use a GPU with a driver that the machine's image brings. kOps installs a driver only on Ubuntu.
+    /// Whether pods use a GPU with a driver that the machine's image includes. kOps installs a driver only on Ubuntu.
     pub fn uses_driver_of_image(&self, distribution: &Distribution) -> bool {
         self.nvidia_driver_package.is_some() && distribution.project != Project::Ubuntu
     }
@@ -286,7 +286,7 @@ fn nvidia_driver_package(basis: &Basis<'_>) -> Result<Option<String>, String> {
     }))
 }
 
-/// Adds a problem for a GPU if neither kOps nor the image brings its driver. Warns if the image is unknown.
+/// Adds a problem if the machine has a GPU whose driver neither kOps nor the image provides. Warns if the image is unknown.
 fn check_driver(basis: &Basis<'_>, problems: &mut Problems) {
     const NOTHING: &str = "is enabled, but nothing installs NVIDIA's driver on this distribution: kOps installs it only on Ubuntu";
     const ADVICE: &str = "use an image of Ubuntu, or an image with the driver and /usr/bin/nvidia-container-runtime (nvidiaRuntime of the \

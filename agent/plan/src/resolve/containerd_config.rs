@@ -187,7 +187,8 @@ pub(super) fn check_value(
     }
 }
 
-/// The reason why containerd ignores a setting, and how many keys of its path the warning names. `None` if containerd reads the setting.
+/// The reason why containerd ignores a setting. The number says how many keys of the path the warning shows. `None` if containerd reads the
+/// setting.
 fn why_ignored(path: &[&str], version: i64) -> Option<(usize, String)> {
     let no_such_key = |above: usize, plugin: &str, below: &[&str]| {
         let (at, advice) = containerd_keys::unknown(plugin, below, version)?;

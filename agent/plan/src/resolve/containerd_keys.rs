@@ -10,7 +10,7 @@ use toml::Value;
 
 use super::containerd_config::{CRI_IMAGES, CRI_OF_1, CRI_RUNTIME};
 
-/// The name that stands for the file itself where a plugin is expected.
+/// In place of a plugin's name: the top level of the configuration file.
 pub(super) const FILE: &str = "";
 const OVERLAYFS: &str = "io.containerd.snapshotter.v1.overlayfs";
 /// In the path of a table, this name stands for any name.
@@ -62,7 +62,8 @@ const RUNTIME_OF_1: &str = "base_runtime_spec cni_conf_dir cni_max_conf_num# con
 const REGISTRY: &str = "auths/ config_path configs/ headers/ mirrors/";
 const AUTH: &str = "auth identitytoken password username";
 const X509: &str = "tls_cert_file tls_key_file";
-/// Options of runc's shim, and of shims that read a file. The names are Go fields, so a TOML file may write them in upper or lower case.
+/// Options of runc's shim, and of shims that read a configuration file. The names are Go fields, so a TOML file may write them in upper or
+/// lower case.
 const RUNTIME_OPTIONS: &str = "BinaryName ConfigBody ConfigPath CriuImagePath CriuPath CriuWorkPath IoGid# IoUid# NoNewKeyring? NoPivotRoot? Root \
     ShimCgroup SystemdCgroup? TaskApiAddress TaskApiVersion# TypeUrl";
 
@@ -173,7 +174,7 @@ fn is_of(table: &[&str], pattern: &[&str]) -> bool {
         && table.iter().zip(pattern).all(|(name, pattern)| *pattern == ANY || name == pattern)
 }
 
-/// The Levenshtein distance of two keys. Case and underscores do not count.
+/// The Levenshtein distance of two keys. Case and underscores are ignored.
 fn distance(one: &str, other: &str) -> usize {
     let plain = |key: &str| key.to_ascii_lowercase().replace('_', "").into_bytes();
     let (one, other) = (plain(one), plain(other));

@@ -38,8 +38,8 @@ impl ContainerdVersion {
     }
 
     /// The version that containerd's configuration file must declare (`containerdConfigVersion` in nodeup/pkg/model/containerd.go). Since
-    /// 2.3.0, a drop-in such as NVIDIA's may declare 4, and containerd rejects the drop-in if the main file declares less. containerd 1,
-    /// which kOps up to 1.36 can install, reads only version 2.
+    /// 2.3.0, a drop-in such as NVIDIA's may declare version 4. If the main file declares an older version, containerd rejects the drop-in.
+    /// containerd 1, which kOps up to 1.36 can install, reads only version 2.
     pub fn config_version(&self) -> i64 {
         let is_2_3 = (self.major, self.minor, self.patch) > (2, 3, 0)
             || (self.major, self.minor, self.patch) == (2, 3, 0) && !self.is_pre_release;

@@ -12,7 +12,7 @@ use super::{KubernetesVersion, Problems};
 
 /// The table of gates: a line for each gate, a column for each release.
 const TEXT: &str = include_str!("feature_gates.txt");
-/// The gates by name. A decision about a control plane looks up some 2,000 gates.
+/// The gates by name, parsed only once: a decision about a control plane looks up some 2,000 gates.
 static TABLE: LazyLock<BTreeMap<&str, Columns>> =
     LazyLock::new(|| lines().filter_map(Columns::read).collect());
 /// The oldest and the newest minor version that have a column in the table.
@@ -58,7 +58,7 @@ impl<'a> Gates<'a> {
         TABLE.get(name).and_then(|columns| columns.gate(self.minor.clamp(OLDEST_MINOR, NEWEST_MINOR)))
     }
 
-    /// The reason to refuse a setting that needs this gate, because the gate is off or missing. Also says what to do.
+    /// Why a setting that needs this gate is refused, and what to do: the gate is off, or the release lacks it.
     pub(super) fn why_off(&self, name: &str) -> String {
         match self.gate(name) {
             Some(_) => {
@@ -68,8 +68,8 @@ impl<'a> Gates<'a> {
         }
     }
 
-    /// Checks the value of a gate. A pre-release may still have the gates of the release before it, so its gate is only wrong if it is
-    /// wrong in both releases.
+    /// Checks the value of a gate. A pre-release may still have the gates of the previous release, so a value passes if either of the two
+    /// releases accepts it.
     fn check(&self, name: &str, value: bool) -> Result<(), String> {
         self.unless_the_release_before(|gates| gates.check_in_release(name, value))
     }
@@ -124,7 +124,7 @@ impl<'a> Gates<'a> {
         needs.split(',').filter(|needed| !needed.is_empty() && !self.is_on(needed)).collect()
     }
 
-    /// Checks the gates that are on without a setting of their own: by default, or by `AllAlpha` or `AllBeta`.
+    /// Checks the gates that no setting names, but that are on by default, by `AllAlpha` or by `AllBeta`.
     fn check_defaults(&self) -> Result<(), String> {
         let names = TABLE.keys().copied();
         let on = names
@@ -191,8 +191,8 @@ impl Columns {
     }
 }
 
-/// Parses the gates of `field`. Adds a problem for each wrong gate. Also adds a problem if gates that are on without a setting of their own
-/// need a gate that is off.
+/// Parses the gates of `field`. Adds a problem for each wrong gate. Also adds a problem if a gate that is on by default, by `AllAlpha` or
+/// by `AllBeta` needs a gate that is off.
 pub(super) fn read(
     field: &str,
     gates: &BTreeMap<String, String>,
@@ -219,8 +219,8 @@ pub(super) fn set(gates: &BTreeMap<String, String>) -> BTreeMap<String, bool> {
     gates.iter().filter_map(|(name, value)| Some((name.clone(), go_bool(value)?))).collect()
 }
 
-/// Checks the gates of all components except kubelet. Each problem is only a warning, because these components exit in their own pods and
-/// the node still works.
+/// Checks the gates of all components except kubelet. Each problem is only a warning: a component with a wrong gate fails in its own pod,
+/// and the node still works.
 pub(super) fn check(config: &NodeupConfig, version: &KubernetesVersion, problems: &mut Problems) {
     let api_server = config.api_server_config.as_ref().and_then(|config| config.kube_api_server.as_ref());
     let control_plane = config.control_plane_config.as_ref();

@@ -32,8 +32,8 @@ pub struct FileAsset {
     pub content: Content,
 }
 
-/// The files of this node. The group's files come before the cluster's, and only the first file of
-/// a path is written. A file without a path goes into `default_directory`.
+/// The files of this node. The group's files come before the cluster's. If several files have the same
+/// path, only the first is written. A file without a path goes into `default_directory`.
 pub(super) fn resolve(
     config: &NodeupConfig,
     default_directory: &str,

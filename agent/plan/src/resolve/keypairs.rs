@@ -20,7 +20,7 @@ pub(super) fn check(basis: &Basis<'_>, problems: &mut Problems) {
 
 /// The keysets with which etcd-manager signs certificates for one etcd cluster. Each entry has etcd-manager's
 /// name for the keyset, and then the keyset. The API server has one client certificate for all its etcd
-/// clusters, so these share the CA for clients (nodeup/pkg/model/etcd_manager_tls.go).
+/// clusters, so its etcd clusters share one CA for clients (nodeup/pkg/model/etcd_manager_tls.go).
 pub fn etcd_manager_authorities(cluster: &str) -> [(&'static str, String); 3] {
     let clients = match cluster {
         "main" | "events" | "leases" => "etcd-clients-ca".to_owned(),

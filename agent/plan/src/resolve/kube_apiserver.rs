@@ -180,7 +180,8 @@ fn serving_names(
     names
 }
 
-/// The machine's own address, on clouds where the API server advertises this address or serves under it.
+/// On Hetzner and OpenStack, the machine's own address, for the API server's certificate. On Hetzner, the API
+/// server also advertises this address. `None` on other clouds.
 fn local_address(basis: &Basis<'_>) -> Result<Option<String>, String> {
     let cloud = &basis.facts.cloud;
     let address = match basis.boot.cloud_provider {

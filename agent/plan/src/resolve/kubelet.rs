@@ -206,8 +206,8 @@ fn key_values(list: &str, separator: char) -> Result<BTreeMap<String, String>, S
         .collect()
 }
 
-/// The taints with which the node registers. kubelet does not start if it does not know an effect (`CheckTaintValidation` and `parseTaint`
-/// in k8s.io/kubernetes/pkg/util/taints), and the API server rejects a Node with another invalid taint.
+/// The taints with which the node registers. kubelet does not start if a taint has an unknown effect (`CheckTaintValidation` and
+/// `parseTaint` in k8s.io/kubernetes/pkg/util/taints). The API server rejects a Node with a taint that is invalid in another way.
 fn taints(texts: &[String], problems: &mut Problems) -> Vec<Taint> {
     let mut taints = Vec::new();
     let mut seen = BTreeSet::new();
@@ -236,7 +236,7 @@ fn check_labels(labels: &BTreeMap<String, String>, problems: &mut Problems) {
     }
 }
 
-/// The problem of a taint by itself, as `taints` reports it.
+/// The problem of one taint. `None` if the taint is valid. Does not compare it with other taints.
 pub(crate) fn taint_problem(text: &str) -> Option<String> {
     Taint::parse(text).map_or_else(Some, |taint| taint.wrong_effect(text))
 }
@@ -355,7 +355,8 @@ fn serving_names(basis: &Basis<'_>) -> Vec<String> {
     let Some(aws) = basis.aws() else {
         let mut names = facts.hostname_addresses.clone();
         if is_named_by_us(basis) {
-            // If the host still has its previous name, the addresses of that previous name do not count (`desired/linode.rs`).
+            // If the host still has its previous name, `names` has the addresses of the previous name, so they are dropped
+            // (`desired/linode.rs`).
             names.retain(|_| facts.hostname == basis.node_name.name);
             names.push(basis.node_name.name.clone());
             return names;

@@ -25,8 +25,8 @@ impl Serialize for KubernetesVersion {
 }
 
 impl KubernetesVersion {
-    /// The newest known minor version. kOps' main branch has no asset hashes for newer versions. The same rules apply to a newer version,
-    /// because upstream's nodeup has no upper bound either.
+    /// The newest known minor version. kOps' main branch has no asset hashes for newer versions. The agent also accepts newer versions and
+    /// applies the same rules to them, because upstream's nodeup has no upper bound.
     pub const NEWEST_KNOWN_MINOR: u64 = 36;
 
     /// Parses a version. As in upstream, a leading `v` and a missing patch number are allowed. If the text is the URL of a build, the
@@ -95,7 +95,7 @@ impl KubernetesVersion {
         self.is_pre_release
     }
 
-    /// Whether the version is 1.`minor` or newer. Pre-releases of 1.`minor` count.
+    /// Whether the version is 1.`minor` or newer. A pre-release of 1.`minor` is included.
     fn at_least(&self, minor: u64) -> bool {
         (self.major, self.minor) >= (1, minor)
     }
@@ -111,7 +111,7 @@ impl KubernetesVersion {
         self.at_least(35)
     }
 
-    /// Whether components of this version accept configuration for in-tree code for clouds (nodeup/pkg/model/kubelet.go and
+    /// Whether components of this version accept a configuration for in-tree cloud providers (nodeup/pkg/model/kubelet.go and
     /// kube_apiserver.go of kOps up to 1.35).
     pub fn has_in_tree_clouds(&self) -> bool {
         !self.at_least(33)

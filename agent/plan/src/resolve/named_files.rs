@@ -22,7 +22,7 @@ struct Component<'a> {
     own: Vec<String>,
     /// The fields whose value is a path that the component uses, each with this path. An empty path names no file.
     named: Vec<(&'static str, &'a str)>,
-    /// The fields whose path kOps replaces, each with its own path and with kOps' path.
+    /// The fields whose path kOps replaces, each with the user's path and with kOps' path.
     replaced: Vec<(&'static str, &'a str, String)>,
 }
 

@@ -25,8 +25,8 @@ pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<Stri
     }
 }
 
-/// The interface with the primary hardware address. Virtual interfaces do not count, because they
-/// can have the address of the interface below them.
+/// The interface with the primary hardware address. Virtual interfaces are ignored, because they
+/// can have the hardware address of the interface below them.
 fn interface_with_primary_mac(facts: &Facts) -> Result<String, String> {
     let mac = facts.cloud.aws.as_ref().map_or("", |aws| aws.mac.trim());
     if mac.is_empty() {

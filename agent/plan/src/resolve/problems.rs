@@ -8,13 +8,13 @@ use kops_agent_spec::redaction::{Redactor, without_credentials};
 /// A problem that a user has to fix, or a warning.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
-    /// The path of the field, as its file spells the path, or the name of the file or fact.
+    /// The path of the field, spelled as in its file. If the problem is not in a field, the name of the file or fact.
     pub field: String,
     /// The problem of the field, and what to do about it.
     pub problem: String,
 }
 
-/// All problems, refusals and warnings. If it is returned as an error, it has at least one problem.
+/// All problems, refusals and warnings. A `Problems` that is returned as an error has at least one problem.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Problems {
     problems: Vec<Problem>,
@@ -43,8 +43,8 @@ impl Problems {
         add_once(&mut self.problems, Problem::new(field, problem));
     }
 
-    /// Adds a problem with which the machine never becomes a node, although kOps describes that node. Commands that only describe the node
-    /// show a refusal as a warning. All other commands fail.
+    /// Adds a refusal: a problem that keeps the machine from becoming a node, although the configuration can be resolved. Commands that
+    /// only describe the node show a refusal as a warning. All other commands fail.
     pub fn refuse(&mut self, field: impl Into<String>, problem: impl Into<String>) {
         add_once(&mut self.refusals, Problem::new(field, problem));
     }
@@ -104,7 +104,7 @@ impl Problems {
         self
     }
 
-    /// Whether there are no problems. Refusals and warnings do not count.
+    /// Whether there are no problems. There may still be refusals and warnings.
     pub fn is_empty(&self) -> bool {
         self.problems.is_empty()
     }

@@ -39,13 +39,14 @@ impl Assets {
         taken.into_iter().map(|(name, member)| Program { name, content: archive.member(&member) }).collect()
     }
 
-    /// A program from an archive of its own. The archive's file name starts with the program's name.
+    /// A program that has a separate archive. The archive's file name starts with the program's name.
     pub fn packed(&self, name: &str) -> Option<Program> {
         let archive = self.starting(&format!("{name}-"))?;
         Some(Program { name: name.to_owned(), content: archive.member(name) })
     }
 
-    /// The archive of containerd: the user's own archive, or else kOps' archive. A mirror keeps the file name of the user's archive.
+    /// The archive of containerd: the user's own archive, or else kOps' archive. The user's archive is found by its file name, because its
+    /// URL on a mirror differs.
     pub fn containerd_archive(&self, config: &ContainerdConfig) -> Option<&Asset> {
         let of_user = config.packages.iter().flat_map(|packages| [&packages.url_amd64, &packages.url_arm64]);
         of_user

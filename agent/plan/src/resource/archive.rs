@@ -16,8 +16,8 @@ pub enum ArchiveKind {
     CniPlugins,
 }
 
-/// Directories of programs in containerd's archives, with the prefixes of the programs' names. If several directories have such programs,
-/// only the first of them counts.
+/// Directories of programs in containerd's archives, with the prefixes of the programs' names. If an archive has such programs in several
+/// directories, the node takes them from the first directory in this list.
 const CONTAINERD: [(&str, &[&str]); 3] = [
     ("bin/", &["containerd", "ctr"]),
     ("usr/local/bin/", &["containerd", "crictl", "ctr"]),

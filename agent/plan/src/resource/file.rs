@@ -74,8 +74,8 @@ pub enum FreeText {
     Whole,
     /// The values of environment variables in a pod's manifest.
     Variables,
-    /// These lines are free text, counted from 0. If the file on the machine has another text, outputs show only its lines that are public
-    /// in this text.
+    /// These lines are free text, counted from 0. If the agent did not write the present file, outputs show only those of its lines that
+    /// equal a public line of this text.
     Lines(BTreeSet<usize>),
 }
 
@@ -87,8 +87,8 @@ pub enum SecretPiece {
     Text(String),
     /// The decoded bytes of `secrets/<name>` in the state store.
     Secret(String),
-    /// The value of the first of these variables that has a value in the agent's environment, where kOps sets them. Empty if none of them
-    /// has a value.
+    /// The value of a variable in the agent's environment, which kOps sets there. The first of these variables that has a value is used.
+    /// Empty if none of them has a value.
     Environment(Vec<String>),
     /// A line `NAME=value` with a variable that kOps sets in the agent's environment. The value can be empty. If the variable `given` has
     /// no value, the line is left out.

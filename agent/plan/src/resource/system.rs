@@ -38,7 +38,7 @@ pub struct Group {
     pub gid: u32,
 }
 
-/// A file system on a device of its own.
+/// A file system on a separate device.
 #[apply(Vec => #[serde(default, skip_serializing_if = "Vec::is_empty")])]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -12,7 +12,7 @@ const NON_MASQUERADE: &str = "100.64.0.0/10";
 const SERVICES: &str = "100.64.0.0/13";
 const SERVICES_IPV6: &str = "fd00:5e4f:ce::/108";
 const PODS: &str = "100.96.0.0/11";
-/// Possible versions of containerd, as major and minor version and as text. Both forms of its configuration are among them.
+/// Possible versions of containerd, each as major and minor version and as text. The two versions have different configuration formats.
 const CONTAINERD: [((u64, u64), &str); 2] = [((1, 7), "1.7.29"), ((2, 1), "2.1.4")];
 const RUNC: &str = "1.3.0";
 
@@ -24,7 +24,7 @@ pub struct Completed {
     pub fields: Vec<&'static str>,
 }
 
-/// Completes a cluster as a kOps release does. Fields that the user wrote stay as they are.
+/// Completes a cluster as a kOps release does. Keeps the fields that the user wrote.
 pub fn completed(cluster: &Cluster, release: KopsRelease) -> Completed {
     let mut fields = Vec::new();
     let mut completed = cluster.clone();

@@ -79,7 +79,7 @@ impl Distribution {
     }
 }
 
-/// The distribution in an image's name. The last word that names a distribution counts, as in
+/// The distribution in an image's name. If several words name a distribution, the last of them is used, as in
 /// `ubuntu/images/hvm-ssd/ubuntu-noble-24.04-amd64-server`.
 fn distribution(words: &[String]) -> Option<Distribution> {
     let found = words.iter().enumerate().rev().find_map(|(at, word)| {

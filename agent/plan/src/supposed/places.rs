@@ -15,10 +15,10 @@ pub enum Place {
 
 use Place::{Cluster as InCluster, Group as InGroup};
 
-/// The fields that may have given the field of a problem of a node's configuration, the most probable first. Not all of them are in the
-/// manifests. Empty if the field comes from no manifest, such as a hash or a keyset.
+/// The manifest fields that may have caused a problem of a node's configuration, the most probable field first. The manifests may lack some
+/// of these fields. Empty if no manifest can have caused the problem, such as a problem of a hash or a keyset.
 pub fn places(Problem { field, problem }: &Problem, cluster: &Cluster, group: &InstanceGroup) -> Vec<Place> {
-    // A check of containerd's configuration also names the line in it, after the field.
+    // In a problem of containerd's configuration file, the field is followed by `: ` and a key of containerd's file.
     let field = field.split(": ").next().unwrap_or_default();
     let end = field.find(['.', '[']).unwrap_or(field.len());
     let (name, rest) = field.split_at(end);
@@ -85,8 +85,8 @@ fn of_kubelet(rest: &str, role: InstanceGroupRole) -> Vec<Place> {
 /// A list of taints: its manifest, its field, and the taints.
 type Taints<'a> = (fn(String) -> Place, &'static str, &'a [String]);
 
-/// The taints of all sources are merged and sorted, so their index is not that of a source. The taint with the problem comes first, then each
-/// wrong taint, because a problem may hide the text of the taint.
+/// kOps merges and sorts the taints of all manifests, so the index of a taint differs from its index in a manifest. The result lists the
+/// taint with this problem first, then all other wrong taints, because the problem may hide the taint's text.
 fn of_taint(problem: &str, cluster: &Cluster, group: &InstanceGroup) -> Vec<Place> {
     fn taints(kubelet: Option<&KubeletConfigSpec>) -> &[String] {
         kubelet.map_or(&[], |kubelet| kubelet.taints.as_slice())
@@ -118,7 +118,7 @@ fn of_api_server(rest: &str) -> Vec<Place> {
         return vec![InCluster(format!("spec.kubeAPIServer{rest}"))];
     }
     if let Some(rest) = rest.strip_prefix("Authentication") {
-        // v1alpha2 has the settings of OpenID Connect among the API server's.
+        // In v1alpha2, the settings of OpenID Connect are also fields of `spec.kubeAPIServer`.
         let flat = rest.strip_prefix(".oidc.").and_then(flat_setting_of_oidc);
         return std::iter::once(InCluster(format!("spec.authentication{rest}"))).chain(flat).collect();
     }

@@ -83,7 +83,7 @@ impl fmt::Display for Field {
     }
 }
 
-/// Texts to try for a field until the field accepts a text, and the kind of field that the accepted text shows.
+/// Texts to try for a field, one after another, until the field accepts one. The accepted text shows the kind of the field.
 const ANSWERS: [(&str, Kind); 4] =
     [("text", Kind::Text), ("1m", Kind::Duration), ("Node", Kind::Word), ("aws", Kind::Word)];
 

@@ -113,8 +113,8 @@ fn every_secret_is_readable() {
     });
 }
 
-/// Cluster-spec mode reads certificates and keys from the store's key sets. A control plane's `nodeupconfig.yaml` must have the same ones, in
-/// the form in which kops-agent writes them.
+/// In cluster-spec mode, kops-agent takes certificates and public keys from the store's keysets. A control plane's `nodeupconfig.yaml` must
+/// have exactly the same texts.
 #[test]
 fn trusted_certificates_equal_those_in_nodeup_configs() {
     for_all("stores", &named("nodeupconfig.yaml"), |text, url| {

@@ -16,7 +16,7 @@ use similar::{ChangeTag, TextDiff};
 
 /// The machines with which other machines are compared first, in this order.
 const FIRST: [(&str, Role); 2] = [("aws", Role::ControlPlane), ("aws", Role::Node)];
-/// The minimum number of lines of a text that a reference to an earlier equal text may replace.
+/// A text with fewer lines is printed completely. A longer text may be replaced by a reference to an equal text of another machine.
 const LONG: usize = 4;
 const SNAPSHOTS: &str = "../../../../tests/golden/snapshots";
 
@@ -167,7 +167,7 @@ fn shorten(known: &[(String, DesiredState)], id: &ResourceId, body: &str) -> Str
         .unwrap_or_else(|| body.to_owned())
 }
 
-/// The lines that only one of the texts has. Each comes after the line before it.
+/// The lines that differ between two texts, marked with `-` and `+`. Each group of them follows the equal line before it.
 fn difference(old: &str, new: &str) -> String {
     let mut out = String::new();
     let mut before = None;

@@ -182,8 +182,8 @@ fn the_base_configuration_is_a_whole_node() {
 }
 
 proptest! {
-    /// A text in the configuration is written as one value, for any text. If the text is replaced, only that one value of a YAML file
-    /// changes. In other files, no line begins inside the text.
+    /// Any text in the configuration is written as one value. With another text, only this value of a YAML file changes. In a file of
+    /// another format, no line begins inside the text.
     #[test]
     fn no_value_breaks_out_of_its_line(role in select(&Role::ALL[..]), field: Index, text in odd_text()) {
         let field = field.get::<Field>(&TEXTS);
@@ -204,7 +204,7 @@ proptest! {
                     prop_assert_eq!(found, expected, "{} changed more in {}", field, id);
                 }
                 (Some(_), None) => prop_assert!(false, "{field} breaks {id}: {written}"),
-                // The other text is not valid as a setting `NAME=VALUE`, so it was left out.
+                // There is nothing to compare with: [`HARMLESS`] is not a valid setting `NAME=VALUE`.
                 (None, Some(document)) => {
                     let is_broken = document.as_object().is_some_and(|fields| fields.contains_key("INJECTED"));
                     prop_assert!(!is_broken, "{field} in {id}");

@@ -41,7 +41,6 @@ fn escaped(name: &str) -> String {
     name.split('/').filter(|part| !part.is_empty()).map(part).collect::<Vec<_>>().join("-")
 }
 
-/// Adds the slice of a cgroup.
 pub(super) fn add(cgroup: &str, state: &mut DesiredState) {
     let Some(name) = slice(cgroup) else { return };
     let file = UnitFile::default()

@@ -26,7 +26,7 @@ const ALWAYS: [&str; 15] = [
     "vlan",
 ];
 
-/// Plugins that came later, each with the first version that has it
+/// Plugins that a later version added, each with the first version that has it
 /// (plugins/ in github.com/containernetworking/plugins, tag by tag).
 const SINCE: [(&str, (u32, u32)); 3] = [("dummy", (1, 2)), ("tap", (1, 3)), ("vrf", (0, 9))];
 
@@ -45,7 +45,7 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     }
 }
 
-/// The plugins in an archive. An archive whose name has no version counts as new.
+/// The plugins in an archive. If the archive's name has no version, the plugins of the newest version are assumed.
 fn plugins(archive: &Asset) -> Vec<&'static str> {
     let version = version(archive.file_name());
     let has = |first: (u32, u32)| version.is_none_or(|version| version >= first);

@@ -8,7 +8,8 @@ use crate::resource::{DesiredState, File};
 
 const RESTART_NETWORKD: &[&str] = &["systemctl", "restart", "systemd-networkd"];
 
-/// Whether the kOps release prevents this distribution from changing an attached interface.
+/// Whether the kOps release keeps this distribution's network services away from attached interfaces. Old
+/// releases do not do so on Debian.
 fn is_known(node: &NodeConfig) -> bool {
     node.distribution.project != Project::Debian || node.release().knows_debians_networkd()
 }
@@ -62,9 +63,9 @@ MACAddressPolicy=none
 }
 
 /// systemd-networkd requests a lease on every interface of EC2's driver. Interface names differ between
-/// instance families, so this file excludes all interfaces but the primary one. Its number sorts it after the
-/// files for single interfaces, so that the primary interface matches its own file first. It also sorts
-/// before the file for all interfaces.
+/// instance families, so this file excludes all interfaces but the primary one. systemd-networkd applies the
+/// first file that matches an interface. The number 75 sorts this file after the files for single interfaces,
+/// and before the file for all interfaces.
 pub(super) fn leave_secondary_interfaces(node: &NodeConfig, state: &mut DesiredState) {
     if let Some(primary) = &node.primary_interface {
         // `INTERFACE` is the interface's single name. A negated `Name=` would match alternative names
@@ -110,9 +111,9 @@ pub(super) fn narrow_cloud_ifupdown_helper(node: &NodeConfig, state: &mut Desire
     }
 }
 
-/// On RHEL 9, nm-cloud-setup routes an interface's secondary addresses, which are for pods, by its own
-/// tables. These tables take precedence over the pods' network. The file marks that nm-cloud-setup is
-/// disabled for good. Connections go down and up again, so that the rules of nm-cloud-setup disappear too.
+/// On RHEL 9, nm-cloud-setup adds routing tables for an interface's secondary addresses, which are for pods.
+/// These tables take precedence over the pods' network. The commands disable nm-cloud-setup, and then restart
+/// all connections, so that its routing rules disappear. The file makes these commands run only once.
 pub(super) fn disable_nm_cloud_setup(node: &NodeConfig, state: &mut DesiredState) {
     let distribution = node.distribution;
     if distribution.project == Project::Rhel && distribution.version >= 9.0 && distribution.version < 10.0 {

@@ -10,11 +10,12 @@ use crate::resolve::KubeApiServer;
 
 /// The types of addresses (`NodeAddressType` in k8s.io/api/core/v1).
 const ADDRESS_TYPES: [&str; 5] = ["ExternalDNS", "ExternalIP", "Hostname", "InternalDNS", "InternalIP"];
-/// The maximum size of a range of Services, as a power of two, unless Kubernetes stores each Service address in its own object.
+/// The maximum number of address bits in a range of Services. If Kubernetes stores each Service address in its own object, ranges can be
+/// larger.
 const MOST_SERVICE_BITS: u8 = 20;
 /// The first minor version in which large ranges also need the gate `DisableAllocatorDualWrite`.
 const FIRST_WITH_DUAL_WRITE: u64 = 31;
-/// The newest minor version that has code for clouds.
+/// The newest minor version with in-tree cloud providers.
 const LAST_WITH_CLOUDS: u64 = 30;
 /// The highest value of `goawayChance` that the API server accepts.
 const MOST_GOAWAY_CHANCE: f64 = 0.02;
@@ -106,8 +107,7 @@ fn check_services(component: &mut Component<'_>, config: &KubeAPIServerConfig) {
     }
 }
 
-/// Whether a text is a range of ports (`FIRST-LAST`, `FIRST+COUNT`) or one port. An empty text counts as a range, because the value is
-/// unset.
+/// Whether a text is a range of ports (`FIRST-LAST`, `FIRST+COUNT`), one port, or empty. An empty text is an unset value.
 fn is_port_range(text: &str) -> bool {
     const MOST: u32 = 65535;
     let text = text.trim();

@@ -8,8 +8,8 @@ use super::{Component, Known};
 
 /// Keys that each stand for many API versions.
 const ALL: [&str; 4] = ["api/all", "api/alpha", "api/beta", "api/ga"];
-/// The API groups of the servers that are built into the API server. The tables here do not list the versions
-/// of these groups.
+/// Groups of two servers that are built into kube-apiserver: the servers of CustomResourceDefinitions and of
+/// APIServices. The tables here do not list the versions of these groups.
 const GROUPS_OF_OTHERS: [&str; 2] = ["apiextensions.k8s.io/", "apiregistration.k8s.io/"];
 /// The API versions that all known releases have.
 const VERSIONS: [&str; 49] = [
@@ -119,7 +119,7 @@ pub(super) fn check(component: &mut Component<'_>, runtime_config: &BTreeMap<Str
         component.refuse_value(FIELD, "api/all=false alone", "also switch on the versions that you need");
         return;
     }
-    // The API server itself needs this API version.
+    // The API server itself needs flowcontrol.apiserver.k8s.io/v1.
     let needed = ["flowcontrol.apiserver.k8s.io/v1", "api/ga", "api/all"];
     let first = needed.iter().find_map(|key| Some((*key, runtime_config.get(*key)?)));
     if let Some((key, _)) = first.filter(|(_, value)| *value == "false") {

@@ -63,7 +63,7 @@ pub(super) fn check_controller_manager(component: &mut Component<'_>, config: &K
     );
 }
 
-/// Whether a text gives a flag. An empty text gives no flag.
+/// Whether a field has a value. kOps passes no flag for an empty text.
 fn is_set(text: Option<&str>) -> bool {
     text.is_some_and(|text| !text.is_empty())
 }

@@ -24,7 +24,7 @@ const ENFORCEMENTS: [(&str, Option<Reserved>); 6] = [
     ("system-reserved", Some(Reserved::System)),
     ("system-reserved-compressible", Some(Reserved::System)),
 ];
-/// The first minor version whose kubelet can enforce only the compressible resources of a reservation.
+/// The first minor version whose kubelet can limit the enforcement of a reservation to compressible resources.
 const FIRST_WITH_COMPRESSIBLE: u64 = 32;
 /// The first minor version whose kubelet refuses a repeated value of `enforceNodeAllocatable`.
 const FIRST_WITHOUT_REPETITION: u64 = 31;
@@ -124,7 +124,7 @@ impl Check<'_> {
             (true, ..=29) => &["LimitedSwap", "UnlimitedSwap"],
             (true, _) => &["LimitedSwap", "NoSwap"],
         };
-        // Kubernetes 1.31 removed the code for clouds. Since Kubernetes 1.29, this code is off by default.
+        // Kubernetes 1.31 removed the in-tree cloud providers. Since Kubernetes 1.29, they are off by default.
         let clouds: &[&str] = match version.minor() <= 30 && !self.gates.is_on("DisableCloudProviders") {
             true => &["azure", "external", "gce", "vsphere"],
             false => &["external"],
@@ -306,7 +306,8 @@ impl Check<'_> {
             let missing = match (its_cgroup.is_empty(), its_amounts.is_empty()) {
                 (true, true) => format!("{cgroup} and {amounts}, which are not set"),
                 (true, false) => format!("{cgroup}, which is not set"),
-                // kubelet exits in this case, too (`enforceExistingCgroup` in pkg/kubelet/cm/node_container_manager_linux.go).
+                // kubelet also exits if a cgroup has no reserved amounts (`enforceExistingCgroup` in
+                // pkg/kubelet/cm/node_container_manager_linux.go).
                 (false, true) => format!("{amounts}, which is not set"),
                 (false, false) => continue,
             };
@@ -411,7 +412,7 @@ impl Check<'_> {
         }
     }
 
-    /// Refuses fields whose flag kubelet of this version does not have, because kubelet exits if it does not know a flag.
+    /// Refuses fields whose flag this version of kubelet lacks, because kubelet exits on an unknown flag.
     fn removed_flags(&mut self, version: &KubernetesVersion) {
         let config = self.config;
         let has_register_schedulable = version.minor() <= LAST_WITH_REGISTER_SCHEDULABLE;
