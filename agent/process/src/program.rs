@@ -19,9 +19,9 @@ const OF_PACKAGES: &str = "/usr/bin/kops-agent";
 /// The beginning of a command of this program in a message.
 const COMMAND: &str = "`kops-agent ";
 
-/// The environment variable with the path that this program will have. [`path`] returns it, so that a program that is tried in
-/// another place plans the units that it will plan in its own. It counts only for a file with the temporary name beside that path, so no
-/// environment makes a program in use plan units of another program.
+/// The environment variable with the final path of a program that is tried under a temporary name. [`path`] returns the final path, so the
+/// tried program plans the same units as after its installation. A program without this temporary name beside the final path ignores the
+/// variable, so no program in use can plan units of another program.
 pub const PATH_TO_BE: &str = "KOPS_AGENT_PATH_TO_BE";
 
 /// The path that this program was started from. After an upgrade, the file there is the new program.

@@ -150,7 +150,7 @@ struct Run {
     status: String,
     /// Whether systemd does not know the status yet.
     untold: bool,
-    /// If no report comes before this time, the run does not count as alive any more.
+    /// If no step is reported before this time, systemd gets no more reports that the run is alive.
     alive_until: Instant,
     is_given_up: bool,
     has_ended: bool,
@@ -204,7 +204,7 @@ mod tests {
         let beats = |run: &mut Run, at| !run.beat(start + at, BEAT).is_empty();
         assert!(beats(&mut run, TIMEOUT));
         assert!(!beats(&mut run, TIMEOUT + seconds(1)));
-        // A run that reports a step after its timeout counts as alive again.
+        // A run that reports a step after its timeout is reported as alive again.
         run.does("downloading".into(), start + TIMEOUT + seconds(2), TIMEOUT);
         assert!(beats(&mut run, TIMEOUT * 2));
         run.does("waiting".into(), start, seconds(30));
