@@ -33,7 +33,7 @@ pub struct HashSource {
 }
 
 impl HashSource {
-    /// Uses only hashes that are already known: `render` needs no network.
+    /// Uses only hashes that are already known. Sends no request.
     pub fn known() -> HashSource {
         HashSource::default()
     }
@@ -253,7 +253,7 @@ async fn ask(client: &LocationClient, store: &Store, asset: &AssetUrl) -> Result
                     }
                 }
                 Err(error) => {
-                    // The first error counts: the mirror is asked first, and the mirror's error helps most.
+                    // The first error is kept: the mirror is asked first, and the mirror's error helps the user most.
                     unreachable = unreachable.or(Some(error));
                     // Requests for the other lists of this server would fail, too.
                     break;

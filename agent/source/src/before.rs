@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-/// How earlier runs used the store's secrets and files. If the store now denies one of these, the machine keeps
-/// everything made of it.
+/// The secrets and files of the store that earlier runs used. If the store now denies access to one of them, the
+/// machine keeps everything that was made from it.
 #[derive(Clone, Debug, Default)]
 pub enum Before {
     /// No run has left anything on this machine, and no other program has made it a node.

@@ -46,9 +46,9 @@ pub use slot::NoAnswer;
 /// The first and the longest pause between two rounds, if a server answers that it cannot serve yet.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// The longest pause between two rounds if nothing listens at any address. Such a round costs the servers nothing,
-/// and this machine only the making of a proof. With a longer pause, a machine that boots together with its control
-/// plane would wait longer than the control plane takes to start.
+/// The longest pause between two rounds if nothing listens at any address. Such a round costs the servers nothing, and this machine only
+/// has to make a proof. With a longer pause, a machine that boots together with its control plane would wait longer than the control plane
+/// takes to start.
 const LONGEST_UNANSWERED_PAUSE: Duration = Duration::from_secs(1);
 
 /// Why kops-controller did not give the requested data.
@@ -263,7 +263,7 @@ impl KopsController {
     /// The text of the state store's program file, and the server that gave it.
     ///
     /// # Errors
-    /// Same errors as [`KopsController::node_config`]. Only kops-agent's server gives the file, since this version.
+    /// Same errors as [`KopsController::node_config`]. kOps' own kops-controller and older versions of kops-agent do not give the file.
     pub async fn program_file(&self) -> Result<(String, String), BootstrapError> {
         let accept = |answer: BootstrapResponse| {
             answer.program.ok_or_else(|| {

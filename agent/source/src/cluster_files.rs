@@ -31,7 +31,7 @@ pub struct ClusterFiles {
     /// The version of kOps that wrote the store, from `kops-version.txt`. `None` if the file is missing, or this machine may
     /// not read it.
     pub kops_version: Option<String>,
-    /// The roles of all groups, if this group is a control plane. Else the role of this group only.
+    /// The roles of all groups if this group is a control plane, and otherwise only this group's role.
     pub roles: BTreeSet<InstanceGroupRole>,
     /// The keysets that derivation needs, by id.
     pub keysets: BTreeMap<String, Keyset>,
@@ -228,8 +228,8 @@ pub async fn group_file(store: &Store, base: &str, name: &str) -> Result<StoreFi
     }
 }
 
-/// If `own` is the control plane, the roles of all groups, because a group of API servers changes the labels of
-/// control plane nodes. For any other role, only `own`.
+/// Returns the roles of all groups if `own` is the control plane, because a group of API servers changes the labels of control-plane nodes.
+/// Otherwise returns only `own`.
 async fn roles(
     store: &Store,
     base: &str,

@@ -31,8 +31,8 @@ pub(crate) async fn read(kops_controller: &KopsController, boot: &BootConfig) ->
     pinned(&server, served, boot)
 }
 
-/// Requests the group's current configuration, and the boot config that pins it. Returns `boot` with the parts that
-/// this node takes from that boot config, and the configuration.
+/// Requests the group's current configuration, and the boot config that pins it. Returns this configuration, and a
+/// copy of `boot` with the values that this node takes from the requested boot config.
 ///
 /// # Errors
 /// No server gives both, or this node may not take them.

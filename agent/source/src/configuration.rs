@@ -107,7 +107,8 @@ pub(crate) async fn pinned_and_proven(
     Configuration { problems: warnings, ..Configuration::of_pinned(pinned) }
 }
 
-/// The derived configuration, even if another one is pinned, unless `--on-hash-mismatch refuse` is given.
+/// The derived configuration. If it is not proven to equal the pinned configuration, `--on-hash-mismatch` decides
+/// whether it is used.
 pub(crate) async fn derived(
     store: &Store,
     base: &str,
@@ -127,7 +128,8 @@ pub(crate) async fn derived(
                 log::debug!(
                     "the configuration derived from the cluster spec is the one that the user-data pins"
                 );
-                // The derived bytes are proven, so the files that may not be read make no difference.
+                // The derived bytes equal the pinned configuration, so the files that this machine may not read do
+                // not matter.
                 return Ok(Configuration::of_proven(derivation, derived));
             }
             Proof::Unhashed(urls) => format!(
@@ -161,7 +163,8 @@ pub(crate) async fn derived(
     Ok(Configuration { denied, ..Configuration::of_derived(derivation, derived) })
 }
 
-/// Derives the configuration of a machine. Hashes that are in no other argument come from `source`.
+/// Derives the configuration of a machine. `source` supplies the hashes that are neither in `pinned` nor in the file
+/// of `--asset-hashes`.
 async fn derive_for_machine(
     files: ClusterFiles,
     options: &SourceOptions,

@@ -33,7 +33,7 @@ pub struct Derivation {
 }
 
 pub struct Derived {
-    /// The configuration, as far as it can be derived in spite of the problems.
+    /// The derived configuration. If there are problems, it may be incomplete.
     pub config: NodeupConfig,
     /// The errors of the cluster spec.
     pub problems: Problems,
@@ -97,11 +97,11 @@ impl Derivation {
         Derivation { is_proven: true, ..self }
     }
 
-    /// Adds the hashes of downloads: the `given` hashes, and from `source` the hashes that are still missing, for one
-    /// architecture or for both.
+    /// Adds the hashes of downloads: the `given` hashes, and from `source` the hashes that are still missing, for one architecture or for
+    /// both.
     ///
     /// # Errors
-    /// If no publisher can be reached. Hashes that arrived earlier stay known, also if the future is dropped.
+    /// If no publisher can be reached. Hashes that arrived before are kept, even if the future is dropped.
     pub async fn learn_hashes(
         &mut self,
         given: KnownHashes,
@@ -111,7 +111,7 @@ impl Derivation {
     ) -> Result<()> {
         self.known.extend(source.remembered());
         self.known.extend(given);
-        // The derivation itself reports wrong names of downloads.
+        // Errors are ignored here, because the derivation later reports invalid names of downloads.
         let assets = derive::asset_urls(&self.inputs()).unwrap_or_default();
         let told = asset_hashes::Told { known: &mut self.known, by_mirrors: &mut self.told_by_mirrors };
         asset_hashes::learn_missing(store, source, assets, architecture, told).await

@@ -18,9 +18,9 @@ use crate::origin::Origin;
 pub struct NodeSpec {
     /// The inputs of all decisions.
     pub inputs: Inputs,
-    /// The secrets of the store that this node may read, by name; for applying only.
+    /// The secrets of the store that this node may read, by name. They are used only to apply a plan.
     pub secrets: BTreeMap<String, Secret>,
-    /// The mistakes in the cluster spec, if the node is decided from it, and the warnings about the cluster spec, if it was read.
+    /// The problems of the cluster spec. If the configuration is not derived from the cluster spec, these are only warnings.
     pub problems: Problems,
     /// The files that the node is decided from.
     pub origin: Origin,

@@ -66,8 +66,8 @@ pub async fn boot_config(conf: &Path, options: &StoreOptions) -> Result<BootConf
     Ok(BootConfig::from_user_data(&bytes)?)
 }
 
-/// Reads everything that decides the node of this boot config. `left_by` says which machine left the files of a node
-/// here. `left_by` is only called for a machine that asks kops-controller.
+/// Reads all inputs of the node that this boot config describes. `left_by` returns which machine wrote the files of a node on this disk. It
+/// is called only if the machine requests its configuration from kops-controller.
 ///
 /// # Errors
 /// The store cannot be read, or its files are wrong.
@@ -135,8 +135,8 @@ pub async fn read(
 /// Replaces a manifest that kOps has not written yet.
 pub(crate) const UNWRITTEN_MANIFEST: &str = "apiVersion: v1\nkind: Pod\nspec: {containers: []}\n";
 
-/// Reads everything that decides the nodes of a group, for any machine. The boot config is as kOps would write it,
-/// and the facts are empty.
+/// Reads all inputs for the nodes of a group, without a particular machine. The boot config is as kOps would write it, and the facts are
+/// empty.
 ///
 /// # Errors
 /// The store cannot be read, or its files are wrong.
@@ -183,8 +183,8 @@ async fn only_written(
     }
 }
 
-/// Reads the node of a machine that asks kops-controller. Such a node has no keysets, and only the secrets that
-/// kops-controller gives to the machine.
+/// Reads the inputs of a node that requests its configuration from kops-controller. Such a node has no keysets, and only the secrets that
+/// kops-controller gives to it.
 async fn served(
     store: &Store,
     options: &SourceOptions,

@@ -60,7 +60,7 @@ impl<'a> StoreFiles<'a> {
             match self.store.look(&url).await?.try_map(|text| Keyset::parse(&text, &url))? {
                 Found::There(keyset) => return Ok(Found::There(keyset)),
                 Found::Absent => {}
-                // The error of the current name counts, because people know this name.
+                // If both names are denied, the error of the current name is returned, because people know this name.
                 Found::Denied(why) => denied = denied.or(Some(why)),
             }
         }

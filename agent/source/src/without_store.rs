@@ -38,8 +38,8 @@ impl SupposedKeyset {
     }
 }
 
-/// Everything that decides the nodes of a group, for any machine, as [`crate::read_of_group`] reads it from a store. `cluster` is
-/// completed.
+/// All inputs for the nodes of a group, without a particular machine, as [`crate::read_of_group`] reads them from a store. `cluster` is a
+/// completed cluster.
 ///
 /// # Errors
 /// All problems that keep the boot config from being derived.

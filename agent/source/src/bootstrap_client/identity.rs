@@ -17,7 +17,7 @@ const FIRST_BOOT: &str = "var/lib/cloud/instance/sem/consume_data";
 /// The largest expected difference between the clocks of this machine and of the signer of its certificate.
 const MOST_SKEW: Duration = Duration::hours(1);
 
-/// Why nothing proves that this machine is the node of its name.
+/// Why this machine cannot prove that the Node with its name belongs to it.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(super) enum NoProof {
     #[error("the files of earlier runs are from another machine")]
@@ -66,10 +66,10 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    /// kubelet's current certificate and key, which prove that this machine is the node of its name.
+    /// kubelet's current certificate and key. They prove that the Node with this machine's name belongs to this machine.
     ///
     /// # Errors
-    /// If nothing proves that this machine is the node of its name.
+    /// If this machine has no such proof.
     pub(super) fn proof(&self, now: OffsetDateTime) -> Result<PemPair, NoProof> {
         if self.left_by == LeftBy::AnotherMachine {
             return Err(NoProof::FilesOfAnother);
@@ -81,8 +81,8 @@ impl Identity {
                 machine: self.names.join(" or "),
             });
         }
-        // The record takes precedence over cloud-init's file: cloud-init writes that file again after `cloud-init clean`, or
-        // while the metadata service is unreachable.
+        // The agent's record (`left_by`) takes precedence over cloud-init's file: cloud-init writes that file again after `cloud-init
+        // clean`, or while the metadata service is unreachable.
         let is_older = self.left_by != LeftBy::ThisMachine
             && first_boot(&self.root).is_some_and(|first_boot| begins + BACKDATED + MOST_SKEW < first_boot);
         if is_older { Err(NoProof::Older) } else { Ok(pair) }

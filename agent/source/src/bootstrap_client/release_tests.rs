@@ -124,7 +124,8 @@ async fn only_a_refused_token_changes_the_form_of_tokens() {
     assert_eq!(tokens, ["0", "1", "1", "1", "2"]);
 }
 
-/// kops-controller of kOps 1.34.0 and 1.34.1 refuses the proof that other releases expect. Other causes of that answer change nothing.
+/// kops-controller of kOps 1.34.0 and 1.34.1 answers `callback failed` to the proof that other releases expect. If kops-controller did not
+/// call back before it answered so, the form of the proof does not change.
 #[tokio::test]
 async fn an_answered_call_back_that_failed_changes_the_form_of_the_proof() {
     kops_agent_net::tls::install_provider();

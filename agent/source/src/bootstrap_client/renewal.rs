@@ -36,7 +36,8 @@ impl KopsController {
                 return None;
             }
         };
-        // The servers behind one name may be upstream's kops-controller or the agent's.
+        // Some servers behind one name may be upstream's kops-controller, which does not support renewals. So the
+        // round asks all of them.
         let servers: Vec<Server> = servers.iter().map(Server::renewing).collect();
         match asking.round(&servers, &trust, accept).await {
             Ok((server, given)) => {

@@ -89,7 +89,7 @@ impl fmt::Display for Failures {
 }
 
 pub(super) fn in_random_order<T>(addresses: &mut [T]) {
-    // Without random numbers, the order stays.
+    // If no random numbers are available, the order does not change.
     addresses.sort_by_cached_key(|_| random::bytes::<8>().unwrap_or_default());
 }
 

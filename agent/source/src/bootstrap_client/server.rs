@@ -125,8 +125,8 @@ impl Failure {
         matches!(self, Failure::Refused { status: 404 | 405, .. })
     }
 
-    /// Whether nothing listens at the address, so that an early retry costs no server anything. A failed name lookup
-    /// does not count, because other machines use the name servers too.
+    /// Whether nothing listens at the address, so that an early retry costs no server anything. Returns false for a failed name lookup,
+    /// because other machines use the name servers too.
     pub(super) fn is_without_listener(&self) -> bool {
         matches!(self, Failure::NotListening(_))
     }
@@ -256,7 +256,7 @@ fn in_use(found: &[IpAddr]) -> Result<Vec<IpAddr>, Failure> {
 }
 
 async fn refused(status: u16, answer: Response) -> Failure {
-    // The server's reason only informs the operator, so a failure to read the reason does not count.
+    // The server's reason only informs the operator. If the reason cannot be read, it is left out.
     let bytes = http::beginning(answer, LONGEST_REFUSAL, |bytes| bytes.contains(&b'\n')).await;
     let line = first_line(&bytes);
     let line = if line.is_empty() { line } else { format!(" ({line})") };
