@@ -63,7 +63,8 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Like [`Cluster::from_document`], for a document that a user wrote. As for kOps, a number or a boolean is no string.
+    /// Like [`Cluster::from_document`], for a document that a user wrote. Like kOps, it rejects a number or a boolean where a string is
+    /// expected.
     ///
     /// # Errors
     /// Same errors as [`Cluster::parse`].

@@ -70,8 +70,8 @@ pub struct NvidiaGPUConfig {
     pub enabled: Option<bool>,
     /// Container image of NVIDIA's device plugin.
     pub image: String,
-    /// The exporter of GPU metrics. kOps ignores this setting of an instance group: only the cluster's
-    /// setting counts.
+    /// The exporter of GPU metrics. kOps uses only the cluster's setting, and ignores this setting in an
+    /// instance group.
     pub dcgm_exporter: Option<DCGMExporterConfig>,
 }
 

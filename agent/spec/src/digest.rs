@@ -12,7 +12,7 @@ pub fn sha256_hex(bytes: &[u8]) -> String {
     hex::encode(Sha256::digest(bytes))
 }
 
-/// Lower-case hexadecimal SHA-256 of everything that `input` has left.
+/// Lower-case hexadecimal SHA-256 of the remaining bytes of `input`.
 ///
 /// # Errors
 /// `input` cannot be read.

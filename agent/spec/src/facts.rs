@@ -253,7 +253,7 @@ impl AwsFacts {
         self.network_interfaces.is_some() && self.gpu.is_some()
     }
 
-    /// Adds EC2's description of this instance's type. Values that a facts file has already set stay.
+    /// Adds EC2's description of this instance's type. Does not replace values that a facts file has already set.
     pub fn complete(&mut self, instance_type: InstanceType) {
         self.network_interfaces.get_or_insert(instance_type.network_interfaces);
         self.gpu.get_or_insert(instance_type.gpu);

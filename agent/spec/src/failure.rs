@@ -19,7 +19,7 @@ pub enum Remedy {
     Usage,
 }
 
-/// A failure without a type of its own: a kind and a message.
+/// A failure that consists only of a kind and a message.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{message}")]
 pub struct Failure {
@@ -211,8 +211,8 @@ kinds! {
 }
 
 impl Kind {
-    /// Whether another run fails until the configuration, the environment or the flags change. Permissions, networks and
-    /// clocks may change at any time, so they do not count.
+    /// Whether another run fails until the configuration, the environment or the flags change. Returns false for failures of permissions,
+    /// networks and clocks, because these may change at any time.
     pub fn is_configuration(self) -> bool {
         self.remedy() != Remedy::Again
     }
@@ -223,10 +223,9 @@ impl Kind {
         matches!(self.remedy(), Remedy::Environment | Remedy::Usage)
     }
 
-    /// Whether pods can run on the machine despite the failure: the run finished, and neither the container runtime nor
-    /// kubelet failed. The next run of the timer, or the run at the next boot, retries. A run at boot ends, unless images are
-    /// missing ([`Kind::misses_images`]): other stages of the boot wait for its end, and must not wait for a unit that never
-    /// starts.
+    /// Whether pods can run on the machine despite the failure: the run finished, and neither the container runtime nor kubelet failed. The
+    /// timer's next run, or the run at the next boot, retries. A run at boot then ends, because other stages of the boot wait for its end.
+    /// It continues only if images are missing ([`Kind::misses_images`]).
     pub fn leaves_a_working_node(self) -> bool {
         matches!(self, Kind::UnitsFailed | Kind::ResourcesFailed | Kind::ImagesMissing)
     }

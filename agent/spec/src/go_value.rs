@@ -18,7 +18,7 @@ struct GoValue<'de, 'u> {
     value: &'de Value,
     /// Collects the fields that the type does not have.
     unknown: &'u RefCell<UnknownFields<'de>>,
-    /// Whether only strings are strings, as in manifests.
+    /// Whether the document is a manifest that a user wrote. If so, a number or a boolean is not accepted as a string.
     is_manifest: bool,
 }
 

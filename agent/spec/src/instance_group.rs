@@ -63,7 +63,8 @@ impl InstanceGroup {
         InstanceGroup::with_role(document, url)?.read()
     }
 
-    /// Like [`InstanceGroup::from_document`], for a document that a user wrote. As for kOps, a number or a boolean is no string.
+    /// Like [`InstanceGroup::from_document`], for a document that a user wrote. Like kOps, it rejects a number or a boolean where a string
+    /// is expected.
     ///
     /// # Errors
     /// Same errors as [`InstanceGroup::parse`].

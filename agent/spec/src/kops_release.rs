@@ -20,8 +20,8 @@ const OLDEST_SUPPORTED_MINOR: u64 = 34;
 /// The newest known minor version of kOps. Its rules also apply to newer versions.
 const NEWEST_KNOWN_MINOR: u64 = 37;
 
-/// A kOps release, identified by its minor version. The agent decides its nodes by the rules of its newest known patch release: 1.34.3,
-/// 1.35.2 or 1.36.2. The module `patches` lists the differences of older patch releases.
+/// A kOps release, identified by its minor version. The agent follows the rules of the newest known patch release: 1.34.3, 1.35.2 or
+/// 1.36.2. The module `patches` lists the differences of older patch releases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KopsRelease {
     minor: u64,
@@ -93,7 +93,7 @@ impl KopsRelease {
         (OLDEST_SUPPORTED_MINOR..=NEWEST_KNOWN_MINOR).map(|minor| KopsRelease { minor })
     }
 
-    /// The release of a version. A version newer than the newest known release counts as the newest known release.
+    /// The release of a version. For a version newer than the newest known release, returns the newest known release.
     ///
     /// # Errors
     /// If the text is not a version of kOps, or the version is older than the oldest supported release.
@@ -139,8 +139,8 @@ impl KopsRelease {
             && self.takes_kubernetes_of(config)
     }
 
-    /// Whether the Kubernetes version of this configuration is new enough for this release. A version that cannot be read counts as new
-    /// enough here, because another check reports it.
+    /// Whether the Kubernetes version of this configuration is new enough for this release. Returns true if the version cannot be read,
+    /// because another check reports it.
     fn takes_kubernetes_of(self, config: &NodeupConfig) -> bool {
         minor_of(&config.kubernetes_version).is_none_or(|minor| minor >= self.oldest_kubernetes_minor())
     }
@@ -179,13 +179,13 @@ impl KopsRelease {
         self.is_at_most(35)
     }
 
-    /// Whether a manifest in place of a channel counts as a channel with one add-on. In older releases it counts as an empty channel
+    /// Whether a manifest in place of a channel is read as a channel with one add-on. Older releases read it as an empty channel
     /// (`ParseAddons` in channels/pkg/channels/addons.go).
     pub fn takes_manifests_for_channels(self) -> bool {
         !self.is_at_most(35)
     }
 
-    /// Whether an add-on's object is unhealthy if any of its conditions is False. In newer releases only conditions of known types count
+    /// Whether an add-on's object is unhealthy if any of its conditions is False. Newer releases ignore conditions of unknown types
     /// (pkg/applylib/applyset/health.go).
     pub fn all_conditions_tell_of_health(self) -> bool {
         self.is_at_most(35)
@@ -207,17 +207,17 @@ impl KopsRelease {
         !self.is_at_most(35)
     }
 
-    /// Whether kOps also tells control planes and API servers the addresses of the API.
+    /// Whether the boot configs of control planes and API servers also have the addresses of the API.
     pub fn tells_api_servers_their_addresses(self) -> bool {
         self.is_at_most(35)
     }
 
-    /// Whether kOps tells machines the name in the server's certificate, together with the server's addresses.
+    /// Whether the boot config has the name in the server's certificate, in addition to the server's addresses.
     pub fn tells_the_servers_name(self) -> bool {
         !self.is_at_most(35)
     }
 
-    /// Whether kOps tells machines of IPv6-only clusters only the IPv6 addresses of servers.
+    /// Whether the boot config of an IPv6-only cluster has only the IPv6 addresses of servers.
     pub fn tells_reachable_addresses_only(self) -> bool {
         !self.is_at_most(36)
     }
@@ -248,7 +248,7 @@ impl KopsRelease {
         self.is_at_most(35)
     }
 
-    /// Whether the spec's containerd version counts even if the distribution brings its own containerd.
+    /// Whether containerd's configuration follows the version in the spec even if the distribution includes containerd.
     pub fn takes_containerds_version_from_the_spec(self) -> bool {
         self.is_at_most(36)
     }
@@ -430,7 +430,7 @@ impl KopsRelease {
         !self.is_at_most(36)
     }
 
-    /// Whether kOps tells dedicated API servers the addresses of the load balancer in front of etcd.
+    /// Whether the boot config of dedicated API servers has the addresses of the load balancer in front of etcd.
     pub fn api_servers_know_etcd_addresses(self) -> bool {
         !self.is_at_most(36)
     }

@@ -107,7 +107,8 @@ pub struct WarmPoolSpec {
     pub min_size: i64,
     /// Maximum number of instances: the warm pool and the instances in use together. 0 disables the pool.
     pub max_size: Option<i64>,
-    /// Whether an instance counts only after it has reported that it is ready.
+    /// Whether the warm pool uses a lifecycle hook: AWS then waits for each instance's report that it is
+    /// ready.
     pub enable_lifecycle_hook: bool,
     /// Seconds to wait for an instance's report that it is ready.
     pub lifecycle_hook_timeout: Option<i32>,
