@@ -42,7 +42,7 @@ pub struct KubeAPIServerConfig {
     pub enable_bootstrap_token_auth: Option<bool>,
     /// `--enable-aggregator-routing`: send aggregated requests to endpoints rather than to Services.
     pub enable_aggregator_routing: Option<bool>,
-    /// `--admission-control`: admission plugins, in order. The flag is old.
+    /// `--admission-control`: admission plugins, in order. Deprecated: use `--enable-admission-plugins`.
     pub admission_control: Vec<String>,
     /// Admission plugins to enable in addition to the plugins that kOps enables.
     pub append_admission_plugins: Vec<String>,

@@ -91,7 +91,7 @@ pub struct KubeletConfigSpec {
     /// Addresses for the pods of this node, if no API server assigns them.
     #[serde(rename = "podCIDR")]
     pub pod_cidr: String,
-    /// Resolver configuration from which the configuration of pods is made.
+    /// Path of the resolver configuration file from which the kubelet makes the DNS configuration of pods.
     pub resolv_conf: Option<String>,
     /// `--reconcile-cidr`: use the pod addresses that the API server assigns.
     #[serde(rename = "reconcileCIDR")]

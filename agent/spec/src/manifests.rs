@@ -8,17 +8,17 @@ pub use actions::{has_action, has_action_within, has_control_line, with_words, w
 pub use field_path::{clear_at, value_at};
 pub use lines::line_of;
 
-/// A document of a file with manifests.
+/// One YAML document of a manifest file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Document<'a> {
     pub text: &'a str,
-    /// The lines of the file before `text`.
+    /// The number of lines in the file before `text`.
     pub lines_before: usize,
 }
 
 impl Document<'_> {
-    /// Whether the document begins at a line that separates documents in YAML, but not for kOps: kOps splits a file only at lines that are
-    /// exactly `---` (`SplitContentToSections` in util/pkg/text).
+    /// Whether the document begins with a YAML separator that kOps does not accept, such as `--- # comment`. kOps splits a file only at
+    /// lines that are exactly `---` (`SplitContentToSections` in util/pkg/text).
     pub fn begins_unlike_kops(&self) -> bool {
         let first = self.text.lines().next().unwrap_or_default();
         is_separator(first) && first != "---"
@@ -29,7 +29,7 @@ impl Document<'_> {
         self.lines_before + self.text.lines().take_while(|line| !is_content(line)).count() + 1
     }
 
-    /// The line in the file of a field, or of its closest parent that has a line.
+    /// The line number of a field in the file. A field without a line gets the line of its closest parent.
     pub fn line_of(&self, field: &str) -> usize {
         line_of(self.text, field).map_or_else(|| self.line(), |line| self.lines_before + line)
     }
@@ -51,7 +51,7 @@ pub fn documents(text: &str) -> Vec<Document<'_>> {
     documents
 }
 
-/// Whether a line begins a document. In a block scalar, such a line is indented.
+/// Whether a line separates two documents. A line of a block scalar is indented, so it is no separator.
 fn is_separator(line: &str) -> bool {
     line.strip_prefix("---").is_some_and(|rest| rest.is_empty() || rest.starts_with(char::is_whitespace))
 }

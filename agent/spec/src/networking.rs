@@ -97,7 +97,7 @@ pub struct ClusterSubnetSpec {
     pub region: String,
     /// The cloud's id of an existing subnet.
     pub id: String,
-    /// The way for packets out of the subnet: the id of a gateway or NAT instance, or `External`.
+    /// How packets leave the subnet: the id of a gateway or NAT instance, or `External`.
     pub egress: String,
     /// The type of the subnet: `Public`, `Private`, `DualStack` or `Utility`.
     pub r#type: String,

@@ -68,7 +68,7 @@ pub struct NodeupConfig {
     #[serde(rename = "KeypairIDs")]
     #[serde_with(skip_apply)]
     pub keypair_ids: BTreeMap<String, String>,
-    /// The group's first machine type, for network plugins that count addresses.
+    /// The group's first machine type. Set only if the maximum number of pods depends on the machine type.
     pub default_machine_type: Option<String>,
     /// Whether the machine reports to its auto scaling group when it is ready.
     pub enable_lifecycle_hook: bool,
@@ -88,7 +88,6 @@ pub struct NodeupConfig {
     pub install_cni_assets: bool,
     /// Whether Cilium has an etcd cluster.
     pub use_cilium_etcd: bool,
-    /// Whether the network uses kubenet.
     pub uses_kubenet: bool,
     /// Whether kOps does not configure time synchronization.
     #[serde(rename = "NTPUnmanaged")]
@@ -198,7 +197,7 @@ pub struct Image {
     pub hash: String,
 }
 
-/// The manifest of a static pod.
+/// A static pod's manifest that kOps keeps in the state store.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

@@ -36,8 +36,8 @@ const SHORTEST_VARIABLE: usize = 6;
 /// Maximum number of replacement rounds. After a replacement, the mark and the text around it can form another secret. If a secret remains
 /// after this many rounds, the whole text is hidden.
 const ROUNDS: usize = 16;
-/// Fields of Kubernetes' EncryptionConfiguration with names as values (k8s.io/apiserver/pkg/apis/apiserver/v1/types_encryption.go). All
-/// other values in a secret are secret.
+/// Fields of Kubernetes' EncryptionConfiguration whose values are names (k8s.io/apiserver/pkg/apis/apiserver/v1/types_encryption.go). The
+/// values of all other fields of a secret are hidden.
 const NAMES: [&str; 4] = ["kind", "apiVersion", "resources", "name"];
 
 /// Hides known secrets.
@@ -195,7 +195,7 @@ impl Redactor {
             });
             text = shown;
         }
-        // A secret consists of parts of the mark, so the whole text is hidden.
+        // A secret remains after the last round, so the whole text is hidden.
         MARK.to_owned()
     }
 }

@@ -49,7 +49,7 @@ pub(crate) const fn pairs_to_mapping(from: &'static str, to: &'static str) -> Mo
     Move { from, to, how: How::PairsToMapping }
 }
 
-/// Writes `word` to `to` for true, and nothing for false.
+/// Writes `word` to `to` if the value is true. Writes nothing if the value is false.
 pub(crate) const fn true_means(from: &'static str, to: &'static str, word: &'static str) -> Move {
     Move { from, to, how: How::TrueMeans(word) }
 }
@@ -65,7 +65,7 @@ pub(crate) struct Respelling<'a> {
     source_file: &'a str,
     /// The moves so far, in order: the new path, and the path before the move.
     done: Vec<(String, String)>,
-    /// Where all moves take values from.
+    /// The `from` paths of all moves so far.
     sources: Vec<&'static str>,
 }
 
@@ -102,7 +102,8 @@ impl<'a> Respelling<'a> {
         super::yaml::from_document(&self.document, self.source_file).map_err(|error| self.respelled(error))
     }
 
-    /// Like [`Respelling::read`], for a document that a user wrote. As for kOps, a number or a boolean is no string.
+    /// Like [`Respelling::read`], for a document that a user wrote. Like kOps, it rejects a number or a boolean
+    /// where a string is expected.
     pub(crate) fn read_manifest<T: serde::de::DeserializeOwned>(&self) -> Result<T, SpecError> {
         super::yaml::from_manifest(&self.document, self.source_file).map_err(|error| self.respelled(error))
     }

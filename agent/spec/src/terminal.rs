@@ -22,8 +22,8 @@ pub fn cell(text: &str) -> String {
     }
 }
 
-/// Makes a JSON document safe for a terminal. Each character for which [`steers`] is true becomes an escape, which programs read as the
-/// same character. The line breaks between JSON values stay. All other such characters are inside strings.
+/// Makes a JSON document safe for a terminal. Each character for which [`steers`] is true becomes a JSON escape of that character. Line
+/// breaks stay, because they are between JSON values and not inside strings.
 pub fn plain_json(json: &str) -> String {
     let mut plain = String::with_capacity(json.len());
     for c in json.chars() {

@@ -15,7 +15,7 @@ use thiserror::Error;
 use crate::InstanceGroupSpec;
 use crate::digest::sha256_hex;
 
-/// The file that the boot script writes, relative to its folder.
+/// The file that the boot script writes, relative to the script's working directory.
 const KUBE_ENV: &str = "conf/kube_env.yaml";
 /// The maximum size of unpacked user-data, in bytes. No cloud accepts user-data near this size, so larger user-data is not from kOps.
 const LARGEST: u64 = 4 << 20;

@@ -73,11 +73,11 @@ pub fn parse_document(text: &[u8], source_file: &str) -> Result<Value, SpecError
     mapping(document, source_file)
 }
 
-/// A document that Go's reader would read.
+/// A YAML document with the values that Go's YAML reader gives it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GoDocument {
     pub value: Value,
-    /// The paths of the keys that occur twice in their mapping. The value is the last one.
+    /// The paths of the keys that occur more than once in their mapping. In `value`, such a key has its last value.
     pub duplicates: Vec<String>,
 }
 
@@ -121,7 +121,7 @@ pub(crate) fn from_document<T: DeserializeOwned>(
     Ok(read)
 }
 
-/// Like [`from_document`], for a document that a user wrote. As for kOps, a number or a boolean is no string.
+/// Like [`from_document`], for a document that a user wrote. Like kOps, it rejects a number or a boolean where a string is expected.
 pub(crate) fn from_manifest<T: DeserializeOwned>(
     document: &Value,
     source_file: &str,

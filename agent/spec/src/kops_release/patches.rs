@@ -13,7 +13,8 @@ struct Minor {
 }
 
 /// Source: `git diff` between upstream's tags, in nodeup, upup/pkg/fi/nodeup, pkg/nodemodel, pkg/apis/nodeup, pkg/model/components,
-/// pkg/bootstrap, pkg/applylib and util/pkg/distributions. Versions of images and of default programs are in the configuration.
+/// pkg/bootstrap, pkg/applylib and util/pkg/distributions. The list omits versions of images and of default programs, because the
+/// configuration has them.
 const MINORS: [Minor; 3] = [
     Minor {
         minor: 34,

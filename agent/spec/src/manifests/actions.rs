@@ -4,17 +4,17 @@ use serde_json::Value;
 
 const BEGIN: &str = "{{";
 const END: &str = "}}";
-/// Replaces an action while a text is parsed.
+/// The placeholder for a template action while a text is parsed.
 const WORD: &str = "kops-agent-template-action";
-/// The words with which an action decides about other lines (pkg.go.dev/text/template, "Actions").
+/// The keywords of template actions that control other lines (pkg.go.dev/text/template, "Actions").
 const CONTROLS: [&str; 9] = ["if", "else", "end", "range", "with", "define", "block", "template", "/*"];
 
-/// Whether the text of a value, or of a file, has an action.
+/// Whether a text contains a template action.
 pub fn has_action(text: &str) -> bool {
     text.contains(BEGIN)
 }
 
-/// Whether a value, or a value in it, has an action.
+/// Whether a value contains a template action at any depth.
 pub fn has_action_within(value: &Value) -> bool {
     match value {
         Value::String(text) => has_action(text),
@@ -24,7 +24,8 @@ pub fn has_action_within(value: &Value) -> bool {
     }
 }
 
-/// Whether a line has only actions, or an action that decides about other lines. Without its template's values, such a text is no YAML.
+/// Whether a line consists only of template actions, or begins with an action that controls other lines. Such a text is YAML only after
+/// its template is rendered.
 pub fn has_control_line(text: &str) -> bool {
     text.lines().map(str::trim).any(is_control_line)
 }
@@ -38,7 +39,7 @@ fn is_control_line(line: &str) -> bool {
     CONTROLS.iter().any(|word| decides(word)) || with_words(line).replace(WORD, "").trim().is_empty()
 }
 
-/// The text with a word in place of each action, and the same lines.
+/// Replaces each template action in a text with a placeholder word. The number of lines does not change.
 pub fn with_words(text: &str) -> String {
     let mut replaced = String::with_capacity(text.len());
     let mut rest = text;
@@ -52,7 +53,7 @@ pub fn with_words(text: &str) -> String {
     replaced + rest
 }
 
-/// The value of a text from [`with_words`], with an action in place of each word.
+/// Replaces the placeholder words of [`with_words`] in a parsed value with `{{ … }}`.
 pub fn without_words(value: Value) -> Value {
     match value {
         Value::String(text) => Value::String(text.replace(WORD, "{{ … }}")),

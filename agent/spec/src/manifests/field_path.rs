@@ -2,16 +2,16 @@
 
 use serde_json::Value;
 
-/// A step of a path.
+/// The beginning of a path: an index with the rest of the path, a key, or the end.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step<'a> {
     Index(usize, &'a str),
-    /// The rest of the path begins with a key.
+    /// The path begins with a key. Contains the whole path, because a key may contain dots.
     Key(&'a str),
     End,
 }
 
-/// The first step of a path, and for an index the rest of the path.
+/// Splits off an index at the beginning of a path. A key is not split off, because it may contain dots.
 pub(super) fn step(path: &str) -> Step<'_> {
     let path = path.strip_prefix('.').unwrap_or(path);
     if path.is_empty() {
@@ -24,7 +24,8 @@ pub(super) fn step(path: &str) -> Step<'_> {
     }
 }
 
-/// The rest of a path that begins with this key. Upper and lower case are the same, because the API versions of kOps differ in them.
+/// Removes `key` from the beginning of a path. `None` if the path begins with another key. Ignores upper and lower case, because
+/// they differ between the API versions of kOps.
 pub(super) fn after_key<'a>(path: &'a str, key: &str) -> Option<&'a str> {
     let (begin, rest) = path.split_at_checked(key.len())?;
     let is_key = !key.is_empty() && begin.eq_ignore_ascii_case(key);

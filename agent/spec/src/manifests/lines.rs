@@ -26,8 +26,8 @@ impl Line {
     }
 }
 
-/// The line of the field at a path, or of the closest parent that has a line. The first line of the text is 1. `None` if no part of the
-/// path is in the text.
+/// The line number of the field at a path, counted from 1. A field without a line gets the line of its closest parent. `None` if no
+/// part of the path is in the text.
 pub fn line_of(text: &str, path: &str) -> Option<usize> {
     let lines = text.lines().enumerate().filter(|(_, line)| {
         let line = line.trim();

@@ -50,8 +50,8 @@ impl NodeupConfig {
         from_document(document, url)
     }
 
-    /// The fields of a `nodeupconfig.yaml` that the agent does not read, because another kOps release wrote
-    /// them.
+    /// The fields of a `nodeupconfig.yaml` that the agent does not know, for example because another kOps
+    /// release writes them.
     ///
     /// # Errors
     /// If the text is not a YAML mapping.

@@ -7,8 +7,8 @@ const END: &str = "-----END ";
 const CLOSE: &str = "-----";
 const LABEL: &str = "PRIVATE KEY";
 
-/// Maximum length of a key in bytes, including a journal's prefix of each line. A block without an end line counts as
-/// this long.
+/// Maximum length in bytes of a private key's block, including the prefix that a journal adds to each line. If a block has
+/// no end line, this many bytes are hidden.
 const LONGEST: usize = 32 * 1024;
 
 /// Replaces the private keys in a text with marks. It keeps the number of lines.

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::urls;
 
 /// The variables with which kOps and the SDKs of clouds give a program its credentials (util/pkg/env/standard.go; Amazon's "environment
-/// variables" of the SDKs). These sources have more variables, but those name a place, a project or a user.
+/// variables" of the SDKs). Other variables of these sources are left out, because they name a place, a project or a user.
 pub const LOGIN_VARIABLES: [&str; 12] = [
     "AWS_ACCESS_KEY_ID",
     "AWS_SECRET_ACCESS_KEY",

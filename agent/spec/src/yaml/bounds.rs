@@ -66,7 +66,7 @@ pub(super) fn check(text: &[u8]) -> Result<(), TooCostly> {
     }
     let left = Cell::new((text.len() * MOST_TIMES).max(SMALL));
     for document in serde_yaml::Deserializer::from_slice(text) {
-        // All other errors are ignored here. They are reported when the text is read later.
+        // Only the memory limit matters here. Other errors are reported when the text is read later.
         let counted = Counted(&left).deserialize(document);
         if counted.is_err() {
             break;

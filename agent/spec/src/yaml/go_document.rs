@@ -163,8 +163,8 @@ impl<'de> Visitor<'de> for Node<'_> {
     }
 }
 
-/// Adds the fields of a merge key's value. As in Go, they replace the fields before the merge key, and the fields after it replace them. In
-/// a list, the first mapping with a field gives its value.
+/// Adds the fields of a merge key's value (`<<`). As in Go, a merged field replaces a field before the merge key, and a field after the
+/// merge key replaces a merged field. If several merged mappings have a field, the first mapping wins.
 fn merge(merged: Value, fields: &mut Map<String, Value>) -> Result<(), &'static str> {
     let mappings = match merged {
         Value::Array(mappings) => mappings,
