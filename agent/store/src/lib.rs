@@ -46,7 +46,7 @@ pub enum Found<T, D = StoreError> {
 }
 
 impl<T, D> Found<T, D> {
-    /// Converts the content. Keeps the other two results.
+    /// Converts the content with `make`. `Absent` and `Denied` do not change.
     pub fn try_map<U, E>(self, make: impl FnOnce(T) -> Result<U, E>) -> Result<Found<U, D>, E> {
         Ok(match self {
             Found::There(found) => Found::There(make(found)?),

@@ -81,8 +81,8 @@ async fn each_failure_has_its_own_error() {
     assert!(circle.kind().is_configuration() && circle.to_string().contains("in a circle"), "{circle}");
 }
 
-/// Without a list, a denied file may or may not exist. The same holds for a bucket and a role that may not
-/// list its objects.
+/// The store has no lists of files, so a denied file may or may not exist. The same is true of a bucket
+/// whose objects the role may not list.
 #[tokio::test]
 async fn without_lists_a_denied_file_is_denied_and_a_missing_file_is_absent() {
     let (server, _) = web().await;
