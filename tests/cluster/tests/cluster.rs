@@ -352,7 +352,7 @@ fn install(files: &Path, plan: &Plan, address: IpAddr, root: &Path, authority: &
         environment.push_str("KOPS_AGENT_CONTROLLER=true\nKOPS_AGENT_ADDONS=true\n");
     }
     if address.is_ipv6() {
-        // Without this, the machine would use the IPv4 address of EC2's metadata service.
+        // Without this variable, the machine would use the IPv4 address of EC2's metadata service.
         environment.push_str("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE=IPv6\n");
     }
     write("/etc/environment", &environment);

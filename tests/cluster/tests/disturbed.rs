@@ -13,7 +13,7 @@ use crate::{fake_nodes, ordered, workload};
 
 /// How many pods the guarded workload has. At first its budget keeps all of them, so that drains wait.
 const GUARDED: usize = 2;
-/// How long no worker reaches the API server. The cluster counts a kubelet as gone after 50 s.
+/// How long no worker reaches the API server. The cluster treats a kubelet as failed after 50 s without a report.
 const AWAY: Duration = Duration::from_secs(20);
 pub const CONTROLLER: &str = "kops-agent-controller.service";
 
@@ -45,8 +45,8 @@ pub fn a_rollout_outlives_disturbances(cluster: &Cluster) {
     ends(cluster, &workers, GUARDED - 1, "47");
 }
 
-/// Starts a rollout to this number of pods a node that drains all workers. Waits until the budget of the guarded workload keeps each
-/// worker in the middle of its change. Returns the orders of the workers.
+/// Starts a rollout that sets `max_pods` and drains all workers. Waits until the budget of the guarded workload blocks the drain of
+/// each worker. Returns the orders of the workers.
 fn begin(cluster: &Cluster, guarded: usize, max_pods: &str) -> Vec<Value> {
     workload::guard(cluster, guarded, guarded, 0);
     ordered::change(
@@ -60,7 +60,7 @@ fn begin(cluster: &Cluster, guarded: usize, max_pods: &str) -> Vec<Value> {
     orders_of(cluster, &cluster.workers().iter().collect::<Vec<_>>())
 }
 
-/// Waits until a run of an order has cordoned the worker. The guarded pods stay, so the run does not end.
+/// Waits until the worker's run has cordoned the Node. The budget keeps the guarded pods on the worker, so the run does not end.
 fn waits_for_its_budget(cluster: &Cluster, worker: &Member) {
     worker.machine.until("a run carries its order out", || {
         let runs = worker.machine.try_run(&["pgrep", "--full", "converge .*--follow="]);
@@ -75,7 +75,8 @@ fn orders_of(cluster: &Cluster, workers: &[&Member]) -> Vec<Value> {
     workers.iter().map(|worker| fake_nodes::order(cluster, worker.id).unwrap()).collect()
 }
 
-/// Lets the budget keep only `min_available` pods, and waits until the rollout is done. No cordon and no slot is left.
+/// Lets the budget keep only `min_available` pods, and waits until the rollout is done. Then checks that no cordon and no slot is
+/// left.
 fn ends(cluster: &Cluster, workers: &[&Member], min_available: usize, max_pods: &str) {
     for worker in workers {
         let node = cluster.get("node", worker.id).unwrap();

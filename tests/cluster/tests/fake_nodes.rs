@@ -20,16 +20,15 @@ use crate::liars::Newcomer;
 
 /// The timeout for a slot or a certificate.
 const TIMEOUT: Duration = Duration::from_secs(280);
-/// The first pause between two requests for a slot. The last one is `LONGEST_PAUSE`. They are shorter than an agent's pauses, but
-/// the server's rate limit allows them.
+/// The first pause between two requests for a slot. Each later pause is longer, up to `LONGEST_PAUSE`. These pauses are shorter than an
+/// agent's pauses, but the server's rate limit allows them.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(6);
-/// The pause between two reports of a Node. The cluster counts a kubelet as gone after 50 s.
+/// The pause between two reports of a Node. The cluster treats a kubelet as failed after 50 s without a report.
 const BETWEEN_REPORTS: Duration = Duration::from_secs(1);
-/// The content type of requests.
 const JSON: &str = "application/json";
 const MERGE_PATCH: &str = "application/merge-patch+json";
-/// The annotation with an order of a rollout, and the one with the node's outcome.
+/// The annotations with an order of a rollout, and with the node's outcome.
 pub const ORDER: &str = "kops-agent/follow";
 pub const OUTCOME: &str = "kops-agent/followed";
 /// The hash of a configuration that no group has.
@@ -94,7 +93,8 @@ impl FakeNode {
                 {
                     return;
                 }
-                // The server responds with 500 if others write the Lease at the same time. After a broken connection, a run retries too.
+                // The server responds with 500 if another client writes the Lease at the same time. Like a run of the agent, this loop
+                // also retries after a broken connection.
                 Ok((
                     StatusCode::OK | StatusCode::TOO_MANY_REQUESTS | StatusCode::INTERNAL_SERVER_ERROR,
                     _,
@@ -144,7 +144,7 @@ impl FakeNode {
     pub fn obeys(&self, cluster: &Cluster) {
         let order = self.order(cluster);
         let hash = order.as_ref().and_then(|order| order["hash"].as_str());
-        // The API server does not answer while its machine changes. The next report follows.
+        // The API server does not answer while its machine changes. Then a later call reports the outcome.
         if self.reports(cluster, hash.unwrap_or(OLD)).is_some()
             && let Some(order) = &order
         {
@@ -197,7 +197,7 @@ pub fn order(cluster: &Cluster, node: &str) -> Option<Value> {
     serde_json::from_str(&cluster.kubectl(&["get", "node", node, &path])?).ok()
 }
 
-/// Runs a scene while each of these Nodes acts again and again.
+/// Runs `scene`, while a thread for each of these Nodes calls `acts` repeatedly.
 pub fn at_work<T>(fakes: &[FakeNode], acts: impl Fn(&FakeNode) + Sync, scene: impl FnOnce() -> T) -> T {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -239,7 +239,7 @@ fn certificate_of(cluster: &Cluster, client: &Client, newcomer: &Newcomer) -> St
             return certificates["Certs"]["kubelet"].as_str().unwrap().to_owned();
         }
         assert!(begun.elapsed() < TIMEOUT, "no certificate is given: {answer:?}");
-        // The server accepts a token only once. A new token differs by its time, which is in seconds.
+        // The server accepts a token only once. Tokens differ by their time, which is in whole seconds.
         thread::sleep(FIRST_PAUSE);
     }
 }

@@ -14,21 +14,21 @@ const NODE_TIMEOUT: &str = "45";
 const HONEST: u8 = 45;
 const CLAIMS_TO_BE_CURRENT: u8 = 46;
 const LIES: [(u8, Lie); 3] = [(47, Lie::Time), (48, Lie::Hash), (49, Lie::Progress)];
-/// A time at which no test runs.
+/// A time in the far future, for falsified orders.
 const LATER: &str = "2099-01-01T00:00:00Z";
 
 #[derive(Clone, Copy)]
 enum Lie {
-    /// Never answers, and gives its order a later time.
+    /// Sends no outcome, and moves the times of its order to the far future.
     Time,
-    /// Answers for another configuration, and for another attempt.
+    /// Sends an outcome for another configuration and another attempt.
     Hash,
-    /// Answers that it is done, and goes on with its old configuration.
+    /// Reports success, but keeps its old configuration.
     Progress,
 }
 
-/// Liars of the group `batch` get nothing. The control plane, the group `nodes` and the honest worker of `batch` take the configuration
-/// as without them. The liars fail in time by the controller's clock. Once they are removed, the rollout is done.
+/// Lying nodes of the group `batch` do not hold up the rollout: all other nodes change. The controller decides by its own clock when
+/// the liars have failed. Once the liars are removed, the rollout is done.
 pub fn liars_gain_nothing_and_hold_nobody(cluster: &Cluster) {
     let authority = cluster.control_plane().read("/srv/kubernetes/ca.crt");
     let join = |group, number| FakeNode::join(cluster, &authority, group, number);
@@ -76,7 +76,7 @@ pub fn liars_gain_nothing_and_hold_nobody(cluster: &Cluster) {
     fake_nodes::leave(cluster, &fakes[..1]);
 }
 
-/// A liar's part in the rollout.
+/// Reports the old configuration, and answers an order with this lie.
 fn lie(cluster: &Cluster, fake: &FakeNode, lie: Lie) {
     drop(fake.reports(cluster, OLD));
     let Some(order) = fake.order(cluster) else { return };
@@ -102,7 +102,7 @@ fn annotate(cluster: &Cluster, fake: &FakeNode, annotation: &str, value: &Value)
     drop(fake.patch(cluster, &fake.id, &patch));
 }
 
-/// A worker can change neither its group nor its role, and no other Node.
+/// A worker cannot change its own group or role, or any other Node.
 fn changes_no_more_than_itself(cluster: &Cluster, liar: &FakeNode) {
     let labels = |labels: Value| json!({"metadata": {"labels": labels}});
     let victim = cluster.of_group(NODES).id;
@@ -118,7 +118,7 @@ fn changes_no_more_than_itself(cluster: &Cluster, liar: &FakeNode) {
     }
 }
 
-/// A worker that gets an order for a configuration that its group does not have reports a problem and stays as it is.
+/// A worker gets an order for a configuration that its group does not have. The worker reports a problem and does not change.
 fn a_forged_order_changes_nothing(cluster: &Cluster) {
     let worker = cluster.of_group(BATCH);
     let config = || {

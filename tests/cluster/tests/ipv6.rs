@@ -40,8 +40,8 @@ pub fn nodes_have_the_prefixes_that_they_asked_for(cluster: &Cluster) {
     each_has_asked_once(cluster);
 }
 
-/// Writes the CNI configuration of each machine: a bridge for the Node's pod range. A network plugin would write it. If kOps installs no
-/// network plugin, it leaves this to the operator.
+/// Writes the CNI configuration of each machine: a bridge for the Node's pod range. On a cluster without a network plugin, an operator
+/// would write it.
 pub fn has_pod_network(cluster: &Cluster) {
     for member in &cluster.members {
         let node = cluster.get("node", member.id).unwrap();
@@ -57,7 +57,7 @@ pub fn has_pod_network(cluster: &Cluster) {
     }
 }
 
-/// From a worker, each kubelet and the API server show certificates for the addresses to which the worker connects.
+/// Checks from a worker that each kubelet and the API server have certificates for the addresses to which the worker connects.
 pub fn servers_are_known_by_their_addresses(cluster: &Cluster) {
     const VERIFY: &str = r#"
 import socket, ssl, sys
@@ -83,7 +83,7 @@ pub fn there_is_no_ipv4(cluster: &Cluster) {
             addresses.lines().filter(|line| line.split_whitespace().nth(1) != Some("lo")).collect();
         assert!(elsewhere.is_empty(), "{}: {elsewhere:?}", member.id);
         let node = cluster.get("node", member.id).unwrap();
-        // kubelet leaves its Node's addresses to the cloud controller, whose part this test plays. kubelet adds no address of its own.
+        // kubelet leaves the addresses of its Node to the cloud controller, which this test replaces. kubelet itself adds no address.
         let internal = |address: &&Value| address["type"] == "InternalIP";
         let internal: Vec<&Value> = array(&node["status"]["addresses"]).iter().filter(internal).collect();
         let own = json!({"type": "InternalIP", "address": member.address.to_string()});

@@ -12,7 +12,7 @@ use crate::store::Store;
 
 /// The difference between the id of a new key and the id of the primary key.
 const NEXT: u64 = 100_000_000;
-/// Any time. A key with a timestamp is distrusted, whatever the time is.
+/// A `distrustTimestamp` of a key. Any timestamp makes the key distrusted, whatever the time is.
 const DISTRUSTED: &str = "2026-06-01T00:00:00Z";
 
 impl Store {

@@ -239,7 +239,7 @@ pub fn converge_with(member: &Member, boot_config: &str) {
     converge(member);
 }
 
-/// Has a machine take the current configuration of its group, while its user-data stays as it is.
+/// Converges a machine to the current configuration of its group (`--follow`). The machine's user-data does not change.
 #[track_caller]
 pub fn follow(member: &Member) {
     let ended = member.machine.try_run(&[AGENT, "converge", "--follow"]);

@@ -132,7 +132,8 @@ fn complaints(member: &Member) -> usize {
     said.matches(&format!("the Lease kube-system/{LEASE} cannot be renewed")).count()
 }
 
-/// Takes a machine's link down, so that it disappears for the others like after a power cut. Then powers the machine off.
+/// Takes a machine's link down, so that the other machines lose it without a shutdown, like after a power cut. Then powers the
+/// machine off.
 fn lose(cluster: &Cluster, member: &Member) {
     cluster.network.unplug(member.machine.name());
     member.machine.power_off();

@@ -50,7 +50,7 @@ pub fn a_worker_is_cut_off_while_it_converges(cluster: &Cluster) {
     workload::pods_reach_each_other(cluster);
 }
 
-/// The Node that has the group's slot. It is empty if the slot is free, and `None` if the Lease cannot be read.
+/// The name of the Node that has the group's slot. Empty if the slot is free. `None` if the Lease cannot be read.
 fn slot_holder(cluster: &Cluster) -> Option<String> {
     let holder = "--output=jsonpath={.spec.holderIdentity}";
     cluster.kubectl(&["get", "lease", SLOT, "--namespace", SLOTS, holder])

@@ -17,8 +17,8 @@ use crate::workload;
 const VERIFY: &str = "kops-agent-verify.service";
 /// The approximate lifetime of a certificate from the bootstrap server.
 const LIFE: Duration = Duration::days(465);
-/// The time until the certificates expire. It is less than a third of `LIFE`, and more than the days for which a run waits for a
-/// slot.
+/// The time until the certificates expire. It is less than a third of `LIFE`, so the certificates are renewed. It is more than 7
+/// days, so the renewal waits for a slot (`docs/pacing.md`).
 const LEFT: Duration = Duration::days(30);
 const SERVING: [&str; 2] = ["/srv/kubernetes/kubelet-server.crt", "/srv/kubernetes/kubelet-server.key"];
 const KUBECONFIGS: [&str; 2] = ["/var/lib/kubelet/kubeconfig", "/var/lib/kube-proxy/kubeconfig"];

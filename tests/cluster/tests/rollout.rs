@@ -20,8 +20,8 @@ pub const CORDONED_SINCE: &str = "kops-agent/cordoned-since";
 /// The unit of the run that the test starts on the worker of `batch`.
 const BY_HAND: &str = "rollout.service";
 
-/// The change reaches every node, and a group never has more nodes in their slots than allowed. After killed runs, no cordon and no
-/// slot is left.
+/// The change reaches every node, and a group never has more taken slots than allowed. After killed runs, no cordon and no slot is
+/// left.
 pub fn paced(cluster: &Cluster) {
     let witness = Witness::begins(cluster);
     let fakes = join(cluster);
@@ -51,7 +51,7 @@ pub fn paced(cluster: &Cluster) {
             let max_unavailable = if fake.group == BATCH { OF_BATCH } else { 1 };
             scope.spawn(move || fake.takes_its_turn(cluster, max_unavailable));
         }
-        // This makes the slot expire, as if its holder had been killed some minutes ago.
+        // A lease duration of one second makes the slot expire, as if its holder had been killed some minutes ago.
         let lease = format!("kops-agent-disruption.{NODES}.0");
         let patch = r#"{"spec": {"leaseDurationSeconds": 1}}"#;
         cluster.run_kubectl(&[
@@ -96,8 +96,8 @@ fn join(cluster: &Cluster) -> Vec<FakeNode> {
     fakes
 }
 
-/// A run drains the worker until the budget blocks the drain, and then the run is killed. Its slot stays taken for now. The agent's
-/// uncordon unit, which runs beside the run, uncordons the Node.
+/// A run drains the worker until the budget blocks the drain. Then the test kills the run, which keeps its slot. The agent's
+/// uncordon unit, a separate systemd unit, uncordons the Node.
 fn is_killed_while_it_drains(cluster: &Cluster, witness: &Witness<'_>, batch: &Member) {
     let before = kubelet_runs_since(batch);
     batch.machine.run(&[&["systemd-run", "--quiet", "--unit", BY_HAND][..], &draining()].concat());

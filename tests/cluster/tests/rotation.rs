@@ -13,7 +13,7 @@ const KEYSETS: [&str; 2] = ["kubernetes-ca", "service-account"];
 /// The file of the trusted CAs on each machine, for clients and servers.
 const AUTHORITIES: &str = "/srv/kubernetes/ca.crt";
 
-/// kOps' `kubernetes-ca` and `service-account` are replaced, without a copied file. No Node is lost and no pod of a worker ends.
+/// Three rollouts replace the keys of kOps' `kubernetes-ca` and `service-account`. No Node is lost and no pod of a worker ends.
 /// Credentials that the old keys signed are valid until the old keys are distrusted.
 pub fn keys_are_rotated(cluster: &Cluster) {
     let user_data = boot_configs(cluster);
@@ -89,7 +89,7 @@ fn kubelets_are_at_work(cluster: &Cluster) {
     }
 }
 
-/// Two hexadecimal digits that are different for each word of this test.
+/// Two hexadecimal digits for the instance id of a newcomer. They differ for each word that this test uses.
 fn hex(word: &str) -> String {
     format!("{:02x}", word.bytes().fold(0_u8, u8::wrapping_add))
 }
@@ -131,7 +131,7 @@ struct Credentials {
 }
 
 impl Credentials {
-    /// Credentials that the cluster gives now.
+    /// A new token, and the present certificate and key of the administrator.
     fn of_now(cluster: &Cluster, name: &str) -> Credentials {
         let token = cluster.run_kubectl(&["create", "token", "default"]).trim().to_owned();
         let (certificate, key) = (format!("/root/{name}.crt"), format!("/root/{name}.key"));

@@ -151,7 +151,7 @@ impl Store {
         files.map(take).into()
     }
 
-    /// Merges a patch (RFC 7396) into a file of the cluster's folder. The result is as after `kops edit` and `kops update`.
+    /// Merges a patch (RFC 7396) into a file of the cluster's folder, like a change by `kops edit` and `kops update`.
     pub fn merge(&self, path: &str, patch: &str) {
         let file = self.path(path);
         let mut document: Value = serde_yaml::from_str(&fs::read_to_string(&file).unwrap()).unwrap();

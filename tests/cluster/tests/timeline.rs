@@ -15,7 +15,7 @@ use crate::scene;
 
 /// The limit for the time until the last Node is Ready, divided by the time of machines that already have everything on their disks.
 pub const RATIO: f64 = 1.5;
-/// The units of the agent and of the boot script. The machines of the floor boot without them.
+/// The units of the agent and of the boot script. The machines boot without these units in [`floor`].
 const OURS: [&str; 4] = [
     "kops-configuration.service",
     "kops-agent-controller.service",
@@ -123,8 +123,8 @@ pub fn table_of_both(rows: &[Row], floor: &[(&'static str, Duration)]) -> String
 /// The number of measured clusters. `KOPS_AGENT_CLUSTER_ROUNDS` overrides it.
 const ROUNDS: usize = 5;
 
-/// Measures several new clusters, each compared with its own floor. The median of the ratios counts, because kubelet's back-off
-/// alone can be a third of one cluster's time.
+/// Measures several new clusters, each compared with its own floor. The test checks the median of the ratios, because kubelet's
+/// back-off alone can be a third of one cluster's time.
 #[test]
 #[ignore = "measures: tests/bench/run cluster"]
 #[allow(clippy::print_stdout)]

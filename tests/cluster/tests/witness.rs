@@ -135,7 +135,7 @@ impl States {
     fn pod(&mut self, pod: &Value, is_there: bool, all: usize) {
         let name = pod["metadata"]["name"].as_str().unwrap().to_owned();
         let is_ending = !pod["metadata"]["deletionTimestamp"].is_null();
-        // After its start, kubelet reports pods as not ready until it has probed them. These pods still count.
+        // After its start, kubelet reports pods as not ready until it has probed them. `pods` keeps these pods.
         if !is_there || is_ending {
             self.pods.remove(&name);
         } else if has_condition(pod, "Ready") {
@@ -162,7 +162,7 @@ impl States {
         &self.cordoned
     }
 
-    /// The smallest number of guarded pods since all of them were ready. `None` if they never all were.
+    /// The smallest number of guarded pods since all of them were ready. `None` if they were never all ready.
     pub fn fewest_pods(&self) -> Option<usize> {
         self.fewest_pods
     }
