@@ -19,15 +19,15 @@ pub enum Fault {
     ReadOnly,
     /// From this operation on, the agent's limit allows no new file descriptor.
     NoDescriptors,
-    /// SIGKILL ends the agent, and the operation is not done.
+    /// SIGKILL ends the agent, and the operation has no effect.
     Killed,
-    /// The agent gets SIGTERM, and the operation is done.
+    /// The agent gets SIGTERM, and the operation succeeds.
     Terminated,
-    /// SIGSTOP stops the agent, so that a second run can start meanwhile. The operation is done.
+    /// SIGSTOP stops the agent, so that a second run can start meanwhile. The operation succeeds.
     Stopped,
-    /// The clock goes back by 30 days, and the operation is done.
+    /// The clock goes back by 30 days, and the operation succeeds.
     ClockBack,
-    /// The clock goes ahead by ten years, and the operation is done.
+    /// The clock goes ahead by ten years, and the operation succeeds.
     ClockAhead,
 }
 

@@ -105,7 +105,8 @@ impl State {
             Body::Symlink(target) => (FileType::Symlink, target.len()),
         };
         let size = u64::try_from(size).unwrap_or_default();
-        // The kernel counts links from this number on. If it counts 0, it takes the file for deleted and refuses to link it.
+        // The kernel continues to count links from this number. If the number is 0, the kernel treats the file as deleted
+        // and refuses to link it.
         let links = if kind == FileType::RegularFile { self.disturbed.tree.links(inode) } else { 1 };
         Ok(FileAttr {
             ino: inode,
@@ -177,7 +178,7 @@ impl Mounted {
 
     /// Unmounts the tree and returns the result of the run.
     pub fn unmount(mut self) -> Disturbed {
-        // The session is dropped, not joined. A mount namespace that was made meanwhile has a copy of the mount, and the
+        // Joining the session could wait forever: a mount namespace that was made meanwhile has a copy of the mount, and the
         // kernel sends requests until that copy is gone.
         drop(self.session.take());
         let mut state = self.state.lock();

@@ -79,10 +79,11 @@ pub struct Verdict {
     pub problems: Vec<String>,
 }
 
-/// The scenarios, and the results of their next runs.
+/// The scenarios, and the results of the runs that follow disturbed runs.
 pub struct Matrix {
     scenarios: Vec<Scenario>,
-    /// The results of next runs, by scenario, by whether the clock was wrong before, and by the tree's [`likeness`].
+    /// The results of the runs that follow disturbed runs, by scenario, by whether the clock was wrong before, and by the
+    /// tree's [`likeness`].
     recovered: Mutex<BTreeMap<(usize, bool, u64), Recovered>>,
 }
 
@@ -301,7 +302,7 @@ fn named(when: &'static str, problems: Vec<String>) -> Vec<String> {
     problems.into_iter().map(|problem| format!("{when}: {problem}")).collect()
 }
 
-/// The problem with the end of a run with a fault. `None` if the run ended correctly.
+/// Checks how a run with a fault ended. Returns the problem, or `None` if the run ended correctly.
 fn wrong_end(scenario: &Scenario, fault: Fault, ended: &Ended, second: Option<&Ended>) -> Option<String> {
     let says = |what: &str| ended.stderr.contains(what);
     let succeeded = |ended: &Ended| scenario.has_ended_well(ended);
