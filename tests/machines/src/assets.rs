@@ -30,7 +30,8 @@ pub fn assets() -> &'static Assets {
     })
 }
 
-/// The programs of a cluster's machines: their versions, and the folders that have them. The first folder with a program counts.
+/// The programs of a cluster's machines: their versions, and the folders that have them. If several folders have a program, the
+/// first of them is used.
 pub struct Programs {
     pub releases: Releases,
     folders: Vec<PathBuf>,
@@ -62,7 +63,7 @@ impl Programs {
         folder
     }
 
-    /// The downloads, by the paths of their URLs. The other architecture has stand-ins only.
+    /// The downloads, by the paths of their URLs. For the other architecture, they are only stand-ins.
     pub fn downloads(&self) -> BTreeMap<String, Vec<u8>> {
         let program = |name: &str, version: &str| machine_store::program_in(&self.folders, name, version);
         let mut downloads = self.releases.stand_ins().unwrap();

@@ -13,7 +13,7 @@ use crate::script;
 /// A test machine. Dropping it kills its processes and removes its disk.
 pub struct Machine {
     name: &'static str,
-    /// The network namespace. Like `root` and `options`, an argument of `tests/machines/machine up`.
+    /// The network namespace: an argument of `tests/machines/machine up`, like `root` and `options`.
     namespace: String,
     root: String,
     options: Vec<String>,

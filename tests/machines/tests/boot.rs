@@ -39,7 +39,7 @@ pub fn the_boot_scripts_call_returns_at_once(cluster: &Cluster, machine: &Machin
         starting.join().unwrap()
     });
     assert_eq!(started.code, Some(0), "{}", machine.explain(&started));
-    // The unit's run still works, because a node takes longer than the call.
+    // The unit's run is still active, because it takes longer than the call.
     assert_eq!(machine.show(UNIT, "ActiveState"), "activating", "{}", machine.explain(&started));
     machine.run(&["rm", "/root/holds-lock", "/root/said"]);
     machine.until("the unit has come to its end", || {

@@ -147,7 +147,7 @@ pub fn serves_machines(cluster: &Cluster) {
     assert!(answer.body.contains("-----BEGIN CERTIFICATE-----"), "{}", answer.body);
 }
 
-/// When systemd stops the service, it releases the Lease and exits with 0, in less than 25 s.
+/// When systemd stops the service, the service releases the Lease and exits with 0, in less than 25 s.
 pub fn stops(cluster: &Cluster) {
     let machine = &cluster.control_plane;
     leads(cluster);
@@ -253,7 +253,7 @@ fn converge(cluster: &Cluster) {
     assert_eq!(ended.code, Some(0), "{}", machine.explain(&ended));
 }
 
-/// The holder of the Lease. It is empty if the Lease has no holder.
+/// The holder of the Lease. Empty if the Lease has no holder.
 fn holder(cluster: &Cluster) -> String {
     let lease = [
         "-n",

@@ -98,8 +98,8 @@ fn packages_are_debians_own(cluster: &Cluster, machine: &Machine) {
     }
 }
 
-/// The agent logs when apt has fetched the packages. It installs them later, once the downloaded programs start. While
-/// another apt has the locks, it cannot fetch them ahead.
+/// Checks that the journal has the message `when`. The agent fetches packages before it installs them, unless another apt
+/// has the locks.
 fn packages_were_fetched(machine: &Machine, unit: &str, when: &str) {
     let said = machine.run(&["journalctl", "--no-pager", "--unit", unit]);
     assert!(said.contains(when), "{said}");

@@ -132,7 +132,7 @@ fn requests_for_units_of_every_kind_work(machine: &Machine) {
 
 fn a_killed_unit_has_ended(machine: &Machine) {
     let unit = "works@killed.service";
-    // A missing unit has no processes to kill, which counts as success.
+    // Killing a missing unit succeeds, because it has no processes.
     let ended = machine.try_run(&[DRIVER, "start", unit, "kill", unit, "kill", "unknown.service"]);
     assert_eq!(ended.code, Some(0), "{}", machine.explain(&ended));
     assert!(ended.stdout.contains("kill unknown.service: ok"), "{}", ended.stdout);

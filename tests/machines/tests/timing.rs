@@ -48,7 +48,7 @@ struct Round {
     curl: f64,
     units: f64,
     converge: f64,
-    /// From the agent's own timeline, like `downloads`.
+    /// The packages' time in the agent's own timeline. `downloads` comes from the timeline, too.
     packages: f64,
     downloads: f64,
     /// A run with nothing to do, right after the first run, while kubelet starts the control plane. The two fields below are
@@ -176,8 +176,7 @@ fn idle(cluster: &Cluster, machine: &Machine) -> f64 {
     median((0..IDLE_RUNS).map(run).collect())
 }
 
-/// Waits until the control plane serves. Its start keeps both cores busy, but an operator runs the agent again on a node
-/// that works.
+/// Waits until the control plane serves. Its start keeps both cores busy, and would slow down the next measured runs.
 fn settles(machine: &Machine) {
     for component in STATIC_PODS {
         static_pod_runs(machine, &format!("{component}-{CONTROL_PLANE_NAME}"));
@@ -235,7 +234,7 @@ fn apt_and_curl_alone(packages: &[String], urls: &[String]) -> (f64, (f64, u64))
     (apt, curl_alone(&cluster.control_plane, &urls))
 }
 
-/// A table with one row for each round. The ratio compares the round's own two boots.
+/// A table with one row for each round. A row's ratio is the duration of the converge divided by the floor of the same round.
 fn table_of_rounds(rounds: &[Round]) -> String {
     let mut table = "| round | floor, s | converge, s | ratio |\n| --- | --- | --- | --- |\n".to_owned();
     for (number, round) in rounds.iter().enumerate() {
