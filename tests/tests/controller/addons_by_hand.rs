@@ -81,7 +81,7 @@ fn fields_in_kubectls_record_are_removed_unless_others_own_them() {
     let old = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "kube-system"},
         "data": {"value": "old", "gone": "yes"}});
     kubectl_apply(&cluster, &old, "kubectl-client-side-apply");
-    // The object looks older than the API server's record of managers, and Helm has set a field since.
+    // Without recorded managers, the object looks older than server-side apply. Then Helm sets a field.
     let patch = json!([{"op": "replace", "path": "/metadata/managedFields", "value": [{}]}]).to_string();
     cluster.kubectl(&["patch", "configmap", "c", "-n", "kube-system", "--type=json", "-p", &patch]);
     let theirs = json!({"data": {"more": "theirs"}}).to_string();

@@ -99,7 +99,7 @@ fn an_upgrade_of_kops_applies_the_rules_of_each_release() {
         "to kOps 1.35 a manifest is an empty channel"
     );
 
-    // In kOps 1.35, every condition counts for health.
+    // In kOps 1.35, each condition of a Deployment affects its health.
     report(&cluster, "ReplicaFailure");
     let second = manifest(&[settings("2"), config_map("retired", "kube-system", "1")]);
     addons.put(NAME, entry("1.35.2"), &second);
@@ -107,7 +107,7 @@ fn an_upgrade_of_kops_applies_the_rules_of_each_release() {
     assert_eq!(data()["value"], "2");
     assert!(recorded(&addons, &first) && !addons.is_marked(&worker));
 
-    // In kOps 1.36, that condition does not count. The channel has the same objects.
+    // kOps 1.36 ignores the condition ReplicaFailure. The channel has the same objects as before.
     upgrade("1.36.2");
     addons.put(NAME, entry("1.36.2"), &second);
     eventually("it is healthy", || recorded(&addons, &second));
@@ -126,7 +126,7 @@ fn an_upgrade_of_kops_applies_the_rules_of_each_release() {
     assert!(addons.is_marked(&worker) && !addons.is_marked(&other));
     cluster.kubectl(&["annotate", "node", &worker, &format!("{NEEDS_UPDATE}-")]);
 
-    // An upgrade of kOps alone makes no add-on due. An add-on that its channel no longer names stays.
+    // An upgrade of kOps alone requires no update of an add-on. An add-on that its channel no longer names stays.
     upgrade("1.37.0");
     addons.drop("unlisted");
     let fourth = manifest(&[settings("4")]);

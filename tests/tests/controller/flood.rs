@@ -81,8 +81,8 @@ fn a_flood_of_azures_documents() {
     let sign = |number: usize, body: &str| azure.token(number, body);
     let begun = Instant::now();
     under_flood("Azure", &azure.world, &sign, &granted, lies.into_iter().flatten().collect());
-    // The liars make the controller list one scale set, with some seconds between lists: its machines, their addresses, and the names of
-    // scale sets.
+    // The liars make the controller list the machines of one scale set, their addresses, and the names of scale sets. Some seconds pass
+    // between two such lists.
     let (calls, most) = (azure.calls(), 10 + begun.elapsed().as_secs() as usize);
     println!("| questions to Azure, of at most {most} | {calls} |");
     assert!(calls <= most, "{calls} questions");
@@ -170,8 +170,8 @@ fn under_flood(cloud: &str, world: &World, sign: &Signing<'_>, granted: &Arc<Gra
     println!("| peak memory of the controller, MiB | {memory:.1} |");
     println!("| a machine that bootstraps afterwards, mean, s | {:.2} |", again.as_secs_f64());
 
-    // The server hangs up on clients above its limits, or tells them to retry. If it cannot ask the cloud in time, it tells all
-    // clients to retry. A connection without processor time is late.
+    // The server hangs up on clients above its limits, or tells them to retry. If it cannot ask the cloud in time, it tells all clients
+    // to retry. If a connection gets no processor time, the server responds with 408.
     tally.assert_refused(&[Answer::HungUp, Answer::Status(408), Answer::Status(500), Answer::Status(503)]);
     assert!(took[HONEST - 1] <= HONEST_WITHIN, "honest machines take too long: {took:?}");
     assert!(memory <= MOST_MEMORY, "{memory} MiB");

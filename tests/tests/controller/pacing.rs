@@ -149,7 +149,8 @@ fn nodes_of_a_group_take_turns_and_all_control_planes_are_one_group() {
     assert_eq!(scene.ask(1, "renew", 1)["granted"], true);
     assert_eq!(scene.acquire(2, 2).as_deref(), Some(second.as_str()));
 
-    // The server does not read the node, the group and the Lease in a request, so a node cannot name another's.
+    // The server ignores a node, a group and a Lease in a request's body, so a node cannot release the slot of another
+    // node.
     let other = json!({"action": "release", "maxUnavailable": 1, "node": id(1), "group": "control-plane", "lease": first});
     assert_eq!(scene.ask_by(&scene.kubelet(2), &other).0, 200);
     assert_eq!(scene.lease(&first)["spec"]["holderIdentity"], id(1));
@@ -210,7 +211,7 @@ fn a_control_plane_gets_a_slot_only_while_all_others_are_ready() {
     assert!(!cluster.kubectl(&["-n", "kops-agent", "get", "leases", "-o", "name"]).contains("control-plane"));
     assert!(scene.acquire(1, 1).is_some(), "workers go on");
 
-    // A control plane that is not ready may itself get the slot. The others wait for it meanwhile.
+    // A control plane that is not ready may itself get the slot. The other control planes wait meanwhile.
     cluster.report(&id(3));
     assert_eq!(scene.acquire(4, 1).as_deref(), Some(lease));
     assert_eq!(scene.ask(3, "acquire", 1)["holders"][0]["node"], id(4));

@@ -137,8 +137,8 @@ fn the_policy_reboots_a_node_once_an_interval_and_takes_orders_back_once_it_is_s
     assert_eq!(fleet.order("a-0").unwrap()["bootID"], "boot-1");
 }
 
-/// A machine in a folder, with the kubeconfig of the kubelet of a Node. Requests to systemd are written to a file, and a reboot
-/// counts as done.
+/// A folder in place of a machine, with the kubeconfig of a Node's kubelet. Requests to systemd, such as a reboot, succeed and
+/// are only written to a file.
 struct Machine {
     root: PathBuf,
 }

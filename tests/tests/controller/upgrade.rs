@@ -100,7 +100,7 @@ fn nodes_take_the_program_of_the_state_store_in_turns_and_go_back() {
     eventually("the rollout is done", || fleet.phase() == "done");
     assert_eq!(fleet.order("a-2"), None);
 
-    // Back, for one group. By now the node a-2 has another version that reports.
+    // The group `a` goes back to the previous version. The node a-2 now runs a version that reports its program.
     reports(&fleet, "a-2", "0.2.0", &new);
     publish(&fleet, &previous);
     let (code, said) = upgrade(&fleet, &previous, &["--instance-group", "a", "--max-unavailable", "3"]);

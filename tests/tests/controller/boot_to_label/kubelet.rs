@@ -14,8 +14,8 @@ use nix::mount::{MsFlags, mount};
 
 use crate::cluster::eventually;
 
-/// The differences from a machine that systemd runs. The control groups and the kernel's settings belong to the host, and the test
-/// does not change them.
+/// kubelet's flags that differ from a machine that systemd runs. The control groups and the kernel's settings belong to the host,
+/// and the test does not change them.
 const HERE: [&str; 6] = [
     "--cgroup-driver=cgroupfs",
     "--cgroups-per-qos=false",

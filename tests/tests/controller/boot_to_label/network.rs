@@ -35,8 +35,8 @@ pub fn on_control_plane(act: impl FnOnce() + Send) {
     });
 }
 
-/// Runs `act` on a machine with this address and this hostname. The machine has the control plane's names, the distribution of the
-/// example's machines, and its own mounts.
+/// Runs `act` on a machine with this address and this hostname. The machine can resolve the control plane's names, has the distribution
+/// of the example's machines, and has its own mounts.
 pub fn on_machine<T: Send>(
     address: Ipv4Addr,
     hostname: &str,

@@ -34,7 +34,7 @@ const CALL_BACK: u16 = 3987;
 const ID: &str = "00112233445566778899aabbccddeeff";
 const SECRET: &[u8] = b"sixteen bytes it";
 
-/// The request for a machine's configuration, as Go writes it up to the challenge.
+/// The beginning of the request for a machine's configuration, as upstream's Go code encodes it. A challenge may follow.
 const FOR_CONFIGURATION: &str = r#"{"apiVersion":"bootstrap.kops.k8s.io/v1alpha1","certs":null,"keypairIDs":null,"includeNodeConfig":true"#;
 
 /// Requests a machine's configuration and its certificates as upstream's nodeup does, and returns both responses.

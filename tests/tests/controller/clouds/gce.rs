@@ -60,7 +60,8 @@ impl Ground for GoogleCloud {
         self.gce.calls().len()
     }
 
-    /// The pages of a group's list. Before them: the region's zones, the groups of its one zone, and the group's template.
+    /// One request for each page of the group's list, and three more: for the region's zones, for the groups of its one
+    /// zone, and for the group's template.
     fn fewest_calls(nodes: usize) -> usize {
         nodes.div_ceil(500) + 3
     }

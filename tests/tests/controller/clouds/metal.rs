@@ -46,7 +46,7 @@ impl Ground for Metal {
         String::new()
     }
 
-    /// Lists of `Host` objects, as the API server counts them.
+    /// The number of requests that list `Host` objects, as the API server counts them.
     fn calls(&self, cluster: &Cluster) -> usize {
         cluster.requests("hosts", "LIST")
     }

@@ -13,7 +13,7 @@ use crate::bootstrap::{World, request};
 /// The first and the longest pause between tries, as in our own node (`bootstrap_client`).
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// The deadline of a machine's retries; a node's is far longer.
+/// The deadline of a machine's retries. A real node retries for far longer.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Makes the token of the machine with this number for a request body.

@@ -26,7 +26,7 @@ const OTHERS: u64 = 2048;
 const SHARED: usize = 50;
 /// How long a liar holds a new connection before it speaks. So ten thousand liars connect about five thousand times a second.
 const PAUSE: Duration = Duration::from_millis(1500);
-/// How often each lie is told before the flood. Some lies differ each time.
+/// How often each lie is sent before the flood. Some lies differ each time.
 const TOLD_CALMLY: usize = 3;
 const CONNECTED_WITHIN: Duration = Duration::from_secs(120);
 
@@ -73,7 +73,7 @@ impl Liars {
         Liars { all, begin: watch::Sender::new(false), runtime }
     }
 
-    /// Tells each lie some times without any other load, and checks that the server refuses it as expected.
+    /// Sends each lie `TOLD_CALMLY` times without any other load, and checks that the server refuses it as expected.
     pub fn lie_calmly(&self) {
         for _ in 0..TOLD_CALMLY {
             let told: Vec<_> = (0..self.all.lies.len())
@@ -162,7 +162,7 @@ impl All {
     }
 }
 
-/// A connection. It counts while it is held.
+/// A connection in the count of open connections. Dropping it decreases the count.
 struct Counted<'a>(TcpStream, Held<'a>);
 
 struct Held<'a>(&'a AtomicUsize);

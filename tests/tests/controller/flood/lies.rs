@@ -12,7 +12,7 @@ pub struct Lie {
     pub what: &'static str,
     /// The answers that the lie may get, if the server hears it. Any other answer fails the test.
     pub expected: &'static [Answer],
-    /// The behavior of the liar. The number differs each time.
+    /// The behavior of the liar. Each call gets another number.
     pub manner: Box<dyn Fn(usize) -> Manner + Send + Sync>,
 }
 

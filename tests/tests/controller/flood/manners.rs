@@ -43,7 +43,7 @@ pub enum Manner {
     Chain,
     /// Speaks only HTTP/2.
     OnlyHttp2,
-    /// Sends these bytes by TLS, and continues in some way.
+    /// Sends these bytes by TLS, and continues as [`Then`] says.
     Request(Vec<u8>, Then),
 }
 
@@ -194,7 +194,7 @@ async fn said<S: AsyncRead + AsyncWrite>(stream: S, bytes: &[u8], then: Then) ->
             }
             Then::Forever(bytes) => while writer.write_all(&bytes).await.is_ok() {},
         }
-        // The reading half ends this function, at a hang-up and at the end of the answer. So a failed write does not matter.
+        // The reading half below ends this function when the server hangs up or its answer ends. So a failed write does not matter.
         drop(result);
         std::future::pending::<()>().await
     };
