@@ -55,7 +55,7 @@ impl ExampleControlPlane {
             });
             api.kubectl(&["create", "-f", "-"], &node.to_string())?;
         }
-        // Without `server`: no machine bootstraps here.
+        // The configuration has no `server`, because no machine bootstraps here.
         let options = json!({"clusterName": CLUSTER, "cloud": "aws", "configBase": CONFIG_BASE});
         let config = folder.join("config.yaml");
         fs::write(&config, options.to_string()).context("writing the controller's configuration")?;

@@ -13,8 +13,8 @@ const APART: u32 = 61;
 
 static TAKEN: AtomicU16 = AtomicU16::new(0);
 
-/// Returns a port of the loopback interface without a listener. Neither this function within this process nor the
-/// kernel gives it out again.
+/// Returns a port of the loopback interface without a listener. No later call in this process returns the port, and the
+/// kernel does not choose it for another socket.
 ///
 /// # Errors
 /// If all ports of the range are taken.

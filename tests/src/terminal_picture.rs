@@ -13,7 +13,7 @@ use crate::example_cluster::ExampleCluster;
 use crate::example_keys::make_keysets;
 use crate::example_store::{CONFIG_BASE, NODES};
 
-/// Replaces every time.
+/// Replaces each timestamp in the output.
 const TIME: &str = "2026-11-22T03:00:00Z";
 /// Replaces the hash of the configuration.
 const CONFIG_HASH: &str = "LTITxt0yV2Lb+4t2qpZVruhy5uGTg1bj6p9DbnJwe8w=";

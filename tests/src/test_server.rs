@@ -56,7 +56,8 @@ impl TestServer {
         let handler = Arc::new(handler);
         let listening = tokio::spawn(async move {
             while let Ok((socket, _)) = listener.accept().await {
-                // Without this, a body waits for the client's kernel to acknowledge the head.
+                // Without TCP_NODELAY, a body waits until the client's kernel has acknowledged the
+                // head.
                 let _ = socket.set_nodelay(true);
                 let handler = handler.clone();
                 tokio::spawn(async move {

@@ -216,7 +216,7 @@ impl Network {
         Some(if is_hidden { Ipv4Addr::new(127, 0, 1, last) } else { address(number) })
     }
 
-    /// Serves the server at this loopback URL under the name and address of one of `SERVERS`.
+    /// Serves `name`, one of `SERVERS`, at its address: forwards each request to the server at this loopback URL.
     fn pass_on(self, name: &str, url: &str, controls: &Controls) -> anyhow::Result<()> {
         let origin: SocketAddr =
             url.trim_start_matches("http://").parse().with_context(|| format!("the address of {name}"))?;
