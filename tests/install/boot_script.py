@@ -170,7 +170,7 @@ def a_published_release_works_as_a_mirror():
             assert "--install-systemd-unit" in machine.called
             assert mirror.asked == ["/kops-agent-linux-amd64.xz"], mirror.asked
             mirror.asked.clear()
-        # The sums are enough, without the programs.
+        # The user-data needs only the sums of the release's programs, not the programs.
         (published / "kops-agent-linux-amd64").unlink()
         assert sums[""] in user_data("--conf", folder / "kube_env.yaml", "--mirror", mirror.url, "--release", published)
 
@@ -308,7 +308,7 @@ def proxies_of_the_image_reach_units_without_their_quotes():
             machine = Machine(folder / shell, programs)
             (machine.folder / "etc/environment").write_text(IMAGE_ENVIRONMENT)
             machine.boots(of(folder, mirror.url, more=["--env", "https_proxy=http://ours:1"]), shell)
-            # The existing lines stay as they are.
+            # The existing lines do not change.
             assert machine.read("etc/environment") == f"{IMAGE_ENVIRONMENT}https_proxy=http://ours:1\n"
             expected = "".join(f'DefaultEnvironment="{proxy}"\n' for proxy in IMAGE_PROXIES)
             drop_in = machine.read("etc/systemd/system.conf.d/kops-agent-proxy.conf")
