@@ -105,8 +105,8 @@ async fn server_id(
     facts::server_id(root, &service).await.map_err(|(drive, service)| unknown(drive, service))
 }
 
-/// Adds the address of the server to the facts. A server with a config drive may have no metadata service. In this case, the address from
-/// an earlier run is used. A server without an address still becomes a node, as with upstream's nodeup.
+/// Adds the address of the server to the facts. If the metadata service does not give it, the address from an earlier run is used: a server
+/// with a config drive may have no metadata service. A server without an address still becomes a node, as with upstream's nodeup.
 async fn learn_address(facts: &mut Facts, endpoint: &str, remembered: &RememberedFacts) {
     let asked = async {
         let service = MetadataService::new(endpoint, WITHOUT_WAITING)?;

@@ -177,8 +177,8 @@ impl<'a> Examined<'a> {
         verification: Verification<'a>,
     ) -> Examined<'a> {
         Examined {
-            // All tokens of a machine are equal. The body contains a challenge that a machine answers only once, so the hash of the body
-            // identifies the request.
+            // Two requests of a machine may have equal tokens. The body contains a challenge that a machine answers only once, so the hash
+            // of the body identifies the request.
             fingerprint: sha256_hex(presented.body).into_bytes(),
             signed_at: None,
             proof: Proof::CallBack { claimed },

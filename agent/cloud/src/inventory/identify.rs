@@ -39,8 +39,8 @@ impl<M: Listed> ControlPlane for ListedControlPlane<M> {
     async fn identify(
         &self,
         node: &ObservedNode,
-        // `_since` is not needed. The list has had the machine since it bootstrapped. If the list lacks the machine, the list is requested
-        // again within seconds.
+        // `_since` is not needed. The list has a Node's machine since the bootstrap of the machine. If the list lacks the machine, the list
+        // is requested again within seconds.
         _since: Instant,
     ) -> Result<Identity, NotIdentified> {
         let id = M::PROVIDER_IDS.id(&node.provider_id)?;

@@ -262,7 +262,8 @@ impl<M: Listed> Inventory<M> {
     }
 
     /// Adds newer machines to `known`. First reads the newest machines, if the API can list the newest machines first. Then requests some
-    /// of the missed ids. A missed machine is not always new: if pages have numbers, a removal moves later machines to the previous page.
+    /// of the missed ids. A missed machine is not always new: if pages have numbers, a removal while the list is
+    /// read moves later machines to the previous page, which was already read.
     pub(super) async fn refresh(&self, known: &Listing<M>) -> Result<Listing<M>, ApiError> {
         let mut listing = known.clone();
         let may_ask = !M::API.newest_first.is_empty() && self.last().besides.try_take(Instant::now());

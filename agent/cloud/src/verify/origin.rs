@@ -46,8 +46,8 @@ pub enum Peers {
 pub enum LoadBalancing {
     /// Machines connect directly.
     None,
-    /// Machines may connect through a load balancer. Its addresses are not known, so an address that no listed machine has is treated as
-    /// the load balancer's.
+    /// Machines may connect through a load balancer, whose addresses are not known. Listed machines and their pods connect directly from
+    /// the machines' addresses. Any other address is treated as the load balancer's.
     Of(Arc<dyn OwnAddresses>),
 }
 
