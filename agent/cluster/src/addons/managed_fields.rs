@@ -14,7 +14,7 @@ use super::FIELD_MANAGER;
 /// The managers whose fields become kops-agent's, whether by `Apply` or by `Update`.
 const TAKEN_OVER: [&str; 2] = ["kubectl-edit", "kubectl-client-side-apply"];
 /// The API server gives this manager all fields of an object that is older than managed fields. If the object has the annotation
-/// [`LAST_APPLIED`], kops-agent takes over only the fields in that annotation.
+/// [`LAST_APPLIED`], kops-agent removes this manager's entry and becomes the owner of the fields in that annotation.
 const BEFORE_MANAGERS: &str = "before-first-apply";
 /// The annotation in which old `kubectl apply` records the applied object.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";

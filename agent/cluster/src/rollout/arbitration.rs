@@ -34,7 +34,7 @@ pub struct Actions {
     pub pods_to_list: BTreeSet<String>,
     /// The blockers of reboots that must be checked first. The caller then decides again, and writes nothing before that.
     pub blockers_to_check: Option<Blockers>,
-    /// The new status of the operator's rollout; `None` if the status does not change.
+    /// The status of the operator's rollout. `None` if there is no rollout or it is over: then the written status does not change.
     pub status: Option<Status>,
     pub policy: PolicyStatus,
 }

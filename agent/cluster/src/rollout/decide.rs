@@ -117,7 +117,7 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// Whether the rollout is running, but has no node at work and starts none now.
+    /// Whether the rollout is running, but has no node at work, starts none now, and does not wait for a check of blockers.
     pub(super) fn only_waits(&self) -> bool {
         self.blockers_to_check.is_none()
             && self.orders.is_empty()

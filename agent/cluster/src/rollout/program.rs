@@ -181,7 +181,8 @@ pub(super) fn decide_programs(
             outcome.is_some_and(|outcome| !outcome.problem.is_empty())
         };
         let runs_it = || member.program.as_ref().is_some_and(|sha256| wanted.has(sha256));
-        // A node that the rollout does not cover is treated as done, so no other node waits for it: the version of no kubelet changes.
+        // A node that the rollout does not cover is treated as done, so no other node waits for it. No kubelet becomes newer than an API
+        // server, because this rollout changes no kubelet.
         let is_outside = !has_part && order.is_none();
         let is_done = has_carried_out || runs_it() && !has_failed() && !is_open || is_outside;
         let is_left_out = has_part

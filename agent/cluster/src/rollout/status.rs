@@ -31,8 +31,8 @@ pub struct Status {
     /// authorities.
     #[serde(default, skip_serializing_if = "FirstNodes::is_none")]
     pub without_authorities: FirstNodes,
-    /// Nodes that get no order to run another version of kops-agent. Either a node does not report its version, or the program file has no
-    /// program for its architecture.
+    /// Nodes that get no order to run another version of kops-agent. Either a node does not report the SHA-256 of its kops-agent, or the
+    /// program file has no program for the node's architecture.
     #[serde(default, skip_serializing_if = "FirstNodes::is_none")]
     pub left_out: FirstNodes,
     /// The nodes with an order, each with the order. The controller uses these copies for its decisions, because a

@@ -83,8 +83,8 @@ impl<'a> Group<'a> {
         })
     }
 
-    /// Whether nodes of lower rank need not wait for this group, because each member is done or must not begin now. This never holds for
-    /// configurations: only a configuration can make a kubelet newer than an API server.
+    /// Whether other nodes need not wait for this group: each member is Ready, and is done or must not begin now. Always `false` for
+    /// configurations, because a configuration can make a kubelet newer than an API server.
     fn is_passed(&self) -> bool {
         let is_passed = |(member, progress): &(&Member, Progress)| match progress {
             Progress::Current | Progress::LeftOut => member.is_ready,

@@ -125,7 +125,7 @@ fn a_later_report_of_another_program_undoes_nothing() {
     assert_eq!(cluster.step(), ["a-00"]);
     answer(&mut cluster, "a-00", &sha256('a'), "");
     assert_eq!(cluster.step(), ["a-01"]);
-    // The node also has the program of a package. The hourly verification of that program reports that program.
+    // The node a-00 reports another program afterwards. It stays done, because it has carried out its order.
     cluster.of_name("a-00").program = Some(sha256('0'));
     answer(&mut cluster, "a-01", &sha256('a'), "");
     assert_eq!(cluster.step(), [""; 0]);
@@ -198,7 +198,7 @@ fn only_nodes_that_have_carried_out_an_order_are_canaries() {
     }
     assert_eq!(cluster.step(), [""; 0]);
     assert_eq!(cluster.status.phase, Phase::Done);
-    // In this rollout, fewer nodes than 9 canaries carry out an order, and no group waits for the missing canaries.
+    // The group should have 9 canaries, but only the node a-04 needs an order. The rollout does not wait for more canaries.
     cluster.rollout.id = "r-2".into();
     cluster.rollout.canary = 9;
     cluster.of_name("a-04").program = Some(sha256('0'));

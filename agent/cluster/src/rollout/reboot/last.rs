@@ -57,7 +57,7 @@ impl LastReboot {
         interval: Duration,
         now: OffsetDateTime,
     ) -> Option<String> {
-        // If this boot has not ended, the order was withdrawn before the node rebooted.
+        // If this boot has not ended, the order has not rebooted the node: for example, it was withdrawn. So it delays no other reboot.
         if !has_ended(member, &self.boot_id) {
             return None;
         }
