@@ -230,8 +230,8 @@ impl KnownNodes {
         self.outage.failed(name, now)
     }
 
-    /// Notes that a Node was reconciled, or that its reconcile failed although the cloud answers. If the Node was the probe, all waiting
-    /// Nodes become due. Returns their number.
+    /// Notes that a Node was reconciled, or that its reconcile failed for another reason than a cloud that does not answer. If the Node was
+    /// the probe, all waiting Nodes become due. Returns their number.
     pub fn answered(&mut self, name: &str, now: Instant) -> usize {
         self.release(name);
         if !self.outage.answered(name) {

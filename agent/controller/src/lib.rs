@@ -110,7 +110,8 @@ pub async fn run(given: &ControllerOptions) -> Result<u8> {
     };
     let mut serving = setup.start().await?;
     let mut answering = pin!(health::listen_and_serve(&given.health_listen, state, registry));
-    // If the port is free, listen for probes before systemd learns that this service runs.
+    // If their port is free, listen for probes before systemd learns that this service runs. So this service answers probes
+    // as soon as systemd treats it as started.
     health::begin(&mut answering).await?;
     service_manager::serving("contending for the Lease");
 

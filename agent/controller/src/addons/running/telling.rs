@@ -274,7 +274,7 @@ mod tests {
         assert_eq!(after, [(Some("mended"), "resolved: the add-on w is skipped".to_owned())]);
         assert_eq!(telling.news(&round(State::Current)).len(), 1, "and wrong again");
 
-        // In one round, a later channel has the add-on too. In the last round, it no longer has.
+        // In one round, a later channel has the add-on too. In the last round, the later channel lacks the add-on again.
         let mut in_two = round(State::Current);
         in_two.others = in_two.addons.iter().map(|(addon, _)| addon.clone()).collect();
         let told = messages(telling.news(&in_two));
