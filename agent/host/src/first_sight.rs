@@ -16,8 +16,8 @@ use crate::stamps::Stamp;
 use crate::system::clock::micros;
 
 impl Host {
-    /// If no run has claimed a resource on this working machine yet, treats running components as started with the
-    /// current files, unless the times of their start and of the files contradict that.
+    /// If no run has claimed a resource on this working machine yet, except for early units, treats running components
+    /// as started with the current files, unless the times of their start and of the files contradict that.
     pub(crate) fn baseline(&self, desired: &DesiredState, observed: &mut ObservedState) -> Result<()> {
         if self.record()?.is_first_sight() {
             let times = self.times(desired, observed)?;

@@ -271,8 +271,8 @@ impl<'a> Observer<'a> {
             [] => None,
             // `None` makes the run repeat the commands, which restores their effect.
             commands if self.host.commands.is_undone(commands, &file.path)? => None,
-            // If no run has claimed a resource on this machine yet, the agent assumes that the program that wrote the
-            // file also ran the commands, as nodeup does.
+            // If no run has claimed a resource on this machine yet, except for early units, the agent assumes that the
+            // program that wrote the file also ran the commands, as nodeup does.
             _ => Stamp::Commands
                 .read(&self.host.root, &file.path)?
                 .or_else(|| self.record.is_first_sight().then(|| sha256.clone())),

@@ -45,8 +45,8 @@ impl Host {
         Ok(!self.packages.owned(&[program])?.is_empty())
     }
 
-    /// Downloads another version of the program at this path and verifies its SHA-256. The new file gets the owner, the mode and the
-    /// SELinux label of the present program.
+    /// Downloads another version of the program at this path and verifies its SHA-256. The new file has the owner of the present program.
+    /// After the verification, it also gets the mode and the SELinux label of the present program.
     ///
     /// # Errors
     /// The download fails or has another SHA-256, there is no space, or there is no present program.

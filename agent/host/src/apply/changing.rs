@@ -141,7 +141,8 @@ impl Host {
 
 impl Host {
     /// Whether the machine is a working node. True if a run has converged, if a change was interrupted, or if the
-    /// record was lost. Also true if kubelet runs although no run has claimed a resource on this machine.
+    /// record was lost. Also true if kubelet runs although no run has claimed a resource on this machine, except for
+    /// early units.
     pub(super) fn works(&self, record: &Record) -> Result<bool> {
         if !record.config_hash.is_empty() || record.was_lost || Journal::read(&self.root)?.is_some() {
             return Ok(true);

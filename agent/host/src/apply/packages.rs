@@ -290,8 +290,8 @@ mod tests {
     impl Progress for Told {
         fn waiting_for(&self, what: &str) {
             self.lines.lock().push(what.to_owned());
-            // The progress repeats this message at the end. Then the package manager may already have ended, and
-            // sending fails.
+            // When the other work is done, `beside` repeats this message. Then the package manager may already have
+            // ended, and sending fails.
             let _ = self.end.send(());
         }
         fn warned(&self, what: &str) {

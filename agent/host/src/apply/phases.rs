@@ -97,8 +97,8 @@ impl<'a> Change<'a> {
         Ok(Checked { change: self, record, preparation, is_guarded })
     }
 
-    /// Removes what a killed run left. If no run has claimed a resource on this machine yet, records the machine's
-    /// current state. Returns whether systemd has not read a unit's file yet.
+    /// Removes what a killed run left. If no run has claimed a resource on this machine yet, except for early units,
+    /// records the machine's current state. Returns whether systemd has not read a unit's file yet.
     fn note_sight(self, record: &Record, certificates: &Certificates<'_>) -> Result<bool> {
         let Change { host, desired, secrets, scope, .. } = self;
         sweep_all(&host.root, desired, record)?;
@@ -263,8 +263,8 @@ impl Changed<'_> {
 }
 
 /// Records the final state of all resources, to which a failed later change is rolled back. A run that had nothing to
-/// do leaves the record unchanged. Units that no pod waits for may have failed: then the record has the state and the
-/// failure.
+/// do leaves the record unchanged. Resources whose failure does not stop a run may have failed, such as a unit that no
+/// pod waits for. Then the record has the state and the failure.
 fn settle(
     change: Change<'_>,
     mut record: Record,

@@ -31,8 +31,8 @@ pub(super) struct Run<'a> {
     pub(super) progress: &'a dyn Progress,
     /// The progress of the change; `None` if the run does not wait for components.
     pub(super) changing: Option<Changing>,
-    /// Whether systemd still has to read changed unit files, because an interrupted run or another program changed
-    /// them.
+    /// Whether systemd still has to read changed unit files. An interrupted run changed them, or another program did
+    /// before the first run on this machine.
     pub(super) is_unread: bool,
     /// The images that were loaded before the change began.
     pub(super) loaded: BTreeSet<String>,

@@ -145,6 +145,7 @@ impl Run<'_> {
     /// Handles the failure of a unit that pods wait for. If a change of a working node caused the failure, returns an
     /// error, which rolls the change back. Otherwise the run continues. The failure of a unit that did not run before
     /// is not the fault of the change, unless the unit is the runtime or kubelet: a hook, for example, may always fail.
+    /// The health of the runtime and of kubelet shows whether they run without this unit.
     fn component_failed(&self, unit: &Unit, step: &Step, error: Error) -> Result<()> {
         // A full disk or a lost connection to systemd says nothing about the unit.
         if !error.is_refusal() && !matches!(error, Error::Unhealthy { .. }) {

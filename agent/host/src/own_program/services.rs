@@ -126,8 +126,8 @@ impl Host {
         restarted.map_err(|_| late(Act::Restart, unit, self.waits.awaited))?
     }
 
-    /// Waits until one process of the unit has run for longer than systemd's restart delay (`RestartSec`). During this delay, systemd still
-    /// reports a failed unit as active.
+    /// Waits until one process of the unit has run for longer than systemd's restart delay (`RestartSec`). During this delay, systemd
+    /// reports a failed unit as `activating`, not as `failed`.
     async fn stays_active(&self, unit: &str) -> Result<()> {
         let unhealthy = |why: &str| self.unhealthy(&of_unit(unit, &|_| None), why);
         let begun = Instant::now();

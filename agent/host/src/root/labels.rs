@@ -60,7 +60,7 @@ impl Root {
         match nix::fcntl::renameat(&above.fd, temporary.as_str(), &above.fd, name) {
             Ok(()) => above.sync()?,
             // Another program made the directory meanwhile, or the name belongs to something else. In the second case,
-            // opening the directory below fails.
+            // the following `open_dir` fails.
             Err(_) => above.remove_dir_if_empty(&temporary)?,
         }
         above.open_dir(name)

@@ -106,8 +106,8 @@ impl Machine {
 
 impl Machine {
     /// Filters `packages` to the installed ones. `installed` is the package manager's list of packages. A group,
-    /// pattern, URL or release is never in that list. It is treated as installed if a note of an earlier installation
-    /// exists.
+    /// pattern or URL is never in that list. It is treated as installed if a note of an earlier installation exists. A
+    /// package with a release must be in the list by its name, and have such a note.
     fn with_noted(
         &self,
         manager: Manager,
