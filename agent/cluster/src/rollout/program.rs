@@ -195,7 +195,8 @@ pub(super) fn decide_programs(
     let members: Vec<Member> = members.iter().map(as_configured).collect();
     let current = members.iter().map(|member| (member.group.clone(), Ok(wanted.hash.clone()))).collect();
     let course = Course { hold: course.hold.clone().or_else(|| hold(wanted, seen)), ..course.clone() };
-    let seen = Seen { current, ..seen.clone() };
+    // Another program changes no authorities, so an order that named them would fail.
+    let seen = Seen { current, listed: seen.listed.clone(), is_stale: seen.is_stale, ..Seen::default() };
     let mut decision = decide_course(&course, &members, &seen, before, now);
     let left_out = members.iter().filter(|member| member.is_left_out).map(|member| member.node.as_str());
     decision.status.left_out = FirstNodes::from_nodes(left_out);
