@@ -164,14 +164,15 @@ pub async fn tell_once(root: &Path, compared: Compared) -> Result<Result<String,
     let machine = if is_real { observed_machine(applied_to).await } else { None };
     // The list is sorted by expiry. A certificate that cannot be read is reported as drift instead.
     let mut dated = certificates.iter().filter_map(|of| FirstCertificate::from_expiry(&of.path, of.expires?));
+    let (agent_version, program) = own_program(root);
     let report = NodeReport {
         first_certificate: dated.next(),
-        agent_version: VERSION.to_owned(),
+        agent_version,
         followed_from: followed.and_then(Followed::pinned_by_user_data).map(str::to_owned),
         machine,
         reboot: is_real.then(|| host.reboot_report()).flatten(),
         authorities,
-        program: program_report(root),
+        program,
         ..report(record, compared)
     };
     let mut statement = report.statement();
@@ -188,19 +189,22 @@ pub fn trusted_authorities(applied: &Applied) -> Option<String> {
     authorities_digest(applied.trusted_certificates(KUBERNETES_CA)?)
 }
 
-/// The version and hash of this process's program, if it is the program that follows rollouts. `None` for any other
-/// program: the timer's next run, or the successor of this process, then reports the right one.
-fn program_report(root: &Path) -> Option<ProgramReport> {
+/// The version and the report of this program. Both are `None` if another program follows rollouts on this machine, or is in place by
+/// now: that program reports itself, and its version must not change meanwhile.
+fn own_program(root: &Path) -> (Option<String>, Option<ProgramReport>) {
     let report = || -> io::Result<Option<ProgramReport>> {
         if !program::is_in_place()? || !follows_rollouts(root, &program::path()?)? {
             return Ok(None);
         }
         Ok(Some(ProgramReport::new(VERSION, program::sha256()?)))
     };
-    report().unwrap_or_else(|error| {
-        log::debug!("this report does not describe the program: {error}");
-        None
-    })
+    match report() {
+        Ok(report) => (report.is_some().then(|| VERSION.to_owned()), report),
+        Err(error) => {
+            log::debug!("this report does not describe the program: {error}");
+            (Some(VERSION.to_owned()), None)
+        }
+    }
 }
 
 /// Whether the service that follows rollouts starts the program at this path. A machine may have another program too, for example of a
@@ -313,7 +317,15 @@ mod tests {
     #[test]
     fn only_the_program_that_follows_rollouts_is_reported() {
         let root = tempfile::tempdir().unwrap();
-        let is_reported = || program_report(root.path()).is_some();
+        let is_reported = || {
+            let (version, program) = own_program(root.path());
+            assert_eq!(
+                version.is_some(),
+                program.is_some(),
+                "one without the other counts as an older kops-agent"
+            );
+            version.is_some()
+        };
         assert!(is_reported(), "no program follows rollouts");
         let starts = |folder: &str, program: &str| {
             let folder = root.path().join(folder);

@@ -29,7 +29,9 @@ pub struct NodeReport {
     pub trouble: Option<Trouble>,
     /// The certificate that expires first; `None` if the node has no certificate.
     pub first_certificate: Option<FirstCertificate>,
-    pub agent_version: String,
+    /// The version of the agent. `None` if this program must not report itself ([`NodeReport::program`]); the annotation of an earlier
+    /// report stays.
+    pub agent_version: Option<String>,
     /// The change to the next configuration of the group. `None` if there is no newer configuration, or if no run has looked for a newer
     /// configuration.
     pub next: Option<Next>,
@@ -41,7 +43,8 @@ pub struct NodeReport {
     pub reboot: Option<RebootReport>,
     /// The digest of the authorities that the node trusts. `None` if no run has converged the node.
     pub authorities: Option<String>,
-    /// The program that reports. `None` if its file cannot be read; the annotation of an earlier report stays.
+    /// The program that follows rollouts. `None` if this process runs another one, or cannot read its file; the annotation of an earlier
+    /// report stays.
     pub program: Option<ProgramReport>,
 }
 
@@ -77,7 +80,8 @@ pub struct Statement {
     pub message: String,
     /// The certificate that expires first; `None` if the node has no certificate.
     pub first_certificate: Option<FirstCertificate>,
-    pub agent_version: String,
+    /// The version of the agent. `None` leaves the annotation of an earlier report as it is.
+    pub agent_version: Option<String>,
     /// The change to the next configuration of the group. `None` if there is no newer configuration, or if no run has looked for a newer
     /// configuration.
     pub next: Option<Next>,
@@ -89,7 +93,7 @@ pub struct Statement {
     pub reboot: Option<RebootReport>,
     /// The digest of the authorities that the node trusts. `None` if no run has converged the node.
     pub authorities: Option<String>,
-    /// The program that reports. `None` if its file cannot be read; the annotation of an earlier report stays.
+    /// The program that follows rollouts. `None` leaves the annotation of an earlier report as it is.
     pub program: Option<ProgramReport>,
 }
 
@@ -155,9 +159,11 @@ impl Statement {
         let certificate = self.first_certificate.as_ref().map(FirstCertificate::value);
         let next = self.next.as_ref().and_then(|next| next.value(versions));
         let mut annotations = json!({
-            FIRST_CERTIFICATE: certificate, AGENT_VERSION: self.agent_version, NEXT: next, FOLLOWED_FROM: self.followed_from,
-            AUTHORITIES: self.authorities,
+            FIRST_CERTIFICATE: certificate, NEXT: next, FOLLOWED_FROM: self.followed_from, AUTHORITIES: self.authorities,
         });
+        if let Some(version) = &self.agent_version {
+            annotations[AGENT_VERSION] = json!(version);
+        }
         if let Some(machine) = &self.machine {
             annotations[MACHINE] = json!(machine.value());
         }
@@ -259,7 +265,7 @@ mod tests {
     #[test]
     fn the_patch_has_this_condition_and_the_agents_annotations_and_nothing_else() {
         let certificate = FirstCertificate::from_expiry("/var/lib/kubelet/kubeconfig", 0);
-        let agent_version = "0.1.0 (abc)".to_owned();
+        let agent_version = Some("0.1.0 (abc)".to_owned());
         let next = Next::not_planned("2026-01-01T00:00:00Z", "a=", "b=", "no network");
         let value = next.value(&Versions::default());
         let (next, followed_from) = (Some(next), Some("c=".to_owned()));
@@ -291,7 +297,7 @@ mod tests {
         for annotation in [FIRST_CERTIFICATE, NEXT, FOLLOWED_FROM, AUTHORITIES] {
             assert_eq!(without["metadata"]["annotations"][annotation], Value::Null, "it is taken away");
         }
-        for annotation in [MACHINE, REBOOT_REQUIRED, PROGRAM] {
+        for annotation in [AGENT_VERSION, MACHINE, REBOOT_REQUIRED, PROGRAM] {
             let kept = without["metadata"]["annotations"].get(annotation);
             assert_eq!(kept, None, "what was not observed changes nothing");
         }

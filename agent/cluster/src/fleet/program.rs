@@ -15,7 +15,8 @@ const LONGEST_VERSION: usize = 200;
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ProgramReport {
     schema_version: u32,
-    /// The agent's version. It equals the annotation with the agent's version, until an older kops-agent changes only that annotation.
+    /// The same as in the annotation with the agent's version. A kops-agent that does not report its program changes only that
+    /// annotation.
     version: String,
     /// SHA-256 of the program, in lower-case hexadecimal digits.
     sha256: String,
@@ -46,8 +47,8 @@ impl Annotation for ProgramReport {
     }
 }
 
-/// The SHA-256 of the kops-agent that a node runs. `None` if the node has not reported it, or now runs an older version that does not
-/// report it. `agent_version` is the Node's annotation with the agent's version.
+/// The SHA-256 of the kops-agent that follows rollouts on a node. `None` if the node has not reported it, or if the last report came
+/// from a version that does not report its program. `agent_version` is the Node's annotation with the agent's version.
 pub fn reported_program(annotation: &str, agent_version: &str) -> Option<String> {
     let report = ProgramReport::parsed(annotation).ok()?;
     (report.version == agent_version).then_some(report.sha256)
