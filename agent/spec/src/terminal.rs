@@ -10,16 +10,21 @@ pub fn one_line(text: &str, longest: usize) -> String {
     text.chars().map(|c| if steers(c) { ' ' } else { c }).take(longest).collect()
 }
 
+/// The result of [`one_line`], with `…` at its end if the text was cut.
+pub fn shortened(text: &str, longest: usize) -> String {
+    match text.chars().nth(longest) {
+        Some(_) => one_line(text, longest.saturating_sub(1)) + "…",
+        None => one_line(text, longest),
+    }
+}
+
 /// The longest cell of a table, in characters. Every name in Kubernetes fits into a cell. Untrusted text may have any length, and Rust's
 /// formatting panics if a width is 65,536 or more.
 const LONGEST_CELL: usize = 253;
 
-/// Untrusted text as a cell of a table: the result of [`one_line`], with `…` at its end if the text was cut.
+/// Untrusted text as a cell of a table.
 pub fn cell(text: &str) -> String {
-    match text.chars().nth(LONGEST_CELL) {
-        Some(_) => one_line(text, LONGEST_CELL - 1) + "…",
-        None => one_line(text, LONGEST_CELL),
-    }
+    shortened(text, LONGEST_CELL)
 }
 
 /// Makes a JSON document safe for a terminal. Each character for which [`steers`] is true becomes a JSON escape of that character. Line

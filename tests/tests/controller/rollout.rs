@@ -114,7 +114,7 @@ impl Fleet {
         let mut outcome = json!({
             "rollout": order["rollout"], "attempt": order["attempt"], "hash": order["hash"], "problem": problem,
         });
-        for field in ["bootID", "authorities"] {
+        for field in ["bootID", "authorities", "program"] {
             if let Some(value) = order.get(field) {
                 outcome[field] = value.clone();
             }

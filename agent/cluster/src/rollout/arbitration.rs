@@ -154,11 +154,12 @@ fn decide_configurations(asked: &Asked, members: &[Member], seen: &Seen, now: Of
     let continues = is_at_work || asked.policy.accepted.follows();
     let (decision, status, policy) = match &asked.rollout {
         Some(rollout) => {
-            let of_rollout = (!is_at_work || rollout.reboot.is_some())
+            let takes_configurations = rollout.task() == Task::Configuration;
+            let of_rollout = (!is_at_work || !takes_configurations)
                 .then(|| decide(rollout, members, seen, &asked.status, of_policy, now));
             match of_rollout {
-                // A reboot may wait for weeks. The policy's configurations do not wait for it.
-                Some(waits) if rollout.reboot.is_some() && waits.only_waits() && continues => {
+                // A reboot or another version may wait for weeks. The policy's configurations do not wait for it.
+                Some(waits) if !takes_configurations && waits.only_waits() && continues => {
                     let (decision, policy) = by_policy(None);
                     (decision, Some(waits.status), policy)
                 }
@@ -166,9 +167,11 @@ fn decide_configurations(asked: &Asked, members: &[Member], seen: &Seen, now: Of
                     let status = decision.status.clone();
                     (decision, Some(status), asked.policy.clone())
                 }
-                _ => {
+                of_rollout => {
                     let (decision, policy) = by_policy(Some(rollout.id.as_str()));
-                    (decision, Some(waiting(rollout, &policy.status)), policy)
+                    let canaries = of_rollout.map(|decision| decision.status.canaries).unwrap_or_default();
+                    let status = Status { canaries, ..waiting(rollout, &policy.status) };
+                    (decision, Some(status), policy)
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! The order that the controller writes into a Node, and the outcome that the node writes there. Both are annotations
 //! with JSON.
 
-use kops_agent_spec::terminal::one_line;
+use kops_agent_spec::terminal::shortened;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
@@ -88,6 +88,9 @@ pub struct Outcome {
     pub authorities: String,
     #[serde(default, rename = "bootID", skip_serializing_if = "String::is_empty")]
     pub boot_id: String,
+    /// [`Order::program`] of the order.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub program: bool,
     /// Why the node did not carry out the order; empty if it did.
     #[serde(default)]
     pub problem: String,
@@ -129,21 +132,28 @@ impl Order {
             hash: self.hash.clone(),
             authorities: self.authorities.clone(),
             boot_id: self.boot_id.clone(),
-            problem: one_line(&Redactor::default().text(problem), LONGEST_PROBLEM),
+            program: self.program,
+            problem: shortened(&Redactor::default().text(problem), LONGEST_PROBLEM),
         }
     }
 }
 
 impl Outcome {
-    /// Parses an annotation; `None` if the value is not an outcome. A kubelet can write any problem, so the problem is
-    /// cut to one line.
+    /// Parses an annotation; `None` if the value is not an outcome. A kubelet can write any problem, so the problem becomes one line of
+    /// limited length.
     pub fn read(annotation: &str) -> Option<Outcome> {
         let outcome: Outcome = read(annotation)?;
-        Some(Outcome { problem: one_line(&outcome.problem, LONGEST_PROBLEM), ..outcome })
+        Some(Outcome { problem: shortened(&outcome.problem, LONGEST_PROBLEM), ..outcome })
     }
 
     pub fn text(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// Whether the node did not carry out an order to run another version of kops-agent. It may run that version all the same, with
+    /// services that fail.
+    pub fn is_failed_upgrade(&self) -> bool {
+        self.program && !self.problem.is_empty()
     }
 
     pub fn is_of(&self, order: &Order) -> bool {
@@ -188,7 +198,11 @@ mod tests {
             assert_eq!(Order::read(&order.text()).as_ref(), Some(order));
         }
         let outcome = order.outcome("kubelet is dead");
-        assert!(outcome.is_of(&order));
+        assert!(outcome.is_of(&order) && !outcome.is_failed_upgrade());
+        let of_program = Order { program: true, ..order.clone() };
+        let [failed, done] = ["kubelet is dead", ""].map(|problem| of_program.outcome(problem).text());
+        assert!(Outcome::read(&failed).unwrap().is_failed_upgrade());
+        assert!(!Outcome::read(&done).unwrap().is_failed_upgrade());
         assert_eq!(Outcome::read(&outcome.text()), Some(outcome.clone()));
         for other in [
             Order { attempt: 2, ..order.clone() },
@@ -211,7 +225,9 @@ mod tests {
             )
         };
         let problem = Outcome::read(&long(1000)).unwrap().problem;
-        assert!(problem.chars().count() <= LONGEST_PROBLEM && !problem.contains('\n'), "{problem}");
+        assert_eq!(problem.chars().count(), LONGEST_PROBLEM);
+        assert!(!problem.contains('\n') && problem.ends_with("c…"), "{problem}");
+        assert_eq!(order().outcome(&"c ".repeat(1000)).problem.chars().last(), Some('…'));
         assert_eq!(Outcome::read(&long(LONGEST_ANNOTATION)), None);
         assert_eq!(Outcome::read("[]"), None);
     }

@@ -16,6 +16,7 @@ use time::{Duration, OffsetDateTime};
 
 use super::course::Course;
 use super::decide::{Canary, Decision, Member, Rank, Seen, decide_course};
+use super::order::Outcome;
 use super::status::{FirstNodes, Status};
 
 /// The program file, below the cluster's folder in the state store. Only operators write it.
@@ -154,7 +155,9 @@ impl Download {
 }
 
 /// Decides which nodes run another version of kops-agent now, by the rules of [`decide_course`]. A node is done once it has carried out
-/// its order, whatever another run reports later. A node without an order is done if it reports the SHA-256 of the wanted program.
+/// its order, whatever another run reports later. A node without an order is done if it reports the SHA-256 of the wanted program, unless
+/// its last outcome is a failed upgrade: it may have failed after the switch, also in an earlier rollout. Such a node gets an order, with
+/// which it only checks itself again.
 ///
 /// A node with an old kops-agent, which does not report its program, may mistake the order for an order to take a configuration. The file
 /// may have no program for the architecture of a node. Such nodes get no order, and the status names them.
@@ -166,7 +169,7 @@ pub(super) fn decide_programs(
     now: OffsetDateTime,
 ) -> Decision {
     let order = |member: &Member| before.ordered.get(&member.node).filter(|_| before.rollout == course.id);
-    let canaries = canaries(course, members, before, now);
+    let canaries = canaries(course, wanted, members, before, now);
     let canary = |member: &Member| {
         canaries.get(&member.node).map_or(Canary::No, |since| standing(member, since, observe, now))
     };
@@ -175,16 +178,11 @@ pub(super) fn decide_programs(
         let order = order(member);
         let is_open = order.is_some_and(|order| !member.has_answered(order));
         let has_carried_out = member.has_carried_out(&course.id) && !is_open;
-        // A failed node that runs the program is not done, so that it tries again after a resumption.
-        let has_failed = || {
-            let outcome = member.outcome.as_ref().filter(|outcome| outcome.rollout == course.id);
-            outcome.is_some_and(|outcome| !outcome.problem.is_empty())
-        };
-        let runs_it = || member.program.as_ref().is_some_and(|sha256| wanted.has(sha256));
+        let has_failed = || member.outcome.as_ref().is_some_and(Outcome::is_failed_upgrade);
         // A node that the rollout does not cover is treated as done, so no other node waits for it. No kubelet becomes newer than an API
         // server, because this rollout changes no kubelet.
         let is_outside = !has_part && order.is_none();
-        let is_done = has_carried_out || runs_it() && !has_failed() && !is_open || is_outside;
+        let is_done = has_carried_out || runs(member, wanted) && !has_failed() && !is_open || is_outside;
         let is_left_out = has_part
             && order.is_none()
             && !is_done
@@ -204,10 +202,16 @@ pub(super) fn decide_programs(
     decision
 }
 
+/// Whether a node reports that it runs a wanted program.
+fn runs(member: &Member, wanted: &WantedProgram) -> bool {
+    member.program.as_ref().is_some_and(|sha256| wanted.has(sha256))
+}
+
 /// The canaries of each group of workers, each with the time since which it is healthy; empty if it is not healthy. A canary stays a
-/// canary.
+/// canary, also after the outcome of another order has replaced its own: the policy may order configurations meanwhile.
 fn canaries(
     course: &Course,
+    wanted: &WantedProgram,
     members: &[Member],
     before: &Status,
     now: OffsetDateTime,
@@ -220,7 +224,8 @@ fn canaries(
     for member in earlier.into_iter().chain(later) {
         let most = course.settings(&member.group).map_or(0, |settings| settings.canary);
         let number = of_groups.entry(&member.group).or_default();
-        if member.rank != Rank::Worker || *number >= most || !member.has_carried_out(&course.id) {
+        let is_canary = member.has_carried_out(&course.id) || known(member).is_some() && runs(member, wanted);
+        if member.rank != Rank::Worker || *number >= most || !is_canary {
             continue;
         }
         *number += 1;
@@ -242,7 +247,8 @@ fn standing(member: &Member, since: &str, observe: u32, now: OffsetDateTime) -> 
         Some(until) => Canary::Observed(format!("runs it, and is observed until {}", timestamp(until))),
         None if !member.is_ready => Canary::Observed("runs it, and is not Ready".to_owned()),
         None => Canary::Observed(
-            "runs it, and reports a problem (`kops-agent fleet status`); other workers begin after it is healthy"
+            "runs it, and reports a problem (`kops-agent fleet status`); other workers begin after it is healthy; `kops-agent converge` on \
+             it may repair it; otherwise run `kops-agent fleet rollout abort`, and start `fleet upgrade` again without --canary"
                 .to_owned(),
         ),
     }

@@ -132,13 +132,19 @@ impl<'a> Group<'a> {
         })
     }
 
-    /// The members that get an order now. At most `most` members are at work at a time.
+    /// The members that get an order now. At most `most` members are at work at a time. For another version of kops-agent, healthy members
+    /// come first, because a canary must be healthy.
     fn next(&self, most: usize) -> Vec<Begun<'a>> {
         let Some(settings) = self.settings.filter(|_| !self.has_failed()) else { return Vec::new() };
         let at_a_time = settings.max_unavailable.among(self.members.len());
         let at_work = self.count(|progress| matches!(progress, Progress::Updating(_)));
         let free = at_a_time.saturating_sub(self.unavailable()).min(most.saturating_sub(at_work));
-        self.waiting().filter(|begun| begun.member.is_ready).take(free).collect()
+        let mut ready: Vec<Begun<'a>> = self.waiting().filter(|begun| begun.member.is_ready).collect();
+        if self.task == Task::Program {
+            ready.sort_by_key(|begun| !begun.member.is_healthy);
+        }
+        ready.truncate(free);
+        ready
     }
 }
 

@@ -258,6 +258,84 @@ fn other_workers_wait_until_the_canaries_have_been_healthy_for_a_while() {
 }
 
 #[test]
+fn healthy_nodes_are_the_first_canaries_and_the_status_names_the_way_out_of_others() {
+    let mut cluster = cluster(&[("a", 3)]);
+    cluster.rollout.canary = 1;
+    cluster.of_name("a-00").is_healthy = false;
+    assert_eq!(cluster.step(), ["a-01"]);
+    answer(&mut cluster, "a-01", &sha256('a'), "");
+    assert_eq!(cluster.step(), ["a-02"], "the others follow, one at a time");
+    answer(&mut cluster, "a-02", &sha256('a'), "");
+    assert_eq!(cluster.step(), ["a-00"], "it was no obstacle, and has its turn");
+
+    let mut cluster = self::cluster(&[("a", 2)]);
+    cluster.rollout.canary = 1;
+    cluster.members.iter_mut().for_each(|member| member.is_healthy = false);
+    assert_eq!(cluster.step(), ["a-00"]);
+    answer(&mut cluster, "a-00", &sha256('a'), "");
+    assert_eq!(cluster.step(), [""; 0]);
+    let waits_for = &cluster.status.waits_for;
+    let expected =
+        "`kops-agent converge` on it may repair it; otherwise run `kops-agent fleet rollout abort`";
+    assert!(waits_for.contains("a-00 runs it") && waits_for.contains(expected), "{waits_for}");
+}
+
+#[test]
+fn a_node_that_failed_in_an_earlier_rollout_gets_an_order_although_it_runs_the_program() {
+    let mut cluster = cluster(&[("a", 2)]);
+    assert_eq!(cluster.step(), ["a-00"]);
+    answer(&mut cluster, "a-00", &sha256('a'), "its service has ended");
+    cluster.of_name("a-01").program = Some(sha256('a'));
+    cluster.step();
+    cluster.rollout.id = "r-2".into();
+    assert_eq!(cluster.step(), ["a-00"]);
+    answer(&mut cluster, "a-00", &sha256('a'), "");
+    assert_eq!(cluster.step(), [""; 0]);
+    assert_eq!(cluster.status.phase, Phase::Done);
+    // The outcome of another task says nothing about the program.
+    let other = Order {
+        rollout: "r-0".into(),
+        program: false,
+        ..Order::read(&cluster.of_name("a-00").order).unwrap()
+    };
+    cluster.of_name("a-00").outcome = Some(other.outcome("kubelet is dead"));
+    cluster.rollout.id = "r-3".into();
+    assert_eq!(cluster.step(), [""; 0]);
+    assert_eq!(cluster.status.phase, Phase::Done);
+}
+
+#[test]
+fn an_upgrade_that_only_waits_does_not_hold_configurations_of_the_policy() {
+    let mut cluster = cluster(&[("a", 3)]);
+    cluster.policy = cluster.policy.with_policy("cluster: {follow: automatic, checkPodsAfter: 0}");
+    (cluster.rollout.canary, cluster.rollout.observe) = (1, 300);
+    let rollout = cluster.rollout.clone();
+    let step = |cluster: &mut Cluster| {
+        let actions = cluster.step_all(Some(&rollout));
+        (cluster.status, cluster.policy) = (actions.status.unwrap(), actions.policy);
+        actions.orders.into_iter().map(|(node, order)| (node, order.task())).collect::<Vec<_>>()
+    };
+    let ordered = |node: &str, task| vec![(node.to_owned(), task)];
+    cluster.seen.program = Some(Err("the file does not exist".into()));
+    assert_eq!(step(&mut cluster), ordered("a-00", Task::Configuration));
+    assert_eq!(cluster.status.waits_for, "the file does not exist");
+    cluster.act("a-00", "");
+    cluster.seen.program = Some(Ok(file("0.2.0")));
+    assert_eq!(step(&mut cluster), [], "no node begins for two reasons at once");
+    assert_eq!(step(&mut cluster), ordered("a-00", Task::Program));
+    assert_eq!(step(&mut cluster), [], "the policy waits for a node at work");
+    answer(&mut cluster, "a-00", &sha256('a'), "");
+    // While the canary is observed, the policy orders another configuration for it. Its outcome replaces that of the upgrade.
+    cluster.seen.current.insert("a".into(), Ok("c=".into()));
+    assert_eq!(step(&mut cluster), ordered("a-00", Task::Configuration));
+    assert!(cluster.status.waits_for.contains("a-00 runs it, and is observed"), "{:?}", cluster.status);
+    cluster.act("a-00", "");
+    cluster.now += time::Duration::seconds(300);
+    assert_eq!(step(&mut cluster), []);
+    assert_eq!(step(&mut cluster), ordered("a-01", Task::Program), "a canary stays one");
+}
+
+#[test]
 fn nodes_of_an_architecture_without_a_program_are_left_out() {
     let mut cluster = cluster(&[("a", 3)]);
     cluster.of_name("a-00").architecture = "s390x".into();
