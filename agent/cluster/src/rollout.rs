@@ -16,6 +16,7 @@ mod policy;
 mod program;
 mod progress;
 mod reboot;
+mod standing;
 mod status;
 #[cfg(test)]
 mod testing;
@@ -32,7 +33,8 @@ pub use policy::{
     decide_by_policy,
 };
 pub use program::{Download, LARGEST_PROGRAM_FILE, PROGRAM_FILE, ProgramFile, WantedProgram};
-pub use reboot::{Blocked, Blockers, Boots, LAST_REBOOT, LastReboot, MOST_BOOTS, Standing, boots_to_end};
+pub use reboot::{Blocked, Blockers, Boots, LAST_REBOOT, LastReboot, MOST_BOOTS, boots_to_end};
+pub use standing::Standing;
 pub use status::{GroupStatus, Phase, Status};
 pub use wanted::{CONFIG_MAP, DrainMode, MaxUnavailable, ROLLOUT_KEY, Rollout, STATUS_KEY, State};
 pub use window::Window;

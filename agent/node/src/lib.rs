@@ -36,6 +36,7 @@ pub mod machine;
 pub mod materials;
 pub mod next;
 pub mod options;
+pub mod orders;
 pub mod own_services;
 pub mod pacing;
 pub mod plan;

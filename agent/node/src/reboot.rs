@@ -3,26 +3,21 @@
 
 use std::convert::Infallible;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use kops_agent_cluster::pacing::message::{MOST_SLOTS, SlotAction, SlotRequest};
-use kops_agent_cluster::rollout::{DrainMode, Order, Standing};
-use kops_agent_host::{Applied, Host};
+use kops_agent_cluster::rollout::{DrainMode, Order};
+use kops_agent_host::Host;
 use kops_agent_kube::own_node::Orders;
-use kops_agent_plan::following::{Follow, Followed};
-use kops_agent_plan::resolve::KUBERNETES_CA;
 use kops_agent_process::service_manager;
-use kops_agent_source::bootstrap_client::KopsController;
-use kops_agent_spec::BootConfig;
 use kops_agent_spec::failure::{Failure, Kind};
-use thiserror::Error;
 use tokio::time::sleep;
 
 use super::options::Pacing;
+use super::orders::{confirm, controller};
 use super::pacing::Paced;
-use super::{facts, machine, pacing};
-use kops_agent_source::{StoreOptions, boot_config};
+use super::{machine, pacing};
 
 /// How long the run waits for a slot. Another node of the group may have the slot when the order arrives.
 const SLOT_TIMEOUT: Duration = Duration::from_secs(1800);
@@ -33,22 +28,13 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(300);
 const ENDED_WITHIN: Duration = Duration::from_secs(900);
 /// How long the node retries to uncordon itself while the API server does not answer, after the reboot of a control plane.
 const UNCORDONED_WITHIN: Duration = Duration::from_secs(1800);
-/// The pause between two tries to read the own Node.
-const PAUSE: Duration = Duration::from_secs(2);
-/// The timeout of questions about this machine's boot config and facts, and about its order.
-const ASKED_WITHIN: Duration = Duration::from_secs(60);
-
-/// The Node no longer has the order. The controller no longer waits for the order's outcome.
-#[derive(Debug, Error)]
-#[error("the order was withdrawn")]
-pub struct Withdrawn;
 
 /// Carries an order out. In the boot that the order names, this function reboots the machine, and returns only with an
 /// error. In a later boot, it returns once the node is uncordoned.
 ///
 /// # Errors
-/// The order is [`Withdrawn`] or has expired, no slot is free, pods do not leave, systemd refuses the reboot, or the API server does
-/// not answer in time.
+/// The order is [`super::orders::Withdrawn`] or has expired, no slot is free, pods do not leave, systemd refuses the reboot, or the API
+/// server does not answer in time.
 pub async fn carry_out(conf: &Path, root: &Path, order: &Order, orders: &Orders) -> Result<()> {
     let host = machine::open(root)?;
     let boot_id = host.boot_id().context("asking the kernel which boot this is")?;
@@ -102,25 +88,6 @@ fn not_rebooted(problem: impl Into<String>) -> Failure {
     Failure::new(Kind::NoReboot, problem)
 }
 
-/// Reads the own Node again, and fails unless the order is still in force. The controller may have withdrawn the order,
-/// or may be gone. `kind` is the kind of an error about an expired or unreadable order.
-pub(super) async fn confirm(orders: &Orders, order: &Order, kind: Kind) -> Result<()> {
-    let begun = Instant::now();
-    loop {
-        match orders.standing(order).await {
-            Ok(Standing::InForce) => return Ok(()),
-            Ok(Standing::Withdrawn) => return Err(Withdrawn.into()),
-            Ok(Standing::Expired(why)) => return Err(Failure::new(kind, why).into()),
-            Err(untold) if untold.may_pass() && begun.elapsed() < ASKED_WITHIN => sleep(PAUSE).await,
-            Err(untold) => {
-                let problem =
-                    format!("this machine does nothing, because its order cannot be read again: {untold}");
-                return Err(Failure::new(kind, problem).into());
-            }
-        }
-    }
-}
-
 /// Completes the order in a later boot: uncordons the node, and releases its slot. The controller waits until the node
 /// is Ready.
 async fn settle(conf: &Path, root: &Path, host: &Host, order: &Order) -> Result<()> {
@@ -164,27 +131,6 @@ fn paces(order: &Order, root: &Path) -> Pacing {
         is_asked_for: true,
         needs_slot: has_slot(root),
     }
-}
-
-/// The servers that give slots, by the last applied configuration.
-pub(super) async fn controller(conf: &Path, root: &Path, host: &Host) -> Result<KopsController> {
-    let (applied, boot) = in_effect(conf, host).await?;
-    let facts = facts::given(None, &boot).await?;
-    let authorities = applied.trusted_certificates(KUBERNETES_CA);
-    Ok(KopsController::new(&boot, authorities, &facts, ASKED_WITHIN).for_node_at(root))
-}
-
-/// The last applied configuration, and the boot config that is in effect.
-pub(super) async fn in_effect(conf: &Path, host: &Host) -> Result<(Applied, BootConfig)> {
-    let applied = host.applied().context("reading the last applied configuration")?;
-    let applied = applied.context("no run of kops-agent has converged this machine")?;
-    let user_data = boot_config(conf, &store_options()).await?;
-    let boot = Followed::in_effect(applied.followed.as_ref(), &user_data, &Follow::Stay).clone();
-    Ok((applied, boot))
-}
-
-pub(super) fn store_options() -> StoreOptions {
-    StoreOptions { mirrors: Vec::new(), timeout: ASKED_WITHIN }
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ use kops_agent_spec::digest::sha256_hex_of;
 use kops_agent_spec::failure::{Failure, Kind};
 use tokio::time::timeout;
 
-use super::reboot::{confirm, controller, in_effect, store_options};
+use super::orders::{confirm, controller, in_effect, store_options};
 use super::{condition, machine};
 use trial::Trial;
 
@@ -48,7 +48,7 @@ pub enum Upgraded {
 /// Carries an order out. `began` is the start of this process.
 ///
 /// # Errors
-/// The order was withdrawn ([`super::reboot::Withdrawn`]) or has expired, the state store has another program file, or
+/// The order was withdrawn ([`super::orders::Withdrawn`]) or has expired, the state store has another program file, or
 /// the program cannot be downloaded, tried or replaced. In all these cases, the present program stays in place.
 pub async fn carry_out(
     conf: &Path,

@@ -2,7 +2,6 @@
 //! that has rebooted by itself is done.
 
 mod last;
-mod standing;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -18,7 +17,6 @@ use super::status::Status;
 use crate::fleet::{SeenNode, reboot_required, reports_reboots};
 
 pub use last::{LAST_REBOOT, LastReboot};
-pub use standing::Standing;
 
 /// The nodes to reboot, each with the ID of its present boot.
 pub type Boots = BTreeMap<String, String>;

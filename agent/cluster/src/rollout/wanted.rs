@@ -106,9 +106,10 @@ impl Rollout {
 #[serde(rename_all = "camelCase")]
 pub enum State {
     Running,
-    /// Nodes at work finish, and no other node gets an order.
+    /// No other node gets an order, and nodes at work finish. Orders that expire ([`Task::expires`]) are taken back from nodes that have not
+    /// begun.
     Paused,
-    /// Nodes at work finish, no other node gets an order, and orders that no node has begun are taken back.
+    /// Like `Paused`, and all orders that no node has begun are taken back.
     Aborted,
 }
 

@@ -21,6 +21,7 @@ use crate::cli::FleetFollowArgs;
 use kops_agent_node::condition::trusted_authorities;
 use kops_agent_node::exit;
 use kops_agent_node::known::error_text;
+use kops_agent_node::orders::Withdrawn;
 use kops_agent_node::upgrade::{self, Upgraded};
 use kops_agent_node::{machine, reboot};
 
@@ -89,7 +90,7 @@ async fn follow_one_watch(args: &FleetFollowArgs, began: SystemTime) -> Result<(
             },
         };
         if let Err(error) = &done
-            && error.is::<reboot::Withdrawn>()
+            && error.is::<Withdrawn>()
         {
             log::info!("this node does not carry out {what}: {error}");
             continue;

@@ -1,6 +1,6 @@
 //! Orders to reboot have a time until which they count, and are taken back while their nodes have not begun.
 
-use super::super::super::{PolicyStatus, Rollout, State};
+use super::super::super::{PolicyStatus, Rollout, Standing, State};
 use super::*;
 
 /// A cluster with two groups. One node of each group has an order to reboot, and only the node of the group `b` has

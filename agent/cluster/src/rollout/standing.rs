@@ -2,7 +2,7 @@
 
 use time::OffsetDateTime;
 
-use crate::rollout::{Order, Task};
+use super::order::{Order, Task};
 use kops_agent_spec::parse_timestamp;
 
 /// Whether a node may still act on an order, by the present annotation of its Node.
@@ -40,8 +40,8 @@ impl Standing {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use super::super::DrainMode;
     use super::*;
-    use crate::rollout::DrainMode;
 
     #[test]
     fn only_the_same_order_within_its_time_is_obeyed() {

@@ -1,0 +1,70 @@
+//! What orders to reboot and orders to run another version have in common: they count only for a while, and their node asks its server or
+//! the state store by its last applied configuration.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use kops_agent_cluster::rollout::{Order, Standing};
+use kops_agent_host::{Applied, Host};
+use kops_agent_kube::own_node::Orders;
+use kops_agent_plan::following::{Follow, Followed};
+use kops_agent_plan::resolve::KUBERNETES_CA;
+use kops_agent_source::bootstrap_client::KopsController;
+use kops_agent_source::{StoreOptions, boot_config};
+use kops_agent_spec::BootConfig;
+use kops_agent_spec::failure::{Failure, Kind};
+use thiserror::Error;
+use tokio::time::sleep;
+
+use super::facts;
+
+/// The pause between two tries to read the own Node.
+const PAUSE: Duration = Duration::from_secs(2);
+/// The timeout of questions about this machine's boot config and facts, and about its order.
+const ASKED_WITHIN: Duration = Duration::from_secs(60);
+
+/// The Node no longer has the order. The controller waits for no outcome of it.
+#[derive(Debug, Error)]
+#[error("the order was withdrawn")]
+pub struct Withdrawn;
+
+/// Reads the own Node again, and fails unless the order still counts. The controller may have withdrawn the order, or may be gone.
+/// `kind` is the kind of that failure.
+pub(super) async fn confirm(orders: &Orders, order: &Order, kind: Kind) -> Result<()> {
+    let begun = Instant::now();
+    loop {
+        match orders.standing(order).await {
+            Ok(Standing::InForce) => return Ok(()),
+            Ok(Standing::Withdrawn) => return Err(Withdrawn.into()),
+            Ok(Standing::Expired(why)) => return Err(Failure::new(kind, why).into()),
+            Err(untold) if untold.may_pass() && begun.elapsed() < ASKED_WITHIN => sleep(PAUSE).await,
+            Err(untold) => {
+                let problem =
+                    format!("this machine does nothing, because its order cannot be read again: {untold}");
+                return Err(Failure::new(kind, problem).into());
+            }
+        }
+    }
+}
+
+/// The servers that give slots, by the last applied configuration.
+pub(super) async fn controller(conf: &Path, root: &Path, host: &Host) -> Result<KopsController> {
+    let (applied, boot) = in_effect(conf, host).await?;
+    let facts = facts::given(None, &boot).await?;
+    let authorities = applied.trusted_certificates(KUBERNETES_CA);
+    Ok(KopsController::new(&boot, authorities, &facts, ASKED_WITHIN).for_node_at(root))
+}
+
+/// The last applied configuration, and the boot config that is in effect.
+pub(super) async fn in_effect(conf: &Path, host: &Host) -> Result<(Applied, BootConfig)> {
+    let applied = host.applied().context("reading the last applied configuration")?;
+    let applied = applied.context("no run of kops-agent has converged this machine")?;
+    let user_data = boot_config(conf, &store_options()).await?;
+    let boot = Followed::in_effect(applied.followed.as_ref(), &user_data, &Follow::Stay).clone();
+    Ok((applied, boot))
+}
+
+pub(super) fn store_options() -> StoreOptions {
+    StoreOptions { mirrors: Vec::new(), timeout: ASKED_WITHIN }
+}
