@@ -10,6 +10,7 @@ use kops_agent_cluster::fleet::{
     REBOOT_REQUIRED, SeenCondition, SeenNode,
 };
 use kops_agent_cluster::labels::INSTANCE_GROUP;
+use kops_agent_cluster::rollout::OUTCOME;
 use kops_agent_kube::api_error::{ApiError, answer};
 use kops_agent_kube::list_pages;
 use kops_agent_kube::node_api::{Condition, NodeObject, Nodes, READY};
@@ -56,6 +57,7 @@ pub fn seen(node: NodeObject) -> SeenNode {
         boot_id: status.node_info.boot_id,
         reboot: annotations.remove(REBOOT_REQUIRED).unwrap_or_default(),
         program: annotations.remove(PROGRAM).unwrap_or_default(),
+        outcome: annotations.remove(OUTCOME).unwrap_or_default(),
         kubelet_version: status.node_info.kubelet_version,
     }
 }
@@ -80,7 +82,7 @@ mod tests {
              "lastHeartbeatTime": "2026-11-26T00:00:02Z", "lastTransitionTime": "2026-11-26T00:00:01Z"},
         ]);
         let node: NodeObject = serde_json::from_value(json!({
-            "apiVersion": "v1", "kind": "Node", "metadata": {"name": "i-1", "labels": {INSTANCE_GROUP: "nodes"}, "annotations": {FIRST_CERTIFICATE: "t kubelet", AGENT_VERSION: "0.1.0 (abc)", NEXT: "{}", FOLLOWED_FROM: "b=", MACHINE: "{m}", REBOOT_REQUIRED: "{r}", AUTHORITIES: "d0", PROGRAM: "{p}"}},
+            "apiVersion": "v1", "kind": "Node", "metadata": {"name": "i-1", "labels": {INSTANCE_GROUP: "nodes"}, "annotations": {FIRST_CERTIFICATE: "t kubelet", AGENT_VERSION: "0.1.0 (abc)", NEXT: "{}", FOLLOWED_FROM: "b=", MACHINE: "{m}", REBOOT_REQUIRED: "{r}", AUTHORITIES: "d0", PROGRAM: "{p}", OUTCOME: "{o}"}},
             "spec": {"providerID": "aws:///a/i-1"},
             "status": {"conditions": conditions, "nodeInfo": {"bootID": "b1", "architecture": "arm64", "kubeletVersion": "v1.36.0", "containerRuntimeVersion": "containerd://2.1.4"}}
         }))
@@ -108,6 +110,7 @@ mod tests {
             boot_id: "b1".into(),
             reboot: "{r}".into(),
             program: "{p}".into(),
+            outcome: "{o}".into(),
         };
         let containerd = "containerd://2.1.4".to_owned();
         assert_eq!(versions(&node), Versions { kubelet: "v1.36.0".into(), containerd });

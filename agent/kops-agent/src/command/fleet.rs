@@ -9,6 +9,7 @@ mod table;
 mod upgrade;
 mod watching;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -16,6 +17,7 @@ use anyhow::Result;
 use kops_agent_node::condition;
 use kops_agent_node::exit;
 use kops_agent_node::{machine, pacing};
+use kops_agent_spec::failure::{Failure, Kind};
 
 use super::follow;
 use crate::cli::{FleetCommand, FleetTellArgs};
@@ -42,4 +44,13 @@ async fn tell(args: &FleetTellArgs) -> Result<u8> {
     let node = condition::tell_within(&args.root, Duration::from_secs(args.timeout)).await?;
     log::info!("the condition KopsConfigured of the Node {node} is up to date");
     Ok(exit::CONVERGED)
+}
+
+/// # Errors
+/// One of these groups has no Node. `of_nodes` has the groups of all Nodes.
+fn must_exist(groups: &[String], of_nodes: &BTreeSet<String>) -> Result<()> {
+    let Some(unknown) = groups.iter().find(|group| !of_nodes.contains(*group)) else { return Ok(()) };
+    let known = of_nodes.iter().cloned().collect::<Vec<_>>().join(", ");
+    let problem = format!("no Node has the instance group {unknown:?}; the groups of the Nodes are: {known}");
+    Err(Failure::new(Kind::NoSuchName, problem).into())
 }

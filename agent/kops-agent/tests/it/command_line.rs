@@ -172,6 +172,7 @@ fn wrong_usage_ends_with_2() {
         (&["status", "--write", "x", "--root", root], "--output prometheus"),
         (&["status", "--timeline", "--output", "prometheus", "--root", root], "--timeline"),
         (&["config", "check", "--instance-group", "nodes"], "--config-base"),
+        (&["fleet", "upgrade", "--program", "x", "--observe", "60"], "--observe needs --canary"),
         (&["reset", "--root", root], "give --yes"),
     ] {
         let ended = agent(arguments);

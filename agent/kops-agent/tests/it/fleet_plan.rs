@@ -84,7 +84,7 @@ fn a_superseded_node_tells_the_change_that_waits_for_it_until_it_follows() {
     shown.with(0, &[]);
     assert!(shown.stdout.contains("kubelet.service"), "{shown:#?}");
     fleet(&server, &["plan", "--instance-group", "others"])
-        .with(FAILED, &["no Node has the label", "=others"]);
+        .with(FAILED, &["no Node has the instance group \"others\"; the groups of the Nodes are: nodes"]);
 
     // If the change of the node cannot be planned, its runs still succeed.
     update(&node, &path, "reboot");

@@ -1,6 +1,6 @@
 //! `kops-agent fleet plan`: shows the change that waits for the nodes of each instance group, as the Nodes report it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use anyhow::{Context, Result};
@@ -12,9 +12,9 @@ use kops_agent_cluster::fleet::{
 use kops_agent_controller::fleet::{nodes, wanted_machines};
 use kops_agent_process::exit;
 use kops_agent_process::output::{columns, one_line};
-use kops_agent_spec::failure::{Failure, Kind};
 use kops_agent_spec::terminal::cell;
 
+use super::must_exist;
 use super::table::{SHOWN_OF_PROBLEM, shown};
 use crate::cli::{FleetPlanArgs, Output};
 use crate::output;
@@ -33,14 +33,10 @@ pub(super) async fn run(args: &FleetPlanArgs) -> Result<u8> {
     let now = OffsetDateTime::now_utc();
     let machines = wanted_machines::read(client, now).await;
     let mut groups = groups(&nodes, &machines, now);
-    let wanted: BTreeSet<&str> = args.instance_groups.iter().map(String::as_str).collect();
-    if let Some(absent) = wanted.iter().find(|wanted| groups.iter().all(|group| group.group != **wanted)) {
-        let problem = format!(
-            "no Node has the label kops.k8s.io/instancegroup={absent}; `kops-agent fleet plan` without --instance-group shows all groups"
-        );
-        return Err(Failure::new(Kind::NoSuchName, problem).into());
-    }
-    groups.retain(|group| wanted.is_empty() || wanted.contains(group.group.as_str()));
+    let of_nodes = groups.iter().map(|group| group.group.clone()).filter(|group| !group.is_empty());
+    must_exist(&args.instance_groups, &of_nodes.collect())?;
+    let wanted = &args.instance_groups;
+    groups.retain(|group| wanted.is_empty() || wanted.contains(&group.group));
     match args.output {
         Output::Json => output::print_json(&groups)?,
         Output::Text => output::print_text(&table(&groups, machines.err().as_deref()))?,

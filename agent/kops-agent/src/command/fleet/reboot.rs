@@ -12,7 +12,8 @@ use kops_agent_process::exit;
 use kops_agent_process::output::one_line;
 use kops_agent_spec::failure::{Failure, Kind};
 
-use super::rollout::{begin, client, id, must_exist};
+use super::must_exist;
+use super::rollout::{begin, client, id};
 use super::table::SHOWN_OF_PROBLEM;
 use crate::cli::RebootArgs;
 use crate::output;
@@ -36,7 +37,7 @@ pub(super) async fn run(args: &RebootArgs) -> Result<u8> {
     let nodes = nodes::all(client.clone()).await.context("listing Nodes")?;
     let labelled = || nodes.iter().filter(|node| !node.group.is_empty());
     let groups: BTreeSet<String> = labelled().map(|node| node.group.clone()).collect();
-    must_exist(&args.instance_groups.iter().cloned().collect(), &groups)?;
+    must_exist(&args.instance_groups, &groups)?;
     let (boots, left_out) = boots_to_end(&nodes, &args.instance_groups, args.all_required);
     if !left_out.is_empty() {
         output::print_text(&format!(

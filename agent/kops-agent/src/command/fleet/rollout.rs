@@ -24,6 +24,7 @@ use kops_agent_process::stop;
 use kops_agent_spec::failure::{Failure, Kind};
 use kops_agent_spec::timestamp;
 
+use super::must_exist;
 use super::table::SHOWN_OF_PROBLEM;
 use crate::cli::{KubeconfigArgs, Output, RolloutCommand, RolloutStartArgs, RolloutStatusArgs};
 use crate::output;
@@ -52,7 +53,7 @@ async fn start(args: &RolloutStartArgs) -> Result<u8> {
     let client = client(&args.kubeconfig)?;
     let groups: BTreeSet<String> = args.instance_groups.iter().cloned().collect();
     let nodes = groups_of_nodes(client.clone()).await.context("listing Nodes")?;
-    must_exist(&groups, &nodes)?;
+    must_exist(&args.instance_groups, &nodes)?;
     let rollout = Rollout {
         id: id()?,
         state: State::Running,
@@ -74,20 +75,11 @@ async fn start(args: &RolloutStartArgs) -> Result<u8> {
     begin(&Stored::new(client), &rollout).await
 }
 
-/// # Errors
-/// No Node has one of these groups.
-pub(super) fn must_exist(groups: &BTreeSet<String>, of_nodes: &BTreeSet<String>) -> Result<()> {
-    let Some(unknown) = groups.difference(of_nodes).next() else { return Ok(()) };
-    let known = of_nodes.iter().cloned().collect::<Vec<_>>().join(", ");
-    let problem = format!("no Node has the instance group {unknown:?}; the groups of the Nodes are: {known}");
-    Err(Failure::new(Kind::WrongUsage, problem).into())
-}
-
-/// Starts a rollout if the previous rollout is over, and waits until a controller leads the new rollout.
+/// Reads the ConfigMap; `None` if it does not exist.
 ///
 /// # Errors
-/// Another rollout is not over, the API server rejects the request, or no controller begins.
-pub(super) async fn begin(stored: &Stored, rollout: &Rollout) -> Result<u8> {
+/// A rollout is not over, or the API server rejects the request.
+pub(super) async fn without_running(stored: &Stored) -> Result<Option<Read>> {
     let before = stored.read().await.context(READING)?;
     if let Some(read) = &before
         && let Ok(Some(running)) = &read.rollout
@@ -98,6 +90,15 @@ pub(super) async fn begin(stored: &Stored, rollout: &Rollout) -> Result<u8> {
             running.id
         )));
     }
+    Ok(before)
+}
+
+/// Starts a rollout, unless another one is not over, and waits until a controller leads it.
+///
+/// # Errors
+/// Another rollout is not over, the API server rejects the request, or no controller begins.
+pub(super) async fn begin(stored: &Stored, rollout: &Rollout) -> Result<u8> {
+    let before = without_running(stored).await?;
     stored.start(rollout, before.as_ref()).await.with_context(|| {
         format!("writing the ConfigMap {NAMESPACE}/{CONFIG_MAP}; the namespace is in packaging/kubernetes/rbac.yaml")
     })?;

@@ -7,14 +7,16 @@ use anyhow::{Context as _, Result};
 
 use kops_agent_cluster::fleet::{SeenNode, named, reported_program};
 use kops_agent_cluster::rollout::{
-    Blockers, DrainMode, PROGRAM_FILE, ProgramFile, Rollout, State, WantedProgram,
+    Blockers, DrainMode, Outcome, PROGRAM_FILE, ProgramFile, Rollout, State, WantedProgram,
 };
 use kops_agent_controller::fleet::nodes;
 use kops_agent_controller::rollout::Stored;
 use kops_agent_process::exit;
 use kops_agent_process::output::one_line;
+use kops_agent_spec::failure::{Failure, Kind};
 
-use super::rollout::{begin, client, id, must_exist};
+use super::must_exist;
+use super::rollout::{begin, client, id, without_running};
 use super::table::SHOWN_OF_PROBLEM;
 use crate::cli::UpgradeArgs;
 use crate::output;
@@ -22,8 +24,14 @@ use crate::output;
 /// Starts the rollout. Returns exit code 4 if the rollout would leave out all chosen nodes.
 ///
 /// # Errors
-/// The program file is wrong, no Node has a given group, a rollout is not over, or the API server rejects the request.
+/// The flags do not fit, the program file is wrong, no Node has a given group, a rollout is not over, or the API server rejects the
+/// request.
 pub(super) async fn run(args: &UpgradeArgs) -> Result<u8> {
+    if args.observe.is_some() && args.canary == 0 {
+        let problem =
+            "--observe needs --canary: only canaries are observed; add `--canary 1`, or leave --observe out";
+        return Err(Failure::new(Kind::WrongUsage, problem).into());
+    }
     let file = args.program.display().to_string();
     let text = std::fs::read(&args.program).with_context(|| format!("reading the program file {file}"))?;
     let program = ProgramFile::parse(&text, &file)?.wanted();
@@ -31,12 +39,16 @@ pub(super) async fn run(args: &UpgradeArgs) -> Result<u8> {
     let nodes = nodes::all(client.clone()).await.context("listing Nodes")?;
     let groups: BTreeSet<String> =
         nodes.iter().map(|node| node.group.clone()).filter(|group| !group.is_empty()).collect();
+    must_exist(&args.instance_groups, &groups)?;
     let wanted: BTreeSet<String> = args.instance_groups.iter().cloned().collect();
-    must_exist(&wanted, &groups)?;
     let chosen = nodes
         .iter()
         .filter(|node| !node.group.is_empty() && (wanted.is_empty() || wanted.contains(&node.group)));
-    let Chosen { silent, lacking, others, current } = Chosen::new(chosen, &program);
+    let Chosen { silent, lacking, others, failed, current } = Chosen::new(chosen, &program);
+    let stored = Stored::new(client);
+    if others + failed > 0 {
+        without_running(&stored).await?;
+    }
     for (left_out, why) in [
         (&silent, "their kops-agent does not report its program and may be too old"),
         (&lacking, "the program file has no program for their architecture"),
@@ -46,17 +58,30 @@ pub(super) async fn run(args: &UpgradeArgs) -> Result<u8> {
             output::print_text(&format!("left out, because {why}: {names}\n"))?;
         }
     }
-    if others == 0 && current == 0 {
-        output::print_text("all of these nodes are left out, so no rollout begins\n")?;
-        return Ok(exit::DIFFERENT);
+    match (others + failed, current) {
+        (0, 0) => {
+            output::print_text("all of these nodes are left out, so no rollout begins\n")?;
+            return Ok(exit::DIFFERENT);
+        }
+        (0, _) => {
+            output::print_text("no such node reports another program, so nothing changes\n")?;
+            return Ok(exit::CONVERGED);
+        }
+        _ => {}
     }
-    if others == 0 {
-        output::print_text("no such node reports another program, so nothing changes\n")?;
-        return Ok(exit::CONVERGED);
+    let mut changes: Vec<String> = Vec::new();
+    if others > 0 {
+        changes.push(format!("{others} nodes change to version {} of kops-agent", program.version));
+    }
+    if failed > 0 {
+        changes.push(format!(
+            "{failed} nodes run version {} and check it again, because their last upgrade failed",
+            program.version
+        ));
     }
     output::print_text(&format!(
-        "{others} nodes change to version {} of kops-agent, once the state store has {file} as {PROGRAM_FILE} below the cluster's folder\n",
-        program.version
+        "{}, once the state store has {file} as {PROGRAM_FILE} below the cluster's folder\n",
+        changes.join(", and ")
     ))?;
     let rollout = Rollout {
         id: id()?,
@@ -74,10 +99,10 @@ pub(super) async fn run(args: &UpgradeArgs) -> Result<u8> {
         health_timeout: Rollout::health_timeout(),
         node_timeout: args.node_timeout,
         check_pods_after: 0,
-        observe: args.observe,
+        observe: args.observe.unwrap_or(Rollout::observe()),
         windows: args.windows.clone(),
     };
-    begin(&Stored::new(client), &rollout).await
+    begin(&stored, &rollout).await
 }
 
 /// The chosen nodes, by what the rollout does with them.
@@ -89,7 +114,9 @@ struct Chosen<'a> {
     lacking: Vec<&'a str>,
     /// The number of nodes that change.
     others: usize,
-    /// The number of nodes that run the program already.
+    /// The number of nodes that run the program already, and failed with their last order to run another version.
+    failed: usize,
+    /// The number of all other nodes that run the program already.
     current: usize,
 }
 
@@ -99,7 +126,13 @@ impl<'a> Chosen<'a> {
         for node in nodes {
             match reported_program(&node.program, &node.agent_version) {
                 None => chosen.silent.push(&node.name),
-                Some(sha256) if wanted.has(&sha256) => chosen.current += 1,
+                Some(sha256) if wanted.has(&sha256) => {
+                    let outcome = Outcome::read(&node.outcome);
+                    match outcome.is_some_and(|outcome| outcome.is_failed_upgrade()) {
+                        true => chosen.failed += 1,
+                        false => chosen.current += 1,
+                    }
+                }
                 Some(_) if wanted.lacks(&node.architecture) => chosen.lacking.push(&node.name),
                 Some(_) => chosen.others += 1,
             }
@@ -112,6 +145,7 @@ impl<'a> Chosen<'a> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use kops_agent_cluster::fleet::ProgramReport;
+    use serde_json::json;
 
     use super::*;
 
@@ -125,12 +159,21 @@ mod tests {
             program: ProgramReport::new("0.1.0", &sha256(runs)).value().unwrap_or_default(),
             ..SeenNode::default()
         };
+        let with_outcome = |name: &str, program: bool, problem: &str| SeenNode {
+            outcome:
+                json!({"rollout": "r", "attempt": 1, "hash": "b=", "program": program, "problem": problem})
+                    .to_string(),
+            ..node(name, "amd64", "a")
+        };
         let nodes = [
             node("silent", "amd64", ""),
             node("other", "amd64", "0"),
             node("unknown", "", "0"),
             node("lacking", "arm64", "0"),
             node("current", "amd64", "a"),
+            with_outcome("done", true, ""),
+            with_outcome("failed", true, "its service has ended"),
+            with_outcome("of-configuration", false, "kubelet is dead"),
         ];
         let file =
             format!("version: 0.2.0\nprograms: {{amd64: {{url: 's3://b/x', sha256: {}}}}}", sha256("a"));
@@ -138,7 +181,7 @@ mod tests {
         let chosen = Chosen::new(nodes.iter(), &wanted);
         assert_eq!(
             chosen,
-            Chosen { silent: vec!["silent"], lacking: vec!["lacking"], others: 2, current: 1 }
+            Chosen { silent: vec!["silent"], lacking: vec!["lacking"], others: 2, failed: 1, current: 3 }
         );
     }
 }

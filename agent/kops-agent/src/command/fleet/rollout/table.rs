@@ -163,6 +163,9 @@ fn table_of_status(status: &Status) -> String {
         if !group.problem.is_empty() {
             let _ = writeln!(text, "{name}: {}", one_line(&group.problem, SHOWN_OF_PROBLEM));
         }
+        if group.left_out > 0 {
+            let _ = writeln!(text, "{name}: left out: {}", group.left_out);
+        }
         if group.other_authorities > 0 {
             let nodes = group.other_authorities;
             let _ = writeln!(
@@ -226,7 +229,7 @@ mod tests {
             "unlabelled": {"nodes": 2, "first": ["i-8", "i-9"]}, "leftOut": {"nodes": 11, "first": ["i-7"]},
             "withoutAuthorities": {"nodes": 11, "first": ["i-6", "i-7"]},
             "groups": {"nodes": {
-                "hash": "3yUaBzOeXkF8m0qLrTtV1wPq9nGh2sJd5cRb7vYx4Zk=", "nodes": 3, "done": 1, "updating": [], "waiting": 1, "otherAuthorities": 1,
+                "hash": "3yUaBzOeXkF8m0qLrTtV1wPq9nGh2sJd5cRb7vYx4Zk=", "nodes": 3, "done": 1, "updating": [], "waiting": 1, "leftOut": 2, "otherAuthorities": 1,
                 "failed": 1, "failures": {"i-2": "kubelet is dead"}, "held": {"i-3": "its pod runs"},
             }},
         }))
@@ -236,7 +239,8 @@ mod tests {
         assert_eq!(lines[0], ["rollout", "r-1:", "stopped"]);
         assert_eq!(lines[2], ["nodes", "3yUaBzOeXkF8", "3", "1", "0", "1", "1"]);
         let (rest, strays) = (
-            "nodes: nodes with this configuration and other authorities of kubernetes-ca than new machines: 1\n\
+            "nodes: left out: 2\n\
+             nodes: nodes with this configuration and other authorities of kubernetes-ca than new machines: 1\n\
              i-3 waits: its pod runs\ni-2 failed: kubelet is dead\ni-1: its pods are not compared: forbidden",
             "without the label kops.k8s.io/instancegroup (2), so without an order: i-8, i-9\n\
              without a report of their kops-agent, or of an architecture without a program (11), so without an order: i-7, …\n\
