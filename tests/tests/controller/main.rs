@@ -32,6 +32,7 @@ mod proxy;
 mod reboot;
 mod renewal;
 mod rollout;
+mod rollout_authorities;
 mod rollout_scale;
 mod running;
 mod scale;

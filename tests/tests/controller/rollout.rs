@@ -69,7 +69,7 @@ impl Fleet {
     }
 
     /// The node reports that it trusts authorities with this digest.
-    fn trusts(&self, node: &str, digest: &str) {
+    pub fn trusts(&self, node: &str, digest: &str) {
         self.cluster.kubectl(&["annotate", "--overwrite", "node", node, &format!("{AUTHORITIES}={digest}")]);
     }
 
@@ -404,67 +404,6 @@ fn a_policy_has_nodes_follow_and_a_wrong_policy_is_refused() {
     eventually("the policy is done", || fleet.phase_of_policy() == "done");
     let (code, said) = fleet.rollout(&["status"]);
     assert_eq!(code, Some(0), "{said}");
-}
-
-#[test]
-#[ignore = "starts an API server: tests/controller/run"]
-fn workers_take_new_authorities_after_the_control_planes() {
-    let fleet = Fleet::start(&[("a", 2)]);
-    let file = fleet.cluster.store().join("igconfig/control-plane/masters/nodeupconfig.yaml");
-    let update = |from: &str, to: &str| {
-        let text = fs::read_to_string(&file).unwrap();
-        assert!(text.contains(from), "{text}");
-        fs::write(&file, text.replace(from, to)).unwrap();
-    };
-    let _controller = fleet.cluster.controller();
-    for node in ["a-0", "a-1"] {
-        fleet.runs(node, &fleet.current("node", "a"));
-    }
-    fleet.trusts("a-0", &"0".repeat(64));
-
-    // Only the hash of the control planes changes with the authorities.
-    update("CERTIFICATE-----a-----END", "CERTIFICATE-----b-----END");
-    let (code, said) = fleet.rollout(&["start", "--check-pods-after", "0"]);
-    assert_eq!(code, Some(0), "{said}");
-    fleet.at_work(&["masters-0"]);
-    assert_eq!((fleet.order("a-0"), fleet.order("masters-0").unwrap().get("authorities")), (None, None));
-    fleet.answer("masters-0", "");
-    fleet.at_work(&["a-0"]);
-    let order = fleet.order("a-0").unwrap();
-    assert_eq!(order["hash"], fleet.current("node", "a"));
-    assert_eq!(order["authorities"].as_str().map(str::len), Some(64));
-    let (_, said) = fleet.rollout(&["status"]);
-    assert!(
-        said.contains("a: nodes with this configuration and other authorities of kubernetes-ca"),
-        "{said}"
-    );
-
-    // A second change while the rollout runs is another order.
-    update("CERTIFICATE-----b-----END", "CERTIFICATE-----c-----END");
-    let masters = fleet.current("control-plane", "masters");
-    eventually("the controller reads it", || {
-        fleet.status()["status"]["groups"]["masters"]["hash"] == masters.as_str()
-    });
-    fleet.answer("a-0", "");
-    fleet.at_work(&["masters-0"]);
-    fleet.answer("masters-0", "");
-    fleet.at_work(&["a-0"]);
-    assert_ne!(fleet.order("a-0").unwrap()["authorities"], order["authorities"]);
-    fleet.answer("a-0", "");
-    eventually("the rollout is done", || fleet.phase() == "done");
-    let (code, said) = fleet.rollout(&["status"]);
-    let silent = "do not report which authorities they trust (1), so update kops-agent on them: a-1";
-    assert!(code == Some(0) && said.contains(silent), "{said}");
-
-    // Without the authorities, no rollout is done.
-    update("CAs: ", "Other: ");
-    fleet.runs("masters-0", &fleet.current("control-plane", "masters"));
-    let (code, said) = fleet.rollout(&["start", "--check-pods-after", "0"]);
-    assert_eq!(code, Some(0), "{said}");
-    eventually("the status says so", || {
-        fleet.rollout(&["status"]).1.contains("a: the authorities that its nodes must trust are not known")
-    });
-    assert_eq!((fleet.phase().as_str(), fleet.order("a-1")), ("running", None));
 }
 
 #[test]
