@@ -6,11 +6,17 @@ use super::{CLUSTER, GROUP, WRONG, check, check_files, command, expect, folder};
 use crate::example::Ended;
 
 /// Files that kOps cannot read, with the beginning of the finding about each one.
-const FOREIGN: [(&str, &str, &str); 5] = [
+const FOREIGN: [(&str, &str, &str); 6] = [
     ("list.yaml", "- a\n- b\n", "list.yaml:1: it holds a list, but should be a YAML mapping"),
     ("tsconfig.json", "{\n // comment\n \"a\": 1,\n}\n", "tsconfig.json:2: it is not YAML: "),
     ("lines.json", "{\"a\":1}\n{\"b\":2}\n", "lines.json:2: it is not YAML: "),
     ("broken.yml", "a: [\n", "broken.yml:2: it is not YAML: "),
+    // Manifests of other programs name labels of kOps.
+    (
+        "labels.yaml",
+        "nodeSelector: {kops.k8s.io/instancegroup: nodes}\na: [\n",
+        "labels.yaml:3: it is not YAML: ",
+    ),
     ("jinja.yaml", "a: 1\n{% if x %}\nb: 2\n{% endif %}\n", "jinja.yaml: is a template; "),
 ];
 
@@ -38,7 +44,7 @@ fn files_of_other_programs_are_no_errors() {
         expect(&ended, 0, &[&format!("not checked: ./{told}")]);
     }
     // The user names such a file, so it should be a manifest.
-    for (name, _, told) in &FOREIGN[..4] {
+    for (name, _, told) in &FOREIGN[..5] {
         let flags = ["--kops", "1.36", "--manifests", "c.yaml", name];
         let ended = Ended::from_command(&mut command(folder.path(), &flags));
         expect(&ended, WRONG, &[&format!("error: {told}")]);

@@ -21,8 +21,8 @@ use crate::output::Finding;
 
 /// The maximum size of a manifest in bytes. People write manifests, so a larger file is no manifest.
 const LARGEST: usize = 4 << 20;
-/// Texts in the `apiVersion` of each manifest of kOps.
-const APIS: [&str; 2] = ["kops.k8s.io/", "kops/v1alpha"];
+/// Texts in the `apiVersion` of each manifest of kOps. `kops.k8s.io/` alone is also in labels that manifests of other programs name.
+const APIS: [&str; 2] = ["kops.k8s.io/v1alpha", "kops/v1alpha"];
 const TEMPLATE: &str =
     "is a template; render it, for example with `kops toolbox template`, and check the result";
 const UNSPLIT: &str = "kOps does not read this document, because kOps splits a file only at lines that are exactly `---`; correct the line before it";
