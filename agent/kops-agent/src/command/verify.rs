@@ -41,7 +41,7 @@ pub(super) async fn run(args: &VerifyArgs) -> Result<u8> {
     let run = Run {
         args,
         options: args.spec.for_machine(root),
-        on: args.root.options(false, args.change.pacing()?),
+        on: args.root.options(is_limited(args), args.change.pacing()?),
     };
     if !args.repair && !args.renew {
         // This run changes nothing, and may compare with another store than the machine's. So it reports nothing to the
@@ -81,11 +81,26 @@ struct Run<'a> {
     on: RunOptions,
 }
 
+/// Whether only certain resources may be repaired.
+fn is_limited(args: &VerifyArgs) -> bool {
+    !args.only.is_empty()
+}
+
+/// The first resource that differs, or cannot be repaired, and is not one of those that may be repaired.
+fn beside(args: &VerifyArgs, plan: &Plan) -> Option<String> {
+    let steps = plan.steps.iter().map(|step| &step.resource);
+    let unmended = plan.kept.iter().filter(|kept| kept.keeping == Keeping::Unmended);
+    let all = steps.chain(&plan.adopted).chain(unmended.map(|kept| &kept.resource));
+    all.map(ToString::to_string).find(|resource| is_limited(args) && !args.only.contains(resource))
+}
+
 async fn verify(run: &Run<'_>) -> Result<u8> {
     let Run { args, options, on } = run;
     let depth = if args.deep { Depth::Content } else { Depth::Touched };
     let host = args.change.applied_to(machine::open(&on.root)?.with_depth(depth));
     let host = host.timed_by(on.stopwatch.clone());
+    // No other run changes anything between the comparison and the limited repair.
+    let _lock = if is_limited(args) { Some(machine::lock(true, &host).await?) } else { None };
     let changed = host.drift()?;
     let decided = async {
         let hashes = HashSource::publishers(host.record()?.known_hashes);
@@ -122,6 +137,10 @@ async fn verify(run: &Run<'_>) -> Result<u8> {
         None => None,
     };
     output::print_verification(&changed, Some(&plan), superseded, args.output, args.color)?;
+    if let Some(other) = beside(args, &plan) {
+        log::warn!("this run repairs nothing, because {other} differs too");
+        return Ok(exit::DIFFERENT);
+    }
     let code = match args.repair {
         true => match (Box::pin(repair(run, &host, &decision, &plan, changed.is_empty())).await, instead) {
             (Ok(code), kept) => {
@@ -152,7 +171,7 @@ async fn verify(run: &Run<'_>) -> Result<u8> {
             Ok(code)
         }
         // The wanted state is known (an earlier run rolled it back), and this machine differs from it.
-        Some((Instead::Refused, _)) if !args.repair => Ok(exit::DIFFERENT),
+        Some((Instead::Refused, _)) if !args.repair || is_limited(args) => Ok(exit::DIFFERENT),
         Some((Instead::Refused | Instead::Failed, error)) => Err(error),
         Some((Instead::Registered, _)) => Ok(code),
         None => {
