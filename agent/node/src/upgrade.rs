@@ -2,8 +2,8 @@
 //! the state store; that file names the program.
 //!
 //! If the process is killed, the next one carries the order out again: a download resumes, and a program that is in place is not
-//! downloaded again. After the switch, this process ends without an outcome. The new program then sees the order, checks the node, and
-//! reports.
+//! downloaded again. After the switch, this process ends without an outcome. The new program then sees the order, writes its own units,
+//! checks the node, and reports.
 
 mod trial;
 
@@ -27,7 +27,7 @@ use tokio::time::timeout;
 
 use super::orders::{confirm, controller, in_effect, store_options};
 use super::{condition, machine};
-use trial::Trial;
+use trial::{Changes, Trial, first};
 
 /// The services of this program that run all the time, except the service that follows rollouts.
 const SERVICES: [&str; 2] = [CONTROLLER_UNIT, ADDONS_UNIT];
@@ -68,10 +68,8 @@ pub async fn carry_out(
     let running = program::sha256().context("reading this program")?;
     if running == wanted.sha256 {
         // This process already runs the program of the order, so the order may expire now.
-        let lock = machine::lock(true, &host).await?;
         change.settle().await?;
-        // The lock is released first: if the API server does not answer, other runs must not wait for this report.
-        drop(lock);
+        // The lock is released by now: if the API server does not answer, other runs must not wait for this report.
         condition::tell_within(root, TOLD_WITHIN).await?;
         return Ok(Upgraded::Reported);
     }
@@ -79,7 +77,11 @@ pub async fn carry_out(
     let new = match sha256_of(path)? == wanted.sha256 {
         true => None,
         // During the download, which may take long, other runs continue.
-        false => Some(change.fetch().await?),
+        false => {
+            let new = change.fetch().await?;
+            change.start(&new).await?;
+            Some(new)
+        }
     };
     // With the lock, no other run can start with the old version and end with the new one.
     let _lock = machine::lock(true, &host).await?;
@@ -163,18 +165,31 @@ impl Change<'_> {
         fetched.with_context(|| format!("downloading the program that {PROGRAM_FILE} names"))
     }
 
-    /// Tries the program, and puts it in place. If a service fails with the new program, the previous program is
-    /// restored.
+    /// Starts the program, without effects on this node.
+    async fn start(&self, new: &NewProgram) -> Result<()> {
+        service_manager::doing(format_args!("trying version {} of kops-agent", self.file.version));
+        let tried = new.path();
+        let trial = self.trial(&tried);
+        trial.prints_version(&self.file.version).await.map_err(not_replaced)?;
+        Ok(trial.follows().await.map_err(not_replaced)?)
+    }
+
+    /// Compares this node with the program, and puts it in place. If a service fails with it, the previous one comes back.
     async fn make(&self, new: NewProgram) -> Result<()> {
         let Change { host, path, file, wanted, .. } = self;
         service_manager::doing(format_args!("trying version {} of kops-agent", file.version));
         let tried = new.path();
-        let trial = self.trial(&tried);
-        trial.prints_version(&file.version).await.map_err(not_replaced)?;
-        trial.knows_orders().await.map_err(not_replaced)?;
-        trial.leaves_the_node().await.map_err(not_replaced)?;
+        let Changes { own, others } = self.trial(&tried).changes(&[]).await.map_err(not_replaced)?;
+        if !others.is_empty() {
+            return Err(not_replaced(format!(
+                "the new program would change this node ({}); run `kops-agent verify` on the node: if the present program shows the \
+                 same, `kops-agent converge` repairs the node",
+                first(&others)
+            ))
+            .into());
+        }
         let services = host.services(&SERVICES)?;
-        host.note_services(&wanted.sha256, &services)?;
+        host.note_switch(&wanted.sha256, &services, own)?;
         host.switch_program(path, new)?;
         log::info!("{path} is version {} of kops-agent; the previous one is {path}.previous", file.version);
         service_manager::doing("restarting the services of kops-agent");
@@ -196,17 +211,49 @@ impl Change<'_> {
         }
     }
 
-    /// Restarts services that run another program, and then checks the node with the program that is in place. This
-    /// process runs that program.
+    /// Restarts services that run another program, and then checks the node with the program that is in place. This process runs that
+    /// program. Before the check, the program writes its own resources, so that no later verification finds a difference.
     async fn settle(&self) -> Result<()> {
+        let lock = machine::lock(true, self.host).await?;
         self.restart_services().await?;
-        service_manager::doing("verifying this node");
-        let tried = self.trial(self.path).leaves_the_node().await;
-        tried.map_err(|problem| {
-            not_replaced(format!("the program is in place; {problem}; {}", self.advice()))
-        })?;
+        let own = self.own_changes().await?;
+        // The process that writes them takes the lock.
+        drop(lock);
+        if !own.is_empty() {
+            service_manager::doing("writing the units of kops-agent");
+            let written = self.trial(self.path).write(&own).await;
+            let _lock = machine::lock(true, self.host).await?;
+            let left = self.own_changes().await?;
+            if !left.is_empty() {
+                let why = written.err().unwrap_or_else(|| "they differ again".to_owned());
+                let problem = format!("its own units and files are not written ({}): {why}", first(&left));
+                return Err(self.failed_in_place(&problem).into());
+            }
+            self.restart_services().await?;
+        }
         log::info!("version {} of kops-agent leaves this node as it is", self.file.version);
         Ok(())
+    }
+
+    /// The agent's own resources that the program in place would change.
+    ///
+    /// # Errors
+    /// The program would change other resources too, or cannot plan.
+    async fn own_changes(&self) -> Result<Vec<String>> {
+        service_manager::doing("verifying this node");
+        let noted = self.host.noted_own(&self.wanted.sha256)?;
+        let changes = self.trial(self.path).changes(&noted).await;
+        let Changes { own, others } = changes.map_err(|problem| self.failed_in_place(&problem))?;
+        match others.is_empty() {
+            true => Ok(own),
+            false => Err(self
+                .failed_in_place(&format!(
+                    "it would change this node ({}); `kops-agent verify` on the node shows the changes, and `kops-agent converge` makes \
+                     them",
+                    first(&others)
+                ))
+                .into()),
+        }
     }
 
     /// Restarts the services that do not run the program that is in place.
@@ -214,8 +261,12 @@ impl Change<'_> {
         let services = self.host.services_after(&self.wanted.sha256, &SERVICES)?;
         service_manager::doing("restarting the services of kops-agent");
         let restarted = self.host.restart_on_program(self.path, &services).await;
-        Ok(restarted
-            .map_err(|error| not_replaced(format!("the program is in place; {error}; {}", self.advice())))?)
+        Ok(restarted.map_err(|error| self.failed_in_place(&error.to_string()))?)
+    }
+
+    /// A failure after the switch. The way back comes first, because the text may be cut.
+    fn failed_in_place(&self, problem: &str) -> Failure {
+        not_replaced(format!("the new program is in place ({}); {problem}", self.advice()))
     }
 
     /// How an operator takes the previous version back on this node.

@@ -68,6 +68,8 @@ fn nodes_take_the_program_of_the_state_store_in_turns_and_go_back() {
     let (code, said) = upgrade(&fleet, &next, &["--canary", "1", "--observe", "1"]);
     assert!(code == Some(0) && said.contains("3 nodes change to version 0.2.0"), "{said}");
     assert!(said.contains("may be too old: a-2"), "{said}");
+    let (code, said) = upgrade(&fleet, &next, &[]);
+    assert!(code == Some(1) && said.contains("is not over") && !said.contains("nodes change"), "{said}");
     let waits = format!("waits for: the state store has another {FILE}, of version 0.1.0");
     eventually("it waits for the file", || fleet.rollout(&["status"]).1.contains(&waits));
     assert_eq!(fleet.order("masters-0"), None);
@@ -86,6 +88,7 @@ fn nodes_take_the_program_of_the_state_store_in_turns_and_go_back() {
     for expected in [
         "to version 0.2.0 of kops-agent: stopped",
         "a-0 failed: the new program would",
+        "a: left out: 1",
         "without an order: a-2",
     ] {
         assert!(said.contains(expected), "{expected:?} is not in {said}");

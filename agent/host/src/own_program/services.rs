@@ -13,7 +13,7 @@ use crate::staged::write_file;
 use crate::system::systemd::{Act, Rest, UnitState};
 use crate::waits::late;
 
-/// The file with the services that were unhealthy before the last switch.
+/// What the process that switched programs last tells its successor.
 const NOTED: &str = "/var/lib/kops-agent/program.json";
 /// Maximum difference between two observations of the time of one start. The observed time depends on the clock, which may be corrected
 /// between the observations.
@@ -28,12 +28,15 @@ pub struct Service {
     was_healthy: bool,
 }
 
-/// The unhealthy services before the switch to a program. They are in a file, because another process may check the services after the
-/// switch.
+/// The state before the switch to a program. The process that sees the program in place may be another one.
 #[derive(Default, Serialize, Deserialize)]
 struct Noted {
     sha256: String,
+    /// The services that were unhealthy.
     unhealthy: Vec<String>,
+    /// The resources that the program changes, because the previous one knows them as the agent's own.
+    #[serde(default)]
+    own: Vec<String>,
 }
 
 impl Host {
@@ -57,24 +60,38 @@ impl Host {
     /// # Errors
     /// systemd does not answer.
     pub fn services_after(&self, sha256: &str, units: &[&str]) -> Result<Vec<Service>> {
-        let noted = self.root.read(NOTED)?.unwrap_or_default();
-        // Unreadable notes count as missing: then all services must be healthy.
-        let noted: Noted = serde_json::from_slice(&noted).unwrap_or_default();
+        let noted = self.noted(sha256)?;
         let mut services = self.services(units)?;
         for service in &mut services {
-            service.was_healthy = noted.sha256 != sha256 || !noted.unhealthy.contains(&service.unit);
+            service.was_healthy = !noted.unhealthy.contains(&service.unit);
         }
         Ok(services)
     }
 
-    /// Notes which of these services are unhealthy before the switch to the program with this SHA-256.
+    /// The resources that the program with this SHA-256 may change on this node, as the previous program has noted.
+    ///
+    /// # Errors
+    /// The note cannot be read.
+    pub fn noted_own(&self, sha256: &str) -> Result<Vec<String>> {
+        Ok(self.noted(sha256)?.own)
+    }
+
+    /// The note of the switch to the program with this SHA-256. An unreadable note counts as missing: then all services must be healthy.
+    fn noted(&self, sha256: &str) -> Result<Noted> {
+        let noted = self.root.read(NOTED)?.unwrap_or_default();
+        let noted: Noted = serde_json::from_slice(&noted).unwrap_or_default();
+        Ok(if noted.sha256 == sha256 { noted } else { Noted::default() })
+    }
+
+    /// Notes, before the switch to the program with this SHA-256, which of these services are unhealthy, and which resources of the agent
+    /// (`own`) the program changes.
     ///
     /// # Errors
     /// The note cannot be written.
-    pub fn note_services(&self, sha256: &str, services: &[Service]) -> Result<()> {
+    pub fn note_switch(&self, sha256: &str, services: &[Service], own: Vec<String>) -> Result<()> {
         let unhealthy = services.iter().filter(|service| !service.was_healthy);
         let unhealthy = unhealthy.map(|service| service.unit.clone()).collect();
-        let noted = serde_json::to_vec(&Noted { sha256: sha256.to_owned(), unhealthy })
+        let noted = serde_json::to_vec(&Noted { sha256: sha256.to_owned(), unhealthy, own })
             .map_err(|error| Error::path("write", NOTED, error))?;
         write_file(&self.root, NOTED, 0o600, None, &noted)
     }

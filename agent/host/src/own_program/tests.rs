@@ -231,7 +231,10 @@ async fn a_service_that_was_unhealthy_may_stay_so() {
     for before in [RESTARTING, FAILED, UnitState { starting: true, ..RUNS }] {
         let (machine, systemd) = flapping(before, 0, RESTARTING);
         let services = machine.host.services(&[UNIT]).unwrap();
-        machine.host.note_services(&sha256, &services).unwrap();
+        let own = vec!["unit kops-agent-verify.timer".to_owned()];
+        machine.host.note_switch(&sha256, &services, own.clone()).unwrap();
+        assert_eq!(machine.host.noted_own(&sha256).unwrap(), own);
+        assert_eq!(machine.host.noted_own(&"b".repeat(64)).unwrap(), [""; 0], "it is another program");
         machine.host.restart_on_program(machine.path(), &services).await.unwrap();
         assert_eq!(systemd.restarts.load(Ordering::SeqCst), 1);
         // A later process reads which service was unhealthy, but only for the program with this SHA-256.

@@ -74,6 +74,9 @@ pub struct FleetFollowArgs {
     /// The machine's root.
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
+    /// Read this machine's Node once, and end. A node runs another version with this flag before it replaces its own.
+    #[arg(long, hide = true)]
+    pub check: bool,
 }
 
 #[derive(Args, Clone, Debug)]

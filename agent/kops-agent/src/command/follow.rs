@@ -6,7 +6,7 @@
 
 use std::path::Path;
 use std::pin::pin;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, anyhow};
 use kops_agent_cluster::pacing::message::MOST_SLOTS;
@@ -28,6 +28,8 @@ use kops_agent_node::{machine, reboot};
 const WAITING: &str = "waiting for a rollout";
 /// The pause between two tries to watch the Node, and to report an outcome.
 const PAUSE: Duration = Duration::from_secs(5);
+/// How long `--check` retries while the API server does not answer.
+const CHECKED_WITHIN: Duration = Duration::from_secs(30);
 /// How long a change waits for a slot, in seconds. The controller orders at most as many nodes at a time as the group has
 /// slots. Still, a run of a timer or by hand may have a slot when an order arrives.
 const SLOT_TIMEOUT: &str = "1800";
@@ -35,6 +37,9 @@ const SLOT_TIMEOUT: &str = "1800";
 /// Follows rollouts until a signal comes.
 pub(super) async fn run(args: &FleetFollowArgs) -> Result<u8> {
     let mut stopped = pin!(stop::asked()?);
+    if args.check {
+        return check(args).await;
+    }
     service_manager::serving(WAITING);
     tokio::select! {
         signal = &mut stopped => {
@@ -46,6 +51,21 @@ pub(super) async fn run(args: &FleetFollowArgs) -> Result<u8> {
             Ok(exit::CONVERGED)
         }
         never = service_manager::go_on_serving(WAITING) => match never {},
+    }
+}
+
+/// Reads the Node once, as this service does all the time.
+///
+/// # Errors
+/// The kubeconfig is not a kubelet's, or the API server does not return the Node.
+async fn check(args: &FleetFollowArgs) -> Result<u8> {
+    let begun = Instant::now();
+    loop {
+        match Orders::new(&machine::kubeconfig(&args.root))?.check().await {
+            Ok(()) => return Ok(exit::CONVERGED),
+            Err(untold) if untold.may_pass() && begun.elapsed() < CHECKED_WITHIN => sleep(PAUSE).await,
+            Err(untold) => return Err(untold).context("reading this machine's Node"),
+        }
     }
 }
 
@@ -71,7 +91,7 @@ async fn follow(args: &FleetFollowArgs) {
 /// # Errors
 /// The watch broke.
 async fn follow_one_watch(args: &FleetFollowArgs, began: SystemTime) -> Result<(), Untold> {
-    let FleetFollowArgs { conf, root } = args;
+    let FleetFollowArgs { conf, root, .. } = args;
     let mut orders = Orders::new(&machine::kubeconfig(root))?;
     loop {
         let order = orders.next().await?;

@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod own_units;
+mod trial;
+
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -67,18 +70,27 @@ impl Scene {
         scene.after(&converged)
     }
 
-    /// A control plane that observes its own facts, also when a program is tried. Its state store has a newer configuration, which waits
-    /// for the rolling update.
+    /// A control plane that observes its own facts, also when a program is tried.
+    fn observing(imds: &LoopbackServer) -> Scene {
+        Scene::pinned(imds).0
+    }
+
+    /// Like [`Scene::observing`]. Its state store has a newer configuration, which waits for the rolling update.
     fn superseded(imds: &LoopbackServer) -> Scene {
+        let (scene, config) = Scene::pinned(imds);
+        update(&scene.machine, &config);
+        scene
+    }
+
+    /// Also returns the path of the node's configuration.
+    fn pinned(imds: &LoopbackServer) -> (Scene, String) {
         let machine = Machine::new(CONTROL_PLANE);
         let config = pin(&machine, CONTROL_PLANE, "control-plane");
         let conf = machine.cluster.store.kube_env(CONTROL_PLANE);
         let environment = vec![(IMDS, imds.url()), ("AWS_EC2_METADATA_DISABLED", "false".to_owned())];
         let scene = Scene::bare(machine, INSTANCE, &conf, environment);
         let converged = scene.agent(&["converge"]).output().unwrap();
-        let scene = scene.after(&converged);
-        update(&scene.machine, &config);
-        scene
+        (scene.after(&converged), config)
     }
 
     fn after(self, converged: &Output) -> Scene {
@@ -278,80 +290,17 @@ fn eventually(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// A program that prints this version and accepts orders. For every other command, it runs the shell code `verify`.
+/// A program that prints this version, follows rollouts if it gets the arguments of the service, and whose verification ends like this.
 fn script(version: &str, verify: &str) -> Vec<u8> {
-    format!(
-        "#!/bin/sh\ncase \"$1\" in --version) echo 'kops-agent {version} (test)';; fleet) ;; *) {verify};; esac\n"
-    )
-    .into_bytes()
+    script_that_follows(version, "exit 0", verify)
 }
 
-#[test]
-fn a_program_that_fails_its_trial_replaces_nothing() {
-    let scene = Scene::new();
-    let before = scene.sha256();
-    let nothing = "exit 0";
-    let changes = r#"echo '{"plan": {"steps": [{"resource": "file /etc/hosts"}]}}'; exit 4"#;
-    let without_orders = script("0.9.0", nothing);
-    let without_orders = String::from_utf8(without_orders).unwrap().replace("fleet)", "fleet) exit 2");
-    // A process was killed while it tried a program, and left that program behind.
-    fs::write(scene.program.with_file_name(".nodeup.kops-agent"), "tried").unwrap();
-    let fails = "echo 'the state store is gone [KA2005]' >&2; exit 1";
-    for (number, (program, expected)) in [
-        (script("0.9.0", changes), "would change this node (file /etc/hosts)"),
-        (
-            script("0.9.0", fails),
-            "`verify` of the new program fails: exit status: 1: the state store is gone [KA2005]",
-        ),
-        (script("0.9.0", "exit 4"), "`verify` of the new program cannot be read"),
-        (without_orders.into_bytes(), "has no `fleet follow`"),
-        (script("0.9.1", nothing), "is another version"),
-        (b"#!/no/such/loader\n".to_vec(), "the new program does not start"),
-        (b"no program".to_vec(), "the new program does not start"),
-        (b"#!/bin/sh\nexit 7\n".to_vec(), "the new program does not start: exit status: 7"),
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        let url = scene.mirror.put(&format!("/{number}"), &program);
-        let rollout = format!("r-{number}");
-        scene.order(&rollout, "0.9.0", &url, &sha256_hex(&program));
-        let problem = scene.problem(&rollout);
-        assert!(problem.contains(expected), "{expected:?} is not in {problem:?}");
-        assert_eq!(
-            (scene.sha256(), scene.beside()),
-            (before.clone(), vec!["nodeup".to_owned()]),
-            "{problem}"
-        );
-    }
-
-    let program = script("0.9.0", nothing);
-    let url = scene.mirror.put("/other", &program);
-    scene.order("other", "0.9.0", &url, &"a".repeat(64));
-    let problem = scene.problem("other");
-    assert!(problem.contains("cannot download") && problem.contains("SHA-256"), "{problem}");
-    scene.order("missing", "0.9.0", &format!("{}/missing", scene.mirror.url()), &sha256_hex(&program));
-    let problem = scene.problem("missing");
-    assert!(problem.contains("/missing"), "{problem}");
-    scene.mirror.break_path("/other", Fault::Claims(1 << 40));
-    scene.order("large", "0.9.0", &url, &sha256_hex(&program));
-    let problem = scene.problem("large");
-    assert!(problem.contains("cannot download"), "{problem}");
-    scene.order_until(
-        "late",
-        &hash(&fs::read_to_string(scene.program_file()).unwrap()),
-        "2026-11-30T00:00:01Z",
-    );
-    let problem = scene.problem("late");
-    assert!(problem.contains("has expired at 2026-11-30T00:00:01Z"), "{problem}");
-    scene.order_hash("replayed", "b2xkIG9sZCBvbGQgb2xkIG9sZCBvbGQgb2xkIG9sZCBvbGQ=");
-    let problem = scene.problem("replayed");
-    assert!(problem.contains("another kops-agent/program.yaml by now, of version 0.9.0"), "{problem}");
-    fs::remove_file(scene.program_file()).unwrap();
-    scene.order_hash("gone", "b2xkIG9sZCBvbGQgb2xkIG9sZCBvbGQgb2xkIG9sZCBvbGQ=");
-    let problem = scene.problem("gone");
-    assert!(problem.contains("kops-agent/program.yaml"), "{problem}");
-    assert_eq!((scene.sha256(), scene.beside()), (before, vec!["nodeup".to_owned()]));
+fn script_that_follows(version: &str, follow: &str, verify: &str) -> Vec<u8> {
+    let arguments = r#""fleet follow --conf "*/kube_env.yaml" --root "*" --check""#;
+    format!(
+        "#!/bin/sh\ncase \"$*\" in --version) echo 'kops-agent {version} (test)';; {arguments}) {follow};; fleet*) exit 9;; *) {verify};; esac\n"
+    )
+    .into_bytes()
 }
 
 #[test]

@@ -29,6 +29,15 @@ impl Orders {
         Ok(Orders { watch: node.watch(), node, reported: None })
     }
 
+    /// Reads the Node once.
+    ///
+    /// # Errors
+    /// The API server rejects the request, or does not answer.
+    pub async fn check(&self) -> Result<(), Untold> {
+        self.node.annotation(ORDER).await?;
+        Ok(())
+    }
+
     /// Waits for the next order without an outcome.
     ///
     /// # Errors

@@ -1,12 +1,13 @@
-//! Tries another version of the program before it replaces the present one. It must print its version, know the orders of rollouts, and
-//! leave this node as it is.
+//! Tries another version of the program before it replaces the present one. It must print its version, follow rollouts, and leave this node
+//! as it is.
 
 use std::io;
 use std::path::Path;
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
-use kops_agent_plan::desired::own_resources;
+use kops_agent_plan::desired::{ADDONS_UNIT, CONTROLLER_UNIT, FOLLOW_UNIT, own_resources};
+use kops_agent_plan::resource::{Kind, ResourceId};
 use kops_agent_process::exit;
 use kops_agent_process::program::PATH_TO_BE;
 use kops_agent_spec::terminal::one_line;
@@ -15,12 +16,16 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::Command;
 use tokio::time::timeout;
 
-/// How long the program may take to print its version, or its help.
+/// How long the program may take to print its version.
 const PRINTED_WITHIN: Duration = Duration::from_secs(30);
+/// How long the program may take to read this machine's Node. It retries for half of this time.
+const CHECKED_WITHIN: Duration = Duration::from_secs(60);
 /// How long the program may take to plan. It reads the state store, and asks the cloud.
 const PLANNED_WITHIN: Duration = Duration::from_secs(300);
-/// The commands without which a version can neither report nor go back by a rollout.
-const COMMANDS: [&str; 2] = ["follow", "upgrade"];
+/// The services of this program. A service that comes or goes is another mode of the node, and not only another version.
+const SERVICES: [&str; 3] = [CONTROLLER_UNIT, ADDONS_UNIT, FOLLOW_UNIT];
+/// The variables by which a process reports to systemd. Another program that this process starts is not this service.
+const OF_SERVICE: [&str; 3] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
 /// The maximum number of bytes that are read from each output of the program.
 const LARGEST_OUTPUT: u64 = 1 << 20;
 /// How many changes a problem names.
@@ -54,54 +59,75 @@ impl Trial<'_> {
         }
     }
 
+    /// Starts the program as the service that follows rollouts starts it. The program reads this machine's Node once.
+    ///
     /// # Errors
-    /// The program lacks one of the `fleet` commands with which a rollout changes the version.
-    pub(super) async fn knows_orders(&self) -> Result<(), String> {
-        for command in COMMANDS {
-            let mut help = Command::new(self.program);
-            let output = self.run(help.args(["fleet", command, "--help"]), PRINTED_WITHIN).await?;
-            if !output.status.success() {
-                return Err(format!(
-                    "the new program has no `fleet {command}`, so no rollout could take this node to a later version; go to that version \
-                     by hand"
-                ));
-            }
+    /// The program would not run as this service, or its version has no orders to run another version.
+    pub(super) async fn follows(&self) -> Result<(), String> {
+        let mut follow = Command::new(self.program);
+        // This process has the arguments of the service's unit.
+        follow.args(std::env::args_os().skip(1)).arg("--check");
+        let output = self.run(&mut follow, CHECKED_WITHIN).await?;
+        match output.status.code() {
+            Some(code) if code == i32::from(exit::CONVERGED) => Ok(()),
+            Some(code) if code == i32::from(exit::USAGE) => Err(format!(
+                "the new program has no `fleet follow --check`, so no rollout could take this node to a later version; go to that version \
+                 by hand ({})",
+                ended(&output)
+            )),
+            _ => Err(format!("`fleet follow` of the new program fails: {}", ended(&output))),
         }
-        Ok(())
     }
 
     /// Compares this node with its wanted configuration, or with its last applied one if the wanted configuration waits for other
-    /// machines or was rolled back.
+    /// machines or was rolled back. `noted` are resources that count as the agent's own, besides those that this program knows.
     ///
     /// # Errors
-    /// The program plans changes of this node, or cannot plan.
-    pub(super) async fn leaves_the_node(&self) -> Result<(), String> {
+    /// The program cannot plan.
+    pub(super) async fn changes(&self, noted: &[String]) -> Result<Changes, String> {
         // Without --repair and --renew, `verify` changes nothing and reports nothing to the cluster. It cannot write the record either,
         // because this process has the lock.
-        let mut verify = Command::new(self.program);
-        verify.arg("verify").arg("--conf").arg(self.conf).arg("--root").arg(self.root);
-        let output = self.run(verify.args(["--output", "json"]), PLANNED_WITHIN).await?;
+        let output = self.run(self.verify().args(["--output", "json"]), PLANNED_WITHIN).await?;
         match output.status.code() {
-            Some(code) if code == i32::from(exit::CONVERGED) => Ok(()),
-            Some(code) if code == i32::from(exit::DIFFERENT) => match changes(&output.stdout) {
-                Ok(changes) if changes.is_empty() => Ok(()),
-                Ok(changes) => Err(format!(
-                    "the new program would change this node ({}); run `kops-agent verify` on the node: if the present program shows the \
-                     same, `kops-agent converge` repairs the node",
-                    first(&changes)
-                )),
-                Err(why) => Err(format!("`verify` of the new program cannot be read: {why}")),
-            },
+            Some(code) if code == i32::from(exit::CONVERGED) => Ok(Changes::default()),
+            Some(code) if code == i32::from(exit::DIFFERENT) => Changes::read(&output.stdout, noted)
+                .map_err(|why| format!("`verify` of the new program cannot be read: {why}")),
             _ => Err(format!("`verify` of the new program fails: {}", ended(&output))),
         }
     }
 
+    /// Has the program write these resources, and nothing else. The caller must not hold the lock of this machine.
+    ///
+    /// The program survives the end of this process: the units that it writes may restart the service of this process.
+    ///
+    /// # Errors
+    /// The program does not start, or fails. It also fails if other resources differ by now.
+    pub(super) async fn write(&self, resources: &[String]) -> Result<(), String> {
+        let mut verify = self.verify();
+        verify.arg("--repair").stdin(Stdio::null()).stdout(Stdio::null());
+        resources.iter().for_each(|resource| drop(verify.arg("--only").arg(resource)));
+        let status =
+            verify.status().await.map_err(|error| format!("`verify --repair` does not start: {error}"))?;
+        match status.success() {
+            true => Ok(()),
+            false => Err(format!(
+                "`verify --repair` has ended with {status}; `journalctl -u {FOLLOW_UNIT}` on the node shows why"
+            )),
+        }
+    }
+
+    /// The program's `verify` of this node.
+    fn verify(&self) -> Command {
+        let mut verify = Command::new(self.program);
+        verify.arg("verify").arg("--conf").arg(self.conf).arg("--root").arg(self.root);
+        verify.env(PATH_TO_BE, self.path_to_be);
+        OF_SERVICE.iter().for_each(|variable| drop(verify.env_remove(variable)));
+        verify
+    }
+
     async fn run(&self, command: &mut Command, within: Duration) -> Result<Output, String> {
         command.env(PATH_TO_BE, self.path_to_be).stdin(Stdio::null()).kill_on_drop(true);
-        // The trial is a child of this service, so it must report nothing to systemd.
-        for variable in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"] {
-            command.env_remove(variable);
-        }
+        OF_SERVICE.iter().for_each(|variable| drop(command.env_remove(variable)));
         let starting = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let mut child = starting.map_err(|error| format!("the new program does not start: {error}"))?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
@@ -137,33 +163,48 @@ fn ended(output: &Output) -> String {
     }
 }
 
-/// The resources that `verify` would change or adopt, or that it reports as wrong. Resources that only start this
-/// program are left out, because the next run writes them.
-///
-/// # Errors
-/// The output is not that of `verify`. Another version may write another form.
-fn changes(verification: &[u8]) -> Result<Vec<String>, &'static str> {
-    let read: Value = serde_json::from_slice(verification).map_err(|_| "it is not JSON, or too long")?;
-    let plan = &read["plan"];
-    let steps = plan["steps"].as_array().ok_or("it has no plan")?;
-    let own: Vec<String> = own_resources().iter().map(ToString::to_string).collect();
-    let mut changes = Vec::new();
-    for step in steps {
-        let resource = step["resource"].as_str().ok_or("a step names no resource")?;
-        if step["action"] == "remove" || !own.iter().any(|own| own == resource) {
-            changes.push(resource.to_owned());
+/// The resources that `verify` of a program would change on this node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Changes {
+    /// Resources that only start the program.
+    pub(super) own: Vec<String>,
+    /// All other resources, also those that it would adopt or cannot repair.
+    pub(super) others: Vec<String>,
+}
+
+impl Changes {
+    /// Reads the JSON of `verify`. Resources in `noted` count as the agent's own.
+    ///
+    /// # Errors
+    /// The output is not that of `verify`. Another version may write another form.
+    fn read(verification: &[u8], noted: &[String]) -> Result<Changes, &'static str> {
+        let read: Value = serde_json::from_slice(verification).map_err(|_| "it is not JSON, or too long")?;
+        let plan = &read["plan"];
+        let steps = plan["steps"].as_array().ok_or("it has no plan")?;
+        let own: Vec<String> = own_resources().iter().map(ToString::to_string).collect();
+        let services = SERVICES.map(|unit| ResourceId::new(Kind::Unit, unit).to_string());
+        let mut changes = Changes::default();
+        for step in steps {
+            let resource = step["resource"].as_str().ok_or("a step names no resource")?.to_owned();
+            let is_own = own.contains(&resource) || noted.contains(&resource);
+            let comes_or_goes = ["create", "remove"].iter().any(|action| step["action"] == *action);
+            match is_own && !(comes_or_goes && services.contains(&resource)) {
+                true => changes.own.push(resource),
+                false => changes.others.push(resource),
+            }
         }
+        let adopted = plan["adopted"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        changes.others.extend(adopted.map(|resource| format!("{resource}, which it adopts")));
+        let kept = plan["kept"].as_array().into_iter().flatten();
+        let kept = kept.filter(|kept| kept["keeping"] == "unmended");
+        let kept = kept.filter_map(|kept| kept["resource"].as_str());
+        changes.others.extend(kept.map(|resource| format!("{resource}, which it cannot repair")));
+        Ok(changes)
     }
-    let adopted = plan["adopted"].as_array().into_iter().flatten();
-    changes.extend(adopted.filter_map(Value::as_str).map(|resource| format!("{resource}, which it adopts")));
-    let kept = plan["kept"].as_array().into_iter().flatten().filter(|kept| kept["keeping"] == "unmended");
-    let kept = kept.filter_map(|kept| kept["resource"].as_str());
-    changes.extend(kept.map(|resource| format!("{resource}, which it cannot repair")));
-    Ok(changes)
 }
 
 /// The first changes, and the number of the remaining changes.
-fn first(changes: &[String]) -> String {
+pub(super) fn first(changes: &[String]) -> String {
     let mut named = changes.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
     if changes.len() > NAMED {
         named += &format!(", and {} more", changes.len() - NAMED);
@@ -178,8 +219,8 @@ mod tests {
 
     use super::*;
 
-    fn changes_of(plan: &Value) -> Result<Vec<String>, &'static str> {
-        changes(json!({"changed": [], "plan": plan}).to_string().as_bytes())
+    fn changes_of(plan: &Value, noted: &[String]) -> Changes {
+        Changes::read(json!({"changed": [], "plan": plan}).to_string().as_bytes(), noted).unwrap()
     }
 
     #[test]
@@ -192,21 +233,31 @@ mod tests {
     #[test]
     fn only_the_agents_own_resources_may_change() {
         let step = |resource: &str, action: &str| json!({"resource": resource, "action": action});
+        let names = |steps: &[Value]| {
+            steps.iter().map(|step| step["resource"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
         let own = [
             step("unit kops-agent-verify.timer", "change"),
+            step("unit kops-agent-metrics.timer", "remove"),
             step("file /etc/systemd/system/kops-agent-verify.service", "create"),
             step("unit kops-agent-controller.service", "restart"),
+            step("unit kops-agent-follow.service", "change"),
             step("symlink /usr/local/bin/kops-agent", "change"),
         ];
-        assert_eq!(changes_of(&json!({"steps": own})), Ok(vec![]));
         let others = [
             step("unit kubelet.service", "restart"),
             step("unit kops-agent-follow.service", "remove"),
-            step("unit kops-agent-of-another-version.service", "create"),
+            step("unit kops-agent-controller.service", "create"),
+            step("unit kops-agent-of-another-version.timer", "remove"),
         ];
-        let all = [&own[..], &others].concat();
-        let found = changes_of(&json!({"steps": all})).unwrap();
-        assert_eq!(found, others.map(|step| step["resource"].as_str().unwrap().to_owned()));
+        let plan = json!({"steps": [&own[..], &others].concat()});
+        let expected = Changes { own: names(&own), others: names(&others) };
+        assert_eq!(changes_of(&plan, &[]), expected);
+        // A newer program knew its own timer, before an older one replaced it.
+        let noted = ["unit kops-agent-of-another-version.timer", "unit kops-agent-follow.service"];
+        let changes = changes_of(&plan, &noted.map(str::to_owned));
+        assert_eq!(changes.own, [names(&own), vec![noted[0].to_owned()]].concat());
+        assert_eq!(changes.others, names(&others[..3]));
     }
 
     #[test]
@@ -217,7 +268,7 @@ mod tests {
         ];
         let plan = json!({"steps": [], "adopted": ["file /c"], "kept": kept});
         assert_eq!(
-            changes_of(&plan).unwrap(),
+            changes_of(&plan, &[]).others,
             ["file /c, which it adopts", "file /b, which it cannot repair"]
         );
     }
@@ -226,7 +277,7 @@ mod tests {
     fn another_form_of_the_output_is_not_read_as_no_change() {
         for text in ["", "no JSON", "{}", r#"{"plan": null}"#, r#"{"plan": {"steps": [{"id": "file /a"}]}}"#]
         {
-            changes(text.as_bytes()).unwrap_err();
+            Changes::read(text.as_bytes(), &[]).unwrap_err();
         }
     }
 
