@@ -123,8 +123,8 @@ pub fn merged(told: &[(Facts, Problems)]) -> Problems {
     merged
 }
 
-/// A copy of the group with only the settings that can cause problems on its machines. Two groups of a cluster with equal copies have the
-/// same problems.
+/// A copy of the group without settings that cause no problems on its machines: sizes, subnets, metadata, and the name of most groups. Two
+/// groups of a cluster with equal copies have the same problems.
 pub fn decisive(group: &InstanceGroup) -> InstanceGroup {
     let InstanceGroup { metadata, spec } = group;
     let mut decisive = InstanceGroup { spec: spec.clone(), ..InstanceGroup::default() };

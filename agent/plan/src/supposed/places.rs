@@ -86,7 +86,7 @@ fn of_kubelet(rest: &str, role: InstanceGroupRole) -> Vec<Place> {
 type Taints<'a> = (fn(String) -> Place, &'static str, &'a [String]);
 
 /// kOps merges and sorts the taints of all manifests, so the index of a taint differs from its index in a manifest. The result lists the
-/// taint with this problem first, then all other wrong taints, because the problem may hide the taint's text.
+/// taint with this problem first, then all other wrong taints, because the problem may hide the taint's text. Valid taints come last.
 fn of_taint(problem: &str, cluster: &Cluster, group: &InstanceGroup) -> Vec<Place> {
     fn taints(kubelet: Option<&KubeletConfigSpec>) -> &[String] {
         kubelet.map_or(&[], |kubelet| kubelet.taints.as_slice())
@@ -118,7 +118,7 @@ fn of_api_server(rest: &str) -> Vec<Place> {
         return vec![InCluster(format!("spec.kubeAPIServer{rest}"))];
     }
     if let Some(rest) = rest.strip_prefix("Authentication") {
-        // In v1alpha2, the settings of OpenID Connect are also fields of `spec.kubeAPIServer`.
+        // In v1alpha2, the settings of OpenID Connect are fields of `spec.kubeAPIServer` instead.
         let flat = rest.strip_prefix(".oidc.").and_then(flat_setting_of_oidc);
         return std::iter::once(InCluster(format!("spec.authentication{rest}"))).chain(flat).collect();
     }
