@@ -108,7 +108,7 @@ pub(crate) async fn pinned_and_proven(
 }
 
 /// The derived configuration. If it is not proven to equal the pinned configuration, `--on-hash-mismatch` decides
-/// whether it is used.
+/// whether it is used. If mirrors gave the hashes of their own downloads, it is then never used.
 pub(crate) async fn derived(
     store: &Store,
     base: &str,

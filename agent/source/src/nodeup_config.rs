@@ -57,8 +57,8 @@ pub async fn read(store: &Store, base: &str, boot: &BootConfig) -> Result<Pinned
     parse(text, boot, url)
 }
 
-/// Reads the configuration if the boot config pins one and this machine may read it. If the machine may not read it, returns `None`. The
-/// configuration is then derived from the cluster spec, and compared with the pinned hash.
+/// Reads the configuration if the boot config pins one and this machine may read it. If the file is missing or the machine may not read it,
+/// returns `None`. The configuration is then derived from the cluster spec, and compared with the pinned hash.
 ///
 /// # Errors
 /// If the store does not answer, or the file is not the pinned one, or is not a configuration.

@@ -81,7 +81,7 @@ impl Identity {
                 machine: self.names.join(" or "),
             });
         }
-        // The agent's record (`left_by`) takes precedence over cloud-init's file: cloud-init writes that file again after `cloud-init
+        // The agent's own files (`left_by`) take precedence over cloud-init's file: cloud-init writes that file again after `cloud-init
         // clean`, or while the metadata service is unreachable.
         let is_older = self.left_by != LeftBy::ThisMachine
             && first_boot(&self.root).is_some_and(|first_boot| begins + BACKDATED + MOST_SKEW < first_boot);

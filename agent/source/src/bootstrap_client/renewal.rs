@@ -37,7 +37,7 @@ impl KopsController {
             }
         };
         // Some servers behind one name may be upstream's kops-controller, which does not support renewals. So the
-        // round asks all of them.
+        // round asks one address after another until one of them answers with the data.
         let servers: Vec<Server> = servers.iter().map(Server::renewing).collect();
         match asking.round(&servers, &trust, accept).await {
             Ok((server, given)) => {

@@ -87,8 +87,8 @@ impl Outcomes {
         }
     }
 
-    /// Combines the failures of all servers. If a server answers 404 and no other server has slots, the result is that kops-controller has
-    /// no slots, even if some servers do not answer.
+    /// Combines the failures of all servers. If a server answers 404 or 405 and no other server has slots, the result is that
+    /// kops-controller has no slots, even if some servers do not answer.
     fn into_answer(self) -> NoAnswer {
         if self.is_upstream && self.troubles.is_empty() {
             return NoAnswer::NotServed;
