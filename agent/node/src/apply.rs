@@ -19,7 +19,7 @@ use super::options::RunOptions;
 use super::plan::plan;
 use super::{certificates, pacing};
 
-/// Steps 6 to 8 of the node mode: observes the machine, compares it with the node, and applies the differences.
+/// Steps 6 to 8 of node mode: observes the machine, compares it with the node, and applies the differences.
 ///
 /// # Errors
 /// A step failed. The plan of the next run shows what is left to do.
@@ -65,7 +65,7 @@ pub async fn apply(options: &RunOptions, host: &Host, decision: &Decision) -> Re
     outcome
 }
 
-/// Step 8 of the node mode: gets certificates and downloads, then applies the whole plan.
+/// Step 8 of node mode: gets certificates and downloads, then applies the whole plan.
 async fn carry_out(
     host: &Host,
     decision: &Decision,
@@ -105,7 +105,7 @@ async fn carry_out(
         host.keep_begun(&applied).context("saving the configuration before it is applied")?;
     }
     let outcome = host.apply(&plan, &decision.desired, &materials, downloads, watch, scope).await;
-    // If the only failures are units that no pod depends on, everything else is applied.
+    // If pods can run despite the failure, everything that did not fail is applied.
     let is_applied = outcome.as_ref().map_or_else(|error| error.kind().leaves_a_working_node(), |_| true);
     if is_applied && !decision.is_last_applied {
         host.keep_applied(&applied).context("saving the applied configuration")?;

@@ -30,7 +30,7 @@ use kops_agent_spec::failure::{Failure, Kind};
 const UNTIL_HELD: Duration = Duration::from_secs(15);
 
 /// Converges, and notes for the cloud that the machine is a node. Also notes this if kops-controller reports that the
-/// machine is a ready node, or if the only failures are units that no pod waits for.
+/// machine is a ready node, or if pods can run despite the failure.
 ///
 /// # Errors
 /// Same errors as [`apply::apply`].

@@ -69,7 +69,7 @@ pub struct Decision {
     pub mark: Mark,
 }
 
-/// Steps 1 to 5 of the node mode: boot config, facts, store, resolve, desired.
+/// Steps 1 to 5 of node mode: boot config, facts, store, resolve, desired.
 ///
 /// # Errors
 /// A source cannot be read, or the configuration is wrong. The error has all mistakes of the configuration.
@@ -200,7 +200,7 @@ fn versions(node: &NodeConfig) -> Versions {
     Versions { kubelet: node.kubernetes_version.number(), containerd: version.unwrap_or_default() }
 }
 
-/// Step 4 of the node mode: resolves the configuration of the node.
+/// Step 4 of node mode: resolves the configuration of the node.
 ///
 /// # Errors
 /// All mistakes in the cluster spec and in this node's configuration, together. If this machine may not read files that
@@ -297,7 +297,7 @@ fn wrong(problems: Problems) -> anyhow::Error {
     anyhow::Error::new(problems).context("the configuration of this node is wrong")
 }
 
-/// Step 5 of the node mode: everything that this node must have.
+/// Step 5 of node mode: everything that this node must have.
 ///
 /// # Errors
 /// A resource is described twice.

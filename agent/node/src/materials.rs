@@ -44,11 +44,10 @@ pub struct Read {
     pub secrets: BTreeMap<String, Secret>,
     /// Keys and secrets that the store did not give, and why.
     pub unknown: Denied,
+    /// Items of keysets that are on this machine, by keyset and id. They replace the store's items.
+    pub at_hand: BTreeMap<(String, String), PemPair>,
     /// Items of keysets that the store lacks, or whose content in the store does not fit the applied state. `unknown`
     /// has the reasons.
-    pub at_hand: BTreeMap<(String, String), PemPair>,
-    /// Items of keysets that the store lacks, or has in another form than the applied state. `unknown` has the
-    /// reasons.
     pub unusable: BTreeSet<(String, String)>,
 }
 

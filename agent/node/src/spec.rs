@@ -71,7 +71,7 @@ pub async fn read_of(
 ) -> Result<NodeSpec> {
     let left_by = |facts: &Facts| machine::left_by(&options.source.node_root, facts);
     let mut spec = source::read(store, &options.source, boot, facts, hashes, before, left_by).await?;
-    // Neither the store nor kops-controller names the kOps version. Files or processes of this machine may name it.
+    // If neither the store nor kops-controller names the kOps version, files of this machine may name it.
     if spec.inputs.kops_version.is_none() {
         spec.inputs.kops_version = kops_version::told(&options.source, &spec.inputs.boot);
     }
