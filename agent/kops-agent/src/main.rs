@@ -72,7 +72,7 @@ fn runtime(command: &Command) -> std::io::Result<Runtime> {
     }
 }
 
-/// Prints the requested help or version, or the error in the flags. Like every error, it ends with its code.
+/// Prints the requested help or version, or the error in the flags. Like every error, the error in the flags ends with its code.
 fn answered(answer: &clap::Error) -> ExitCode {
     if !answer.use_stderr() {
         answer.exit();

@@ -28,7 +28,8 @@ use kops_agent_node::{convergence, pacing, renewal};
 
 /// The unit of a repair outside a sandbox.
 const REPAIR: &str = "kops-agent-repair.service";
-/// The maximum duration of the repair unit. The run in this unit has its own, shorter timeouts.
+/// The maximum wait for the repair unit. After this time, this process no longer reports to systemd that it is alive.
+/// The run in the unit has its own, shorter timeouts.
 const REPAIRED_WITHIN: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Prints the differences, and repairs them if asked. A failed repair is recorded for `status`, as every failed run is:

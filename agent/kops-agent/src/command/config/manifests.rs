@@ -219,8 +219,8 @@ fn templated(source: &Source, field: &str) -> Finding {
     source.finding(field, "its value comes from a template")
 }
 
-/// The index of a group's cluster. `None` if the manifests do not contain the cluster, or if the group does not name
-/// it.
+/// The index of a group's cluster. If the group does not name its cluster, the only cluster of the manifests is used.
+/// `None` if the manifests do not contain the cluster, or if it is ambiguous.
 fn cluster_of(
     group: &Manifest<InstanceGroup>,
     manifests: &Manifests,

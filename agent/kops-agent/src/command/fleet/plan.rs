@@ -133,7 +133,7 @@ fn problems(group: &GroupPlan) -> Vec<String> {
 }
 
 /// One line for each difference between machines and for each part that was not compared, with the names of the nodes.
-/// Nodes without a report are left out, because the table above has them already.
+/// Nodes with an unknown state are left out, because `problems` has lines about them.
 fn machines(nodes: &[NodePlan]) -> Vec<String> {
     let lines = |what: &str, of: fn(&NodePlan) -> &[String]| -> Vec<String> {
         let mut by_text: BTreeMap<&str, Vec<&str>> = BTreeMap::new();

@@ -65,7 +65,7 @@ impl Shown {
         Shown { rollout, is_begun: status.is_some(), status, policy }
     }
 
-    /// Whether the operator's rollout, and not the policy's rollout, decides what `status` reports.
+    /// Whether the operator's rollout, and not the policy's rollout, decides the results of `is_done` and `is_ended`.
     fn is_rollout_first(&self) -> bool {
         match (&self.rollout, &self.status, &self.policy) {
             (_, _, None) => true,
@@ -83,8 +83,8 @@ impl Shown {
         )
     }
 
-    /// Whether the nodes run the current configurations. If the operator has no active rollout, the result is about the
-    /// policy's rollout.
+    /// Whether the nodes run the current configurations. If there is a policy and the operator has no active rollout,
+    /// the result is about the policy's rollout.
     pub(super) fn is_done(&self) -> bool {
         self.is_in(&[Phase::Done])
     }
