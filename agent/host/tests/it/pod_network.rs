@@ -216,7 +216,7 @@ fn a_missing_program_is_reported_if_it_may_be_needed() {
             assert_eq!(unknown.iter().filter(names).count(), 1, "{name}: {unknown:#?}");
         }
         let problems = machine.remove();
-        // The only problems are the missing programs. Everything else is removed.
+        // The only problems are the missing programs. Everything that needs no missing program is removed.
         assert_eq!(problems, unknown);
         let left = sh(&format!(
             "{ALL_PROGRAMS}/xtables-nft-multi iptables-nft-save; {ALL_PROGRAMS}/ipset list -name"
