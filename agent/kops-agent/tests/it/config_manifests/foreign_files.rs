@@ -27,6 +27,7 @@ fn files_of_other_programs_are_no_errors() {
     FOREIGN.iter().for_each(|(name, text, _)| write(name, text.as_bytes()));
     write("latin.yml", b"name: caf\xe9\n");
     write("big.json", &vec![b' '; (4 << 20) + 1]);
+    write("labels.yaml", b"nodeSelector:\n  kops.k8s.io/instancegroup: nodes\n a: [\n");
     write("cloudformation.yml", b"R:\n  T: !Ref X\n  S: !Sub \"a${x}\"\n");
     let ended = check(folder.path(), &[]);
     expect(
@@ -34,6 +35,7 @@ fn files_of_other_programs_are_no_errors() {
         0,
         &[
             "not checked: ./latin.yml: is not text in UTF-8\n",
+            "not checked: ./labels.yaml:3: it is not YAML: ",
             "not checked: ./big.json: is larger than 4 MiB, so it is no manifest\n",
             "Cluster, InstanceGroup or SSHCredential of kOps: without kind (1)\n",
             "1 clusters, 1 instance groups\n",
