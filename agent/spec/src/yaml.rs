@@ -77,8 +77,18 @@ pub fn parse_document(text: &[u8], source_file: &str) -> Result<Value, SpecError
 #[derive(Clone, Debug, PartialEq)]
 pub struct GoDocument {
     pub value: Value,
-    /// The paths of the keys that occur more than once in their mapping. In `value`, such a key has its last value.
-    pub duplicates: Vec<String>,
+    pub duplicates: Duplicates,
+    /// The number of the document's keys and values, after the expansion of its aliases.
+    pub values: usize,
+}
+
+/// The keys of a document that occur more than once in their mapping. Such a key has its last value.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Duplicates {
+    /// The paths of the first ten keys. A path longer than 300 characters is cut.
+    pub paths: Vec<String>,
+    /// The number of all other keys.
+    pub others: usize,
 }
 
 /// Reads YAML whose top level must be a mapping, as Go's reader of YAML 1.1 does. kOps reads manifests by that reader.
@@ -89,8 +99,8 @@ pub fn parse_go_document(text: &str, source_file: &str) -> Result<GoDocument, Sp
     let read = bounds::check(text.as_bytes())
         .map_err(Problem::TooCostly)
         .and_then(|()| Ok(go_document::read(text, serde_yaml::Deserializer::from_str(text))?));
-    let (value, duplicates) = read.map_err(|problem| unreadable(problem, source_file))?;
-    Ok(GoDocument { value: mapping(value, source_file)?, duplicates })
+    let document = read.map_err(|problem| unreadable(problem, source_file))?;
+    Ok(GoDocument { value: mapping(document.value, source_file)?, ..document })
 }
 
 fn unreadable(problem: Problem, source_file: &str) -> SpecError {

@@ -11,26 +11,34 @@ use serde::de::{
 };
 use serde_json::{Map, Value};
 
+use super::{Duplicates, GoDocument};
 use crate::go_yaml;
+use crate::terminal::shortened;
 
-/// The value of the only document of `text`, and the paths of the keys that occur twice. `reader` reads `text`.
+/// The number of duplicate keys whose paths are kept.
+const MOST_DUPLICATES: usize = 10;
+/// The longest kept path of a duplicate key, in characters.
+const LONGEST_PATH: usize = 300;
+/// How many characters before a scalar may have its tag. An alias may repeat a scalar any number of times.
+const LOOK_BACK: usize = 256;
+
+/// Reads the only document of `text`. `reader` reads `text`.
 ///
 /// # Errors
 /// The errors of `reader`, and values that Go's reader or JSON does not have.
-pub(super) fn read<'de, D: Deserializer<'de>>(
-    text: &'de str,
-    reader: D,
-) -> Result<(Value, Vec<String>), D::Error> {
+pub(super) fn read<'de, D: Deserializer<'de>>(text: &'de str, reader: D) -> Result<GoDocument, D::Error> {
     let state = RefCell::default();
     let value = Node { text, state: &state }.deserialize(reader)?;
-    Ok((value, state.into_inner().duplicates))
+    let State { duplicates, values, .. } = state.into_inner();
+    Ok(GoDocument { value, duplicates, values })
 }
 
 #[derive(Default)]
 struct State {
     /// The path of the value that is read now, from the document down.
     path: Vec<String>,
-    duplicates: Vec<String>,
+    duplicates: Duplicates,
+    values: usize,
     /// Whether the scalar that was read last is `<<` without quotes.
     is_merge: bool,
 }
@@ -46,9 +54,7 @@ impl Node<'_> {
     fn is_plain(self, scalar: &str) -> bool {
         let at = (scalar.as_ptr() as usize).checked_sub(self.text.as_ptr() as usize);
         let Some(before) = at.and_then(|at| self.text.get(..at)) else { return false };
-        let is_delimiter = |c: char| c.is_whitespace() || matches!(c, ',' | '[' | '{');
-        let last = before.trim_end().rsplit(is_delimiter).next().unwrap_or_default();
-        !before.ends_with(['"', '\'']) && !last.starts_with('!')
+        !before.ends_with(['"', '\'']) && last_word(before).last() != Some('!')
     }
 
     fn within<T>(self, part: String, read: impl FnOnce() -> T) -> T {
@@ -59,11 +65,22 @@ impl Node<'_> {
     }
 
     fn add_duplicate(self, key: &str) {
-        let state = &mut *self.state.borrow_mut();
-        let mut path = state.path.concat();
-        path.push_str(&part(key, path.is_empty()));
-        state.duplicates.push(path);
+        let State { path, duplicates, .. } = &mut *self.state.borrow_mut();
+        if duplicates.paths.len() == MOST_DUPLICATES {
+            duplicates.others += 1;
+            return;
+        }
+        let path = path.concat() + &part(key, path.is_empty());
+        duplicates.paths.push(shortened(&path, LONGEST_PATH));
     }
+}
+
+/// The characters of the last word of a text, the last one first. A word that begins more than [`LOOK_BACK`] characters before the end of
+/// the text lacks its beginning.
+fn last_word(text: &str) -> impl Iterator<Item = char> {
+    let is_delimiter = |c: &char| c.is_whitespace() || matches!(c, ',' | '[' | '{');
+    let end = text.chars().rev().take(LOOK_BACK);
+    end.skip_while(|c| c.is_whitespace()).take_while(move |c| !is_delimiter(c))
 }
 
 /// A key as a part of a path.
@@ -75,6 +92,7 @@ impl<'de> DeserializeSeed<'de> for Node<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        self.state.borrow_mut().values += 1;
         deserializer.deserialize_any(self)
     }
 }
@@ -194,7 +212,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use serde_json::json;
 
-    use crate::yaml::{GoDocument, parse_go_document};
+    use super::{LOOK_BACK, last_word};
+    use crate::yaml::{Duplicates, GoDocument, parse_go_document};
 
     fn read(text: &str) -> GoDocument {
         parse_go_document(text, "file").unwrap()
@@ -235,7 +254,7 @@ mod tests {
         }
         let anchored = read("base: &b {role: Node, n: 1}\nspec:\n  <<: *b\n  n: 2\n");
         assert_eq!(anchored.value["spec"], json!({"role": "Node", "n": 2}));
-        assert!(anchored.duplicates.is_empty(), "{:?}", anchored.duplicates);
+        assert_eq!(anchored.duplicates, Duplicates::default());
         assert!(
             problem("<<: 1").contains("the merge key << needs a mapping or a list of mappings at line 1")
         );
@@ -245,7 +264,34 @@ mod tests {
     fn keys_that_occur_twice_are_told() {
         let document = read("a: 1\nb: [{}, {c: {d: 1, 'd': 2}}]\na: 2\n");
         assert_eq!(document.value, json!({"a": 2, "b": [{}, {"c": {"d": 2}}]}));
-        assert_eq!(document.duplicates, ["b[1].c.d", "a"]);
+        assert_eq!(document.duplicates.paths, ["b[1].c.d", "a"]);
+        assert_eq!(document.duplicates.others, 0);
+    }
+
+    #[test]
+    fn few_and_short_paths_of_duplicate_keys_are_kept() {
+        let long = "k".repeat(100_000);
+        let duplicates = read(&format!("? {long}\n: a: 1\n{}", "  a: 1\n".repeat(4999))).duplicates;
+        assert_eq!((duplicates.paths.len(), duplicates.others), (10, 4989));
+        for path in duplicates.paths {
+            assert_eq!(path.chars().count(), 300);
+            assert!(path.starts_with('k') && path.ends_with('…'), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_scalar_is_plain_by_the_characters_close_to_it() {
+        assert_eq!(last_word("a: !!str \n").collect::<String>(), "rts!!");
+        for far in ["x".repeat(100_000), " ".repeat(100_000)] {
+            assert!(last_word(&far).count() <= LOOK_BACK);
+        }
+        assert_eq!(last_word(&format!("!{}", " ".repeat(LOOK_BACK))).next(), None);
+    }
+
+    #[test]
+    fn the_values_of_a_document_are_counted_after_the_expansion_of_its_aliases() {
+        // Three mappings, one list, five keys and three numbers.
+        assert_eq!(read("a: &a {x: 1}\nb: [*a]\nc: 2\n").values, 12);
     }
 
     #[test]
