@@ -6,7 +6,7 @@ mod lines;
 
 pub use actions::{has_action, has_action_within, has_control_line, with_words, without_words};
 pub use field_path::{clear_at, value_at};
-pub use lines::line_of;
+pub use lines::Lines;
 
 /// One YAML document of a manifest file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,11 +27,6 @@ impl Document<'_> {
     /// The line in the file at which the document's content begins. The first line is 1.
     pub fn line(&self) -> usize {
         self.lines_before + self.text.lines().take_while(|line| !is_content(line)).count() + 1
-    }
-
-    /// The line number of a field in the file. A field without a line gets the line of its closest parent.
-    pub fn line_of(&self, field: &str) -> usize {
-        line_of(self.text, field).map_or_else(|| self.line(), |line| self.lines_before + line)
     }
 }
 
@@ -81,10 +76,14 @@ mod tests {
     #[test]
     fn a_field_has_its_line_in_the_file() {
         let text = "a: 1\n---\nkind: Cluster\nspec:\n  b: 2\n";
-        let documents = documents(text);
-        assert_eq!(documents[1].line_of("spec.b"), 5);
-        assert_eq!(documents[1].line_of("spec.c"), 4);
-        assert_eq!(documents[1].line_of("status"), 3);
+        let document = documents(text)[1];
+        let lines = Lines::of(document.text);
+        let line_of =
+            |field: &str| lines.line_of(document.text, field).map(|line| document.lines_before + line);
+        assert_eq!(line_of("spec.b"), Some(5));
+        assert_eq!(line_of("spec.c"), Some(4));
+        assert_eq!(line_of("status"), None);
+        assert_eq!(document.line(), 3);
     }
 
     #[test]

@@ -2,87 +2,125 @@
 //!
 //! Block mappings and block lists are followed. A field in a flow collection (`{a: 1}`) has the line at which the collection begins.
 
+use std::ops::Range;
+
 use super::field_path::{Step, after_key, step};
 
-/// A line of the text, with its number. In the first line of a list's item, a space replaces the dash.
-struct Line {
-    number: usize,
-    text: String,
+/// The lines of the fields in a text. A search visits each key and each item once at most.
+#[derive(Debug, Default)]
+pub struct Lines {
+    entries: Vec<Entry>,
 }
 
-impl Line {
-    fn indent(&self) -> usize {
-        self.text.len() - self.text.trim_start_matches(' ').len()
-    }
+/// A key of a block mapping, or a dash of a block list.
+#[derive(Debug)]
+struct Entry {
+    /// The line of the text. The first line is 1.
+    number: u32,
+    indent: u32,
+    /// The place of the key in the text. `None` for a dash.
+    key: Option<(u32, u32)>,
+    /// The index of the first entry after this one that is not a part of its value.
+    end: u32,
+}
 
-    fn begins_item(&self) -> bool {
-        let text = self.text.trim_start_matches(' ');
-        text == "-" || text.starts_with("- ")
-    }
-
-    /// The line of an item without its dash.
-    fn without_dash(&self) -> Line {
-        Line { number: self.number, text: self.text.replacen('-', " ", 1) }
+impl Entry {
+    /// Whether a later entry is a part of this entry's value. The items of a list may have the indentation of its key.
+    fn contains(&self, later: &Entry) -> bool {
+        later.indent > self.indent || later.indent == self.indent && self.key.is_some() && later.key.is_none()
     }
 }
 
-/// The line number of the field at a path, counted from 1. A field without a line gets the line of its closest parent. `None` if no
-/// part of the path is in the text.
-pub fn line_of(text: &str, path: &str) -> Option<usize> {
-    let lines = text.lines().enumerate().filter(|(_, line)| {
-        let line = line.trim();
-        !line.is_empty() && !line.starts_with('#') && !line.starts_with("---") && !line.starts_with('%')
-    });
-    let lines: Vec<Line> =
-        lines.map(|(index, text)| Line { number: index + 1, text: text.trim_end().to_owned() }).collect();
-    within(&lines, path)
-}
-
-/// The line of a field within the lines of one collection.
-fn within(lines: &[Line], path: &str) -> Option<usize> {
-    let indent = lines.first()?.indent();
-    match step(path) {
-        Step::End => None,
-        Step::Index(index, rest) => {
-            let begins = |at: &usize| lines[*at].indent() == indent && lines[*at].begins_item();
-            let mut items = (0..lines.len()).filter(begins).skip(index);
-            let begin = items.next()?;
-            let end = items.next().unwrap_or(lines.len());
-            let item: Vec<Line> = std::iter::once(lines[begin].without_dash())
-                .chain(
-                    lines[begin + 1..end]
-                        .iter()
-                        .map(|line| Line { number: line.number, text: line.text.clone() }),
-                )
-                .filter(|line| !line.text.trim().is_empty())
-                .collect();
-            Some(within(&item, rest).unwrap_or(lines[begin].number))
+impl Lines {
+    /// Indexes a text. A text of 4 GiB or more has no lines.
+    pub fn of(text: &str) -> Lines {
+        let mut lines = Lines::default();
+        if u32::try_from(text.len()).is_err() {
+            return lines;
         }
-        Step::Key(path) => {
-            let of_key = |(at, line): (usize, &Line)| {
-                (line.indent() == indent && !line.begins_item()).then_some(())?;
-                Some((at, after_key(path, key(line.text.trim_start())?)?))
+        let (mut open, mut at) = (Vec::<usize>::new(), 0);
+        for (index, line) in text.split_inclusive('\n').enumerate() {
+            let shown = line.trim();
+            let is_left_out = shown.is_empty() || shown.starts_with(['#', '%']) || shown.starts_with("---");
+            if !is_left_out {
+                lines.add(line, index + 1, at, &mut open);
+            }
+            at += line.len();
+        }
+        let end = lines.entries.len() as u32;
+        for index in open {
+            lines.entries[index].end = end;
+        }
+        lines
+    }
+
+    /// Adds the entries of a line that begins at a place in the text. `open` has the entries whose values may continue.
+    fn add(&mut self, line: &str, number: usize, at: usize, open: &mut Vec<usize>) {
+        let line = line.trim_end();
+        let mut indent = line.len() - line.trim_start_matches(' ').len();
+        loop {
+            let rest = &line[indent..];
+            let key = match rest.strip_prefix('-') {
+                Some(item) if item.is_empty() || item.starts_with(' ') => None,
+                _ => match key(rest) {
+                    Some(key) => Some(((at + indent + key.start) as u32, (at + indent + key.end) as u32)),
+                    None => return,
+                },
             };
-            let (at, rest) = lines.iter().enumerate().find_map(of_key)?;
-            let below = &lines[at + 1..];
-            // The items of a list may have the indentation of its key.
-            let is_below =
-                |line: &Line| line.indent() > indent || line.indent() == indent && line.begins_item();
-            let end = below.iter().position(|line| !is_below(line)).unwrap_or(below.len());
-            Some(within(&below[..end], rest).unwrap_or(lines[at].number))
+            let (entry, index) =
+                (Entry { number: number as u32, indent: indent as u32, key, end: 0 }, self.entries.len());
+            while let Some(last) = open.pop_if(|last| !self.entries[*last].contains(&entry)) {
+                self.entries[last].end = index as u32;
+            }
+            self.entries.push(entry);
+            open.push(index);
+            // After a dash, the line goes on as if a space replaced the dash.
+            let Some(item) = rest.strip_prefix('-').filter(|_| key.is_none()) else { return };
+            indent = line.len() - item.trim_start_matches(' ').len();
+            if indent == line.len() {
+                return;
+            }
         }
+    }
+
+    /// The line of the field at a path, or of the closest parent that has a line. The first line of the text is 1. `None` if no part of the
+    /// path is in the text. `text` is the indexed text.
+    pub fn line_of(&self, text: &str, path: &str) -> Option<usize> {
+        self.within(0..self.entries.len(), text, path)
+    }
+
+    /// The line of a field within the entries of one collection.
+    fn within(&self, collection: Range<usize>, text: &str, path: &str) -> Option<usize> {
+        let indent = self.entries.get(collection.start).filter(|_| !collection.is_empty())?.indent;
+        let next = |at: &usize| Some(self.entries[*at].end as usize);
+        let mut siblings = std::iter::successors(Some(collection.start), next)
+            .take_while(|at| *at < collection.end)
+            .map(|at| (at, &self.entries[at]))
+            .filter(|(_, entry)| entry.indent == indent);
+        let (at, rest) = match step(path) {
+            Step::End => return None,
+            Step::Index(index, rest) => {
+                (siblings.filter(|(_, entry)| entry.key.is_none()).nth(index)?.0, rest)
+            }
+            Step::Key(path) => siblings.find_map(|(at, entry)| {
+                let (begin, end) = entry.key?;
+                Some((at, after_key(path, text.get(begin as usize..end as usize)?)?))
+            })?,
+        };
+        let entry = &self.entries[at];
+        Some(self.within(at + 1..entry.end as usize, text, rest).unwrap_or(entry.number as usize))
     }
 }
 
-/// The key of a line of a block mapping.
-fn key(line: &str) -> Option<&str> {
+/// The place of the key in a line of a block mapping.
+fn key(line: &str) -> Option<Range<usize>> {
     let quote = line.chars().next().filter(|quote| matches!(quote, '"' | '\''));
     if let Some(quote) = quote {
         let (key, rest) = line[1..].split_once(quote)?;
-        return rest.trim_start().starts_with(':').then_some(key);
+        return rest.trim_start().starts_with(':').then_some(1..1 + key.len());
     }
     let end = line.find(": ").or_else(|| line.strip_suffix(':').map(str::len))?;
-    Some(line[..end].trim_end())
+    Some(0..line[..end].trim_end().len())
 }
 
 #[cfg(test)]
@@ -135,9 +173,21 @@ spec:
             ("spec.other.field", Some(6)),
             ("status", None),
         ] {
-            assert_eq!(line_of(TEXT, path), line, "{path}");
+            assert_eq!(Lines::of(TEXT).line_of(TEXT, path), line, "{path}");
         }
+        let line_of = |text: &str, path: &str| Lines::of(text).line_of(text, path);
         assert_eq!(line_of("{kind: Cluster}", "kind"), None);
         assert_eq!(line_of("- a: 1\n- b: 2\n", "[1].b"), Some(2));
+        assert_eq!(line_of("ä:\r\n- 1\r\n- - 2\r\n  -   b: c\r\n", "ä[1][1].b"), Some(4));
+    }
+
+    #[test]
+    fn values_end_where_their_collections_end() {
+        let ends =
+            |text: &str| -> Vec<u32> { Lines::of(text).entries.iter().map(|entry| entry.end).collect() };
+        assert_eq!(ends("a:\n- b: 1\n  c: 2\n- d\ne:\n  f: 1\n"), [5, 4, 3, 4, 5, 7, 7]);
+        // A search for the last field passes over the values of all fields before it.
+        let many = format!("a:\n{}z: 1\n", "  b: 1\n".repeat(1000));
+        assert_eq!(ends(&many)[0], 1001);
     }
 }
