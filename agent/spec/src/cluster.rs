@@ -108,7 +108,7 @@ impl Cluster {
             release.has_gossip() && is_gossip_name(name) && !is("spec.networking.topology.dns", "None");
         let may_be_classic =
             release.has_classic_load_balancers() && !is("spec.api.loadBalancer.class", "Network");
-        let is_used = |warning: &FieldWarning| match warning.problem.as_str() {
+        let is_used = |warning: &FieldWarning| match warning.problem {
             OF_GOSSIP => has_gossip,
             OF_CLASSIC_LOAD_BALANCER => may_be_classic,
             _ => false,

@@ -1,9 +1,12 @@
 //! Warnings about fields of a user's file that have no effect or are deprecated: misspelled fields, fields that
 //! kOps dropped, and deprecated fields. kOps ignores them silently; `kops-agent config check` reports them.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde_json::Value;
+
+use crate::terminal::shortened;
 
 /// A warning about a field that causes no failure.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -11,7 +14,7 @@ pub struct FieldWarning {
     /// The field's path, as the file spells it.
     pub field: String,
     /// The problem of the field, and what to do about it.
-    pub problem: String,
+    pub problem: &'static str,
 }
 
 impl fmt::Display for FieldWarning {
@@ -70,22 +73,20 @@ const KNOWN: &[(&str, &str)] = &[
     ("spec.topology.bastion.idleTimeoutSeconds", "is unused; remove it"),
 ];
 
+/// The longest name of a field in a path, in characters. A file may have any name above any number of fields.
+pub(super) const LONGEST_NAME: usize = 300;
+
 /// The warnings about a document. `ignored` lists the fields that the agent does not read.
 pub(super) fn warnings(document: &Value, ignored: Vec<String>) -> Vec<FieldWarning> {
-    let mut found: Vec<FieldWarning> = ignored
+    let mut found: BTreeMap<String, &'static str> = ignored
         .into_iter()
-        .map(|field| FieldWarning { problem: advice(&field).unwrap_or(UNKNOWN).to_owned(), field })
+        .map(|field| {
+            let problem = advice(&field).unwrap_or(UNKNOWN);
+            (field, problem)
+        })
         .collect();
-    let mut paths = Vec::new();
-    every_path(document, String::new(), &mut paths);
-    for field in paths {
-        let Some(problem) = advice(&field) else { continue };
-        if !found.iter().any(|warning| warning.field == field) {
-            found.push(FieldWarning { field, problem: problem.to_owned() });
-        }
-    }
-    found.sort();
-    found
+    add_known_below(document, "", KNOWN, &mut found);
+    found.into_iter().map(|(field, problem)| FieldWarning { field, problem }).collect()
 }
 
 fn advice(field: &str) -> Option<&'static str> {
@@ -112,24 +113,52 @@ fn part_matches(wanted: &str, part: &str) -> bool {
     }
 }
 
-/// Adds to `found` the path of every field that is set.
-fn every_path(value: &Value, path: String, found: &mut Vec<String>) {
-    match value {
-        Value::Object(fields) => {
-            for (name, field) in fields {
-                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-                every_path(field, path, found);
-            }
-        }
-        Value::Array(items) => {
-            for (index, item) in items.iter().enumerate() {
-                every_path(item, format!("{path}[{index}]"), found);
-            }
-        }
-        _ => {}
+type Patterns = [(&'static str, &'static str)];
+
+/// Adds the fields below a mapping that these patterns name. The patterns begin below `path`.
+fn add_known_below(
+    mapping: &Value,
+    path: &str,
+    patterns: &Patterns,
+    found: &mut BTreeMap<String, &'static str>,
+) {
+    let Value::Object(fields) = mapping else { return };
+    if patterns.is_empty() {
+        return;
     }
-    if !path.is_empty() && !value.is_null() {
-        found.push(path);
+    for (name, field) in fields {
+        let name = shortened(name, LONGEST_NAME);
+        let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+        add_known(field, &path, &name, patterns, found);
+    }
+}
+
+/// Adds a field and the fields below it that these patterns name. The patterns begin at `part`, the last part of `path`.
+fn add_known(
+    field: &Value,
+    path: &str,
+    part: &str,
+    patterns: &Patterns,
+    found: &mut BTreeMap<String, &'static str>,
+) {
+    if field.is_null() {
+        return;
+    }
+    let mut below = Vec::new();
+    for &(pattern, problem) in patterns {
+        match pattern.split_once('.') {
+            None if part_matches(pattern, part) => {
+                found.entry(path.to_owned()).or_insert(problem);
+            }
+            Some((wanted, rest)) if part_matches(wanted, part) => below.push((rest, problem)),
+            _ => {}
+        }
+    }
+    add_known_below(field, path, &below, found);
+    if let Value::Array(items) = field {
+        for (index, item) in items.iter().enumerate() {
+            add_known(item, &format!("{path}[{index}]"), &format!("{part}[{index}]"), patterns, found);
+        }
     }
 }
 
@@ -160,6 +189,14 @@ mod tests {
                 "spec.kubelet.cgroupDriver"
             ]
         );
+    }
+
+    #[test]
+    fn the_path_of_a_warning_is_short() {
+        let name = "k".repeat(100_000);
+        let fields = told(json!({"spec": {name: {"cgroupDriver": "x"}}}), &[]);
+        assert_eq!(fields.len(), 1);
+        assert!(fields[0].ends_with("….cgroupDriver") && fields[0].len() < 400, "{fields:?}");
     }
 
     #[test]

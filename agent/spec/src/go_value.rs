@@ -12,6 +12,9 @@ use serde::de::{
 };
 use serde_json::{Map, Value, map};
 
+use crate::field_warnings::LONGEST_NAME;
+use crate::terminal::shortened;
+
 /// A document, or a part of a document, that is read by Go's rules.
 #[derive(Clone, Copy)]
 struct GoValue<'de, 'u> {
@@ -80,6 +83,17 @@ struct UnknownFields<'de> {
     /// The path of the part that is read now, from the document down.
     at: Vec<Part<'de>>,
     paths: Vec<String>,
+}
+
+impl UnknownFields<'_> {
+    /// The path of the part that is read now. A long name is cut, because a document may have any number of unknown fields below it.
+    fn path(&self) -> String {
+        let shown = |part: &Part<'_>| match part {
+            Part::Value(key) => shortened(key, LONGEST_NAME),
+            Part::Item(_) => part.to_string(),
+        };
+        self.at.iter().fold(String::new(), |above, part| joined(&above, &shown(part)))
+    }
 }
 
 /// Reads a document into a type. Also returns the paths of the fields that the type does not have.
@@ -285,7 +299,7 @@ impl<'de> Deserializer<'de> for GoValue<'de, '_> {
 
     fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Misfit> {
         let mut unknown = self.unknown.borrow_mut();
-        let path = unknown.at.iter().fold(String::new(), |above, part| joined(&above, &part.to_string()));
+        let path = unknown.path();
         unknown.paths.push(path);
         visitor.visit_unit()
     }

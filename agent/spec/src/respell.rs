@@ -4,6 +4,8 @@
 //! The versions differ in the names and places of a few dozen fields, and some fields are inverted
 //! (`disableMasquerade`, `masquerade`). Each difference is one [`Move`]. All other fields are equal.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value};
 
 use super::error::SpecError;
@@ -63,15 +65,17 @@ pub(crate) const fn dropped(from: &'static str) -> Move {
 pub(crate) struct Respelling<'a> {
     document: Value,
     source_file: &'a str,
-    /// The moves so far, in order: the new path, and the path before the move.
-    done: Vec<(String, String)>,
-    /// The `from` paths of all moves so far.
+    /// The moves so far by their new path: the number of the move, and the path before the move.
+    done: BTreeMap<String, Vec<(usize, String)>>,
+    /// The number of moves so far.
+    moves: usize,
+    /// Where all moves take values from.
     sources: Vec<&'static str>,
 }
 
 impl<'a> Respelling<'a> {
     pub(crate) fn new(document: Value, source_file: &'a str) -> Respelling<'a> {
-        Respelling { document, source_file, done: Vec::new(), sources: Vec::new() }
+        Respelling { document, source_file, done: BTreeMap::new(), moves: 0, sources: Vec::new() }
     }
 
     /// Applies these moves, one after the other.
@@ -136,7 +140,8 @@ impl<'a> Respelling<'a> {
                 .map_err(|problem| SpecError::of_field(self.source_file, &path, problem))?;
             if let Some(value) = converted {
                 let to = put(&mut self.document, step.to, &indices, value);
-                self.done.push((to, path));
+                self.done.entry(to).or_default().push((self.moves, path));
+                self.moves += 1;
             }
         }
         Ok(())
@@ -146,13 +151,24 @@ impl<'a> Respelling<'a> {
         SpecError { field: self.spelled_by_user(&error.field), ..error }
     }
 
+    /// The path of a field before all moves. Undoes the last move that led to the field or to a field above it, then the move before that one.
     fn spelled_by_user(&self, internal: &str) -> String {
-        self.done.iter().rev().fold(internal.to_owned(), |path, (to, from)| {
-            match path.strip_prefix(to.as_str()) {
-                Some(rest) if rest.is_empty() || rest.starts_with(['.', '[']) => format!("{from}{rest}"),
-                _ => path,
-            }
-        })
+        let mut path = internal.to_owned();
+        let mut undone = self.moves;
+        loop {
+            let ends = path.match_indices(['.', '[']).map(|(end, _)| end).chain([path.len()]);
+            let earlier = |end: usize| {
+                let moves = self.done.get(&path[..end])?;
+                let (number, from) = moves.iter().rev().find(|(number, _)| *number < undone)?;
+                Some((*number, from, end))
+            };
+            let Some((number, from, end)) = ends.filter_map(earlier).max_by_key(|(number, ..)| *number)
+            else {
+                return path;
+            };
+            path = format!("{from}{}", &path[end..]);
+            undone = number;
+        }
     }
 }
 

@@ -170,7 +170,7 @@ fn add_warnings(
             findings.warnings.extend(warnings.into_iter().map(|FieldWarning { field, problem }| Finding {
                 file: file.url.clone(),
                 field,
-                problem,
+                problem: problem.to_owned(),
                 ..Finding::default()
             }))
         }
