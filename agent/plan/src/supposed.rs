@@ -98,16 +98,17 @@ pub fn merged(told: &[(Facts, Problems)]) -> Problems {
     let mut merged = Problems::default();
     let mut of_some = Vec::new();
     for problem in once(told.iter().flat_map(|(_, problems)| problems.iter())) {
-        if told.iter().all(|(_, problems)| problems.iter().any(|other| other == problem)) {
+        if told.iter().all(|(_, problems)| problems.has(problem)) {
             merged.add(problem.field.clone(), problem.problem.clone());
         } else {
             of_some.push(problem);
         }
     }
+    let is_of_some: BTreeSet<&Problem> = of_some.iter().copied().collect();
     let is_any_fine =
-        told.iter().any(|(_, problems)| !problems.iter().any(|problem| of_some.contains(&problem)));
+        told.iter().any(|(_, problems)| !problems.iter().any(|problem| is_of_some.contains(problem)));
     for problem in of_some {
-        let has = |problems: &Problems| problems.iter().any(|other| other == problem);
+        let has = |problems: &Problems| problems.has(problem);
         let text = with_names(problem, told.iter(), has);
         match is_any_fine {
             true => merged.warn(problem.field.clone(), text),
@@ -115,7 +116,7 @@ pub fn merged(told: &[(Facts, Problems)]) -> Problems {
         }
     }
     for warning in once(told.iter().flat_map(|(_, problems)| problems.warnings())) {
-        let has = |problems: &Problems| problems.warnings().contains(warning);
+        let has = |problems: &Problems| problems.has_warning(warning);
         // A machine with problems may lack warnings. So such a machine is ignored here, unless it has this warning.
         let decided = told.iter().filter(|(_, problems)| problems.is_empty() || has(problems));
         merged.warn(warning.field.clone(), with_names(warning, decided, has));
@@ -159,8 +160,10 @@ pub fn common<E>(told: impl IntoIterator<Item = Result<Problems, E>>) -> Result<
 }
 
 fn of_both(one: &Problems, other: &Problems) -> Problems {
-    let is_problem = |field: &str| other.iter().any(|problem| problem.field == field);
-    let is_warning = |field: &str| other.warnings().iter().any(|warning| warning.field == field);
+    let fields: BTreeSet<&str> = other.iter().map(|problem| problem.field.as_str()).collect();
+    let warned: BTreeSet<&str> = other.warnings().iter().map(|warning| warning.field.as_str()).collect();
+    let is_problem = |field: &str| fields.contains(field);
+    let is_warning = |field: &str| warned.contains(field);
     let mut both = Problems::default();
     for Problem { field, problem } in one.iter() {
         if is_problem(field) {
@@ -205,13 +208,8 @@ fn full_name(distro: &Distro) -> String {
 }
 
 fn once<'a>(problems: impl Iterator<Item = &'a Problem>) -> Vec<&'a Problem> {
-    let mut seen = Vec::new();
-    for problem in problems {
-        if !seen.contains(&problem) {
-            seen.push(problem);
-        }
-    }
-    seen
+    let mut seen = BTreeSet::new();
+    problems.filter(|problem| seen.insert(*problem)).collect()
 }
 
 /// Lists the distributions and architectures of these machines: `debian, rocky 8; arm64`. If the machines have all versions of a

@@ -69,7 +69,7 @@ pub(crate) struct Respelling<'a> {
     done: BTreeMap<String, Vec<(usize, String)>>,
     /// The number of moves so far.
     moves: usize,
-    /// Where all moves take values from.
+    /// The `from` paths of all moves so far.
     sources: Vec<&'static str>,
 }
 

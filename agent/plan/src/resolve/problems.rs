@@ -1,5 +1,6 @@
 //! The problems of a user's configuration, reported together.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use kops_agent_spec::failure::{Failing, Kind};
@@ -17,9 +18,24 @@ pub struct Problem {
 /// All problems, refusals and warnings. A `Problems` that is returned as an error has at least one problem.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Problems {
-    problems: Vec<Problem>,
-    refusals: Vec<Problem>,
-    warnings: Vec<Problem>,
+    problems: Box<Once>,
+    refusals: Box<Once>,
+    warnings: Box<Once>,
+}
+
+/// Problems in the order in which they were found, each of them once. A specification may have thousands.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Once {
+    found: Vec<Problem>,
+    known: BTreeSet<Problem>,
+}
+
+impl Once {
+    fn add(&mut self, problem: Problem) {
+        if self.known.insert(problem.clone()) {
+            self.found.push(problem);
+        }
+    }
 }
 
 impl Problem {
@@ -40,26 +56,26 @@ impl fmt::Display for Problem {
 
 impl Problems {
     pub fn add(&mut self, field: impl Into<String>, problem: impl Into<String>) {
-        add_once(&mut self.problems, Problem::new(field, problem));
+        self.problems.add(Problem::new(field, problem));
     }
 
     /// Adds a refusal: a problem that keeps the machine from becoming a node, although the configuration can be resolved. Commands that
     /// only describe the node show a refusal as a warning. All other commands fail.
     pub fn refuse(&mut self, field: impl Into<String>, problem: impl Into<String>) {
-        add_once(&mut self.refusals, Problem::new(field, problem));
+        self.refusals.add(Problem::new(field, problem));
     }
 
     /// Adds a warning: the configuration is valid, but has less effect on the node than the user intended.
     pub fn warn(&mut self, field: impl Into<String>, problem: impl Into<String>) {
-        add_once(&mut self.warnings, Problem::new(field, problem));
+        self.warnings.add(Problem::new(field, problem));
     }
 
     pub fn add_all(&mut self, problems: &[Problem]) {
-        problems.iter().for_each(|problem| add_once(&mut self.problems, problem.clone()));
+        problems.iter().for_each(|problem| self.problems.add(problem.clone()));
     }
 
     pub fn add_warnings(&mut self, warnings: &[Problem]) {
-        warnings.iter().for_each(|warning| add_once(&mut self.warnings, warning.clone()));
+        warnings.iter().for_each(|warning| self.warnings.add(warning.clone()));
     }
 
     /// Returns the value of an `Ok`. For an `Err`, adds a problem and returns `None`.
@@ -75,48 +91,64 @@ impl Problems {
 
     /// Adds all problems and warnings of `other`.
     pub fn extend(&mut self, other: Problems) {
-        other.problems.into_iter().for_each(|problem| add_once(&mut self.problems, problem));
-        other.refusals.into_iter().for_each(|problem| add_once(&mut self.refusals, problem));
-        other.warnings.into_iter().for_each(|warning| add_once(&mut self.warnings, warning));
+        other.problems.found.into_iter().for_each(|problem| self.problems.add(problem));
+        other.refusals.found.into_iter().for_each(|problem| self.refusals.add(problem));
+        other.warnings.found.into_iter().for_each(|warning| self.warnings.add(warning));
     }
 
     /// Hides free text in all problems and warnings.
     #[must_use]
     pub(super) fn without(self, free_text: &Redactor) -> Problems {
-        let hide = |Problem { field, problem }| Problem { field, problem: free_text.text(&problem) };
+        let hide = |once: Once| {
+            let mut hidden = Box::<Once>::default();
+            for Problem { field, problem } in once.found {
+                hidden.add(Problem { field, problem: free_text.text(&problem) });
+            }
+            hidden
+        };
         Problems {
-            problems: self.problems.into_iter().map(hide).collect(),
-            refusals: self.refusals.into_iter().map(hide).collect(),
-            warnings: self.warnings.into_iter().map(hide).collect(),
+            problems: hide(*self.problems),
+            refusals: hide(*self.refusals),
+            warnings: hide(*self.warnings),
         }
     }
 
     /// The refusals, in the order in which they were found.
     pub fn refusals(&self) -> &[Problem] {
-        &self.refusals
+        &self.refusals.found
     }
 
     /// Turns the refusals into problems, for commands that do more than describe the node.
     #[must_use]
     pub fn refused(mut self) -> Problems {
         let refusals = std::mem::take(&mut self.refusals);
-        self.add_all(&refusals);
+        self.add_all(&refusals.found);
         self
     }
 
     /// Whether there are no problems. There may still be refusals and warnings.
     pub fn is_empty(&self) -> bool {
-        self.problems.is_empty()
+        self.problems.found.is_empty()
+    }
+
+    /// Whether this is one of the problems.
+    pub fn has(&self, problem: &Problem) -> bool {
+        self.problems.known.contains(problem)
+    }
+
+    /// Whether this is one of the warnings.
+    pub fn has_warning(&self, warning: &Problem) -> bool {
+        self.warnings.known.contains(warning)
     }
 
     /// The problems, in the order in which they were found.
     pub fn iter(&self) -> impl Iterator<Item = &Problem> {
-        self.problems.iter()
+        self.problems.found.iter()
     }
 
     /// The warnings, in the order in which they were found.
     pub fn warnings(&self) -> &[Problem] {
-        &self.warnings
+        &self.warnings.found
     }
 
     /// Returns `value` if there are no problems.
@@ -130,7 +162,7 @@ impl Problems {
 
 impl fmt::Display for Problems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (number, problem) in self.problems.iter().enumerate() {
+        for (number, problem) in self.iter().enumerate() {
             if number > 0 {
                 writeln!(f)?;
             }
@@ -145,12 +177,6 @@ impl std::error::Error for Problems {}
 impl Failing for Problems {
     fn kind(&self) -> Kind {
         Kind::SpecWrong
-    }
-}
-
-fn add_once(problems: &mut Vec<Problem>, problem: Problem) {
-    if !problems.contains(&problem) {
-        problems.push(problem);
     }
 }
 
