@@ -2,6 +2,8 @@
 
 mod as_kops_reads;
 mod foreign_files;
+mod limits;
+mod links;
 
 use std::fs;
 use std::path::Path;

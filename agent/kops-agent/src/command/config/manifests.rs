@@ -5,7 +5,11 @@
 //! have it.
 
 mod files;
+mod kinds;
+mod paths;
+mod told;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
@@ -17,19 +21,23 @@ use kops_agent_source::{SupposedKeyset, suppose};
 use kops_agent_spec::failure::{Failure, Kind};
 use kops_agent_spec::kops_release::{KopsRelease, WrittenBy};
 use kops_agent_spec::manifests::{clear_at, has_action};
-use kops_agent_spec::{Cluster, InstanceGroup, InstanceGroupRole, SpecError};
+use kops_agent_spec::{Cluster, FieldWarning, InstanceGroup, InstanceGroupRole, SpecError};
 use serde_json::Value;
 
 use super::add_error;
 use crate::output::{Checked, Finding, Findings};
 use files::{Contents, Source};
+use kinds::Class;
+use told::{Severity, Told};
 
-/// The kinds that are checked.
-const CHECKED: [&str; 3] = ["Cluster", "InstanceGroup", "SSHCredential"];
-/// Other kinds of kOps' API (`addKnownTypes` in pkg/apis/kops/v1alpha2/register.go).
-const OTHERS: [&str; 7] =
-    ["ClusterList", "Host", "HostList", "InstanceGroupList", "Keyset", "KeysetList", "SSHCredentialList"];
+/// The most values from a template that are left out of a document. Each of them needs another reading of the document.
+const MOST_CLEARED: usize = 20;
+/// The most names in a message.
+const MOST_NAMES: usize = 10;
+const TOO_LARGE: &str =
+    "has more than 10,000 keys and values, unlike any manifest of kOps, so it is not checked";
 const REST: &str = "all other values of this document, because it cannot be read";
+const TEMPLATED: &str = "its value comes from a template";
 /// The label of an instance group that names its cluster.
 const CLUSTER_LABEL: &str = "kops.k8s.io/cluster";
 
@@ -57,75 +65,64 @@ pub(super) fn check(paths: &[PathBuf], kops: &str) -> Result<Findings> {
         let problem = format!("--kops {kops}: is no supported version of kOps; use {}", supported.join(", "));
         Failure::new(Kind::WrongUsage, problem)
     })?;
-    let contents = files::read(paths)?;
-    let mut findings = Findings::default();
+    let mut told = Told::default();
+    let contents = files::read(paths, &mut told)?;
     if let Some(warning) = written_by.warning() {
-        findings.warnings.push(Finding { field: "--kops".into(), problem: warning, ..Finding::default() });
+        told.add(
+            Severity::Warning,
+            Finding { field: "--kops".into(), problem: warning, ..Finding::default() },
+        );
     }
     let files = contents.files;
-    let manifests = by_kind(contents, written_by.release, &mut findings);
-    findings.checked = Some(Checked {
-        kops: kops.to_owned(),
-        files,
-        clusters: manifests.clusters.len(),
-        instance_groups: manifests.groups.len(),
-    });
+    let manifests = by_kind(contents, written_by.release, &mut told);
     let keyset = SupposedKeyset::new()?;
+    let clusters = Clusters::of(&manifests);
     let mut groups_of: Vec<Vec<&Manifest<InstanceGroup>>> =
         manifests.clusters.iter().map(|_| Vec::new()).collect();
     for group in &manifests.groups {
-        if let Some(index) = cluster_of(group, &manifests, &mut findings) {
+        if let Some(index) = clusters.index_of(group, &mut told) {
             groups_of[index].push(group);
         }
     }
     for (cluster, groups) in manifests.clusters.iter().zip(groups_of) {
-        check_cluster(cluster, &groups, kops, written_by.release, &keyset, &mut findings)?;
+        check_cluster(cluster, &groups, kops, written_by.release, &keyset, &mut told)?;
     }
-    for list in [&mut findings.errors, &mut findings.warnings, &mut findings.not_checked] {
-        list.sort();
-        list.dedup();
-    }
-    findings.warnings.retain(|warning| !findings.errors.contains(warning));
-    Ok(findings)
+    Ok(told.findings(Checked {
+        kops: kops.to_owned(),
+        files,
+        clusters: manifests.clusters.len(),
+        instance_groups: manifests.groups.len(),
+    }))
 }
 
 /// Sorts documents by their kind, and checks each one by itself.
-fn by_kind(contents: Contents, release: KopsRelease, findings: &mut Findings) -> Manifests {
+fn by_kind(contents: Contents, release: KopsRelease, told: &mut Told) -> Manifests {
     let mut manifests = Manifests { may_lack_clusters: contents.lacks_manifests, ..Manifests::default() };
-    findings.errors.extend(contents.errors);
-    findings.not_checked.extend(contents.not_checked);
     let mut seen: BTreeMap<[String; 3], String> = BTreeMap::new();
-    let mut others = BTreeMap::new();
-    let mut of_kops = 0;
+    let has_manifests = !contents.sources.is_empty();
     for source in contents.sources {
         let kind = source.text_at("kind").to_owned();
-        let api = source.text_at("apiVersion");
-        let is_of_kops = api.starts_with("kops.k8s.io/") || api.starts_with("kops/");
-        if is_of_kops && !CHECKED.contains(&kind.as_str()) && !OTHERS.contains(&kind.as_str()) {
-            of_kops += 1;
+        if source.class == Class::Unknown {
             let problem = match kind.as_str() {
                 "" => "is missing".to_owned(),
                 kind => format!("kOps has no kind {kind:?}"),
             };
-            let problem = format!("{problem}; write Cluster, InstanceGroup or SSHCredential");
-            findings.errors.push(source.finding("kind", problem));
+            told.error(&source, "kind", format!("{problem}; write Cluster, InstanceGroup or SSHCredential"));
             continue;
         }
-        // Old manifests have no `apiVersion`.
-        if !(is_of_kops || api.is_empty()) || !CHECKED.contains(&kind.as_str()) {
-            let name = if kind.is_empty() { "without kind".to_owned() } else { kind };
-            *others.entry(name).or_insert(0_usize) += 1;
+        if source.is_too_large {
+            manifests.may_lack_clusters |= kind == "Cluster";
+            told.error(&source, "", TOO_LARGE);
             continue;
         }
-        of_kops += 1;
-        findings.warnings.extend(source.warnings.iter().cloned());
+        source.warn_of_text(told);
         let name = source.text_at("metadata.name").to_owned();
         let cluster = if kind == "Cluster" { "" } else { label_of(&source) };
         if !name.is_empty() && !has_action(&name) && !has_action(cluster) {
             match seen.get(&[kind.clone(), cluster.to_owned(), name.clone()]) {
                 Some(first) => {
                     let problem = format!("the {kind} {name} is also in {first}; remove one of them");
-                    findings.errors.push(source.finding("metadata.name", problem));
+                    told.error(&source, "metadata.name", problem);
                     continue;
                 }
                 None => {
@@ -135,39 +132,32 @@ fn by_kind(contents: Contents, release: KopsRelease, findings: &mut Findings) ->
         }
         match kind.as_str() {
             "Cluster" => {
-                warn(&source, Cluster::warnings_of(&source.value, &source.file, release), findings);
-                match read(&source, Cluster::from_manifest, findings) {
+                warn(&source, Cluster::warnings_of(&source.value, &source.file, release), told);
+                match read(&source, Cluster::from_manifest, told) {
                     Some(read) => manifests.clusters.push(Manifest { source, read }),
                     None => manifests.may_lack_clusters = true,
                 }
             }
             "InstanceGroup" => {
-                warn(&source, InstanceGroup::warnings_of(&source.value, &source.file), findings);
-                if let Some(read) = read(&source, InstanceGroup::from_manifest, findings) {
+                warn(&source, InstanceGroup::warnings_of(&source.value, &source.file), told);
+                if let Some(read) = read(&source, InstanceGroup::from_manifest, told) {
                     manifests.groups.push(Manifest { source, read });
                 }
             }
             _ => {
                 let key = source.value_at("spec.publicKey");
                 if key.is_some_and(|key| !key.is_string()) {
-                    findings.errors.push(
-                        source.finding("spec.publicKey", "must be a string: the public key in one line"),
-                    );
+                    told.error(&source, "spec.publicKey", "must be a string: the public key in one line");
                 }
             }
         }
     }
-    if !others.is_empty() {
-        let counts: Vec<String> = others.iter().map(|(kind, count)| format!("{kind} ({count})")).collect();
-        let problem = format!(
-            "documents that are no Cluster, InstanceGroup or SSHCredential of kOps: {}",
-            counts.join(", ")
-        );
-        findings.not_checked.push(Finding { problem, ..Finding::default() });
+    if let Some(finding) = contents.others.finding() {
+        told.add(Severity::NotChecked, finding);
     }
-    if of_kops == 0 && !manifests.may_lack_clusters {
+    if !has_manifests && !manifests.may_lack_clusters {
         let problem = "no file has a Cluster, an InstanceGroup or an SSHCredential of kOps, so nothing is checked; correct --manifests";
-        findings.errors.push(Finding { problem: problem.to_owned(), ..Finding::default() });
+        told.add(Severity::Error, Finding { problem: problem.to_owned(), ..Finding::default() });
     }
     manifests
 }
@@ -177,92 +167,116 @@ fn label_of(source: &Source) -> &str {
     labels.and_then(|labels| labels.get(CLUSTER_LABEL)).and_then(Value::as_str).unwrap_or_default()
 }
 
-fn warn(
-    source: &Source,
-    warnings: Result<Vec<kops_agent_spec::FieldWarning>, SpecError>,
-    findings: &mut Findings,
-) {
-    // An error is ignored here, because `read` reports it for the same document.
-    let warnings = warnings.unwrap_or_default();
-    findings
-        .warnings
-        .extend(warnings.into_iter().map(|warning| source.finding(warning.field, warning.problem)));
+fn warn(source: &Source, warnings: Result<Vec<FieldWarning>, SpecError>, told: &mut Told) {
+    // An error of the same document is found when it is read.
+    for FieldWarning { field, problem } in warnings.unwrap_or_default() {
+        told.warning(source, &field, problem);
+    }
 }
 
-/// Reads a document. A field whose value comes from a template is left out if the value has an error. Returns `None` if
-/// another field has an error, or if the document cannot be read without the left-out field.
+/// Reads a document. A value from a template that does not fit counts as missing. `None` if the document has an error, or needs such a value,
+/// or has too many of them.
 fn read<T>(
     source: &Source,
     read: impl Fn(Value, &str) -> Result<T, SpecError>,
-    findings: &mut Findings,
+    told: &mut Told,
 ) -> Option<T> {
-    let mut document = source.value.clone();
-    loop {
-        let error = match read(document.clone(), &source.file) {
+    let mut document = Cow::Borrowed(&source.value);
+    for cleared in 0..=MOST_CLEARED {
+        let error = match read(document.clone().into_owned(), &source.file) {
             Ok(read) => return Some(read),
             Err(error) => error,
         };
-        if has_action(source.text_at(&error.field)) {
-            findings.not_checked.push(templated(source, &error.field));
-            if clear_at(&mut document, &error.field) {
-                continue;
-            }
-        } else {
-            findings.errors.push(source.of_error(error));
+        if !has_action(source.text_at(&error.field)) {
+            told.spec_error(source, error);
+            break;
         }
-        findings.not_checked.push(source.finding("", REST));
-        return None;
-    }
-}
-
-fn templated(source: &Source, field: &str) -> Finding {
-    source.finding(field, "its value comes from a template")
-}
-
-/// The index of a group's cluster. If the group does not name its cluster, the only cluster of the manifests is used.
-/// `None` if the manifests do not contain the cluster, or if it is ambiguous.
-fn cluster_of(
-    group: &Manifest<InstanceGroup>,
-    manifests: &Manifests,
-    findings: &mut Findings,
-) -> Option<usize> {
-    let source = &group.source;
-    let name = label_of(source);
-    let field = format!("metadata.labels.{CLUSTER_LABEL}");
-    let of_cluster = |problem: &str| source.finding(&field, problem);
-    const ALONE: &str = "only the names and types of this group's fields are checked, because";
-    let names: Vec<&str> =
-        manifests.clusters.iter().map(|cluster| cluster.read.metadata.name.as_str()).collect();
-    if let Some(index) = names.iter().position(|known| *known == name && !has_action(name)) {
-        return Some(index);
-    }
-    let is_template = has_action(name) || names.iter().any(|known| has_action(known));
-    match (name, names.as_slice()) {
-        ("", [only]) => {
-            let problem = format!(
-                "is not set, so this check uses the cluster {only}; kOps needs the label to create the group"
-            );
-            findings.warnings.push(of_cluster(&problem));
-            return Some(0);
+        told.not_checked(source, &error.field, TEMPLATED);
+        if cleared == MOST_CLEARED || !clear_at(document.to_mut(), &error.field) {
+            break;
         }
-        ("", []) => findings.not_checked.push(of_cluster(&format!("{ALONE} the manifests have no Cluster"))),
-        ("", _) => findings.not_checked.push(of_cluster(&format!(
-            "{ALONE} it has no label {CLUSTER_LABEL}, and the manifests have several clusters: {}",
-            names.join(", ")
-        ))),
-        (_, [_]) if is_template => return Some(0),
-        _ if is_template => {
-            findings.not_checked.push(of_cluster(&format!("{ALONE} a template gives the name of a cluster")))
-        }
-        (_, [_, ..]) if !manifests.may_lack_clusters => findings.errors.push(of_cluster(&format!(
-            "names the cluster {name}, which is not among the manifests; they have {}",
-            names.join(", ")
-        ))),
-        _ => findings
-            .not_checked
-            .push(of_cluster(&format!("{ALONE} its cluster {name} is not among the checked manifests"))),
     }
+    told.not_checked(source, "", REST);
     None
+}
+
+/// The clusters of the manifests, by their names.
+struct Clusters<'a> {
+    names: Vec<&'a str>,
+    /// The first cluster with each name. A name from a template has none.
+    by_name: BTreeMap<&'a str, usize>,
+    has_template: bool,
+    may_lack_clusters: bool,
+}
+
+impl<'a> Clusters<'a> {
+    fn of(manifests: &'a Manifests) -> Clusters<'a> {
+        let names: Vec<&str> =
+            manifests.clusters.iter().map(|cluster| cluster.read.metadata.name.as_str()).collect();
+        let mut by_name = BTreeMap::new();
+        for (index, name) in names.iter().enumerate().filter(|(_, name)| !has_action(name)) {
+            by_name.entry(*name).or_insert(index);
+        }
+        let has_template = names.iter().any(|name| has_action(name));
+        Clusters { names, by_name, has_template, may_lack_clusters: manifests.may_lack_clusters }
+    }
+
+    /// The index of a group's cluster. `None` if the manifests do not have it, or do not tell it.
+    fn index_of(&self, group: &Manifest<InstanceGroup>, told: &mut Told) -> Option<usize> {
+        const ALONE: &str = "only the names and types of this group's fields are checked, because";
+        let source = &group.source;
+        let name = label_of(source);
+        let field = format!("metadata.labels.{CLUSTER_LABEL}");
+        if let Some(index) = self.by_name.get(name) {
+            return Some(*index);
+        }
+        let is_template = has_action(name) || self.has_template;
+        match (name, self.names.as_slice()) {
+            ("", [only]) => {
+                told.warning(
+                    source,
+                    &field,
+                    format!("is not set, so this check uses the cluster {only}; kOps needs the label to create the group"),
+                );
+                return Some(0);
+            }
+            ("", []) => told.not_checked(source, &field, format!("{ALONE} the manifests have no Cluster")),
+            ("", _) => told.not_checked(
+                source,
+                &field,
+                format!(
+                    "{ALONE} it has no label {CLUSTER_LABEL}, and the manifests have several clusters: {}",
+                    self.some_names()
+                ),
+            ),
+            (_, [_]) if is_template => return Some(0),
+            _ if is_template => {
+                told.not_checked(source, &field, format!("{ALONE} a template gives the name of a cluster"));
+            }
+            (_, [_, ..]) if !self.may_lack_clusters => told.error(
+                source,
+                &field,
+                format!(
+                    "names the cluster {name}, which is not among the manifests; they have {}",
+                    self.some_names()
+                ),
+            ),
+            _ => told.not_checked(
+                source,
+                &field,
+                format!("{ALONE} its cluster {name} is not among the checked manifests"),
+            ),
+        }
+        None
+    }
+
+    fn some_names(&self) -> String {
+        let shown = &self.names[..self.names.len().min(MOST_NAMES)];
+        match self.names.len() - shown.len() {
+            0 => shown.join(", "),
+            others => format!("{}, and {others} more", shown.join(", ")),
+        }
+    }
 }
 
 /// Checks a cluster and its groups.
@@ -272,7 +286,7 @@ fn check_cluster(
     kops: &str,
     release: KopsRelease,
     keyset: &SupposedKeyset,
-    findings: &mut Findings,
+    told: &mut Told,
 ) -> Result<()> {
     let source = &cluster.source;
     if cluster.read.cloud_provider().is_none() {
@@ -282,15 +296,14 @@ fn check_cluster(
                 "only the names and types of this {of}'s fields are checked, because {cluster} names no known cloud"
             )
         };
-        findings.not_checked.push(source.finding("spec.cloudProvider", problem("cluster", "it")));
-        let of_groups = groups.iter().map(|group| {
-            let field = format!("metadata.labels.{CLUSTER_LABEL}");
-            group.source.finding(field, problem("group", &format!("its cluster {name}")))
-        });
-        findings.not_checked.extend(of_groups);
+        told.not_checked(source, "spec.cloudProvider", problem("cluster", "it"));
+        let field = format!("metadata.labels.{CLUSTER_LABEL}");
+        for group in groups {
+            told.not_checked(&group.source, &field, problem("group", &format!("its cluster {name}")));
+        }
         return Ok(());
     }
-    let written = with_possible_version(cluster, release, findings);
+    let written = with_possible_version(cluster, release, told);
     let Completed { clusters, mut fields } = supposed::completed(&written, release);
     fields.retain(|field| source.value_at(field).is_none());
     if !fields.is_empty() {
@@ -298,7 +311,7 @@ fn check_cluster(
             "checks that need the values of these fields, because kOps completes them: {}",
             fields.join(", ")
         );
-        findings.not_checked.push(source.finding("spec", problem));
+        told.not_checked(source, "spec", problem);
     }
     let roles: BTreeSet<InstanceGroupRole> = groups.iter().map(|group| group.read.spec.role).collect();
     let missing = [InstanceGroupRole::ControlPlane, InstanceGroupRole::Node]
@@ -312,28 +325,27 @@ fn check_cluster(
         let problems = match decided.iter().find(|(known, _)| *known == decisive) {
             Some((_, problems)) => problems.clone(),
             None => {
-                // The newest version comes first, because `common` uses the words of the first result.
-                let told = clusters.iter().rev().map(|completed| {
+                // The newest versions are first.
+                let decisions = clusters.iter().rev().map(|completed| {
                     match suppose(completed, group, &roles, kops, keyset) {
                         Ok(spec) => of_spec(decide::check_on_any_machine(spec)),
                         Err(problems) => Ok(problems),
                     }
                 });
-                let problems = supposed::common(told)?;
+                let problems = supposed::common(decisions)?;
                 decided.push((decisive, problems.clone()));
                 problems
             }
         };
-        let place = |problem: &Problem| placed(problem, &written, source, group, of_group);
-        for (found, list) in [
-            (problems.iter().filter_map(place).collect::<Vec<_>>(), &mut findings.errors),
-            (problems.warnings().iter().filter_map(place).collect(), &mut findings.warnings),
-        ] {
-            for finding in found {
-                match finding {
-                    Placed::There(finding) => list.push(finding),
-                    Placed::Templated(finding) => findings.not_checked.push(finding),
-                }
+        let errors = problems.iter().map(|problem| (Severity::Error, problem));
+        let warnings = problems.warnings().iter().map(|problem| (Severity::Warning, problem));
+        for (severity, problem) in errors.chain(warnings) {
+            let Some((source, field)) = place_of(problem, &written, source, group, of_group) else {
+                continue;
+            };
+            match source.is_template(&field) {
+                true => told.not_checked(source, &field, TEMPLATED),
+                false => told.about(severity, source, &field, problem.problem.as_str()),
             }
         }
     }
@@ -345,18 +357,18 @@ fn check_cluster(
 fn with_possible_version(
     Manifest { source, read }: &Manifest<Cluster>,
     release: KopsRelease,
-    findings: &mut Findings,
+    told: &mut Told,
 ) -> Cluster {
     const FIELD: &str = "spec.kubernetesVersion";
     let mut cluster = read.clone();
     let version = &mut cluster.spec.kubernetes_version;
     if has_action(version) {
-        findings.not_checked.push(templated(source, FIELD));
+        told.not_checked(source, FIELD, TEMPLATED);
         version.clear();
     } else if !version.is_empty()
         && let Err(problem) = supported_kubernetes_version(version, release)
     {
-        findings.errors.push(source.finding(FIELD, problem));
+        told.error(source, FIELD, problem);
         version.clear();
     }
     cluster
@@ -381,35 +393,23 @@ fn of_spec(decided: Result<Problems>) -> Result<Problems> {
     })
 }
 
-enum Placed {
-    There(Finding),
-    Templated(Finding),
-}
-
-/// The finding for a wrong value in the manifests. `None` if kOps completed the value, so that the manifests do not
-/// have it.
-fn placed(
-    told: &Problem,
+/// The manifest and the field with a problem. `None` if the manifests do not have the field: kOps completes it.
+fn place_of<'a>(
+    problem: &Problem,
     cluster: &Cluster,
-    of_cluster: &Source,
+    of_cluster: &'a Source,
     group: &InstanceGroup,
-    of_group: Option<&Source>,
-) -> Option<Placed> {
-    let Problem { field, problem } = told;
-    // A problem without a field means that two resources of the node contradict each other.
-    if field.is_empty() {
-        return Some(Placed::There(of_group?.finding("spec", problem)));
+    of_group: Option<&'a Source>,
+) -> Option<(&'a Source, String)> {
+    // Two resources of the node contradict each other.
+    if problem.field.is_empty() {
+        return Some((of_group?, "spec".to_owned()));
     }
-    let there = places(told, cluster, group).into_iter().find_map(|place| {
+    places(problem, cluster, group).into_iter().find_map(|place| {
         let (source, field) = match place {
             Place::Cluster(field) => (of_cluster, field),
             Place::Group(field) => (of_group?, field),
         };
         source.value_at(&field).is_some().then_some((source, field))
-    });
-    let (source, field) = there?;
-    Some(match source.is_template(&field) {
-        true => Placed::Templated(templated(source, &field)),
-        false => Placed::There(source.finding(field, problem)),
     })
 }

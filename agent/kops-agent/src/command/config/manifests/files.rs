@@ -1,26 +1,41 @@
 //! Reads the documents of manifests from files and folders.
 //!
 //! A folder of manifests may have files for other programs. If such a file cannot be read, it is not checked. It is an error only if its text
-//! names kOps' API, or if the user named the file.
+//! names kOps' API, or if the user named the file. In CI, a pull request may have any files, so their number and their size have limits.
 
-use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::cell::OnceCell;
+use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use anyhow::Result;
 use kops_agent_spec::SpecError;
 use kops_agent_spec::failure::{Failure, Kind};
 use kops_agent_spec::manifests::{
-    Document, documents, has_action, has_action_within, has_control_line, value_at, with_words, without_words,
+    Document, Lines, documents, has_action, has_action_within, has_control_line, value_at, with_words,
+    without_words,
 };
-use kops_agent_spec::yaml::{GoDocument, parse_go_document};
+use kops_agent_spec::yaml::{Duplicates, GoDocument, parse_go_document};
 use serde_json::Value;
 
+use super::kinds::{Class, OtherDocuments, class, kind, text_at};
+use super::paths::{self, unreadable};
+use super::told::{Severity, Told};
 use crate::output::Finding;
 
 /// The maximum size of a manifest in bytes. People write manifests, so a larger file is no manifest.
 const LARGEST: usize = 4 << 20;
+/// The most text of all files together, in bytes. Larger files than [`LARGEST`] do not count, because they are not parsed.
+const MOST_TEXT: usize = 64 << 20;
+/// The most documents of a file.
+const MOST_DOCUMENTS: usize = 1_000;
+/// The most keys and values of all documents together, after the expansion of aliases.
+const MOST_VALUES: usize = 6_000_000;
+/// The most manifests of kOps.
+const MOST_MANIFESTS: usize = 5_000;
+/// The most keys and values of a manifest of kOps. A large cluster has some thousand.
+const MOST_VALUES_OF_MANIFEST: usize = 10_000;
 /// Texts in the `apiVersion` of each manifest of kOps. `kops.k8s.io/` alone is also in labels that manifests of other programs name.
 const APIS: [&str; 2] = ["kops.k8s.io/v1alpha", "kops/v1alpha"];
 const TEMPLATE: &str =
@@ -28,47 +43,67 @@ const TEMPLATE: &str =
 const UNSPLIT: &str = "kOps does not read this document, because kOps splits a file only at lines that are exactly `---`; correct the line before it";
 const TWICE: &str = "occurs twice in its mapping, and kOps uses the last value; remove one of them";
 
+/// A document of a file, if it is a manifest of kOps.
 pub(super) struct Source {
-    pub(super) file: String,
+    pub(super) file: Rc<str>,
+    /// The line at which the content of the document begins.
+    pub(super) line: usize,
+    pub(super) value: Value,
+    pub(super) class: Class,
+    /// Whether the document has more keys and values than any manifest.
+    pub(super) is_too_large: bool,
     text: String,
     lines_before: usize,
-    pub(super) value: Value,
-    /// Warnings about the text of the document. They are for manifests of kOps only.
-    pub(super) warnings: Vec<Finding>,
+    lines: OnceCell<Lines>,
+    duplicates: Duplicates,
+    is_unsplit: bool,
 }
 
+/// The manifests that the files contain.
 #[derive(Default)]
 pub(super) struct Contents {
     pub(super) sources: Vec<Source>,
-    pub(super) errors: Vec<Finding>,
-    pub(super) not_checked: Vec<Finding>,
+    pub(super) others: OtherDocuments,
     pub(super) files: usize,
     /// Whether a manifest of kOps could not be read.
     pub(super) lacks_manifests: bool,
+    text: usize,
+    values: usize,
 }
 
 impl Source {
-    fn new(file: &str, document: Document<'_>, GoDocument { value, duplicates }: GoDocument) -> Source {
-        let Document { text, lines_before } = document;
-        let (file, text) = (file.to_owned(), text.to_owned());
-        let mut source = Source { file, text, lines_before, value, warnings: Vec::new() };
-        source.warnings = duplicates.into_iter().map(|field| source.finding(field, TWICE)).collect();
-        source
-    }
-
-    fn document(&self) -> Document<'_> {
-        Document { text: &self.text, lines_before: self.lines_before }
+    fn new(file: &Rc<str>, document: Document<'_>, read: GoDocument, class: Class, is_later: bool) -> Source {
+        Source {
+            file: Rc::clone(file),
+            line: document.line(),
+            class,
+            is_too_large: read.values > MOST_VALUES_OF_MANIFEST,
+            value: read.value,
+            text: document.text.to_owned(),
+            lines_before: document.lines_before,
+            lines: OnceCell::new(),
+            duplicates: read.duplicates,
+            is_unsplit: is_later && document.begins_unlike_kops(),
+        }
     }
 
     /// A finding about a field, or about the document if `field` is empty.
-    pub(super) fn finding(&self, field: impl Into<String>, problem: impl Into<String>) -> Finding {
-        let field = field.into();
-        let line = self.document().line_of(&field);
-        Finding { file: self.file.clone(), line: Some(line), field, problem: problem.into() }
+    pub(super) fn finding(&self, field: &str, problem: String) -> Finding {
+        let lines = self.lines.get_or_init(|| Lines::of(&self.text));
+        let line = lines.line_of(&self.text, field).map_or(self.line, |line| self.lines_before + line);
+        Finding { file: self.file.to_string(), line: Some(line), field: field.to_owned(), problem }
     }
 
-    pub(super) fn of_error(&self, SpecError { field, problem, .. }: SpecError) -> Finding {
-        self.finding(field, problem)
+    /// Warns of the parts of the text that kOps reads otherwise than their user.
+    pub(super) fn warn_of_text(&self, told: &mut Told) {
+        let Duplicates { paths, others } = &self.duplicates;
+        paths.iter().for_each(|field| told.warning(self, field, TWICE));
+        if *others > 0 {
+            told.warning(self, "", format!("{others} more keys occur twice in their mappings"));
+        }
+        if self.is_unsplit {
+            told.warning(self, "", UNSPLIT);
+        }
     }
 
     /// The value of a field, if the manifest has it.
@@ -82,40 +117,22 @@ impl Source {
     }
 
     pub(super) fn text_at(&self, field: &str) -> &str {
-        self.value_at(field).and_then(Value::as_str).unwrap_or_default()
+        text_at(&self.value, field)
     }
 
     /// The file and line of the document, for a message about a different document.
     pub(super) fn place(&self) -> String {
-        format!("{}:{}", self.file, self.document().line())
+        format!("{}:{}", self.file, self.line)
     }
 }
 
 /// Reads all manifests of these files and folders.
 ///
 /// # Errors
-/// A path does not exist, or is neither a file nor a folder. The folders have no manifests.
-pub(super) fn read(paths: &[PathBuf]) -> Result<Contents> {
-    let mut contents = Contents::default();
-    // The value is true if the user named the file itself, and false if the file is in a named folder.
-    let mut files = BTreeMap::new();
-    for path in paths {
-        let refused = |problem: &str| {
-            Failure::new(Kind::WrongUsage, format!("--manifests {}: {problem}", path.display()))
-        };
-        match fs::metadata(path) {
-            Ok(metadata) if metadata.is_dir() => add_files(path, &mut files, &mut contents),
-            Ok(metadata) if !metadata.is_file() => {
-                return Err(refused("is neither a file nor a folder; write the manifests into a file").into());
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(refused("no such file or folder").into());
-            }
-            // An error is reported when the file is read.
-            _ => drop(files.insert(path.clone(), true)),
-        }
-    }
-    if files.is_empty() && contents.errors.is_empty() {
+/// A path cannot be used, the folders have no manifests, or the files exceed a limit.
+pub(super) fn read(paths: &[PathBuf], told: &mut Told) -> Result<Contents> {
+    let files = paths::files(paths, told)?;
+    if files.is_named.is_empty() && told.is_empty() {
         let folders: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
         return Err(Failure::new(
             Kind::WrongSetting,
@@ -126,93 +143,107 @@ pub(super) fn read(paths: &[PathBuf]) -> Result<Contents> {
         )
         .into());
     }
-    contents.files = files.len();
-    for (path, is_named) in files {
-        add_documents(&path, is_named, &mut contents);
+    let mut contents =
+        Contents { files: files.is_named.len(), lacks_manifests: files.lacks_files, ..Contents::default() };
+    for (path, is_named) in files.is_named {
+        contents.add_file(&path, is_named, told)?;
     }
     Ok(contents)
 }
 
-/// Adds the manifests of a folder and its subfolders. Hidden folders, such as `.git`, and links to folders are left out.
-fn add_files(folder: &Path, files: &mut BTreeMap<PathBuf, bool>, contents: &mut Contents) {
-    let entries: io::Result<Vec<fs::DirEntry>> = fs::read_dir(folder).and_then(Iterator::collect);
-    let entries = entries.unwrap_or_else(|error| {
-        contents.add_unreadable(folder, &error);
-        Vec::new()
-    });
-    for entry in entries {
-        let path = entry.path();
-        if entry.file_name().as_encoded_bytes().starts_with(b".") {
-            continue;
-        }
-        if entry.file_type().is_ok_and(|entry| entry.is_dir()) {
-            add_files(&path, files, contents);
-        } else if path
-            .extension()
-            .is_some_and(|name| ["yaml", "yml", "json"].iter().any(|known| name == *known))
-            // A link that leads nowhere is reported when it is read.
-            && fs::metadata(&path).map_or(true, |metadata| metadata.is_file())
-        {
-            files.entry(path).or_insert(false);
-        }
-    }
-}
-
-fn add_documents(path: &Path, is_named: bool, contents: &mut Contents) {
-    let bytes = match first_bytes(path) {
-        Ok(bytes) => bytes,
-        Err(error) => return contents.add_unreadable(path, &error),
-    };
-    let file = path.display().to_string();
-    let of_file =
-        |problem: &str| Finding { file: file.clone(), problem: problem.to_owned(), ..Finding::default() };
-    let is_error = |text: &[u8]| is_named || names_kops(text);
-    if bytes.len() > LARGEST {
-        return contents.add(of_file("is larger than 4 MiB, so it is no manifest"), is_error(&bytes));
-    }
-    let Ok(text) = std::str::from_utf8(&bytes) else {
-        return contents.add(of_file("is not text in UTF-8"), is_error(&bytes));
-    };
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let (mut sources, mut wrong) = (Vec::new(), Vec::new());
-    for (index, document) in documents(text).into_iter().enumerate() {
-        match parsed(document, &file) {
-            Ok(read) => {
-                let mut source = Source::new(&file, document, read);
-                if index > 0 && document.begins_unlike_kops() {
-                    source.warnings.push(source.finding("", UNSPLIT));
-                }
-                sources.push(source);
-            }
-            Err(problem) => {
-                let line = line_in(&problem).unwrap_or_else(|| document.line());
-                let finding = Finding { line: Some(line), ..of_file(&problem) };
-                wrong.push((finding, is_error(document.text.as_bytes())));
-            }
-        }
-    }
-    // The documents of a template depend on each other. So if one of them is wrong, the whole file is not checked.
-    if !wrong.is_empty() && has_control_line(text) {
-        contents.lacks_manifests |= is_error(&bytes);
-        contents.not_checked.push(of_file(TEMPLATE));
-        return;
-    }
-    contents.sources.append(&mut sources);
-    wrong.into_iter().for_each(|(finding, is_error)| contents.add(finding, is_error));
-}
-
 impl Contents {
-    /// Adds a file, or a document, that cannot be read.
-    fn add(&mut self, finding: Finding, is_error: bool) {
-        self.lacks_manifests |= is_error;
-        if is_error { self.errors.push(finding) } else { self.not_checked.push(finding) }
+    /// Adds the manifests of a file.
+    ///
+    /// # Errors
+    /// All files together exceed a limit.
+    fn add_file(&mut self, path: &Path, is_named: bool, told: &mut Told) -> Result<()> {
+        let bytes = match first_bytes(path) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                self.add_unreadable(unreadable(path, &error), true, told);
+                return Ok(());
+            }
+        };
+        let file: Rc<str> = path.display().to_string().into();
+        let of_file = |problem: String| Finding { file: file.to_string(), problem, ..Finding::default() };
+        let is_error = |text: &[u8]| is_named || names_kops(text);
+        if bytes.len() <= LARGEST {
+            self.text += bytes.len();
+            within(self.text, MOST_TEXT, "64 MiB of text")?;
+        }
+        let (text, documents) = match documents_of(&bytes) {
+            Ok(read) => read,
+            Err(problem) => {
+                self.add_unreadable(of_file(problem), is_error(&bytes), told);
+                return Ok(());
+            }
+        };
+        let (mut manifests, mut other_kinds, mut wrong) = (Vec::new(), Vec::new(), Vec::new());
+        for (index, document) in documents.into_iter().enumerate() {
+            let read = match parsed(document, &file) {
+                Ok(read) => read,
+                Err(problem) => {
+                    let line = line_in(&problem).unwrap_or_else(|| document.line());
+                    let finding = Finding { line: Some(line), ..of_file(problem) };
+                    wrong.push((finding, is_error(document.text.as_bytes())));
+                    continue;
+                }
+            };
+            self.values += read.values;
+            within(self.values, MOST_VALUES, "6,000,000 keys and values")?;
+            match class(&read.value) {
+                Class::Other => other_kinds.push(kind(&read.value).to_owned()),
+                class => manifests.push(Source::new(&file, document, read, class, index > 0)),
+            }
+        }
+        // The documents of a template depend on each other.
+        if !wrong.is_empty() && has_control_line(text) {
+            self.lacks_manifests |= is_error(&bytes);
+            told.add(Severity::NotChecked, of_file(TEMPLATE.to_owned()));
+            return Ok(());
+        }
+        self.sources.append(&mut manifests);
+        within(self.sources.len(), MOST_MANIFESTS, "5,000 manifests of kOps")?;
+        other_kinds.iter().for_each(|kind| self.others.add(kind));
+        for (finding, is_error) in wrong {
+            self.add_unreadable(finding, is_error, told);
+        }
+        Ok(())
     }
 
-    /// Adds a path that the system does not let us read. Nobody knows whether it has manifests of kOps.
-    fn add_unreadable(&mut self, path: &Path, error: &io::Error) {
-        let file = path.display().to_string();
-        let problem = format!("cannot be read: {error}; correct its permissions, or where it leads");
-        self.add(Finding { file, problem, ..Finding::default() }, true);
+    /// Adds a file, or a document, that cannot be read.
+    fn add_unreadable(&mut self, finding: Finding, is_error: bool, told: &mut Told) {
+        self.lacks_manifests |= is_error;
+        told.add(if is_error { Severity::Error } else { Severity::NotChecked }, finding);
+    }
+}
+
+/// Refuses files that exceed a limit: a pull request must not decide how long the check takes, or how much memory it needs.
+///
+/// # Errors
+/// `count` is larger than `most`.
+fn within(count: usize, most: usize, shown: &str) -> Result<()> {
+    if count <= most {
+        return Ok(());
+    }
+    let problem = format!("--manifests: the files have more than {shown}; check fewer folders at once");
+    Err(Failure::new(Kind::WrongSetting, problem).into())
+}
+
+/// The text of a file, and its documents.
+///
+/// # Errors
+/// The file is larger than a file of manifests.
+fn documents_of(bytes: &[u8]) -> Result<(&str, Vec<Document<'_>>), String> {
+    if bytes.len() > LARGEST {
+        return Err("is larger than 4 MiB, so it is no manifest".to_owned());
+    }
+    let text = std::str::from_utf8(bytes).map_err(|_| "is not text in UTF-8".to_owned())?;
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let documents = documents(text);
+    match documents.len() <= MOST_DOCUMENTS {
+        true => Ok((text, documents)),
+        false => Err("has more than 1,000 documents; split it into several files".to_owned()),
     }
 }
 
@@ -233,20 +264,99 @@ fn names_kops(text: &[u8]) -> bool {
 /// # Errors
 /// The problem of the text, with its line in the file.
 fn parsed(document: Document<'_>, file: &str) -> Result<GoDocument, String> {
-    // Empty lines replace the lines before the document, so that the parser's messages contain the line in the file.
-    let placed = "\n".repeat(document.lines_before) + document.text;
-    let parse = |text: &str| parse_go_document(text, file).map_err(|SpecError { problem, .. }| problem);
-    match parse(&placed) {
-        Err(_) if has_action(&placed) => {
-            let read = parse(&with_words(&placed))?;
+    let parse = |text: &str| {
+        let read = parse_go_document(text, file);
+        read.map_err(|SpecError { problem, .. }| in_file(&problem, document.lines_before))
+    };
+    match parse(document.text) {
+        Err(_) if has_action(document.text) => {
+            let read = parse(&with_words(document.text))?;
             Ok(GoDocument { value: without_words(read.value), ..read })
         }
         read => read,
     }
 }
 
-/// The line in a message of the parser: `… at line 3 column 1, while parsing … at line 2 column 1`.
+const AT_LINE: &str = " at line ";
+
+/// A message of the parser about a document, with the lines of its file: `… at line 3 column 1, while parsing … at line 2 column 1`.
+fn in_file(problem: &str, lines_before: usize) -> String {
+    let mut parts = problem.split(AT_LINE);
+    let mut moved = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let digits = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
+        let (line, rest) = part.split_at(digits);
+        let line =
+            line.parse().map_or(line.to_owned(), |line: usize| line.saturating_add(lines_before).to_string());
+        moved += &[AT_LINE, &line, rest].concat();
+    }
+    moved
+}
+
+/// The line in a message of the parser.
 fn line_in(problem: &str) -> Option<usize> {
-    let (_, rest) = problem.split_once(" at line ")?;
+    let (_, rest) = problem.split_once(AT_LINE)?;
     rest.split(' ').next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(mut contents: Contents, text: &str) -> Option<String> {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("x.yaml");
+        std::fs::write(&file, text).unwrap();
+        let added = contents.add_file(&file, false, &mut Told::default());
+        added.err().map(|error| error.to_string())
+    }
+
+    #[test]
+    fn all_files_together_have_limits() {
+        const TEXT: &str = "a: 1\nb: 2\n";
+        const MANIFEST: &str = "kind: Cluster\n";
+        let beyond = |limit: &str| {
+            Some(format!("--manifests: the files have more than {limit}; check fewer folders at once"))
+        };
+        let of_text = |text: usize| Contents { text, ..Contents::default() };
+        assert_eq!(refused(of_text(MOST_TEXT - TEXT.len()), TEXT), None);
+        assert_eq!(refused(of_text(MOST_TEXT - TEXT.len() + 1), TEXT), beyond("64 MiB of text"));
+        // A file that is too large to be parsed does not count.
+        assert_eq!(refused(of_text(MOST_TEXT), &"#".repeat(LARGEST + 1)), None);
+        // The mapping, its keys and its values.
+        let of_values = |values: usize| Contents { values, ..Contents::default() };
+        assert_eq!(refused(of_values(MOST_VALUES - 5), TEXT), None);
+        assert_eq!(refused(of_values(MOST_VALUES - 4), TEXT), beyond("6,000,000 keys and values"));
+        let of_manifests = |count: usize| {
+            let parse = || parsed(documents(MANIFEST)[0], "").unwrap();
+            let source = || Source::new(&"".into(), documents(MANIFEST)[0], parse(), Class::Checked, false);
+            Contents { sources: std::iter::repeat_with(source).take(count).collect(), ..Contents::default() }
+        };
+        assert_eq!(refused(of_manifests(MOST_MANIFESTS - 1), MANIFEST), None);
+        assert_eq!(refused(of_manifests(MOST_MANIFESTS), MANIFEST), beyond("5,000 manifests of kOps"));
+        assert_eq!(refused(of_manifests(MOST_MANIFESTS), TEXT), None);
+    }
+
+    #[test]
+    fn documents_of_other_programs_are_counted_and_not_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("x.yaml");
+        std::fs::write(&file, "kind: Secret\n---\nkind: Cluster\n---\na: 1\n").unwrap();
+        let mut contents = Contents::default();
+        contents.add_file(&file, false, &mut Told::default()).unwrap();
+        assert_eq!(contents.sources.len(), 1);
+        let counted = contents.others.finding().unwrap().problem;
+        assert!(counted.ends_with(": Secret (1), without kind (1)"), "{counted}");
+    }
+
+    #[test]
+    fn a_message_of_the_parser_has_the_lines_of_the_file() {
+        let problem = "it is not YAML: x at line 3 column 1, while parsing y at line 2 column 4";
+        let moved = in_file(problem, 10);
+        assert_eq!(moved, "it is not YAML: x at line 13 column 1, while parsing y at line 12 column 4");
+        assert_eq!(line_in(&moved), Some(13));
+        for other in ["", "no line", "x at line", "x at line y", "x at line 99999999999999999999999 z"] {
+            assert_eq!(in_file(other, 10), other);
+        }
+    }
 }

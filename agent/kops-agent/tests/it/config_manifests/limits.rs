@@ -1,0 +1,177 @@
+//! In CI, a pull request decides what is checked. So the number and the size of findings have limits, and so has the cost of a file.
+
+use std::fmt::Write as _;
+
+use super::{CLUSTER, GROUP, WRONG, check_files, expect};
+
+fn repeated(count: usize, line: impl Fn(usize) -> String) -> String {
+    (0..count).fold(String::new(), |mut text, number| {
+        writeln!(text, "{}", line(number)).unwrap();
+        text
+    })
+}
+
+#[test]
+fn a_document_has_few_findings_of_each_severity() {
+    let unknown = repeated(150, |number| format!("  unknown{number}: 1"));
+    let group = format!("{GROUP}{unknown}  kubelet: {{maxPods: -5}}\n");
+    let ended = check_files(&[("c.yaml", CLUSTER), ("g.yaml", &group)]);
+    expect(
+        &ended,
+        WRONG,
+        &[
+            "warning: ./g.yaml:11: spec.unknown0: is not read",
+            "warning: ./g.yaml:1: 50 more warnings of this document are not listed\n",
+            "error: ./g.yaml:161: spec.kubelet.maxPods: -5",
+            "1 errors, 101 warnings\n",
+        ],
+    );
+    let taints = repeated(150, |number| format!("  - {number}=b:No"));
+    let ended = check_files(&[("c.yaml", CLUSTER), ("g.yaml", &format!("{GROUP}  taints:\n{taints}"))]);
+    expect(
+        &ended,
+        WRONG,
+        &[
+            "error: ./g.yaml:12: spec.taints[0]: \"No\" of \"0=b:No\" is no effect",
+            "error: ./g.yaml:1: 50 more errors of this document are not listed\n",
+            "101 errors, 0 warnings\n",
+        ],
+    );
+}
+
+#[test]
+fn keys_that_occur_twice_give_few_warnings() {
+    let twice = repeated(30, |number| format!("  a{number}: 1\n  a{number}: 1"));
+    let group = GROUP.replace("spec:\n", &format!("x-unread:\n{twice}spec:\n"));
+    expect(
+        &check_files(&[("c.yaml", CLUSTER), ("g.yaml", &group)]),
+        0,
+        &[
+            "warning: ./g.yaml:8: x-unread.a0: occurs twice in its mapping",
+            "warning: ./g.yaml:1: 20 more keys occur twice in their mappings\n",
+            "0 errors, 11 warnings\n",
+        ],
+    );
+}
+
+#[test]
+fn a_finding_is_short() {
+    let name = "k".repeat(1 << 20);
+    let group = format!("{GROUP}  ? {name}\n  : 1\n  cloudLabels: {{? {name} : 1}}\n");
+    let kind = format!("kind: {name}\n---\nkind: {name}\napiVersion: kops.k8s.io/v1alpha2\n");
+    let ended = check_files(&[("c.yaml", CLUSTER), ("g.yaml", &group), ("x.yaml", &kind)]);
+    expect(
+        &ended,
+        WRONG,
+        &[
+            "warning: ./g.yaml:7: spec.kkk",
+            "k…: is not read",
+            "error: ./g.yaml:13: spec.cloudLabels.kkk",
+            "error: ./x.yaml:3: kind: kOps has no kind \"kkk",
+        ],
+    );
+    assert!(ended.stdout.lines().all(|line| line.len() < 2500) && ended.stdout.len() < 10_000, "{ended:#?}");
+}
+
+/// A search for the line of each finding, or for each known field among the unknown ones, would take minutes.
+#[test]
+fn a_large_document_costs_no_more_than_its_size() {
+    let hooks = repeated(600, |number| format!("  - {{disabled: true, name: h{number}, unknown: 1}}"));
+    let fields =
+        repeated(600, |number| format!("  a{number}: {{cgroupDriver: x, podInfraContainerImage: y}}"));
+    let unread = format!("x-unread: |\n{}", "  spec:\n".repeat(400_000));
+    let group = GROUP.replace("spec:\n", &format!("{unread}spec:\n"));
+    let ended = check_files(&[("c.yaml", CLUSTER), ("g.yaml", &format!("{group}  hooks:\n{hooks}{fields}"))]);
+    // Each hook has one unknown field. Each other field is unknown, and two fields below it are deprecated.
+    expect(
+        &ended,
+        WRONG,
+        &[
+            "warning: ./g.yaml:400613: spec.a0: is not read",
+            "./g.yaml:1: 2300 more warnings of this document are not listed\n",
+        ],
+    );
+}
+
+#[test]
+fn a_manifest_of_kops_has_a_limited_size() {
+    let unknown = |count: usize| repeated(count, |number| format!("  unknown{number}: 1"));
+    let cluster = format!("{CLUSTER}{}", unknown(6000));
+    let told = "has more than 10,000 keys and values, unlike any manifest of kOps, so it is not checked\n";
+    // A group of this cluster is no mistake.
+    expect(
+        &check_files(&[
+            ("c.yaml", &cluster),
+            ("d.yaml", &CLUSTER.replace("c.example.com", "d")),
+            ("g.yaml", GROUP),
+        ]),
+        WRONG,
+        &[&format!("error: ./c.yaml:1: {told}"), "1 errors, 0 warnings\n"],
+    );
+    // The same document for another program is only counted.
+    let other = cluster.replace("apiVersion: kops.k8s.io/v1alpha2", "apiVersion: example.com/v1");
+    expect(
+        &check_files(&[("c.yaml", CLUSTER), ("x.yaml", &other)]),
+        0,
+        &["of kOps: Cluster (1)\n", "0 errors"],
+    );
+}
+
+#[test]
+fn a_file_has_few_documents() {
+    let documents = |count: usize| "a: 1\n---\n".repeat(count);
+    let told = "has more than 1,000 documents; split it into several files\n";
+    for (text, code, finding) in [
+        (documents(1000), 0, "of kOps: without kind (1000)\n".to_owned()),
+        (documents(1001), 0, format!("not checked: ./x.yaml: {told}")),
+        (documents(1000) + GROUP, WRONG, format!("error: ./x.yaml: {told}")),
+    ] {
+        expect(&check_files(&[("c.yaml", CLUSTER), ("x.yaml", &text)]), code, &[&finding]);
+    }
+}
+
+#[test]
+fn the_lines_before_a_document_do_not_raise_its_limits() {
+    let aliases = format!("a: &a [{}]\nb: [{}]\n", "x,".repeat(100), "*a,".repeat(500));
+    let text = format!("a: 1\n{}---\n{aliases}", "\n".repeat(300_000));
+    expect(
+        &check_files(&[("c.yaml", CLUSTER), ("x.yaml", &text)]),
+        0,
+        &["not checked: ./x.yaml:300003: its aliases expand to many times its size"],
+    );
+}
+
+#[test]
+fn few_values_from_a_template_are_left_out() {
+    let group = |count: usize| {
+        let hooks = repeated(count, |number| format!("  - {{name: h{number}, before: '{{{{ .x }}}}'}}"));
+        let text = format!("{GROUP}  kubelet: {{maxPods: -5}}\n  hooks:\n{hooks}");
+        check_files(&[("c.yaml", CLUSTER), ("g.yaml", &text)])
+    };
+    const REST: &str =
+        "not checked: ./g.yaml:1: all other values of this document, because it cannot be read\n";
+    let of_template = |ended: &crate::example::Ended| {
+        ended.stdout.matches("before: its value comes from a template\n").count()
+    };
+    let ended = group(20);
+    expect(&ended, WRONG, &["spec.kubelet.maxPods: -5"]);
+    assert_eq!(of_template(&ended), 20, "{ended:#?}");
+    let ended = group(40);
+    expect(&ended, 0, &[REST]);
+    assert_eq!(of_template(&ended), 21, "{ended:#?}");
+}
+
+#[test]
+fn few_names_and_kinds_are_listed() {
+    let clusters =
+        repeated(12, |number| format!("{}---", CLUSTER.replace("c.example.com", &format!("c{number}"))));
+    let kinds = repeated(70, |number| format!("kind: K{number:02}\n---"));
+    expect(
+        &check_files(&[("c.yaml", &clusters), ("g.yaml", GROUP), ("x.yaml", &kinds)]),
+        WRONG,
+        &[
+            "which is not among the manifests; they have c0, c1, c2, c3, c4, c5, c6, c7, c8, c9, and 2 more\n",
+            "K58 (1), K59 (1), other kinds (10)\n",
+        ],
+    );
+}
