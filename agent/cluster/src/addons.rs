@@ -14,6 +14,7 @@
 
 mod channel;
 pub mod health;
+mod images;
 pub mod managed_fields;
 pub mod manifest;
 mod menu;
@@ -28,6 +29,7 @@ mod version;
 mod version_range;
 
 pub use channel::Channel;
+pub use images::collect_images;
 pub use menu::{Addon, LeftOut, Menu, leave_to_last_channel};
 pub use settings::AddonSettings;
 pub use spec::{AddonSpec, NeedsRollingUpdate, PruneKind};

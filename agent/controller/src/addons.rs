@@ -9,6 +9,7 @@ mod applying;
 mod authority;
 mod channels;
 pub mod diff;
+mod images;
 mod installed;
 mod marking;
 mod objects;
@@ -23,6 +24,7 @@ pub mod status;
 mod updating;
 
 pub use channels::ChannelOptions;
+pub use images::images;
 #[cfg(test)]
 pub use running::metrics::tests::every_metric;
 pub use running::{ServiceOptions, run as run_service};

@@ -23,7 +23,7 @@ use kops_agent_process::exit;
 
 pub use addons::{AddonsApplyArgs, AddonsArgs, AddonsCommand, AddonsDiffArgs, AddonsRemoveArgs};
 pub use change::ChangeArgs;
-pub use config::{CheckArgs, CheckOutput, ConfigCommand, DeriveArgs, DumpArgs};
+pub use config::{AssetsArgs, CheckArgs, CheckOutput, ConfigCommand, DeriveArgs, DumpArgs};
 pub use controller::{ControllerArgs, ControllerCommand, TakeoverArgs};
 pub use fleet::{FleetCommand, FleetFollowArgs, FleetPlanArgs, FleetStatusArgs, FleetTellArgs};
 pub use kubeconfig::KubeconfigArgs;
@@ -90,7 +90,7 @@ pub enum Command {
     Render(RenderArgs),
     /// Print the facts observed on this machine and from its cloud.
     Facts(FactsArgs),
-    /// Derive, dump or check a configuration.
+    /// Derive, dump or check a configuration, or list what nodes download.
     Config {
         #[command(subcommand)]
         command: ConfigCommand,

@@ -241,6 +241,28 @@ fn described(spec: NodeSpec) -> Result<NodeConfig> {
 /// # Errors
 /// This machine may not read files that decide the node, and there are mistakes without these files.
 pub fn check_on_any_machine(spec: NodeSpec) -> Result<Problems> {
+    let (problems, denied) = on_each_machine(spec, &mut |_, _| {});
+    match problems.is_empty() || denied.is_empty() {
+        true => Ok(problems),
+        false => Err(refused(problems, &denied)),
+    }
+}
+
+/// Passes each possible machine of the group to `take`, with its desired state. Machines that reject the configuration are left out.
+///
+/// # Errors
+/// The cluster spec is wrong, or every machine rejects the configuration.
+pub fn each_possible_machine(spec: NodeSpec, mut take: impl FnMut(&NodeConfig, &DesiredState)) -> Result<()> {
+    let (problems, denied) = on_each_machine(spec, &mut take);
+    if problems.is_empty() { Ok(()) } else { Err(refused(problems, &denied)) }
+}
+
+/// Decides each possible machine of the group. Returns the mistakes as [`check_on_any_machine`] does, and why files that decide the
+/// machines may not be read now.
+fn on_each_machine(
+    spec: NodeSpec,
+    take: &mut dyn FnMut(&NodeConfig, &DesiredState),
+) -> (Problems, Vec<String>) {
     let denied = needed_but_denied(&spec);
     let NodeSpec { inputs, mut problems, origin, .. } = spec;
     let group = match origin {
@@ -253,7 +275,11 @@ pub fn check_on_any_machine(spec: NodeSpec) -> Result<Problems> {
             Ok(node) => {
                 found.add_warnings(&node.warnings);
                 found.add_all(&node.refusals);
-                found.extend(desired(&node).err().unwrap_or_default());
+                match desired(&node) {
+                    Ok(state) if found.is_empty() => take(&node, &state),
+                    Ok(_) => {}
+                    Err(conflicts) => found.extend(conflicts),
+                }
             }
             Err(problems) => found = problems,
         }
@@ -263,10 +289,7 @@ pub fn check_on_any_machine(spec: NodeSpec) -> Result<Problems> {
         let machines = supposed::machines(inputs.boot.cloud_provider, release, &group);
         problems.extend(supposed::merged(&machines.into_iter().map(check).collect::<Vec<_>>()));
     }
-    match problems.is_empty() || denied.is_empty() {
-        true => Ok(problems),
-        false => Err(refused(problems, &denied)),
-    }
+    (problems, denied)
 }
 
 /// Why files that decide the node may not be read now, one reason per file.

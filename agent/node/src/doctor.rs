@@ -9,6 +9,7 @@ mod downloads;
 mod machine;
 mod names;
 mod node;
+mod registries;
 mod services;
 
 use std::collections::BTreeMap;
@@ -24,7 +25,9 @@ use crate::options::NodeOptions;
 use kops_agent_source::boot_config;
 
 use downloads::Asked;
+pub use downloads::servers_of_file;
 use node::Wanted;
+pub use registries::Registries;
 
 /// Examines a machine.
 ///

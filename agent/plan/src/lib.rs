@@ -15,6 +15,7 @@ pub mod explain;
 pub mod following;
 pub mod health;
 pub mod late_pods;
+pub mod needs;
 pub mod overlap;
 pub mod resolve;
 pub mod resource;

@@ -19,7 +19,7 @@ pub const MEANINGS: [(u8, &str); 5] = [
     (CONFIGURATION, "the configuration is wrong: another run fails as well"),
     (
         DIFFERENT,
-        "a check found drift or a problem: plan and addons diff with --exit-code, verify, status, doctor, controller takeover, \
-         addons status or fleet status",
+        "a check found drift or a problem: plan and addons diff with --exit-code, verify, status, doctor, config assets --check, \
+         controller takeover, addons status or fleet status",
     ),
 ];

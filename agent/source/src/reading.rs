@@ -142,11 +142,27 @@ pub(crate) const UNWRITTEN_MANIFEST: &str = "apiVersion: v1\nkind: Pod\nspec: {c
 /// The store cannot be read, or its files are wrong.
 pub async fn read_of_group(store: &Store, base: &str, group: &str) -> Result<NodeSpec> {
     let derivation = Derivation::of_group(cluster_files::read(store, base, group).await?);
+    of_any_machine(store, base, derivation, Some(UNWRITTEN_MANIFEST)).await
+}
+
+/// Like [`read_of_group`], with the hashes that the derivation knows. Every manifest of the group must be in the store.
+///
+/// # Errors
+/// Same errors as [`read_of_group`]. A manifest is missing.
+pub async fn read_of_derivation(store: &Store, base: &str, derivation: Derivation) -> Result<NodeSpec> {
+    of_any_machine(store, base, derivation, None).await
+}
+
+async fn of_any_machine(
+    store: &Store,
+    base: &str,
+    derivation: Derivation,
+    unwritten: Option<&str>,
+) -> Result<NodeSpec> {
     let derived = derivation.derive();
     let boot = boot_config_of_group(&derivation, &derived)?;
     let configuration = Configuration::of_derived(derivation, derived);
-    let before = Before::default();
-    complete(store, base, boot, Facts::default(), configuration, &before, Some(UNWRITTEN_MANIFEST)).await
+    complete(store, base, boot, Facts::default(), configuration, &Before::default(), unwritten).await
 }
 
 /// The boot config that kOps would write for the group of this derivation.

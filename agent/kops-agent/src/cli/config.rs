@@ -15,6 +15,9 @@ pub enum ConfigCommand {
     Dump(DumpArgs),
     /// List the errors of a configuration, and fields that have less effect than they seem to.
     Check(CheckArgs),
+    /// List all files, images and packages that the nodes of a cluster need, of all groups and architectures. With
+    /// --check, ends with 4 if a server lacks a file or an image.
+    Assets(AssetsArgs),
 }
 
 #[derive(Args, Clone, Debug)]
@@ -30,6 +33,28 @@ pub struct DeriveArgs {
     /// Hashes of downloads, as lines of `sha256  URL`, for machines that cannot reach the publishers.
     #[arg(long, value_name = "FILE")]
     pub asset_hashes: Option<PathBuf>,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct AssetsArgs {
+    /// The cluster's folder in the state store.
+    #[arg(long, value_name = "URL")]
+    pub config_base: String,
+    /// Only this instance group; may be given more than once. Default: all groups.
+    #[arg(long, value_name = "NAME")]
+    pub instance_group: Vec<String>,
+    #[command(flatten)]
+    pub store: StoreArgs,
+    /// Hashes of downloads, as lines of `sha256  URL`, in addition to the hashes that kOps wrote into the store.
+    #[arg(long, value_name = "FILE")]
+    pub asset_hashes: Option<PathBuf>,
+    /// Ask the servers for each file and image, without downloading it. Each line then begins with ok, MISSING,
+    /// UNKNOWN, or - for packages, which are not checked.
+    #[arg(long)]
+    pub check: bool,
+    /// Output format. A line of text is: kind; SHA-256 of a file or distribution of a package, or -; name.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Output,
 }
 
 #[derive(Args, Clone, Debug)]

@@ -1,6 +1,7 @@
 //! `kops-agent config`: `derive` prints the configuration that kOps would have written for a group. `dump` prints the
-//! resolved configuration of a node. `check` lists all errors.
+//! resolved configuration of a node. `check` lists all errors. `assets` lists everything that nodes download or install.
 
+mod assets;
 mod manifests;
 
 use std::collections::BTreeMap;
@@ -27,6 +28,7 @@ pub(super) async fn run(command: ConfigCommand) -> Result<u8> {
         ConfigCommand::Derive(args) => derive(&args).await,
         ConfigCommand::Dump(args) => dump(&args).await,
         ConfigCommand::Check(args) => check(&args).await,
+        ConfigCommand::Assets(args) => Box::pin(assets::run(&args)).await,
     }
 }
 

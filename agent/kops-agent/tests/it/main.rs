@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod addons_service;
+mod assets;
 mod bad_input;
 mod boot;
 mod bounded_services;

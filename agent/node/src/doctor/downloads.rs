@@ -33,6 +33,15 @@ pub(super) async fn ask(store: &Store, wanted: &[WantedDownload]) -> Vec<Asked> 
     stream::iter(asking).buffered(AT_ONCE).collect().await
 }
 
+/// Asks the servers of a file, one after another, until one has it. Returns each asked server's URL and its answer.
+pub async fn servers_of_file(
+    store: &Store,
+    client: &LocationClient,
+    urls: Vec<String>,
+) -> Vec<(String, Outcome)> {
+    ask_for(store, Ok(client), &WantedDownload { urls, is_there: false }).await.download.servers
+}
+
 async fn ask_for(store: &Store, client: Result<&LocationClient, &String>, wanted: &WantedDownload) -> Asked {
     let url = wanted.urls.first().cloned().unwrap_or_default();
     let name = shown_url(&url).rsplit('/').next().unwrap_or_default().to_owned();

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::Inputs;
 use super::images::remap_image;
 use crate::resolve::Problems;
-use kops_agent_cluster::addons::{BOOTSTRAP_CHANNEL, Channel};
+use kops_agent_cluster::addons::{BOOTSTRAP_CHANNEL, Channel, collect_images};
 use kops_agent_spec::kops_release::KopsRelease;
 use kops_agent_spec::{InstanceGroupRole, SpecError, WarmPoolSpec, yaml};
 
@@ -137,21 +137,6 @@ fn images_in(manifest: &str, path: &str, problems: &mut Problems) -> BTreeSet<St
         }
     }
     images
-}
-
-fn collect_images(value: &Value, images: &mut BTreeSet<String>) {
-    match value {
-        Value::Object(entries) => {
-            for (key, value) in entries {
-                match value {
-                    Value::String(image) if key == "image" => drop(images.insert(image.clone())),
-                    value => collect_images(value, images),
-                }
-            }
-        }
-        Value::Array(items) => items.iter().for_each(|item| collect_images(item, images)),
-        _ => {}
-    }
 }
 
 /// The images of an addon whose manifest is missing, as kOps' release names them. Only images that are pulled in advance on AWS matter.

@@ -41,7 +41,7 @@ pub const CONTAINERD_REGISTRIES: &str = "/etc/containerd/certs.d";
 pub(super) const CONTAINERD_CNI_TEMPLATE: &str = "/etc/containerd/config-cni.template";
 /// Environment variables of the whole machine, including the egress proxy's variables.
 pub(super) const ENVIRONMENT: &str = "/etc/environment";
-pub(super) const CONTAINERD_CONFIG: &str = "/etc/containerd/config.toml";
+pub(crate) const CONTAINERD_CONFIG: &str = "/etc/containerd/config.toml";
 pub(super) const CNI_BIN: &str = "/opt/cni/bin";
 pub(super) const CNI_CONF: &str = "/etc/cni/net.d";
 

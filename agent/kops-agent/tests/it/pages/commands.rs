@@ -74,7 +74,7 @@ fn parts(line: &str) -> Vec<String> {
             "$" | "sudo" | "set" if parts.last().is_some_and(Vec::is_empty) => {}
             // A variable assignment before a command.
             _ if word.contains('=') && !word.starts_with('-') && parts.last().is_some_and(Vec::is_empty) => {}
-            ">" | ">>" | "2>" => break,
+            _ if word.starts_with('>') || word.starts_with("2>") => break,
             _ => parts.last_mut().unwrap().push(word.trim_end_matches(';').to_owned()),
         }
     }
@@ -158,6 +158,9 @@ impl Call {
         if is_machine {
             ["--conf", "--facts", "--config-base"].into_iter().for_each(&mut add);
         }
+        if sub == "assets" {
+            add("--config-base");
+        }
         if sub == "derive" {
             ["--config-base", "--instance-group"].into_iter().for_each(&mut add);
         }
@@ -231,6 +234,7 @@ pub fn flags(agent: &Path) -> BTreeSet<String> {
         "reset",
         "render",
         "facts",
+        "config assets",
         "config derive",
         "config dump",
         "config check",

@@ -11,7 +11,6 @@ use std::process::Command;
 
 use kops_agent_tests::digest::sha256_hex;
 use kops_agent_tests::example_store::{CONFIG_BASE, CONTROL_PLANE};
-use serde_json::json;
 use tempfile::TempDir;
 
 use super::page::{Block, Page};
@@ -167,7 +166,7 @@ fn program(path: &Path, script: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// A script that runs the agent for this machine. It accepts exit code 4 of `fleet` and `doctor`, because the example has problems.
+/// A script that runs the agent for this machine. It accepts exit code 4 of `fleet`, `doctor` and `config assets --check`, because the example has problems.
 fn agent_of(node: &Machine, kubeconfig: &Path) -> String {
     let store = &node.cluster.store;
     let variables: String =
@@ -178,7 +177,8 @@ fn agent_of(node: &Machine, kubeconfig: &Path) -> String {
     format!(
         "{variables}export HTTPS_PROXY=http://127.0.0.1:1\n\
          case $1 in\n\
-         --version | config) exec {agent} \"$@\" ;;\n\
+         --version) exec {agent} \"$@\" ;;\n\
+         config) {agent} \"$@\" || [ $? = 4 ]; exit ;;\n\
          status) exec {agent} \"$@\" --root {root} ;;\n\
          fleet) {agent} \"$@\" --kubeconfig {kubeconfig} || [ $? = 4 ]; exit ;;\n\
          esac\n\
@@ -305,16 +305,17 @@ fn air_gapped_md_works_as_printed() {
         fs::write(walk.path(name), name).unwrap();
     }
     let download = |name: &str| format!("file://{}", walk.path(name).display());
+    walk.run(">assets.txt");
+    let list = walk.path("home/assets.txt");
+    let listed = fs::read_to_string(&list).unwrap();
+    assert!(listed.contains("/linux/amd64/kubelet\n"), "{listed}");
+    let packages = walk.run("$1 == \"package\"").stdout;
+    assert!(packages.lines().any(|name| name == "libseccomp2"), "{packages}");
     let files = ["right", "wrong", "missing"]
-        .map(|name| json!({"sha": sha256_hex(b"right"), "download": download(name)}));
-    let assets = json!({"files": files, "images": [{"download": "registry.example.com/pause:3.10"}]});
-    fs::write(walk.path("assets"), assets.to_string()).unwrap();
-    walk.stand_in(
-        "kops",
-        &format!("case \"$*\" in *json) exec cat {} ;; esac", walk.path("assets").display()),
-    );
-
-    walk.run("kops get assets -o json");
+        .map(|name| format!("file {} {}\n", sha256_hex(b"right"), download(name)));
+    fs::write(&list, files.concat() + "image - registry.example.com/pause:3.10\n").unwrap();
+    let asked = walk.run("--check").stdout;
+    assert!(asked.lines().any(|line| line.starts_with("ok file ")), "{asked}");
     let checked = walk.run("sha256sum");
     let [right, wrong, missing] = ["right", "wrong", "missing"].map(download);
     assert_eq!(checked.stdout, format!("ok {right}\nWRONG {wrong}\nWRONG {missing}\n"), "{checked:#?}");
