@@ -134,7 +134,7 @@ pub(crate) async fn derived(
             }
             Proof::Unhashed(urls) => format!(
                 "cannot tell whether the cluster spec gives the configuration that the user-data pins, because the hashes of these \
-                 downloads are not known (give them with --asset-hashes):\n{}",
+                 downloads are not known (give the hashes with --asset-hashes FILE):\n{}",
                 indented(&urls)
             ),
             Proof::Differs(actual) => format!(

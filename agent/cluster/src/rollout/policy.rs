@@ -189,13 +189,13 @@ impl Policy {
             {
                 if seconds == Some(0) {
                     return Err(format!(
-                        "the policy is not valid: {path}.{field}: it is 0; give seconds from 1"
+                        "the policy is not valid: {path}.{field}: it is 0; write at least 1 second"
                     ));
                 }
             }
             if let Some(seconds @ 0..SHORTEST_REBOOT_INTERVAL) = part.reboot_interval {
                 return Err(format!(
-                    "the policy is not valid: {path}.rebootInterval: it is {seconds}; give seconds from {SHORTEST_REBOOT_INTERVAL}"
+                    "the policy is not valid: {path}.rebootInterval: it is {seconds}; write at least {SHORTEST_REBOOT_INTERVAL} seconds"
                 ));
             }
         }

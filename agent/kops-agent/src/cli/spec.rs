@@ -179,13 +179,13 @@ impl From<ConfigFromArg> for ConfigFrom {
     }
 }
 
-/// What to do with a derived configuration that is not the pinned one.
+/// Action if the derived configuration differs from the pinned one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum OnHashMismatchArg {
-    /// Say so, and use it
+    /// Log a warning, and use the derived configuration
     #[default]
     Warn,
-    /// Touch nothing
+    /// End with an error, and change nothing
     Refuse,
 }
 

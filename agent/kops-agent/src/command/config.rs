@@ -53,9 +53,11 @@ async fn derive(args: &DeriveArgs) -> Result<u8> {
     derivation.learn_hashes(given, &HashSource::publishers(BTreeMap::new()), None, &store).await?;
     match derivation.derive().whole() {
         Ok(text) => output::print_document(&text),
-        Err(unhashed @ Incomplete::Unhashed(_)) => {
-            Err(Failure::new(unhashed.kind(), format!("{unhashed}\ngive them with --asset-hashes")).into())
-        }
+        Err(unhashed @ Incomplete::Unhashed(_)) => Err(Failure::new(
+            unhashed.kind(),
+            format!("{unhashed}\ngive the hashes with --asset-hashes FILE"),
+        )
+        .into()),
         Err(wrong @ Incomplete::Wrong(_)) => Err(wrong.into()),
     }
 }

@@ -24,7 +24,6 @@ use kops_agent_spec::manifests::{clear_at, has_action};
 use kops_agent_spec::{Cluster, FieldWarning, InstanceGroup, InstanceGroupRole, SpecError};
 use serde_json::Value;
 
-use super::add_error;
 use crate::output::{Checked, Finding, Findings};
 use files::{Contents, Source};
 use kinds::Class;
@@ -328,7 +327,7 @@ fn check_cluster(
                 // The newest versions are first.
                 let decisions = clusters.iter().rev().map(|completed| {
                     match suppose(completed, group, &roles, kops, keyset) {
-                        Ok(spec) => of_spec(decide::check_on_any_machine(spec)),
+                        Ok(spec) => decide::check_on_any_machine(spec),
                         Err(problems) => Ok(problems),
                     }
                 });
@@ -380,17 +379,6 @@ fn group_of_role(role: InstanceGroupRole) -> InstanceGroup {
     group.metadata.name = "supposed".to_owned();
     group.spec.role = role;
     group
-}
-
-/// The problems of a decision. A configuration error is a problem; any other error is returned.
-fn of_spec(decided: Result<Problems>) -> Result<Problems> {
-    decided.or_else(|error| {
-        let mut findings = Findings::default();
-        add_error(error, &mut findings)?;
-        let mut problems = Problems::default();
-        findings.errors.into_iter().for_each(|Finding { field, problem, .. }| problems.add(field, problem));
-        Ok(problems)
-    })
 }
 
 /// The manifest and the field with a problem. `None` if the manifests do not have the field: kOps completes it.
