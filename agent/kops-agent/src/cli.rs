@@ -6,6 +6,7 @@ mod config;
 mod controller;
 mod fleet;
 mod kubeconfig;
+mod live;
 mod look;
 mod machine;
 mod nodeup;
@@ -18,7 +19,6 @@ use std::path::PathBuf;
 pub use kops_agent_process::version::VERSION;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
-use clap_complete::Shell;
 use kops_agent_process::exit;
 
 pub use addons::{AddonsApplyArgs, AddonsArgs, AddonsCommand, AddonsDiffArgs, AddonsRemoveArgs};
@@ -109,7 +109,7 @@ pub enum Command {
     },
     /// Show where a value on the machine comes from: a field of a file, a fact, or a default.
     Explain(ExplainArgs),
-    /// Print completions for a shell.
+    /// Print the script that completes commands in a shell, with the names of the cluster's instance groups and Nodes.
     Completions {
         /// The shell.
         shell: Shell,
@@ -139,6 +139,28 @@ pub enum Output {
     Text,
     /// For programs
     Json,
+}
+
+/// A shell that can complete commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Shell {
+    Bash,
+    Elvish,
+    Fish,
+    Powershell,
+    Zsh,
+}
+
+impl Shell {
+    pub fn name(self) -> &'static str {
+        match self {
+            Shell::Bash => "bash",
+            Shell::Elvish => "elvish",
+            Shell::Fish => "fish",
+            Shell::Powershell => "powershell",
+            Shell::Zsh => "zsh",
+        }
+    }
 }
 
 /// When to use colour.

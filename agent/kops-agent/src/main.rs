@@ -9,6 +9,7 @@
 
 mod cli;
 mod command;
+mod completion;
 mod given_to_units;
 mod logging;
 mod output;
@@ -37,6 +38,9 @@ use kops_agent_node::known::error_text;
 fn main() -> ExitCode {
     started::note();
     keep_others_from_writing();
+    if let Some(code) = completion::answered() {
+        return code;
+    }
     panics::start();
     let cli = match Cli::try_parse_from(with_nodeup_spelling(std::env::args().collect())) {
         Ok(cli) => cli,

@@ -72,6 +72,21 @@ pub fn client_of(chosen: &Chosen) -> Result<Client> {
     of_kubeconfig(chosen, RetryPolicy::server_retry())
 }
 
+/// Creates a client for the kubeconfig that a user has chosen, without running a login program: such a program may ask the user or a
+/// cloud, and may take long.
+///
+/// # Errors
+/// Same errors as [`client`]. The kubeconfig names a login program.
+pub fn client_without_login(chosen: &Chosen) -> Result<Client> {
+    tls::install_provider();
+    let access = Kubeconfig::from_files(chosen)?.access(chosen.context.as_deref())?;
+    if let Credentials::Exec(_) = access.credentials {
+        let problem = format!("{chosen} names a login program, which is not run now");
+        return Err(Failure::new(Kind::KubeconfigUnusable, problem).into());
+    }
+    of_access(access, RetryPolicy::server_retry())
+}
+
 /// Creates a client that sends each request once. A 429 is an answer to the caller, not a reason to retry for minutes.
 ///
 /// # Errors

@@ -8,10 +8,11 @@ use clap::{Args, Subcommand};
 use kops_agent_controller::addons::{ChannelOptions, ServiceOptions};
 use kops_agent_spec::failure::Failure;
 
+use super::live::nodes;
 use super::{KubeconfigArgs, Output};
 
 /// The administrator's kubeconfig of a control-plane machine.
-const OF_MACHINE: &str = "/var/lib/kubectl/kubeconfig";
+pub(super) const OF_MACHINE: &str = "/var/lib/kubectl/kubeconfig";
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum AddonsCommand {
@@ -141,7 +142,7 @@ pub struct AddonsRunArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     pub interval: u64,
     /// Node that gets the labels of a control plane. Default: the Node in the settings file, or else no Node.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = nodes())]
     pub node_name: Option<String>,
     /// More labels for the Node of --node-name, such as `a,b=c`
     #[arg(long, value_name = "LABELS", requires = "node_name", default_value = "")]

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use super::live::instance_groups;
 use super::{KubeconfigArgs, Output, RebootArgs, RolloutCommand, UpgradeArgs, default_conf};
 
 #[derive(Clone, Debug, Subcommand)]
@@ -43,7 +44,7 @@ pub struct FleetPlanArgs {
     #[command(flatten)]
     pub kubeconfig: KubeconfigArgs,
     /// Show only this instance group; may be given more than once
-    #[arg(long = "instance-group", value_name = "NAME")]
+    #[arg(long = "instance-group", value_name = "NAME", add = instance_groups())]
     pub instance_groups: Vec<String>,
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]

@@ -6,6 +6,7 @@ use clap::{Args, Subcommand, ValueEnum, value_parser};
 
 use kops_agent_cluster::rollout::{DrainMode, MaxUnavailable, Rollout, Window};
 
+use super::live::instance_groups;
 use super::{KubeconfigArgs, Output};
 
 #[derive(Clone, Debug, Subcommand)]
@@ -29,7 +30,7 @@ pub struct RolloutStartArgs {
     #[command(flatten)]
     pub kubeconfig: KubeconfigArgs,
     /// Only the nodes of this instance group; may be given more than once. Default: all groups.
-    #[arg(long = "instance-group", value_name = "GROUP")]
+    #[arg(long = "instance-group", value_name = "GROUP", add = instance_groups())]
     pub instance_groups: Vec<String>,
     /// Number or share of the nodes of each group that may be unavailable at a time, such as 2 or 10%. Control planes
     /// always change one at a time.
@@ -99,7 +100,7 @@ pub struct RebootArgs {
     #[command(flatten)]
     pub kubeconfig: KubeconfigArgs,
     /// All nodes of this instance group, whether they require a reboot or not; may be given more than once.
-    #[arg(long = "instance-group", value_name = "GROUP")]
+    #[arg(long = "instance-group", value_name = "GROUP", add = instance_groups())]
     pub instance_groups: Vec<String>,
     /// Only nodes that report that they require a reboot (`fleet status`). Of all groups, unless --instance-group is given.
     #[arg(long)]
@@ -160,7 +161,7 @@ pub struct UpgradeArgs {
     #[arg(long, value_name = "FILE")]
     pub program: PathBuf,
     /// Only the nodes of this instance group; may be given more than once. Default: all groups.
-    #[arg(long = "instance-group", value_name = "GROUP")]
+    #[arg(long = "instance-group", value_name = "GROUP", add = instance_groups())]
     pub instance_groups: Vec<String>,
     /// Number or share of the nodes of each group that change at a time, such as 2 or 10%; a node that is not Ready counts.
     /// Control planes always change one at a time.

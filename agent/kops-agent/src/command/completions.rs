@@ -1,20 +1,28 @@
-//! `kops-agent completions`: completions for a shell.
+//! `kops-agent completions`: prints the script that makes a shell ask this program for completions.
 
 use anyhow::{Context as _, Result};
-use clap::CommandFactory as _;
-use clap_complete::Shell;
+use clap_complete::env::{EnvCompleter, Shells};
 
-use crate::cli::Cli;
+use crate::cli::Shell;
+use crate::completion::VARIABLE;
 use crate::output;
 
+/// The program that the script completes, and that it runs.
+const PROGRAM: &str = "kops-agent";
+
 pub(super) fn run(shell: Shell) -> Result<u8> {
+    let shells = Shells::builtins();
+    let completer: &dyn EnvCompleter =
+        shells.completer(shell.name()).context("this shell is not supported")?;
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "kops-agent", &mut script);
-    if shell == Shell::Bash {
-        let text = String::from_utf8(script).context("completions for bash")?;
-        // clap_complete (4.6.11) encodes the hyphen of the program's name differently where it looks up a verb and
-        // where it lists the verb's flags. Without this replacement bash finds no flags.
-        script = text.replace("kops__subcmd__agent", "kops__agent").into_bytes();
+    completer.write_registration(VARIABLE, PROGRAM, PROGRAM, PROGRAM, &mut script)?;
+    if shell == Shell::Zsh {
+        // zsh loads a file of its function path at the first completion, and expects candidates from this first call too.
+        let loaded = String::from_utf8(script).context("completions for zsh")?;
+        let register = "\ncompdef _clap_dynamic_completer_kops_agent kops-agent";
+        let complete = "\nif [ \"$funcstack[1]\" = \"_kops-agent\" ]; then\n    _clap_dynamic_completer_kops_agent \"$@\"\nelse";
+        script =
+            loaded.replace(register, &format!("{complete}\n    {}\nfi", register.trim_start())).into_bytes();
     }
     output::print_bytes(&script)
 }

@@ -5,7 +5,6 @@
 
 use crate::example;
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Stdio};
@@ -125,37 +124,11 @@ fn the_changelog_begins_with_the_version_and_its_day() {
 }
 
 #[test]
-fn shells_and_man_get_what_they_need() {
-    for (shell, marks) in
-        [("bash", "complete -F"), ("zsh", "#compdef kops-agent"), ("fish", "complete -c kops-agent")]
-    {
-        let script = agent(&["completions", shell]);
-        script.with(0, &[]);
-        for expected in [marks, "converge"] {
-            assert!(script.stdout.contains(expected), "no {expected:?} in the completions of {shell}");
-        }
-    }
+fn man_gets_a_page() {
     let page = agent(&["man"]);
     page.with(0, &[]);
     assert!(page.stdout.contains(".TH kops-agent 1"), "{}", page.stdout);
     assert!(page.stdout.contains("converge"), "{}", page.stdout);
-}
-
-#[test]
-fn bash_finds_the_flags_of_every_verb() {
-    let script = agent(&["completions", "bash"]).stdout;
-    let between = |line: &str, before: &str, after: &str| {
-        line.trim().strip_prefix(before)?.strip_suffix(after).map(str::to_owned)
-    };
-    // The completion script must list a verb's flags under the name that it gives to the typed verb.
-    let typed =
-        script.lines().filter_map(|line| between(line, "cmd=\"", "\"")).filter(|name| !name.is_empty());
-    let typed: BTreeSet<String> = typed.collect();
-    let known = script.lines().filter_map(|line| between(line, "kops__agent", ")"));
-    let known = known.filter(|name| !name.contains(',')).map(|name| format!("kops__agent{name}"));
-    let known: BTreeSet<String> = known.collect();
-    assert!(typed.contains("kops__agent__subcmd__verify"), "{typed:?}");
-    assert_eq!(typed, known);
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod call_back;
 mod check_action;
 mod cloud_facts;
 mod command_line;
+mod completions;
 mod config;
 mod config_manifests;
 mod config_server;

@@ -6,6 +6,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use crate::completions;
 use crate::example::{self, Ended, Machine};
 use kops_agent_tests::example_store::{CONFIG_BASE, NODES};
 
@@ -89,12 +90,11 @@ fn a_boot_scripts_program_brings_its_timers_and_its_name() {
     let command = format!("\nExecStart={} verify --renew --conf {} ", program.display(), conf.display());
     assert!(verify.contains(&command), "{verify}");
     script.ran(["status"]).with(0, &[]);
-    let mut bash = Command::new("bash");
-    bash.args(["-euc", ". \"$1\"; complete -p kops-agent; declare -f _kops__agent", "bash"]);
-    let completed = Ended::from_command(bash.arg(node.root().join(COMPLETIONS)));
+    let mut bash = completions::in_bash(&node.root().join(COMPLETIONS), &["kops-agent", "conv"]);
+    let bin = script.link().parent().unwrap().display().to_string();
+    let completed = Ended::from_command(bash.env("PATH", format!("{bin}:/usr/bin:/bin")));
     completed.with(0, &[]);
-    assert!(completed.stdout.contains("-F _kops__agent"), "{}", completed.stdout);
-    assert!(completed.stdout.contains("converge"), "{}", completed.stdout);
+    assert_eq!((completed.stdout.as_str(), completed.stderr.as_str()), ("converge\n", ""));
 
     // The advice has the path of this program.
     fs::write(node.root().join("etc/containerd/config.toml"), "").unwrap();
