@@ -256,13 +256,30 @@ pub fn until_phase(cluster: &Cluster, phase: &str) {
 /// Waits until the rollout is in this phase, while it may be in one of the phases `before`. Fails if it ends in another phase.
 #[track_caller]
 pub fn until_phase_after(cluster: &Cluster, phase: &str, before: &[&str]) {
-    cluster.control_plane().until(&format!("the rollout is {phase}"), || {
-        let status = try_status(cluster)?;
-        let now = status["status"]["phase"].as_str()?;
-        let is_expected = now == phase || before.contains(&now);
-        assert!(is_expected || !["done", "stopped", "aborted"].contains(&now), "{status:#}");
-        (now == phase).then_some(())
-    });
+    let mut seen = Vec::new();
+    loop {
+        // A rollout of many nodes takes longer than one wait. Each node that begins or ends starts another wait.
+        let (is_over, now) =
+            cluster.control_plane().until(&format!("the rollout goes on, or is {phase}"), || {
+                let status = try_status(cluster)?;
+                let now = status["status"]["phase"].as_str()?;
+                let is_expected = now == phase || before.contains(&now);
+                assert!(is_expected || !["done", "stopped", "aborted"].contains(&now), "{status:#}");
+                let progress = progress(&status);
+                (now == phase || progress != seen).then_some((now == phase, progress))
+            });
+        if is_over {
+            return;
+        }
+        seen = now;
+    }
+}
+
+/// The nodes of each group that are done, at work and failed.
+fn progress(status: &Value) -> Vec<Value> {
+    groups(status)
+        .flat_map(|group| ["done", "updating", "failed"].map(|field| group[field].clone()))
+        .collect()
 }
 
 fn groups(status: &Value) -> impl Iterator<Item = &Value> {
