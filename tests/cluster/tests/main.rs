@@ -7,6 +7,7 @@
 
 mod cloud_controller;
 mod cluster;
+mod coordinated;
 mod disturbed;
 mod fake_nodes;
 mod false_reports;
@@ -53,7 +54,7 @@ fn agent() -> PathBuf {
 type Scenario = fn(&Cluster);
 
 /// All scenarios, in the order in which they run.
-const SCENARIOS: [(&str, Scenario); 18] = [
+const SCENARIOS: [(&str, Scenario); 19] = [
     ("add-ons", life::add_ons_change),
     ("labels", life::labels_change),
     ("taints", life::taints_change),
@@ -62,6 +63,7 @@ const SCENARIOS: [(&str, Scenario); 18] = [
     ("rollout-stops", ordered::a_bad_setting_stops_a_rollout),
     ("rollout-disturbed", disturbed::a_rollout_outlives_disturbances),
     ("lying-workers", false_reports::liars_gain_nothing_and_hold_nobody),
+    ("reboot-in-window", coordinated::workers_reboot_in_a_window),
     ("api-server-settings", life::api_server_settings_change),
     ("control-plane-reboot", life::control_plane_reboots_without_the_store),
     ("worker-reboot", life::a_worker_reboots),

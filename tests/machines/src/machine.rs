@@ -110,6 +110,14 @@ impl Machine {
         self.has_booted();
     }
 
+    /// Runs `act`, which has the machine reboot, and waits until the machine has booted again.
+    pub fn is_rebooted_by(&self, act: impl FnOnce()) {
+        let before = self.leader();
+        act();
+        self.has_another_leader(&before);
+        self.has_booted();
+    }
+
     /// Reboots a machine that may not finish its boot. Waits only until the machine has a new PID 1.
     pub fn reboot_at_work(&self) {
         let before = self.leader();
