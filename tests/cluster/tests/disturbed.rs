@@ -1,5 +1,5 @@
-//! Rollouts that are disturbed while a node is in the middle of its change: the controller is killed, the API server is away, the node
-//! reboots.
+//! Rollouts that are disturbed while a node is in the middle of its change: the controller is killed, another controller leads, the API
+//! server is away, the node reboots.
 
 use std::thread;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::cluster::{BATCH, Cluster, Member, has_condition};
 use crate::rollout::CORDONED_SINCE;
-use crate::{fake_nodes, ordered, workload};
+use crate::{fake_nodes, ordered, quorum, workload};
 
 /// How many pods the guarded workload has. At first its budget keeps all of them, so that drains wait.
 const GUARDED: usize = 2;
@@ -43,6 +43,20 @@ pub fn a_rollout_outlives_disturbances(cluster: &Cluster) {
 
     assert_eq!(orders_of(cluster, &workers), orders, "a worker has another order");
     ends(cluster, &workers, GUARDED - 1, "47");
+}
+
+/// While the worker waits for a budget in the middle of its change, the leading controller is killed, and does not start again. Another
+/// controller leads. The worker keeps its order, and the rollout ends.
+pub fn another_controller_ends_a_rollout(cluster: &Cluster) {
+    let workers = [cluster.of_group(NODES)];
+    let orders = begin(cluster, 1, "48");
+    let lost = quorum::leader(cluster).unwrap();
+    lost.machine.run(&["systemctl", "kill", "--signal=KILL", CONTROLLER]);
+    lost.machine.run(&["systemctl", "stop", CONTROLLER]);
+    lost.machine.until("another leads", || quorum::leader(cluster).filter(|leader| leader.id != lost.id));
+    assert_eq!(orders_of(cluster, &workers), orders, "the worker has another order");
+    ends(cluster, &workers, 0, "48");
+    lost.machine.run(&["systemctl", "start", CONTROLLER]);
 }
 
 /// Starts a rollout that sets `max_pods` and drains all workers. Waits until the budget of the guarded workload blocks the drain of

@@ -155,6 +155,8 @@ fn three_control_planes_outlive_the_loss_of_one() {
     let second = quorum::two_are_lost(&cluster, first);
     step("all are back");
     quorum::all_are_back(&cluster, [first, second], &uids);
+    step("another controller leads in the middle of a rollout");
+    disturbed::another_controller_ends_a_rollout(&cluster);
     step("the end");
 }
 

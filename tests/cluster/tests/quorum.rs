@@ -118,7 +118,7 @@ pub fn all_are_back(cluster: &Cluster, lost: [&Member; 2], uids: &[String]) {
 }
 
 /// The control plane whose controller leads.
-fn leader(cluster: &Cluster) -> Option<&Member> {
+pub fn leader(cluster: &Cluster) -> Option<&Member> {
     let holder =
         ["--namespace=kube-system", "get", "lease", LEASE, "--output=jsonpath={.spec.holderIdentity}"];
     let holder = cluster.kubectl(&holder)?;
