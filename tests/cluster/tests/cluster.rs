@@ -9,6 +9,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use kops_agent_machines::assets::assets;
 use kops_agent_machines::instance::{self, hostname};
 use kops_agent_machines::machine::{Ended, Machine};
 use kops_agent_machines::network::{Family, Network};
@@ -16,6 +17,7 @@ use kops_agent_machines::{path_of, script};
 use kops_agent_tests::ec2::Instance as Ec2Instance;
 use kops_agent_tests::example_store::{CLUSTER, CONTROL_PLANE, NODES};
 use kops_agent_tests::imds::{self, Instance, USER_DATA};
+use kops_agent_tests::stand_ins::Releases;
 use kops_agent_tests::sts::Principal;
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -75,6 +77,20 @@ pub const MACHINES: [Plan; 3] = [
 /// A machine that a scenario powers on later. At first, its instance group is not in the state store.
 pub const SPARE: Plan = Plan { name: "spare", id: "i-0d3a0c0ffee000004", group: "late", number: 23 };
 
+/// The software of a cluster when its machines are powered on.
+pub struct Software {
+    pub releases: Releases,
+    /// Publishes the downloads and the images that the mirror and the registry do not have yet. The folder is one of the mirror's.
+    pub publish: fn(&Software, folder: &Path, world: &World),
+}
+
+impl Software {
+    /// The programs of `tests/kube`, and the kOps of the example store.
+    fn newest() -> Software {
+        Software { releases: assets().releases.clone(), publish: |_, _, _| {} }
+    }
+}
+
 /// A cluster. Dropping it ends its machines first, and then the servers that the machines use.
 pub struct Cluster {
     pub members: Vec<Member>,
@@ -99,6 +115,16 @@ impl Cluster {
     /// Powers the machines on, in a network with addresses of this family. Waits only until each machine has a PID 1. `machines` must
     /// list the control planes first.
     pub fn power_on(suite: &str, machines: &'static [Plan], family: Family) -> Cluster {
+        Cluster::power_on_with(suite, machines, family, &Software::newest())
+    }
+
+    /// Like [`Cluster::power_on`], with this software.
+    pub fn power_on_with(
+        suite: &str,
+        machines: &'static [Plan],
+        family: Family,
+        software: &Software,
+    ) -> Cluster {
         let root = PathBuf::from(script("machines/root", &[suite]).trim());
         let kube = PathBuf::from(script("kube/build", &[]).trim());
         let built = built(&kube);
@@ -115,9 +141,10 @@ impl Cluster {
             .filter(|plan| plan.is_control_plane())
             .map(|plan| (plan.group, address_of(plan)))
             .collect();
-        let store = Store::write(folder.path(), &kube, downloads, &control_planes);
+        let store = Store::write(folder.path(), software, downloads.clone(), &control_planes);
         let mut world =
             World::start(&network, folder.path(), &store.buckets(), &mirror, &root.join("packages"));
+        (software.publish)(software, &downloads[1], &world);
 
         let mut told = BTreeMap::new();
         for plan in plans() {

@@ -16,6 +16,7 @@ mod kept;
 mod keysets;
 mod liars;
 mod life;
+mod minor;
 mod ordered;
 mod quorum;
 mod reboot;
@@ -140,14 +141,7 @@ fn three_control_planes_outlive_the_loss_of_one() {
     step("power on");
     let cluster = Cluster::power_on("trixie", &quorum::MACHINES, Family::Ipv4);
     let _kept = kept::Kept(&cluster);
-    scene::nodes_become_ready(&cluster, cluster.since);
-    step("the control planes");
-    scene::the_control_plane_is_up(&cluster);
-    scene::add_ons_are_applied(&cluster);
-    scene::nodes_have_the_labels_of_all_groups(&cluster);
-    cloud_controller::initializes_nodes(&cluster);
-    workload::runs_on_all_workers(&cluster);
-    workload::pods_reach_each_other(&cluster);
+    comes_up(&cluster);
     step("one is lost");
     let uids = cluster.uids();
     let first = quorum::one_is_lost(&cluster);
@@ -158,6 +152,31 @@ fn three_control_planes_outlive_the_loss_of_one() {
     step("another controller leads in the middle of a rollout");
     disturbed::another_controller_ends_a_rollout(&cluster);
     step("the end");
+}
+
+#[test]
+#[ignore = "boots machines: tests/cluster/run minor-upgrade"]
+fn a_minor_release_reaches_three_control_planes_and_their_workers() {
+    step("power on");
+    let before = minor::release_before();
+    let cluster = Cluster::power_on_with("trixie", &minor::MACHINES, Family::Ipv4, &before);
+    let _kept = kept::Kept(&cluster);
+    comes_up(&cluster);
+    step("a minor release");
+    minor::a_minor_release_is_taken_up(&cluster, &before);
+    step("the end");
+}
+
+/// The machines become a cluster, and its workload runs.
+fn comes_up(cluster: &Cluster) {
+    scene::nodes_become_ready(cluster, cluster.since);
+    step("the control planes");
+    scene::the_control_plane_is_up(cluster);
+    scene::add_ons_are_applied(cluster);
+    scene::nodes_have_the_labels_of_all_groups(cluster);
+    cloud_controller::initializes_nodes(cluster);
+    workload::runs_on_all_workers(cluster);
+    workload::pods_reach_each_other(cluster);
 }
 
 #[test]

@@ -19,6 +19,7 @@ use serde_yaml::{Mapping, Sequence, Value};
 use sha2::{Digest as _, Sha256};
 
 use crate::agent;
+use crate::cluster::Software;
 use crate::world::{MIRROR, REGISTRY};
 
 /// The add-ons of the channel: a name, an id and a manifest of each.
@@ -42,22 +43,22 @@ impl Store {
     /// each control plane. If all these addresses are IPv6 addresses, the store is of an IPv6-only cluster.
     pub fn write(
         folder: &Path,
-        kube: &Path,
+        software: &Software,
         downloads: [PathBuf; 2],
         control_planes: &[(&str, IpAddr)],
     ) -> Store {
-        let releases = machine_store::built_releases(kube).unwrap();
         let mut overlays = vec![path_of("cluster/store")];
         if control_planes.iter().all(|(_, address)| address.is_ipv6()) {
             overlays.push(path_of("cluster/store-ipv6"));
         }
         let mirror = format!("http://{MIRROR}");
-        let example = machine_store::write(folder, Cloud::Aws, &releases, &mirror, &overlays).unwrap();
+        let example =
+            machine_store::write(folder, Cloud::Aws, &software.releases, &mirror, &overlays).unwrap();
         let addresses: Vec<IpAddr> = control_planes.iter().map(|(_, address)| *address).collect();
-        let store = Store { example, downloads, control_planes: addresses };
         // kOps writes the names of images with the registry from `assets.containerRegistry`.
         let named = |text: &str| text.replace("registry.k8s.io/", &format!("{REGISTRY}/"));
-        machine_store::replace_below(&store.example.cluster_folder(), &named).unwrap();
+        machine_store::replace_below(&example.cluster_folder(), &named).unwrap();
+        let store = Store { example, downloads, control_planes: addresses };
         store.put_control_planes(control_planes);
         let rbac = fs::read(path_of("../packaging/kubernetes/rbac.yaml")).unwrap();
         let of_rbac = store.path("addons/kops-agent.rbac.addons.k8s.io/v1.yaml");

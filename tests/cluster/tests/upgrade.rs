@@ -7,6 +7,8 @@ use std::process::Command;
 use flate2::Compression;
 use kops_agent_machines::assets::{self, assets};
 use kops_agent_spec::digest::sha256_hex;
+use kops_agent_spec::kops_release::KopsRelease;
+use kops_agent_tests::machine_store;
 use kops_agent_tests::stand_ins::{OWN_ARCHITECTURE, Releases};
 use serde_json::Value;
 
@@ -14,6 +16,7 @@ use crate::cluster::{Cluster, Member, has_condition};
 use crate::life::{converge_with, times_said};
 use crate::requests::Requests;
 use crate::workload;
+use crate::world::World;
 
 /// The programs that contain the name of their release.
 const PROGRAMS: [&str; 6] =
@@ -24,13 +27,8 @@ const PROGRAMS: [&str; 6] =
 pub fn a_patch_release_is_taken_up(cluster: &Cluster) {
     let old = assets().releases.kubernetes.clone();
     let new = next_patch(&old);
-    publish(cluster, &old, &new);
-    let file = cluster.store.path("cluster-completed.spec");
-    let spec = fs::read_to_string(&file).unwrap();
-    let changed = spec.replace(&format!(":v{old}"), &format!(":v{new}"));
-    let changed = changed.replace(&format!("kubernetesVersion: {old}"), &format!("kubernetesVersion: {new}"));
-    assert_ne!(spec, changed, "the cluster spec names no release");
-    fs::write(file, changed).unwrap();
+    publish(&releases_with(&new), &cluster.later_downloads(), &cluster.world);
+    name_release(cluster, &old, &new);
 
     let pods = workload::pods_of_workers(cluster);
     let requests = Requests::begin(&cluster.workers()[0], cluster, workload::OWN);
@@ -62,6 +60,16 @@ pub fn a_patch_release_is_taken_up(cluster: &Cluster) {
     workload::pods_reach_each_other(cluster);
 }
 
+/// Replaces the release in the cluster spec, as `kops edit cluster` does.
+pub fn name_release(cluster: &Cluster, old: &str, new: &str) {
+    let file = cluster.store.path("cluster-completed.spec");
+    let spec = fs::read_to_string(&file).unwrap();
+    let changed = spec.replace(&format!(":v{old}"), &format!(":v{new}"));
+    let changed = changed.replace(&format!("kubernetesVersion: {old}"), &format!("kubernetesVersion: {new}"));
+    assert_ne!(spec, changed, "the cluster spec names no release");
+    fs::write(file, changed).unwrap();
+}
+
 /// Another patch release, usually the next one. Its name is as long as the name of `release`, so that it fits into programs.
 fn next_patch(release: &str) -> String {
     let (minor, patch) = release.rsplit_once('.').unwrap();
@@ -74,8 +82,17 @@ fn next_patch(release: &str) -> String {
     format!("{minor}.{next}")
 }
 
-/// Publishes the release `new` in the mirror and the registry. Its programs are the programs of `old` with the name `new`.
-fn publish(cluster: &Cluster, old: &str, new: &str) {
+/// The built releases, with another release of Kubernetes and with the CNI plugins that kOps installs with it.
+pub fn releases_with(kubernetes: &str) -> Releases {
+    let minor = kubernetes.split('.').nth(1).unwrap().parse().unwrap();
+    let cni_plugins = KopsRelease::NEWEST.cni_plugins(minor).unwrap().to_owned();
+    Releases { kubernetes: kubernetes.to_owned(), cni_plugins, ..assets().releases.clone() }
+}
+
+/// Publishes a release of Kubernetes in a folder of the mirror and in the registry. Its programs are the built programs with its name.
+pub fn publish(releases: &Releases, downloads_folder: &Path, world: &World) {
+    let (built_releases, new) = (&assets().releases, &releases.kubernetes);
+    let old = &built_releases.kubernetes;
     let built = PathBuf::from(kops_agent_machines::script("kube/build", &[]).trim());
     let folder = tempfile::tempdir().unwrap();
     for entry in fs::read_dir(&built).unwrap() {
@@ -88,17 +105,18 @@ fn publish(cluster: &Cluster, old: &str, new: &str) {
             std::os::unix::fs::symlink(&path, target).unwrap();
         }
     }
-    let releases = Releases { kubernetes: new.to_owned(), ..assets().releases.clone() };
-    let program = |name: &str, _: &str| Ok(fs::read(folder.path().join(name)).unwrap_or_default());
+    let folders = [folder.path()];
+    let program = |name: &str, version: &str| machine_store::program_in(&folders, name, version);
     // kOps asks for the hashes of all architectures.
     let mut downloads = releases.stand_ins().unwrap();
     downloads.extend(releases.downloads(OWN_ARCHITECTURE, Compression::none(), program).unwrap());
-    for (path, content) in downloads.into_iter().filter(|(path, _)| path.contains(&format!("/v{new}/"))) {
-        write(&cluster.later_downloads().join(path.trim_start_matches('/')), &content);
+    let known = built_releases.stand_ins().unwrap();
+    for (path, content) in downloads.into_iter().filter(|(path, _)| !known.contains_key(path)) {
+        write(&downloads_folder.join(path.trim_start_matches('/')), &content);
     }
-    let mut images = assets::images(folder.path(), &releases);
+    let mut images = assets::images(folder.path(), releases);
     images.extend(&assets().images);
-    cluster.world.serve_images(images);
+    world.serve_images(images);
 }
 
 /// The bytes of a program in which `new` replaces `old`. Both names must have the same length.
@@ -109,12 +127,13 @@ fn renamed(program: &Path, old: &str, new: &str) -> Vec<u8> {
     assert_ne!(
         sed.stdout,
         fs::read(program).unwrap(),
-        "{} does not say that it is of {old}",
+        "{} does not have the name {old} in it",
         program.display()
     );
     sed.stdout
 }
 
+/// Writes a download, and its hash beside it.
 fn write(file: &Path, content: &[u8]) {
     fs::create_dir_all(file.parent().unwrap()).unwrap();
     fs::write(file, content).unwrap();
@@ -122,7 +141,7 @@ fn write(file: &Path, content: &[u8]) {
 }
 
 /// The releases of the machines' kubelets, from their Nodes. `None` if a Node is not Ready or cannot be read.
-fn kubelets(cluster: &Cluster) -> Option<Vec<String>> {
+pub fn kubelets(cluster: &Cluster) -> Option<Vec<String>> {
     let version = |member: &Member| {
         let node = cluster.get("node", member.id)?;
         let version =
@@ -133,7 +152,7 @@ fn kubelets(cluster: &Cluster) -> Option<Vec<String>> {
 }
 
 /// Waits until the machine's kube-proxy has this release and is ready.
-fn proxies_traffic(cluster: &Cluster, member: &Member, release: &str) {
+pub fn proxies_traffic(cluster: &Cluster, member: &Member, release: &str) {
     let name = format!("pod/kube-proxy-{}", member.id);
     member.machine.until(&format!("{name} is of {release}"), || {
         let pod = cluster.kubectl(&["get", &name, "--namespace=kube-system", "--output=json"])?;
