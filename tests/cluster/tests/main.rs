@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, unreachable_pub)]
 
+mod agents;
 mod cloud_controller;
 mod cluster;
 mod coordinated;
@@ -55,7 +56,7 @@ fn agent() -> PathBuf {
 type Scenario = fn(&Cluster);
 
 /// All scenarios, in the order in which they run.
-const SCENARIOS: [(&str, Scenario); 19] = [
+const SCENARIOS: [(&str, Scenario); 20] = [
     ("add-ons", life::add_ons_change),
     ("labels", life::labels_change),
     ("taints", life::taints_change),
@@ -65,6 +66,7 @@ const SCENARIOS: [(&str, Scenario); 19] = [
     ("rollout-disturbed", disturbed::a_rollout_outlives_disturbances),
     ("lying-workers", false_reports::liars_gain_nothing_and_hold_nobody),
     ("reboot-in-window", coordinated::workers_reboot_in_a_window),
+    ("agent-upgraded", agents::an_agent_is_upgraded_and_downgraded),
     ("api-server-settings", life::api_server_settings_change),
     ("control-plane-reboot", life::control_plane_reboots_without_the_store),
     ("worker-reboot", life::a_worker_reboots),

@@ -71,7 +71,7 @@ pub fn name_release(cluster: &Cluster, old: &str, new: &str) {
 }
 
 /// Another patch release, usually the next one. Its name is as long as the name of `release`, so that it fits into programs.
-fn next_patch(release: &str) -> String {
+pub fn next_patch(release: &str) -> String {
     let (minor, patch) = release.rsplit_once('.').unwrap();
     let next = if patch.ends_with('9') {
         patch.replace('9', "8")
@@ -120,7 +120,7 @@ pub fn publish(releases: &Releases, downloads_folder: &Path, world: &World) {
 }
 
 /// The bytes of a program in which `new` replaces `old`. Both names must have the same length.
-fn renamed(program: &Path, old: &str, new: &str) -> Vec<u8> {
+pub fn renamed(program: &Path, old: &str, new: &str) -> Vec<u8> {
     let replace = format!("s/{}/{new}/g", old.replace('.', "\\."));
     let sed = Command::new("sed").env("LC_ALL", "C").arg(replace).arg(program).output().unwrap();
     assert!(sed.status.success(), "{}", String::from_utf8_lossy(&sed.stderr));
@@ -134,7 +134,7 @@ fn renamed(program: &Path, old: &str, new: &str) -> Vec<u8> {
 }
 
 /// Writes a download, and its hash beside it.
-fn write(file: &Path, content: &[u8]) {
+pub fn write(file: &Path, content: &[u8]) {
     fs::create_dir_all(file.parent().unwrap()).unwrap();
     fs::write(file, content).unwrap();
     fs::write(format!("{}.sha256", file.display()), sha256_hex(content)).unwrap();

@@ -1,0 +1,151 @@
+//! Another version of kops-agent reaches all machines by one command of an operator. The earlier version comes back in the same way.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::process::Command;
+
+use kops_agent_machines::containers::containers;
+use kops_agent_spec::digest::sha256_hex;
+use kops_agent_tests::stand_ins::OWN_ARCHITECTURE;
+use serde_json::Value;
+
+use crate::agent;
+use crate::cluster::{AGENT, Cluster, Member, has_condition};
+use crate::disturbed::CONTROLLER;
+use crate::ordered;
+use crate::requests::Requests;
+use crate::upgrade::{next_patch, renamed, write};
+use crate::witness::Witness;
+use crate::workload;
+use crate::world::MIRROR;
+
+const ADDONS: &str = "kops-agent-addons.service";
+const FOLLOW: &str = "kops-agent-follow.service";
+/// The file that describes a version, below the cluster's folder in the state store.
+const PROGRAM_FILE: &str = "kops-agent/program.yaml";
+/// The operator's copy of the file, on the control plane.
+const OPERATORS: &str = "/root/program.yaml";
+/// The annotations in which a Node reports its kops-agent.
+const VERSION: &str = "kops-agent/version";
+const PROGRAM: &str = "kops-agent/program";
+
+/// A version of kops-agent in the mirror.
+struct Version {
+    /// The text of `--version`: the number and the commit.
+    text: String,
+    sha256: String,
+}
+
+/// The next version reaches all machines, and then the present one again. Only services of kops-agent restart: no kubelet, no
+/// containerd and no container ends, no Node is cordoned or takes a slot, no request to the workload fails, and no Node is lost.
+pub fn an_agent_is_upgraded_and_downgraded(cluster: &Cluster) {
+    let old = published_present(cluster);
+    let new = published_next(cluster, &old);
+    let (before, uids) = (processes(cluster), cluster.uids());
+    let witness = Witness::begins(cluster);
+    let requests = Requests::begin(&cluster.workers()[0], cluster, workload::OWN);
+
+    for (version, previous) in [(&new, &old), (&old, &new)] {
+        reaches_all_machines(cluster, version);
+        for member in &cluster.members {
+            runs(cluster, member, version, previous);
+        }
+        assert_eq!(processes(cluster), before, "version {} of kops-agent has ended a process", version.text);
+    }
+
+    requests.were_all_answered();
+    assert_eq!(cluster.uids(), uids, "Nodes were lost");
+    let states = witness.states(0);
+    assert!(states.turns.is_empty(), "nodes took slots: {:#?}", states.turns);
+    assert!(states.cordoned().is_empty(), "{:?} are cordoned", states.cordoned());
+    witness.ends();
+    workload::logs_are_read(cluster);
+}
+
+/// Puts the version's program file into the state store, and starts the rollout. Waits until it is done.
+fn reaches_all_machines(cluster: &Cluster, version: &Version) {
+    let (number, sha256) = (number(&version.text), &version.sha256);
+    let url = format!("http://{MIRROR}{}", path_of(&version.text));
+    let file =
+        format!("version: {number}\nprograms:\n  {OWN_ARCHITECTURE}: {{url: {url}, sha256: {sha256}}}\n");
+    let stored = cluster.store.path(PROGRAM_FILE);
+    fs::create_dir_all(stored.parent().unwrap()).unwrap();
+    fs::write(stored, &file).unwrap();
+    cluster.control_plane().write(OPERATORS, &file);
+    let upgrade = ["upgrade", "--program", OPERATORS, "--canary", "1", "--observe", "5"];
+    let ended = ordered::fleet(cluster, &upgrade);
+    let expected = format!("{} nodes change to version {number} of kops-agent", cluster.members.len());
+    assert!(ended.code == Some(0) && ended.stdout.contains(&expected), "{ended:#?}");
+    assert!(!ended.stdout.contains("left out"), "{ended:#?}");
+    ordered::until_phase(cluster, "done");
+}
+
+/// Checks that all services of the machine run this version, that the Node reports it, and that the machine is as it should be. The
+/// previous version is kept.
+fn runs(cluster: &Cluster, member: &Member, version: &Version, previous: &Version) {
+    let machine = &member.machine;
+    let said = machine.run(&[AGENT, "--version"]);
+    assert!(said.contains(&version.text), "{}: {said}", member.id);
+    let kept = machine.run(&["sha256sum", &format!("{AGENT}.previous")]);
+    assert!(kept.starts_with(&previous.sha256), "{}: {kept}", member.id);
+    let services: &[&str] = if member.is_control_plane() { &[CONTROLLER, ADDONS, FOLLOW] } else { &[FOLLOW] };
+    for service in services {
+        assert_eq!(machine.show(service, "ActiveState"), "active", "{service} of {}", member.id);
+        let program = machine.run(&["sha256sum", &format!("/proc/{}/exe", machine.show(service, "MainPID"))]);
+        assert!(program.starts_with(&version.sha256), "{service} of {} runs another program", member.id);
+    }
+    let node = cluster.get("node", member.id).unwrap();
+    assert!(has_condition(&node, "Ready"), "{:#}", node["status"]["conditions"]);
+    let annotations = &node["metadata"]["annotations"];
+    assert_eq!(annotations[VERSION], version.text.as_str(), "{}", member.id);
+    let program: Value = serde_json::from_str(annotations[PROGRAM].as_str().unwrap()).unwrap();
+    assert_eq!(program["sha256"], version.sha256.as_str(), "{}", member.id);
+    let verified = machine.try_run(&[AGENT, "verify"]);
+    assert_eq!(verified.code, Some(0), "{}", machine.explain(&verified));
+}
+
+/// The processes that an upgrade of kops-agent must not end: kubelet, containerd and the containers of each machine.
+fn processes(cluster: &Cluster) -> Vec<String> {
+    let of = |member: &Member| {
+        let mut processes: Vec<String> = containers(&member.machine).into_iter().collect();
+        let units = ["kubelet.service", "containerd.service"];
+        processes.extend(units.map(|unit| format!("{unit} {}", member.machine.show(unit, "MainPID"))));
+        format!("{}: {processes:#?}", member.id)
+    };
+    cluster.members.iter().map(of).collect()
+}
+
+/// Publishes the version that the machines run.
+fn published_present(cluster: &Cluster) -> Version {
+    let said = Command::new(agent()).arg("--version").output().unwrap();
+    let said = String::from_utf8(said.stdout).unwrap();
+    let text = said.trim().split_once(' ').unwrap().1.to_owned();
+    let file = cluster.later_downloads().join(&path_of(&text)[1..]);
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    symlink(agent(), file).unwrap();
+    let sha256 = sha256_hex(&fs::read(agent()).unwrap());
+    for member in &cluster.members {
+        let program = member.machine.run(&["sha256sum", AGENT]);
+        assert!(program.starts_with(&sha256), "{} has another program: {program}", member.id);
+    }
+    Version { text, sha256 }
+}
+
+/// Publishes the next version: the same program with another version number in it.
+fn published_next(cluster: &Cluster, present: &Version) -> Version {
+    let (now, commit) = present.text.split_once(' ').unwrap();
+    let text = format!("{} {commit}", next_patch(now));
+    let program = renamed(&agent(), &present.text, &text);
+    write(&cluster.later_downloads().join(&path_of(&text)[1..]), &program);
+    Version { sha256: sha256_hex(&program), text }
+}
+
+/// The number of a version, without the commit.
+fn number(text: &str) -> &str {
+    text.split(' ').next().unwrap()
+}
+
+/// The path of a version's program in the mirror.
+fn path_of(text: &str) -> String {
+    format!("/kops-agent/{}/kops-agent-linux-{OWN_ARCHITECTURE}", number(text))
+}
