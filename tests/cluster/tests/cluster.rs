@@ -80,6 +80,8 @@ pub const SPARE: Plan = Plan { name: "spare", id: "i-0d3a0c0ffee000004", group: 
 /// The software of a cluster when its machines are powered on.
 pub struct Software {
     pub releases: Releases,
+    /// The version of kOps that wrote the state store. `None` for the kOps of the example store.
+    pub kops: Option<&'static str>,
     /// Publishes the downloads and the images that the mirror and the registry do not have yet. The folder is one of the mirror's.
     pub publish: fn(&Software, folder: &Path, world: &World),
 }
@@ -87,7 +89,7 @@ pub struct Software {
 impl Software {
     /// The programs of `tests/kube`, and the kOps of the example store.
     fn newest() -> Software {
-        Software { releases: assets().releases.clone(), publish: |_, _, _| {} }
+        Software { releases: assets().releases.clone(), kops: None, publish: |_, _, _| {} }
     }
 }
 

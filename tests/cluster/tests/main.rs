@@ -15,6 +15,7 @@ mod false_reports;
 mod ipv6;
 mod kept;
 mod keysets;
+mod kops_upgrade;
 mod liars;
 mod life;
 mod minor;
@@ -166,6 +167,19 @@ fn a_minor_release_reaches_three_control_planes_and_their_workers() {
     comes_up(&cluster);
     step("a minor release");
     minor::a_minor_release_is_taken_up(&cluster, &before);
+    step("the end");
+}
+
+#[test]
+#[ignore = "boots machines: tests/cluster/run kops-upgrade"]
+fn a_cluster_of_kops_1_35_becomes_one_of_kops_1_36() {
+    step("power on");
+    let software = kops_upgrade::of_old_kops();
+    let cluster = Cluster::power_on_with("trixie", &cluster::MACHINES, Family::Ipv4, &software);
+    let _kept = kept::Kept(&cluster);
+    comes_up(&cluster);
+    step("the next kOps");
+    kops_upgrade::the_next_kops_is_taken_up(&cluster);
     step("the end");
 }
 

@@ -29,6 +29,7 @@ pub fn release_before() -> Software {
     let before = format!("{major}.{}.{patch}", minor.parse::<u32>().unwrap() - 1);
     Software {
         releases: releases_with(&before),
+        kops: None,
         publish: |software, folder, world| publish(&software.releases, folder, world),
     }
 }

@@ -15,6 +15,7 @@ use kops_agent_tests::example_store::{BUCKET, CONFIG_BASE, CONTROL_PLANE, Exampl
 use kops_agent_tests::kops_controller::server_name;
 use kops_agent_tests::machine_metadata::Cloud;
 use kops_agent_tests::machine_store;
+use kops_agent_tests::released_store;
 use serde_yaml::{Mapping, Sequence, Value};
 use sha2::{Digest as _, Sha256};
 
@@ -30,12 +31,21 @@ pub const ADDONS: [(&str, &str, &str); 4] = [
     ("widgets.example.com", "v1", "widgets.example.com/v1.yaml"),
 ];
 
+const CHANNELS_POD: &str = "manifests/channels/kops-channels.yaml";
+/// The plugin of containerd that runs pods, as configurations of containerd 1 and of containerd 2 name it.
+const CRI_OF_1: &str = r#"plugins."io.containerd.grpc.v1.cri""#;
+const CRI_OF_2: &str = r#"plugins."io.containerd.cri.v1.runtime""#;
+/// The setting without which containerd lowers the OOM score of pods, which the test host may not permit.
+const OOM_SCORE: &str = "restrict_oom_score_adj";
+
 pub struct Store {
     example: ExampleStore,
     /// The mirror's folders of downloads: for the first release, and for later releases.
     downloads: [PathBuf; 2],
     /// The addresses of the control planes.
     control_planes: Vec<IpAddr>,
+    /// The manifest of the channels pod, which the store of kOps up to 1.35 does not have.
+    channels_pod: String,
 }
 
 impl Store {
@@ -58,7 +68,11 @@ impl Store {
         // kOps writes the names of images with the registry from `assets.containerRegistry`.
         let named = |text: &str| text.replace("registry.k8s.io/", &format!("{REGISTRY}/"));
         machine_store::replace_below(&example.cluster_folder(), &named).unwrap();
-        let store = Store { example, downloads, control_planes: addresses };
+        let channels_pod = fs::read_to_string(example.cluster_folder().join(CHANNELS_POD)).unwrap();
+        let store = Store { example, downloads, control_planes: addresses, channels_pod };
+        if let Some(kops) = software.kops {
+            store.write_as(kops);
+        }
         store.put_control_planes(control_planes);
         let rbac = fs::read(path_of("../packaging/kubernetes/rbac.yaml")).unwrap();
         let of_rbac = store.path("addons/kops-agent.rbac.addons.k8s.io/v1.yaml");
@@ -66,6 +80,21 @@ impl Store {
         fs::write(of_rbac, rbac).unwrap();
         store.put_addons(&ADDONS);
         store
+    }
+
+    /// Changes the store to the form of this version of kOps. [`Store::update`] then derives the configurations of the groups.
+    pub fn write_as(&self, kops: &str) {
+        let pod = self.path(CHANNELS_POD);
+        fs::create_dir_all(pod.parent().unwrap()).unwrap();
+        fs::write(pod, &self.channels_pod).unwrap();
+        released_store::write_as(&self.example, kops).unwrap();
+        // kOps up to 1.35 writes the configuration of containerd 1, in which the plugin has another name. With the next kOps, an operator
+        // changes this setting.
+        let [of_1, of_2] = [CRI_OF_1, CRI_OF_2].map(|plugin| format!("{plugin}.{OOM_SCORE}"));
+        let (plugin, other) = if kops < "1.36" { (of_1, of_2) } else { (of_2, of_1) };
+        let settings = format!("{{'{plugin}': 'true', '{other}': null}}");
+        let patch = format!("{{spec: {{containerd: {{configAdditions: {settings}}}}}}}");
+        self.merge("cluster-completed.spec", &patch);
     }
 
     /// Copies the example's group of control planes for each control plane. The control planes' etcds are members of one cluster.
