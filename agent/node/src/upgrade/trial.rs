@@ -105,7 +105,7 @@ impl Trial<'_> {
     pub(super) async fn write(&self, resources: &[String]) -> Result<(), String> {
         let mut verify = self.verify();
         verify.arg("--repair").stdin(Stdio::null()).stdout(Stdio::null());
-        resources.iter().for_each(|resource| drop(verify.arg("--only").arg(resource)));
+        verify.args(resources.iter().flat_map(|resource| ["--only", resource]));
         let status =
             verify.status().await.map_err(|error| format!("`verify --repair` does not start: {error}"))?;
         match status.success() {
@@ -121,13 +121,17 @@ impl Trial<'_> {
         let mut verify = Command::new(self.program);
         verify.arg("verify").arg("--conf").arg(self.conf).arg("--root").arg(self.root);
         verify.env(PATH_TO_BE, self.path_to_be);
-        OF_SERVICE.iter().for_each(|variable| drop(verify.env_remove(variable)));
+        for variable in OF_SERVICE {
+            verify.env_remove(variable);
+        }
         verify
     }
 
     async fn run(&self, command: &mut Command, within: Duration) -> Result<Output, String> {
         command.env(PATH_TO_BE, self.path_to_be).stdin(Stdio::null()).kill_on_drop(true);
-        OF_SERVICE.iter().for_each(|variable| drop(command.env_remove(variable)));
+        for variable in OF_SERVICE {
+            command.env_remove(variable);
+        }
         let starting = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let mut child = starting.map_err(|error| format!("the new program does not start: {error}"))?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
@@ -250,7 +254,8 @@ mod tests {
             step("unit kops-agent-controller.service", "create"),
             step("unit kops-agent-of-another-version.timer", "remove"),
         ];
-        let plan = json!({"steps": [&own[..], &others].concat()});
+        let steps = [&own[..], &others].concat();
+        let plan = json!({"steps": steps});
         let expected = Changes { own: names(&own), others: names(&others) };
         assert_eq!(changes_of(&plan, &[]), expected);
         // A newer program knew its own timer, before an older one replaced it.
