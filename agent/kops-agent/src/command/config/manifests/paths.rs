@@ -105,12 +105,14 @@ fn add_files(named: &Path, working: &Path, files: &mut Files, told: &mut Told) -
             match entry.file_type() {
                 Ok(kind) if kind.is_dir() => folders.push(path),
                 Ok(kind) if kind.is_symlink() => match fs::canonicalize(&path) {
-                    Ok(target) if !target.starts_with(working) && !target.starts_with(&root) => {
-                        if is_manifest || target.is_dir() {
-                            let file = path.display().to_string();
-                            let problem = LEADS_OUT.to_owned();
-                            told.add(Severity::NotChecked, Finding { file, problem, ..Finding::default() });
-                        }
+                    Ok(target)
+                        if !target.starts_with(working)
+                            && !target.starts_with(&root)
+                            && (is_manifest || target.is_dir()) =>
+                    {
+                        let file = path.display().to_string();
+                        let problem = LEADS_OUT.to_owned();
+                        told.add(Severity::NotChecked, Finding { file, problem, ..Finding::default() });
                     }
                     Ok(target) if is_manifest && target.is_file() => files.add(path),
                     Err(error) if is_manifest => {
