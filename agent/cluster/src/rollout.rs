@@ -32,7 +32,9 @@ pub use policy::{
     Follow, GroupPolicy, POLICY_KEY, POLICY_STATE_KEY, POLICY_STATUS_KEY, Policy, PolicyState, PolicyStatus,
     decide_by_policy,
 };
-pub use program::{Download, LARGEST_PROGRAM_FILE, PROGRAM_FILE, ProgramFile, WantedProgram};
+pub use program::{
+    Download, LARGEST_PROGRAM_FILE, MOST_CANARIES, Observation, PROGRAM_FILE, ProgramFile, WantedProgram,
+};
 pub use reboot::{Blocked, Blockers, Boots, LAST_REBOOT, LastReboot, MOST_BOOTS, boots_to_end};
 pub use standing::Standing;
 pub use status::{GroupStatus, Phase, Status};

@@ -23,7 +23,7 @@ use kops_agent_process::{program, service_manager};
 use kops_agent_spec::BootConfig;
 use kops_agent_spec::digest::sha256_hex_of;
 use kops_agent_spec::failure::{Failure, Kind};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::orders::{confirm, controller, in_effect, store_options};
 use super::{condition, machine};
@@ -31,6 +31,8 @@ use trial::{Changes, Trial, first};
 
 /// The services of this program that run all the time, except the service that follows rollouts.
 const SERVICES: [&str; 2] = [CONTROLLER_UNIT, ADDONS_UNIT];
+/// A server of kops-agent reads the program file again after 5 s.
+const SERVED_FOR: Duration = Duration::from_secs(6);
 /// How long the download may take in all.
 const DOWNLOADED_WITHIN: Duration = Duration::from_secs(1200);
 /// How long the report is retried while the API server does not answer.
@@ -62,7 +64,13 @@ pub async fn carry_out(
     let path = path.to_str().context("the path of this program is not UTF-8 text")?;
     host.remove_tried_program(path)?;
     let (_, boot) = in_effect(conf, &host).await?;
-    let file = program_file(conf, root, &host, &boot).await?;
+    let mut file = program_file(conf, root, &host, &boot).await;
+    if !file.as_ref().is_ok_and(|file| file.hash == order.hash) {
+        // The operator may have changed the file just before the order. A server may still have the file from before.
+        sleep(SERVED_FOR).await;
+        file = program_file(conf, root, &host, &boot).await;
+    }
+    let file = file?;
     let wanted = wanted(&file, order)?;
     let change = Change { conf, root, host: &host, path, file: &file, wanted };
     let running = program::sha256().context("reading this program")?;

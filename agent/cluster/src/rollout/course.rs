@@ -6,6 +6,7 @@ use time::{Duration, OffsetDateTime};
 
 use super::decide::Member;
 use super::order::{Order, Task};
+use super::program::MOST_CANARIES;
 use super::reboot::has_ended;
 use super::wanted::{DrainMode, MaxUnavailable, Rollout, State};
 use super::window::Window;
@@ -90,7 +91,11 @@ impl From<&Rollout> for Course {
     fn from(rollout: &Rollout) -> Course {
         let settings = Settings {
             max_unavailable: rollout.max_unavailable,
-            canary: rollout.canary,
+            canary: if rollout.program.is_some() {
+                rollout.canary.min(MOST_CANARIES)
+            } else {
+                rollout.canary
+            },
             drain: rollout.drain,
             may_go_back: rollout.may_go_back,
             health_timeout: rollout.health_timeout,

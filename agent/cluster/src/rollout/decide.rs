@@ -38,6 +38,8 @@ pub enum Canary {
     /// The node has carried out its order. The text says what other workers wait for.
     Observed(String),
     Passed,
+    /// The node was not healthy in time. The text is the problem.
+    Failed(String),
 }
 
 /// The facts about a Node that a rollout uses.
@@ -328,7 +330,11 @@ fn status(
         };
         for (member, progress) in &group.members {
             match progress {
-                Progress::Current => {}
+                Progress::Current => {
+                    if let Canary::Failed(problem) = &member.canary {
+                        of_group.fail(member, problem);
+                    }
+                }
                 Progress::LeftOut => of_group.left_out += 1,
                 Progress::Waiting if !begun.contains_key(&member.node) => {
                     of_group.waiting += 1;
@@ -337,12 +343,7 @@ fn status(
                     }
                 }
                 Progress::Waiting | Progress::Updating(_) => of_group.updating.push(member.node.clone()),
-                Progress::Failed(_, problem) => {
-                    of_group.failed += 1;
-                    if of_group.failures.len() < MOST_NAMED {
-                        of_group.failures.insert(member.node.clone(), problem.clone());
-                    }
-                }
+                Progress::Failed(_, problem) => of_group.fail(member, problem),
             }
         }
         status.groups.insert((*name).to_owned(), of_group);
@@ -363,6 +364,15 @@ fn status(
         State::Running => Phase::Running,
     };
     status
+}
+
+impl GroupStatus {
+    fn fail(&mut self, member: &Member, problem: &str) {
+        self.failed += 1;
+        if self.failures.len() < MOST_NAMED {
+            self.failures.insert(member.node.clone(), problem.to_owned());
+        }
+    }
 }
 
 #[cfg(test)]

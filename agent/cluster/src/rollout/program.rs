@@ -1,7 +1,10 @@
 //! Other versions of kops-agent instead of configurations. What a node runs comes from the state store, as a configuration does: the
 //! order has only the hash of the program file there. So no one chooses a program who may only patch Nodes.
 
+mod canaries;
 mod download_url;
+
+pub use canaries::{MOST_CANARIES, Observation};
 
 use std::collections::BTreeMap;
 
@@ -9,13 +12,13 @@ use kops_agent_spec::NodeupConfig;
 use kops_agent_spec::digest::is_sha256_hex;
 use kops_agent_spec::facts::Architecture;
 use kops_agent_spec::failure::{Failure, Kind};
+use kops_agent_spec::terminal::shortened;
 use kops_agent_spec::yaml;
-use kops_agent_spec::{parse_timestamp, timestamp};
 use serde::{Deserialize, Serialize};
-use time::{Duration, OffsetDateTime};
+use time::OffsetDateTime;
 
 use super::course::Course;
-use super::decide::{Canary, Decision, Member, Rank, Seen, decide_course};
+use super::decide::{Canary, Decision, Member, Seen, decide_course};
 use super::order::Outcome;
 use super::status::{FirstNodes, Status};
 
@@ -25,6 +28,8 @@ pub const PROGRAM_FILE: &str = "kops-agent/program.yaml";
 pub const LARGEST_PROGRAM_FILE: usize = 16 << 10;
 /// Maximum length of a version, in bytes.
 const LONGEST_VERSION: usize = 64;
+/// Maximum length of the reason why no node begins, in characters. A message about the program file may quote it.
+const LONGEST_HOLD: usize = 600;
 /// Stands for the program of nodes that do not run the wanted program.
 const OTHER: &str = "another program";
 
@@ -169,9 +174,10 @@ pub(super) fn decide_programs(
     now: OffsetDateTime,
 ) -> Decision {
     let order = |member: &Member| before.ordered.get(&member.node).filter(|_| before.rollout == course.id);
-    let canaries = canaries(course, wanted, members, before, now);
+    let canaries = canaries::canaries(course, observe, (members, before), now);
     let canary = |member: &Member| {
-        canaries.get(&member.node).map_or(Canary::No, |since| standing(member, since, observe, now))
+        let observation = canaries.get(&member.node);
+        observation.map_or(Canary::No, |observation| observation.standing(member, course, observe, now))
     };
     let as_configured = |member: &Member| {
         let has_part = !member.group.is_empty() && course.settings(&member.group).is_some();
@@ -192,7 +198,8 @@ pub(super) fn decide_programs(
     };
     let members: Vec<Member> = members.iter().map(as_configured).collect();
     let current = members.iter().map(|member| (member.group.clone(), Ok(wanted.hash.clone()))).collect();
-    let course = Course { hold: course.hold.clone().or_else(|| hold(wanted, seen)), ..course.clone() };
+    let hold = || Some(shortened(&hold(wanted, seen)?, LONGEST_HOLD));
+    let course = Course { hold: course.hold.clone().or_else(hold), ..course.clone() };
     // Another program changes no authorities, so an order that named them would fail.
     let seen = Seen { current, listed: seen.listed.clone(), is_stale: seen.is_stale, ..Seen::default() };
     let mut decision = decide_course(&course, &members, &seen, before, now);
@@ -205,53 +212,6 @@ pub(super) fn decide_programs(
 /// Whether a node reports that it runs a wanted program.
 fn runs(member: &Member, wanted: &WantedProgram) -> bool {
     member.program.as_ref().is_some_and(|sha256| wanted.has(sha256))
-}
-
-/// The canaries of each group of workers, each with the time since which it is healthy; empty if it is not healthy. A canary stays a
-/// canary, also after the outcome of another order has replaced its own: the policy may order configurations meanwhile.
-fn canaries(
-    course: &Course,
-    wanted: &WantedProgram,
-    members: &[Member],
-    before: &Status,
-    now: OffsetDateTime,
-) -> BTreeMap<String, String> {
-    let known = |member: &Member| before.canaries.get(&member.node).filter(|_| before.rollout == course.id);
-    let (earlier, later): (Vec<&Member>, Vec<&Member>) =
-        members.iter().partition(|member| known(member).is_some());
-    let mut of_groups: BTreeMap<&str, u32> = BTreeMap::new();
-    let mut canaries = BTreeMap::new();
-    for member in earlier.into_iter().chain(later) {
-        let most = course.settings(&member.group).map_or(0, |settings| settings.canary);
-        let number = of_groups.entry(&member.group).or_default();
-        let is_canary = member.has_carried_out(&course.id) || known(member).is_some() && runs(member, wanted);
-        if member.rank != Rank::Worker || *number >= most || !is_canary {
-            continue;
-        }
-        *number += 1;
-        let since = known(member).filter(|since| !since.is_empty()).cloned();
-        let since = match member.is_ready && member.is_healthy {
-            true => since.unwrap_or_else(|| timestamp(now)),
-            false => String::new(),
-        };
-        canaries.insert(member.node.clone(), since);
-    }
-    canaries
-}
-
-/// Whether a canary has been healthy for long enough.
-fn standing(member: &Member, since: &str, observe: u32, now: OffsetDateTime) -> Canary {
-    let until = parse_timestamp(since).map(|since| since + Duration::seconds(observe.into()));
-    match until {
-        Some(until) if now >= until => Canary::Passed,
-        Some(until) => Canary::Observed(format!("runs it, and is observed until {}", timestamp(until))),
-        None if !member.is_ready => Canary::Observed("runs it, and is not Ready".to_owned()),
-        None => Canary::Observed(
-            "runs it, and reports a problem (`kops-agent fleet status`); other workers begin after it is healthy; `kops-agent converge` on \
-             it may repair it; otherwise run `kops-agent fleet rollout abort`, and start `fleet upgrade` again without --canary"
-                .to_owned(),
-        ),
-    }
 }
 
 /// Why no node begins; `None` if the state store has the wanted program file.

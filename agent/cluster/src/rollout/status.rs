@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::order::Order;
 use super::pods::PodCheck;
+use super::program::Observation;
 use super::wanted::{Rollout, State};
 use kops_agent_spec::omit::is_zero;
 
@@ -42,10 +43,9 @@ pub struct Status {
     /// The nodes whose order has failed. The outcome that a node reports does not last, because the outcome of a later rollout replaces it.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub failed: BTreeSet<String>,
-    /// The canaries that have carried out their order to run another version of kops-agent. The value is the time since which the canary is
-    /// healthy, or empty while the canary is not healthy.
+    /// The canaries of another version of kops-agent.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub canaries: BTreeMap<String, String>,
+    pub canaries: BTreeMap<String, Observation>,
     /// The nodes that failed to reboot, each with the boot in which it failed. A node that is Ready in a later boot no longer counts as
     /// failed.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

@@ -36,7 +36,11 @@ pub(super) struct Begun<'a> {
 
 impl<'a> Group<'a> {
     pub(super) fn done(&self) -> usize {
-        self.count(|progress| *progress == Progress::Current)
+        let has_failed = |member: &Member| matches!(member.canary, Canary::Failed(_));
+        self.members
+            .iter()
+            .filter(|(member, progress)| *progress == Progress::Current && !has_failed(member))
+            .count()
     }
 
     fn count(&self, is: impl Fn(&Progress) -> bool) -> usize {
@@ -44,7 +48,17 @@ impl<'a> Group<'a> {
     }
 
     fn has_failed(&self) -> bool {
-        self.members.iter().any(|(_, progress)| matches!(progress, Progress::Failed(..)))
+        self.failed().next().is_some()
+    }
+
+    /// The members whose order has failed, or that have failed as canaries.
+    fn failed(&self) -> impl Iterator<Item = &'a Member> {
+        let has_failed = |member: &Member, progress: &Progress| {
+            matches!(progress, Progress::Failed(..)) || matches!(member.canary, Canary::Failed(_))
+        };
+        self.members
+            .iter()
+            .filter_map(move |(member, progress)| has_failed(member, progress).then_some(*member))
     }
 
     /// Whether a member has an order that has failed or is not finished.
@@ -69,8 +83,9 @@ impl<'a> Group<'a> {
     /// The number of members that have shown that the wanted state works. A node that already ran the wanted kops-agent is no canary,
     /// because it has not gone through the trial of this rollout.
     fn canaries(&self) -> usize {
-        let is_canary = |(member, progress): &&(&Member, Progress)| {
-            *progress == Progress::Current && (self.task != Task::Program || member.canary == Canary::Passed)
+        let is_canary = |(member, progress): &&(&Member, Progress)| match self.task {
+            Task::Program => member.canary == Canary::Passed,
+            Task::Configuration | Task::Reboot => *progress == Progress::Current,
         };
         self.members.iter().filter(is_canary).count()
     }
@@ -79,7 +94,7 @@ impl<'a> Group<'a> {
     fn observed(&self) -> impl Iterator<Item = (&'a Member, &'a str)> {
         self.members.iter().filter_map(|(member, _)| match &member.canary {
             Canary::Observed(why) => Some((*member, why.as_str())),
-            Canary::No | Canary::Passed => None,
+            Canary::No | Canary::Passed | Canary::Failed(_) => None,
         })
     }
 
@@ -111,12 +126,16 @@ impl<'a> Group<'a> {
         let Some(settings) = self.settings.filter(|_| self.closed.is_none() || self.has_failed()) else {
             return 0;
         };
-        let observed = self.observed().count();
-        if self.is_passed() && observed == 0 {
+        let not_passed = self
+            .members
+            .iter()
+            .filter(|(member, _)| matches!(member.canary, Canary::Observed(_) | Canary::Failed(_)));
+        let not_passed = not_passed.count();
+        if self.is_passed() && not_passed == 0 {
             return 0;
         }
         let wanted = usize::try_from(settings.canary).unwrap_or(usize::MAX);
-        wanted.saturating_sub(self.canaries()).min(self.left() + observed)
+        wanted.saturating_sub(self.canaries()).min(self.left() + not_passed)
     }
 
     /// The waiting members, with the hash and the settings of the group. Empty while the group's windows are closed.
@@ -275,17 +294,15 @@ fn of_held(group: &Group<'_>) -> Option<String> {
 
 /// The reason why these groups are not done.
 fn obstacle(groups: &[&Group<'_>], what: &str) -> String {
-    let not_done = || groups.iter().filter(|group| !group.is_done());
-    for group in not_done() {
-        if let Some((member, _)) =
-            group.members.iter().find(|(_, progress)| matches!(progress, Progress::Failed(..)))
-        {
+    for group in groups {
+        if let Some(member) = group.failed().next() {
             return format!(
                 "{what}: the group {} is paused, because {} has failed",
                 member.group, member.node
             );
         }
     }
+    let not_done = || groups.iter().filter(|group| !group.is_done());
     if let Some(why) = not_done().find_map(|group| of_closed(group).or_else(|| of_held(group))) {
         return format!("{what}: {why}");
     }

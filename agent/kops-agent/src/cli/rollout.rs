@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum, value_parser};
 
-use kops_agent_cluster::rollout::{DrainMode, MaxUnavailable, Rollout, Window};
+use kops_agent_cluster::rollout::{DrainMode, MOST_CANARIES, MaxUnavailable, Rollout, Window};
 
 use super::live::instance_groups;
 use super::{KubeconfigArgs, Output};
@@ -167,8 +167,8 @@ pub struct UpgradeArgs {
     /// Control planes always change one at a time.
     #[arg(long, value_name = "N|P%", default_value_t)]
     pub max_unavailable: MaxUnavailable,
-    /// Number of nodes of each group of workers that change before all other workers.
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    /// Number of nodes of each group of workers that change before all other workers; at most 100.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = value_parser!(u32).range(..=i64::from(MOST_CANARIES)))]
     pub canary: u32,
     /// Seconds after which a node without a result has failed.
     #[arg(long, value_name = "SECONDS", default_value_t = Rollout::node_timeout(), value_parser = value_parser!(u32).range(1..))]

@@ -10,16 +10,20 @@ const LONGEST: usize = 2048;
 const SERVERS: [&str; 2] = ["http", "https"];
 /// The schemes of buckets (`agent/store/src/schemes.rs`).
 const BUCKETS: [&str; 8] = ["azureblob", "do", "gs", "hos", "linode", "s3", "scw", "swift"];
-/// Addresses of metadata services that are not link-local: of Azure and Alibaba Cloud.
-const METADATA_V4: [Ipv4Addr; 2] = [Ipv4Addr::new(168, 63, 129, 16), Ipv4Addr::new(100, 100, 100, 200)];
-/// The beginning of the IPv6 address of Amazon's metadata service.
-const METADATA_V6: [u16; 2] = [0xfd00, 0x0ec2];
+/// Addresses of metadata services that are not link-local: of Azure, Alibaba Cloud and Oracle.
+const METADATA_V4: [Ipv4Addr; 3] =
+    [Ipv4Addr::new(168, 63, 129, 16), Ipv4Addr::new(100, 100, 100, 200), Ipv4Addr::new(192, 0, 0, 192)];
+/// The beginnings of the IPv6 addresses of Amazon's and Google's metadata services.
+const METADATA_V6: [[u16; 2]; 2] = [[0xfd00, 0x0ec2], [0xfd20, 0x00ce]];
+/// The first part of an address of 6to4, which contains an IPv4 address (RFC 3056).
+const SIX_TO_FOUR: u16 = 0x2002;
 /// The prefix of IPv4 addresses behind a NAT64 (RFC 6052).
 const NAT64: [u16; 6] = [0x64, 0xff9b, 0, 0, 0, 0];
-const METADATA_NAMES: [&str; 2] = ["metadata", "metadata.google.internal"];
+const METADATA_NAMES: [&str; 5] =
+    ["metadata", "metadata.google.internal", "metadata.goog", "instance-data", "instance-data.ec2.internal"];
 
-/// Refuses a URL with credentials, and a URL that leads to the machine's own files or to its cloud's metadata service. The messages do
-/// not repeat the URL, because it may have a password.
+/// Refuses a URL with credentials, and a URL that leads to the machine's own files or to its cloud's metadata service. That protects from
+/// mistakes only: a name may lead to any address. The messages do not repeat the URL, because it may have a password.
 pub(super) fn check(url: &str) -> Result<(), String> {
     if url.len() > LONGEST || !url.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\') {
         return Err(format!(
@@ -34,10 +38,14 @@ pub(super) fn check(url: &str) -> Result<(), String> {
             BUCKETS.join(", ")
         ));
     }
-    if rest.split('/').next().is_some_and(|authority| authority.contains('@')) {
-        return Err("has credentials; leave them out".to_owned());
+    if rest.starts_with('/') {
+        return Err("names no host or no file".to_owned());
     }
     let read = Url::parse(url).map_err(|error| format!("is not valid: {error}"))?;
+    let has_credentials = !read.username().is_empty() || read.password().is_some();
+    if has_credentials || rest.split('/').next().is_some_and(|authority| authority.contains('@')) {
+        return Err("has credentials; leave them out".to_owned());
+    }
     if read.query().is_some() || read.fragment().is_some() {
         return Err("has a query or a fragment, which may be a credential; leave it out".to_owned());
     }
@@ -58,12 +66,13 @@ fn is_metadata_service(host: &Host<&str>) -> bool {
     }
 }
 
-/// Whether an address is link-local, belongs to Amazon's metadata service, or contains an IPv4 address (IPv4-mapped or NAT64).
+/// Whether an address is link-local, belongs to a metadata service, or contains an IPv4 address in one of the known forms.
 fn is_metadata_v6(address: Ipv6Addr) -> bool {
     let segments = address.segments();
     address.is_unicast_link_local()
-        || address.to_ipv4_mapped().is_some()
-        || segments[..2] == METADATA_V6
+        || address.to_ipv4().is_some_and(|_| address != Ipv6Addr::LOCALHOST)
+        || segments[0] == SIX_TO_FOUR
+        || METADATA_V6.iter().any(|service| segments[..2] == *service)
         || segments[..6] == NAT64
 }
 
@@ -99,6 +108,7 @@ mod tests {
             ("vault://mirror/kops-agent", "is not of a server"),
             ("https://user:sesame@mirror/kops-agent", "has credentials"),
             ("https://@mirror/kops-agent", "has credentials"),
+            ("https:///user:sesame@mirror/kops-agent", "names no host or no file"),
             ("https://mirror/kops-agent?token=sesame", "has a query"),
             ("https://mirror/kops-agent#sesame", "has a query"),
             ("https:///kops-agent", "names no host or no file"),
@@ -128,11 +138,17 @@ mod tests {
             "168.63.129.16",
             "100.100.100.200",
             "[fe80::1]",
+            "192.0.0.192",
             "[fd00:ec2::254]",
+            "[fd20:ce::254]",
+            "[::a9fe:a9fe]",
+            "[2002:a9fe:a9fe::]",
             "[::ffff:169.254.169.254]",
             "[64:ff9b::a9fe:a9fe]",
             "metadata",
             "metadata.google.internal.",
+            "metadata.goog",
+            "instance-data",
             "METADATA.google.internal",
         ] {
             let refused = check(&format!("http://{host}/x")).unwrap_err();

@@ -268,16 +268,89 @@ fn healthy_nodes_are_the_first_canaries_and_the_status_names_the_way_out_of_othe
     answer(&mut cluster, "a-02", &sha256('a'), "");
     assert_eq!(cluster.step(), ["a-00"], "it was no obstacle, and has its turn");
 
-    let mut cluster = self::cluster(&[("a", 2)]);
+    let mut cluster = self::cluster(&[("a", 2), ("b", 2)]);
     cluster.rollout.canary = 1;
     cluster.members.iter_mut().for_each(|member| member.is_healthy = false);
+    assert_eq!(cluster.step(), ["a-00", "b-00"]);
+    answer(&mut cluster, "a-00", &sha256('a'), "");
+    answer(&mut cluster, "b-00", &sha256('a'), "");
+    cluster.of_name("b-00").is_healthy = true;
+    assert_eq!(cluster.step(), [""; 0]);
+    assert_eq!(cluster.status.phase, Phase::Running);
+    assert!(cluster.status.waits_for.contains("a-00 runs it, and reports a problem"), "{:?}", cluster.status);
+    cluster.now += time::Duration::seconds(600);
+    assert_eq!(cluster.step(), [""; 0], "no group begins after a failed canary");
+    let failure = &cluster.status.groups["a"].failures["a-00"];
+    assert!(
+        failure.contains("was not healthy for 0 s within 600 s") && failure.contains("converge"),
+        "{failure}"
+    );
+    assert_eq!((cluster.status.phase, cluster.status.groups["a"].done), (Phase::Stopped, 0));
+    // The operator repairs the node, and resumes.
+    cluster.rollout.attempt = 2;
+    cluster.of_name("a-00").is_healthy = true;
+    assert_eq!(cluster.step(), ["a-01", "b-01"]);
+}
+
+#[test]
+fn a_canary_that_is_healthy_for_moments_only_fails_in_time() {
+    let mut cluster = cluster(&[("a", 2)]);
+    (cluster.rollout.canary, cluster.rollout.observe) = (1, 300);
     assert_eq!(cluster.step(), ["a-00"]);
     answer(&mut cluster, "a-00", &sha256('a'), "");
+    for second in 0..10 {
+        cluster.of_name("a-00").is_healthy = second % 2 == 0;
+        assert_eq!(cluster.step(), [""; 0]);
+        cluster.now += time::Duration::seconds(90);
+    }
+    cluster.of_name("a-00").is_healthy = true;
     assert_eq!(cluster.step(), [""; 0]);
-    let waits_for = &cluster.status.waits_for;
-    let expected =
-        "`kops-agent converge` on it may repair it; otherwise run `kops-agent fleet rollout abort`";
-    assert!(waits_for.contains("a-00 runs it") && waits_for.contains(expected), "{waits_for}");
+    assert_eq!(cluster.status.phase, Phase::Stopped);
+}
+
+#[test]
+fn a_worker_that_forges_an_outcome_is_no_canary() {
+    let mut cluster = cluster(&[("a", 3)]);
+    cluster.rollout.canary = 1;
+    // Root on a-00 has read the order of another node.
+    let mut other = self::cluster(&[("a", 1)]);
+    other.step();
+    let order = Order::read(&other.of_name("a-00").order).unwrap();
+    cluster.of_name("a-00").outcome = Some(order.outcome(""));
+    assert_eq!(cluster.step(), ["a-01"], "an honest node must show that the program works");
+    assert!(cluster.status.canaries.is_empty(), "{:?}", cluster.status.canaries);
+    answer(&mut cluster, "a-01", &sha256('a'), "");
+    assert_eq!(cluster.step(), ["a-02"]);
+    // A canary that has passed holds nobody by deleting its outcome and its report.
+    let canary = cluster.of_name("a-01");
+    (canary.outcome, canary.program) = (None, Some(sha256('0')));
+    answer(&mut cluster, "a-02", &sha256('a'), "");
+    assert_eq!(cluster.step(), ["a-01"], "it takes its turn again");
+}
+
+#[test]
+fn times_of_a_forged_status_stop_no_controller() {
+    let mut cluster = cluster(&[("a", 2)]);
+    (cluster.rollout.canary, cluster.rollout.observe) = (1, u32::MAX);
+    assert_eq!(cluster.step(), ["a-00"]);
+    for time in ["9999-12-31T23:59:59Z", "no time"] {
+        let forged =
+            Observation { attempt: 1, begun: time.into(), healthy_since: time.into(), has_passed: false };
+        cluster.status.canaries.insert("a-00".into(), forged);
+        cluster.step();
+    }
+}
+
+#[test]
+fn a_group_has_at_most_a_hundred_canaries() {
+    let mut cluster = cluster(&[("a", 120)]);
+    (cluster.rollout.canary, cluster.rollout.observe) = (120, 300);
+    cluster.rollout.max_unavailable = MaxUnavailable::Nodes(120);
+    for node in cluster.step() {
+        answer(&mut cluster, &node, &sha256('a'), "");
+    }
+    cluster.step();
+    assert_eq!(cluster.status.canaries.len(), 100);
 }
 
 #[test]
