@@ -346,6 +346,8 @@ mod tests {
         struct Root {
             #[serde(rename = "spec")]
             _spec: Known,
+            #[serde(rename = "a")]
+            _a: u8,
         }
         let document = json!({"spec": {"old": {"a": 1}, "other": {}, "misspelled": {}}});
         let mut respelling = Respelling::new(document, "file");

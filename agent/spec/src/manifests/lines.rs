@@ -92,7 +92,7 @@ impl Lines {
     /// The line of a field within the entries of one collection.
     fn within(&self, collection: Range<usize>, text: &str, path: &str) -> Option<usize> {
         let indent = self.entries.get(collection.start).filter(|_| !collection.is_empty())?.indent;
-        let next = |at: &usize| Some(self.entries[*at].end as usize);
+        let next = |at: &usize| self.entries.get(*at).map(|entry| entry.end as usize);
         let mut siblings = std::iter::successors(Some(collection.start), next)
             .take_while(|at| *at < collection.end)
             .map(|at| (at, &self.entries[at]))

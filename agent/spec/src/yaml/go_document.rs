@@ -226,13 +226,13 @@ mod tests {
     #[test]
     fn plain_scalars_have_gos_types_and_quoted_ones_stay_strings() {
         let text = "a: yes\nb: 'yes'\nc: \"on\"\nd: [off, No, y, 'n', {e: on,f: \"off\"}]\ng: |\n  yes\nh: !!str yes\n\
-                    i: 0755\nj: 1_000\nk: 1.0\nl: 1.35\nm: 2001-01-01\nn: ~\no: \"0755\"\np: 12:30\nq: yes # no\nr: yes no\n";
+                    i: 0755\nj: 1_000\nk: 1.0\nl: 1.35\nm: 2001-01-01\ns: ~\no: \"0755\"\np: 12:30\nq: yes # no\nr: yes no\n";
         assert_eq!(
             read(text).value,
             json!({
                 "a": true, "b": "yes", "c": "on", "d": [false, false, true, "n", {"e": true, "f": "off"}],
                 "g": "yes\n", "h": "yes", "i": 0o755, "j": 1000, "k": 1, "l": 1.35, "m": "2001-01-01",
-                "n": null, "o": "0755", "p": "12:30", "q": true, "r": "yes no"
+                "s": null, "o": "0755", "p": "12:30", "q": true, "r": "yes no"
             })
         );
         assert_eq!(read("x: &x yes\ny1: *x\nz: &z 'yes'\nw: [*z, *x]\n").value["w"], json!(["yes", true]));
@@ -252,8 +252,10 @@ mod tests {
         ] {
             assert_eq!(read(text).value, merged, "{text}");
         }
-        let anchored = read("base: &b {role: Node, n: 1}\nspec:\n  <<: *b\n  n: 2\n");
-        assert_eq!(anchored.value["spec"], json!({"role": "Node", "n": 2}));
+        let anchored = read("base: &b {role: Node, m: 1}\nspec:\n  <<: *b\n  m: 2\n");
+        assert_eq!(anchored.value["spec"], json!({"role": "Node", "m": 2}));
+        // As in Go, a plain key may be a boolean.
+        assert_eq!(read("n: 1").value, json!({"false": 1}));
         assert_eq!(anchored.duplicates, Duplicates::default());
         assert!(
             problem("<<: 1").contains("the merge key << needs a mapping or a list of mappings at line 1")
