@@ -89,13 +89,14 @@ pub(super) fn progress(
             settled(order, pods, recorded.listed.get(&member.node), after, is_late, now)
         }
         (false, false) => (Progress::Updating(order.clone()), unsettled()),
-        (false, true) => {
-            let missing = match member.is_ready && !authorities.are_trusted {
-                true => "its Node does not show the ordered authorities of kubernetes-ca",
-                false => "it is not Ready, or its Node does not show the result",
-            };
-            failed(format!("its run succeeded, but {timeout} after its order {missing}"))
-        }
+        (false, true) => failed(match member.is_ready && !authorities.are_trusted {
+            true => format!(
+                "its run succeeded, but {timeout} after its order its Node does not show the ordered authorities of kubernetes-ca"
+            ),
+            false => format!(
+                "its run succeeded, but {timeout} after its order it is not Ready, or its Node does not show the result"
+            ),
+        }),
     }
 }
 

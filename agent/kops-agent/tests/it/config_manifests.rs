@@ -109,7 +109,7 @@ fn a_wrong_value_is_told_with_its_file_and_line() {
         ),
         (
             "",
-            "  hooks: [{name: x, roles: [Master]}, {name: y}]\n",
+            "  hooks: [{name: x, roles: [Master]}, {name: z}]\n",
             "error: ./group.yml:11: spec.hooks[1]: has neither manifest",
         ),
         (

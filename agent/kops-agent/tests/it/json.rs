@@ -120,6 +120,7 @@ impl Scene {
                 .into(),
             "status" => vec![on_root(&[]), on_root(&["--timeline"])],
             "facts" => vec![on_root(&[])],
+            "config assets" => vec![crate::assets::command(node, &[])],
             "version" => vec![with(Command::new(example::agent()), verb)],
             "fleet status" | "fleet plan" | "fleet rollout status" => vec![on_cluster(&[])],
             "addons status" | "addons diff" | "addons apply" => vec![on_cluster(&store)],

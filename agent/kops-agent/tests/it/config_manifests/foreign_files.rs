@@ -8,8 +8,8 @@ use crate::example::Ended;
 /// Files that kOps cannot read, with the beginning of the finding about each one.
 const FOREIGN: [(&str, &str, &str); 6] = [
     ("list.yaml", "- a\n- b\n", "list.yaml:1: it holds a list, but should be a YAML mapping"),
-    ("tsconfig.json", "{\n // comment\n \"a\": 1,\n}\n", "tsconfig.json:2: it is not YAML: "),
-    ("lines.json", "{\"a\":1}\n{\"b\":2}\n", "lines.json:2: it is not YAML: "),
+    ("tsconfig.json", "{\n // comment\n \"a\": 1,\n}\n", "tsconfig.json:3: it is not YAML: "),
+    ("lines.json", "{\"a\":1}\n{\"b\":2}\n", "lines.json:1: it is not YAML: "),
     ("broken.yml", "a: [\n", "broken.yml:2: it is not YAML: "),
     // Manifests of other programs name labels of kOps.
     (
@@ -58,7 +58,7 @@ fn a_broken_manifest_of_kops_is_an_error() {
     let broken = GROUP.replace("  role: Node", "   role: Node");
     for (text, told) in [
         (broken.as_str(), "error: ./x.yaml:10: it is not YAML: "),
-        (&format!("{CLUSTER}---\n- kops/v1alpha2\n"), "error: ./x.yaml:13: it holds a list"),
+        (&format!("{CLUSTER}---\n- kops/v1alpha2\n"), "error: ./x.yaml:15: it holds a list"),
     ] {
         expect(&check_files(&[("g.yaml", GROUP), ("x.yaml", text)]), WRONG, &[told]);
     }

@@ -249,6 +249,7 @@ pub fn flags(agent: &Path) -> BTreeSet<String> {
         "fleet rollout status",
         "fleet status",
         "fleet tell",
+        "fleet upgrade",
         "explain",
         "completions",
         "man",
