@@ -116,6 +116,8 @@ fn a_node_tells_of_itself_and_touches_nothing_else() {
     let mut annotations = after["metadata"]["annotations"].clone();
     let version = annotations.as_object_mut().unwrap().remove("kops-agent/version").unwrap();
     assert!(version.as_str().is_some_and(|version| version.ends_with(')')), "{version}");
+    let program = annotations.as_object_mut().unwrap().remove("kops-agent/program").unwrap();
+    assert!(program.as_str().is_some_and(|program| program.contains("\"sha256\":\"")), "{program}");
     assert_eq!(before["metadata"]["annotations"], Value::Null);
     assert_eq!(annotations, json!({}), "it has no certificates");
     let managers = after["metadata"]["managedFields"].as_array().unwrap();
