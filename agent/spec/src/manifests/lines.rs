@@ -2,6 +2,7 @@
 //!
 //! Block mappings and block lists are followed. A field in a flow collection (`{a: 1}`) has the line at which the collection begins.
 
+use std::cmp::Reverse;
 use std::ops::Range;
 
 use super::field_path::{Step, after_key, step};
@@ -77,7 +78,7 @@ impl Lines {
             // After a dash, the line goes on as if a space replaced the dash.
             let Some(item) = rest.strip_prefix('-').filter(|_| key.is_none()) else { return };
             indent = line.len() - item.trim_start_matches(' ').len();
-            if indent == line.len() {
+            if line[indent..].is_empty() || line[indent..].starts_with('#') {
                 return;
             }
         }
@@ -93,7 +94,7 @@ impl Lines {
     fn within(&self, collection: Range<usize>, text: &str, path: &str) -> Option<usize> {
         let indent = self.entries.get(collection.start).filter(|_| !collection.is_empty())?.indent;
         let next = |at: &usize| self.entries.get(*at).map(|entry| entry.end as usize);
-        let mut siblings = std::iter::successors(Some(collection.start), next)
+        let siblings = std::iter::successors(Some(collection.start), next)
             .take_while(|at| *at < collection.end)
             .map(|at| (at, &self.entries[at]))
             .filter(|(_, entry)| entry.indent == indent);
@@ -102,10 +103,13 @@ impl Lines {
             Step::Index(index, rest) => {
                 (siblings.filter(|(_, entry)| entry.key.is_none()).nth(index)?.0, rest)
             }
-            Step::Key(path) => siblings.find_map(|(at, entry)| {
-                let (begin, end) = entry.key?;
-                Some((at, after_key(path, text.get(begin as usize..end as usize)?)?))
-            })?,
+            // Keys may contain dots, so the longest key has the field. If a key occurs twice, its last value counts.
+            Step::Key(path) => siblings
+                .filter_map(|(at, entry)| {
+                    let (begin, end) = entry.key?;
+                    Some((at, after_key(path, text.get(begin as usize..end as usize)?)?))
+                })
+                .max_by_key(|(_, rest)| Reverse(rest.len()))?,
         };
         let entry = &self.entries[at];
         Some(self.within(at + 1..entry.end as usize, text, rest).unwrap_or(entry.number as usize))
@@ -179,6 +183,22 @@ spec:
         assert_eq!(line_of("{kind: Cluster}", "kind"), None);
         assert_eq!(line_of("- a: 1\n- b: 2\n", "[1].b"), Some(2));
         assert_eq!(line_of("ä:\r\n- 1\r\n- - 2\r\n  -   b: c\r\n", "ä[1][1].b"), Some(4));
+    }
+
+    #[test]
+    fn the_longest_key_and_the_last_value_count() {
+        let line_of = |text: &str, path: &str| Lines::of(text).line_of(text, path);
+        for (labels, line) in [("a: 1\na.b: 2\n", 2), ("a.b: 2\na: 1\n", 1), ("a.b: 0\na: 1\na.b: 2\n", 3)] {
+            assert_eq!(line_of(labels, "a.b"), Some(line), "{labels}");
+        }
+        assert_eq!(line_of("a:\n  x: 1\nb: 2\na:\n  y: 1\n  x: 2\n", "a.x"), Some(6));
+    }
+
+    #[test]
+    fn a_comment_after_a_dash_is_no_key() {
+        let text = "a:\n-   # first: x\n  b: 1\n- # second: y\n  b: 2\n";
+        assert_eq!(Lines::of(text).line_of(text, "a[0].b"), Some(3));
+        assert_eq!(Lines::of(text).line_of(text, "a[1].b"), Some(5));
     }
 
     #[test]

@@ -133,7 +133,7 @@ fn texts_that_kops_reads_otherwise_than_their_user_are_warned_of() {
         &check_files(&[("c.yaml", &format!("{twice}--- # the nodes\n{GROUP}"))]),
         0,
         &[
-            "warning: ./c.yaml:7: spec.channel: occurs twice in its mapping, and kOps uses the last value; remove one of them\n",
+            "warning: ./c.yaml:8: spec.channel: occurs twice in its mapping, and kOps uses the last value; remove one of them\n",
             "warning: ./c.yaml:16: kOps does not read this document, because kOps splits a file only at lines that are exactly `---`; correct \
              the line before it\n",
             "0 errors, 2 warnings\n",

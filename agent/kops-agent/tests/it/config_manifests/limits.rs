@@ -47,7 +47,7 @@ fn keys_that_occur_twice_give_few_warnings() {
         &check_files(&[("c.yaml", CLUSTER), ("g.yaml", &group)]),
         0,
         &[
-            "warning: ./g.yaml:8: x-unread.a0: occurs twice in its mapping",
+            "warning: ./g.yaml:9: x-unread.a0: occurs twice in its mapping",
             "warning: ./g.yaml:1: 20 more keys occur twice in their mappings\n",
             "0 errors, 11 warnings\n",
         ],
