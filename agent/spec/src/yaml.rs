@@ -82,6 +82,16 @@ pub struct GoDocument {
     pub values: usize,
 }
 
+/// The reason why a document cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unread {
+    pub error: SpecError,
+    /// Whether the document costs too much to read. kOps may still read such a document.
+    pub is_too_costly: bool,
+    /// The number of keys and values that were read before the error, after the expansion of aliases.
+    pub values: usize,
+}
+
 /// The keys of a document that occur more than once in their mapping. Such a key has its last value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Duplicates {
@@ -95,12 +105,21 @@ pub struct Duplicates {
 ///
 /// # Errors
 /// If the text is not YAML (with line and column), or is not a mapping.
-pub fn parse_go_document(text: &str, source_file: &str) -> Result<GoDocument, SpecError> {
-    let read = bounds::check(text.as_bytes())
-        .map_err(Problem::TooCostly)
-        .and_then(|()| Ok(go_document::read(text, serde_yaml::Deserializer::from_str(text))?));
-    let document = read.map_err(|problem| unreadable(problem, source_file))?;
-    Ok(GoDocument { value: mapping(document.value, source_file)?, ..document })
+pub fn parse_go_document(text: &str, source_file: &str) -> Result<GoDocument, Unread> {
+    let unread = |problem: Problem, values| Unread {
+        is_too_costly: matches!(problem, Problem::TooCostly(_)),
+        error: unreadable(problem, source_file),
+        values,
+    };
+    let (checked, values) = bounds::counted(text.as_bytes());
+    checked.map_err(|problem| unread(Problem::TooCostly(problem), values))?;
+    let document = go_document::read(text, serde_yaml::Deserializer::from_str(text))
+        .map_err(|(error, values)| unread(error.into(), values))?;
+    let values = document.values;
+    match mapping(document.value, source_file) {
+        Ok(value) => Ok(GoDocument { value, ..document }),
+        Err(error) => Err(Unread { error, is_too_costly: false, values }),
+    }
 }
 
 fn unreadable(problem: Problem, source_file: &str) -> SpecError {

@@ -56,33 +56,44 @@ impl fmt::Display for TooCostly {
 /// # Errors
 /// The limit that the text exceeds.
 pub(super) fn check(text: &[u8]) -> Result<(), TooCostly> {
+    counted(text).0
+}
+
+/// The result of [`check`], and the number of keys and values that the check has read. It reads only texts with aliases.
+pub(super) fn counted(text: &[u8]) -> (Result<(), TooCostly>, usize) {
     if text.len() > LONGEST {
-        return Err(TooCostly::Long);
+        return (Err(TooCostly::Long), 0);
     }
-    Scanner::new(text).scan()?;
+    if let Err(problem) = Scanner::new(text).scan() {
+        return (Err(problem), 0);
+    }
     // A text without `*` has no aliases, so it cannot expand.
     if !text.contains(&b'*') {
-        return Ok(());
+        return (Ok(()), 0);
     }
-    let left = Cell::new((text.len() * MOST_TIMES).max(SMALL));
+    let (left, values) = (Cell::new((text.len() * MOST_TIMES).max(SMALL)), Cell::new(0));
     for document in serde_yaml::Deserializer::from_slice(text) {
         // Only the memory limit matters here. Other errors are reported when the text is read later.
-        let counted = Counted(&left).deserialize(document);
+        let counted = Counted { left: &left, values: &values }.deserialize(document);
         if counted.is_err() {
             break;
         }
     }
-    if left.get() == 0 { Err(TooCostly::Large) } else { Ok(()) }
+    (if left.get() == 0 { Err(TooCostly::Large) } else { Ok(()) }, values.get())
 }
 
-/// A deserializer that subtracts the memory of a value from the memory that is left. It does not keep the value.
+/// A deserializer that counts values, and subtracts the memory of a value from the memory that is left. It does not keep the value.
 #[derive(Clone, Copy)]
-struct Counted<'a>(&'a Cell<usize>);
+struct Counted<'a> {
+    left: &'a Cell<usize>,
+    values: &'a Cell<usize>,
+}
 
 impl Counted<'_> {
     fn spend<E: de::Error>(self, bytes: usize) -> Result<(), E> {
-        self.0.set(self.0.get().saturating_sub(bytes.saturating_add(NODE)));
-        if self.0.get() == 0 { Err(E::custom(TooCostly::Large)) } else { Ok(()) }
+        self.values.set(self.values.get() + 1);
+        self.left.set(self.left.get().saturating_sub(bytes.saturating_add(NODE)));
+        if self.left.get() == 0 { Err(E::custom(TooCostly::Large)) } else { Ok(()) }
     }
 }
 

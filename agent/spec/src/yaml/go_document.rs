@@ -25,12 +25,19 @@ const LOOK_BACK: usize = 256;
 /// Reads the only document of `text`. `reader` reads `text`.
 ///
 /// # Errors
-/// The errors of `reader`, and values that Go's reader or JSON does not have.
-pub(super) fn read<'de, D: Deserializer<'de>>(text: &'de str, reader: D) -> Result<GoDocument, D::Error> {
+/// The errors of `reader`, and values that Go's reader or JSON does not have. Each error comes with the number of keys and values that were
+/// read before it.
+pub(super) fn read<'de, D: Deserializer<'de>>(
+    text: &'de str,
+    reader: D,
+) -> Result<GoDocument, (D::Error, usize)> {
     let state = RefCell::default();
-    let value = Node { text, state: &state }.deserialize(reader)?;
+    let read = Node { text, state: &state }.deserialize(reader);
     let State { duplicates, values, .. } = state.into_inner();
-    Ok(GoDocument { value, duplicates, values })
+    match read {
+        Ok(value) => Ok(GoDocument { value, duplicates, values }),
+        Err(error) => Err((error, values)),
+    }
 }
 
 #[derive(Default)]
@@ -213,14 +220,18 @@ mod tests {
     use serde_json::json;
 
     use super::{LOOK_BACK, last_word};
-    use crate::yaml::{Duplicates, GoDocument, parse_go_document};
+    use crate::yaml::{Duplicates, GoDocument, Unread, parse_go_document};
 
     fn read(text: &str) -> GoDocument {
         parse_go_document(text, "file").unwrap()
     }
 
     fn problem(text: &str) -> String {
-        parse_go_document(text, "file").unwrap_err().problem
+        unread(text).error.problem
+    }
+
+    fn unread(text: &str) -> Unread {
+        parse_go_document(text, "file").unwrap_err()
     }
 
     #[test]
@@ -294,6 +305,25 @@ mod tests {
     fn the_values_of_a_document_are_counted_after_the_expansion_of_its_aliases() {
         // Three mappings, one list, five keys and three numbers.
         assert_eq!(read("a: &a {x: 1}\nb: [*a]\nc: 2\n").values, 12);
+    }
+
+    #[test]
+    fn the_values_of_a_document_that_cannot_be_read_are_counted() {
+        for (text, values) in [
+            // A list and two items.
+            ("- a\n- b\n", 3),
+            // A mapping, a key, a list and two items.
+            ("a: [1, .inf, 2]\n", 5),
+            // The parser finds a wrong text before it reads values.
+            ("a: [1, 2\n", 0),
+        ] {
+            let unread = unread(text);
+            assert_eq!((unread.values, unread.is_too_costly), (values, false), "{text}");
+        }
+        let aliases = format!("a: &a [{}]\nb: [{}]\n", "x,".repeat(100), "*a,".repeat(500));
+        let expanded = unread(&aliases);
+        assert!(expanded.is_too_costly && expanded.values > 10_000, "{expanded:?}");
+        assert!(unread(&"[".repeat(200)).is_too_costly);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! as the check of a group in a store does. A problem counts only if it is about a value in the manifests, and if all possible completions
 //! have it.
 
+mod bytes;
 mod files;
 mod kinds;
 mod paths;

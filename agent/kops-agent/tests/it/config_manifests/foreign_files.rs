@@ -27,6 +27,7 @@ fn files_of_other_programs_are_no_errors() {
     FOREIGN.iter().for_each(|(name, text, _)| write(name, text.as_bytes()));
     write("latin.yml", b"name: caf\xe9\n");
     write("big.json", &vec![b' '; (4 << 20) + 1]);
+    write("large.yaml", &large("example.com/v1"));
     write("labels.yaml", b"nodeSelector:\n  kops.k8s.io/instancegroup: nodes\n a: [\n");
     write("cloudformation.yml", b"R:\n  T: !Ref X\n  S: !Sub \"a${x}\"\n");
     let ended = check(folder.path(), &[]);
@@ -36,7 +37,8 @@ fn files_of_other_programs_are_no_errors() {
         &[
             "not checked: ./latin.yml: is not text in UTF-8\n",
             "not checked: ./labels.yaml:3: it is not YAML: ",
-            "not checked: ./big.json: is larger than 4 MiB, so it is no manifest\n",
+            "not checked: ./big.json: is larger than 4 MiB, so this check does not read it\n",
+            "not checked: ./large.yaml: is larger than 4 MiB, so this check does not read it\n",
             "Cluster, InstanceGroup or SSHCredential of kOps: without kind (1)\n",
             "1 clusters, 1 instance groups\n",
             "0 errors, 0 warnings\n",
@@ -53,8 +55,17 @@ fn files_of_other_programs_are_no_errors() {
     }
 }
 
+/// A file that is too large to be parsed. It ends with a document of this API.
+fn large(api: &str) -> Vec<u8> {
+    format!("{}---\napiVersion: {api}\n", "# a comment\n".repeat(400_000)).into_bytes()
+}
+
 #[test]
 fn a_broken_manifest_of_kops_is_an_error() {
+    let folder = folder(&[("c.yaml", CLUSTER), ("g.yaml", GROUP)]);
+    std::fs::write(folder.path().join("large.yaml"), large("kops.k8s.io/v1alpha2")).unwrap();
+    let told = "error: ./large.yaml: is larger than 4 MiB, so this check does not read it\n";
+    expect(&check(folder.path(), &[]), WRONG, &[told]);
     let broken = GROUP.replace("  role: Node", "   role: Node");
     for (text, told) in [
         (broken.as_str(), "error: ./x.yaml:10: it is not YAML: "),

@@ -132,13 +132,35 @@ fn a_file_has_few_documents() {
 
 #[test]
 fn the_lines_before_a_document_do_not_raise_its_limits() {
-    let aliases = format!("a: &a [{}]\nb: [{}]\n", "x,".repeat(100), "*a,".repeat(500));
-    let text = format!("a: 1\n{}---\n{aliases}", "\n".repeat(300_000));
+    let text = format!("a: 1\n{}---\n{}", "\n".repeat(300_000), aliases());
     expect(
         &check_files(&[("c.yaml", CLUSTER), ("x.yaml", &text)]),
-        0,
-        &["not checked: ./x.yaml:300003: its aliases expand to many times its size"],
+        WRONG,
+        &["error: ./x.yaml:300003: its aliases expand to many times its size"],
     );
+}
+
+fn aliases() -> String {
+    format!("a: &a [{}]\nb: [{}]\n", "x,".repeat(100), "*a,".repeat(500))
+}
+
+/// kOps may read such a document, whose text need not name kOps' API: `"kops\x2fv1alpha2"`.
+#[test]
+fn a_document_that_costs_too_much_to_read_is_an_error() {
+    let deep = format!("a: {}\n", "[".repeat(200));
+    let directives: String = (0..20).map(|number| format!("%TAG !a{number}! x\n")).collect();
+    let directives = format!("{directives}--- \na: 1\n");
+    for (text, told) in [
+        (&aliases(), "its aliases expand to many times its size"),
+        (&deep, "its lists and mappings nest deeper than 100 levels"),
+        (&directives, "it has more than 16 directives"),
+        // A control line in a script does not make the file a template.
+        (&format!("a: |\n  {{{{ end }}}}\n---\n{deep}"), "its lists and mappings nest deeper"),
+        (&format!("a: \"{{{{ .b }}}}\"\n{deep}"), "its lists and mappings nest deeper"),
+    ] {
+        let ended = check_files(&[("c.yaml", CLUSTER), ("x.yaml", text)]);
+        expect(&ended, WRONG, &["error: ./x.yaml:", told, "1 errors, 0 warnings\n"]);
+    }
 }
 
 #[test]

@@ -4,29 +4,27 @@
 //! names kOps' API, or if the user named the file. In CI, a pull request may have any files, so their number and their size have limits.
 
 use std::cell::OnceCell;
-use std::fs::File;
-use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use anyhow::Result;
-use kops_agent_spec::SpecError;
 use kops_agent_spec::failure::{Failure, Kind};
 use kops_agent_spec::manifests::{
     Document, Lines, documents, has_action, has_action_within, has_control_line, value_at, with_words,
     without_words,
 };
-use kops_agent_spec::yaml::{Duplicates, GoDocument, parse_go_document};
+use kops_agent_spec::yaml::{Duplicates, GoDocument, Unread, parse_go_document};
 use serde_json::Value;
 
+use super::bytes::{Bytes, names_kops};
 use super::kinds::{Class, OtherDocuments, class, kind, text_at};
 use super::paths::{self, unreadable};
 use super::told::{Severity, Told};
 use crate::output::Finding;
 
-/// The maximum size of a manifest in bytes. People write manifests, so a larger file is no manifest.
-const LARGEST: usize = 4 << 20;
-/// The most text of all files together, in bytes. Larger files than [`LARGEST`] do not count, because they are not parsed.
+/// The most bytes that are read of all files together.
+const MOST_BYTES: usize = 1 << 30;
+/// The most text of all files together, in bytes. Files that are too large do not count, because they are not parsed.
 const MOST_TEXT: usize = 64 << 20;
 /// The most documents of a file.
 const MOST_DOCUMENTS: usize = 1_000;
@@ -36,8 +34,6 @@ const MOST_VALUES: usize = 6_000_000;
 const MOST_MANIFESTS: usize = 5_000;
 /// The most keys and values of a manifest of kOps. A large cluster has some thousand.
 const MOST_VALUES_OF_MANIFEST: usize = 10_000;
-/// Texts in the `apiVersion` of each manifest of kOps. `kops.k8s.io/` alone is also in labels that manifests of other programs name.
-const APIS: [&str; 2] = ["kops.k8s.io/v1alpha", "kops/v1alpha"];
 const TEMPLATE: &str =
     "is a template; render it, for example with `kops toolbox template`, and check the result";
 const UNSPLIT: &str = "kOps does not read this document, because kOps splits a file only at lines that are exactly `---`; correct the line before it";
@@ -67,6 +63,7 @@ pub(super) struct Contents {
     pub(super) files: usize,
     /// Whether a manifest of kOps could not be read.
     pub(super) lacks_manifests: bool,
+    bytes: usize,
     text: usize,
     values: usize,
 }
@@ -157,7 +154,8 @@ impl Contents {
     /// # Errors
     /// All files together exceed a limit.
     fn add_file(&mut self, path: &Path, is_named: bool, told: &mut Told) -> Result<()> {
-        let bytes = match first_bytes(path) {
+        let left = MOST_BYTES.saturating_sub(self.bytes);
+        let bytes = match Bytes::of(path, left, !is_named) {
             Ok(bytes) => bytes,
             Err(error) => {
                 self.add_unreadable(unreadable(path, &error), true, told);
@@ -166,31 +164,36 @@ impl Contents {
         };
         let file: Rc<str> = path.display().to_string().into();
         let of_file = |problem: String| Finding { file: file.to_string(), problem, ..Finding::default() };
-        let is_error = |text: &[u8]| is_named || names_kops(text);
-        if bytes.len() <= LARGEST {
-            self.text += bytes.len();
+        self.bytes += bytes.read;
+        within(self.bytes, MOST_BYTES, "1 GiB")?;
+        if !bytes.is_too_large() {
+            self.text += bytes.read;
             within(self.text, MOST_TEXT, "64 MiB of text")?;
         }
+        let is_error = is_named || bytes.names_kops;
         let (text, documents) = match documents_of(&bytes) {
             Ok(read) => read,
             Err(problem) => {
-                self.add_unreadable(of_file(problem), is_error(&bytes), told);
+                self.add_unreadable(of_file(problem), is_error, told);
                 return Ok(());
             }
         };
         let (mut manifests, mut other_kinds, mut wrong) = (Vec::new(), Vec::new(), Vec::new());
         for (index, document) in documents.into_iter().enumerate() {
-            let read = match parsed(document, &file) {
+            let (read, values) = parsed(document, &file);
+            self.values += values;
+            within(self.values, MOST_VALUES, "6,000,000 keys and values")?;
+            let read = match read {
                 Ok(read) => read,
-                Err(problem) => {
+                Err(Unread { error, is_too_costly, .. }) => {
+                    let problem = in_file(&error.problem, document.lines_before);
                     let line = line_in(&problem).unwrap_or_else(|| document.line());
                     let finding = Finding { line: Some(line), ..of_file(problem) };
-                    wrong.push((finding, is_error(document.text.as_bytes())));
+                    let is_error = is_named || is_too_costly || names_kops(document.text.as_bytes());
+                    wrong.push(Wrong { finding, is_error, is_too_costly });
                     continue;
                 }
             };
-            self.values += read.values;
-            within(self.values, MOST_VALUES, "6,000,000 keys and values")?;
             match class(&read.value) {
                 Class::Other => other_kinds.push(kind(&read.value).to_owned()),
                 class => manifests.push(Source::new(&file, document, read, class, index > 0)),
@@ -198,14 +201,17 @@ impl Contents {
         }
         // The documents of a template depend on each other.
         if !wrong.is_empty() && has_control_line(text) {
-            self.lacks_manifests |= is_error(&bytes);
+            for Wrong { finding, .. } in wrong.into_iter().filter(|document| document.is_too_costly) {
+                self.add_unreadable(finding, true, told);
+            }
+            self.lacks_manifests |= is_error;
             told.add(Severity::NotChecked, of_file(TEMPLATE.to_owned()));
             return Ok(());
         }
         self.sources.append(&mut manifests);
         within(self.sources.len(), MOST_MANIFESTS, "5,000 manifests of kOps")?;
         other_kinds.iter().for_each(|kind| self.others.add(kind));
-        for (finding, is_error) in wrong {
+        for Wrong { finding, is_error, .. } in wrong {
             self.add_unreadable(finding, is_error, told);
         }
         Ok(())
@@ -216,6 +222,15 @@ impl Contents {
         self.lacks_manifests |= is_error;
         told.add(if is_error { Severity::Error } else { Severity::NotChecked }, finding);
     }
+}
+
+/// A document that cannot be read.
+struct Wrong {
+    finding: Finding,
+    is_error: bool,
+    /// Whether the document costs too much to read. That is always an error: kOps may read the document, and the document may spell kOps' API
+    /// by escapes.
+    is_too_costly: bool,
 }
 
 /// Refuses files that exceed a limit: a pull request must not decide how long the check takes, or how much memory it needs.
@@ -234,11 +249,11 @@ fn within(count: usize, most: usize, shown: &str) -> Result<()> {
 ///
 /// # Errors
 /// The file is larger than a file of manifests.
-fn documents_of(bytes: &[u8]) -> Result<(&str, Vec<Document<'_>>), String> {
-    if bytes.len() > LARGEST {
-        return Err("is larger than 4 MiB, so it is no manifest".to_owned());
+fn documents_of(bytes: &Bytes) -> Result<(&str, Vec<Document<'_>>), String> {
+    if bytes.is_too_large() {
+        return Err("is larger than 4 MiB, so this check does not read it".to_owned());
     }
-    let text = std::str::from_utf8(bytes).map_err(|_| "is not text in UTF-8".to_owned())?;
+    let text = std::str::from_utf8(&bytes.beginning).map_err(|_| "is not text in UTF-8".to_owned())?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let documents = documents(text);
     match documents.len() <= MOST_DOCUMENTS {
@@ -247,34 +262,24 @@ fn documents_of(bytes: &[u8]) -> Result<(&str, Vec<Document<'_>>), String> {
     }
 }
 
-/// The content of a file, or the beginning of a file that is too large.
-fn first_bytes(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    File::open(path)?.take(LARGEST as u64 + 1).read_to_end(&mut bytes)?;
-    Ok(bytes)
-}
-
-fn names_kops(text: &[u8]) -> bool {
-    APIS.iter().any(|api| text.windows(api.len()).any(|part| part == api.as_bytes()))
-}
-
 /// Parses a document. If the document is invalid YAML only because of its template actions, each action is treated as a
-/// word.
-///
-/// # Errors
-/// The problem of the text, with its line in the file.
-fn parsed(document: Document<'_>, file: &str) -> Result<GoDocument, String> {
-    let parse = |text: &str| {
-        let read = parse_go_document(text, file);
-        read.map_err(|SpecError { problem, .. }| in_file(&problem, document.lines_before))
-    };
-    match parse(document.text) {
-        Err(_) if has_action(document.text) => {
-            let read = parse(&with_words(document.text))?;
-            Ok(GoDocument { value: without_words(read.value), ..read })
-        }
-        read => read,
+/// word. Also returns the number of keys and values that were read, even if the document cannot be read as a whole.
+fn parsed(document: Document<'_>, file: &str) -> (Result<GoDocument, Unread>, usize) {
+    let mut read = parse_go_document(document.text, file);
+    let mut values = values_of(&read);
+    if read.is_err() && has_action(document.text) {
+        let was_too_costly = read.is_err_and(|unread| unread.is_too_costly);
+        read = match parse_go_document(&with_words(document.text), file) {
+            Ok(read) => Ok(GoDocument { value: without_words(read.value), ..read }),
+            Err(unread) => Err(Unread { is_too_costly: was_too_costly || unread.is_too_costly, ..unread }),
+        };
+        values += values_of(&read);
     }
+    (read, values)
+}
+
+fn values_of(read: &Result<GoDocument, Unread>) -> usize {
+    read.as_ref().map_or_else(|unread| unread.values, |read| read.values)
 }
 
 const AT_LINE: &str = " at line ";
@@ -301,6 +306,7 @@ fn line_in(problem: &str) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::bytes::LARGEST;
     use super::*;
 
     fn refused(mut contents: Contents, text: &str) -> Option<String> {
@@ -322,19 +328,39 @@ mod tests {
         assert_eq!(refused(of_text(MOST_TEXT - TEXT.len()), TEXT), None);
         assert_eq!(refused(of_text(MOST_TEXT - TEXT.len() + 1), TEXT), beyond("64 MiB of text"));
         // A file that is too large to be parsed does not count.
-        assert_eq!(refused(of_text(MOST_TEXT), &"#".repeat(LARGEST + 1)), None);
+        let large = "#".repeat(LARGEST + 1);
+        assert_eq!(refused(of_text(MOST_TEXT), &large), None);
+        let of_bytes = |bytes: usize| Contents { bytes, ..Contents::default() };
+        for text in [TEXT, &large] {
+            assert_eq!(refused(of_bytes(MOST_BYTES - text.len()), text), None);
+            assert_eq!(refused(of_bytes(MOST_BYTES - text.len() + 1), text), beyond("1 GiB"));
+        }
         // The mapping, its keys and its values.
         let of_values = |values: usize| Contents { values, ..Contents::default() };
         assert_eq!(refused(of_values(MOST_VALUES - 5), TEXT), None);
         assert_eq!(refused(of_values(MOST_VALUES - 4), TEXT), beyond("6,000,000 keys and values"));
+        // A document that cannot be read: the list and its items.
+        const LIST: &str = "- a\n- b\n";
+        assert_eq!(refused(of_values(MOST_VALUES - 3), LIST), None);
+        assert_eq!(refused(of_values(MOST_VALUES - 2), LIST), beyond("6,000,000 keys and values"));
         let of_manifests = |count: usize| {
-            let parse = || parsed(documents(MANIFEST)[0], "").unwrap();
+            let parse = || parsed(documents(MANIFEST)[0], "").0.unwrap();
             let source = || Source::new(&"".into(), documents(MANIFEST)[0], parse(), Class::Checked, false);
             Contents { sources: std::iter::repeat_with(source).take(count).collect(), ..Contents::default() }
         };
         assert_eq!(refused(of_manifests(MOST_MANIFESTS - 1), MANIFEST), None);
         assert_eq!(refused(of_manifests(MOST_MANIFESTS), MANIFEST), beyond("5,000 manifests of kOps"));
         assert_eq!(refused(of_manifests(MOST_MANIFESTS), TEXT), None);
+    }
+
+    #[test]
+    fn both_readings_of_a_document_with_an_action_count() {
+        let values = |text: &str| parsed(documents(text)[0], "").1;
+        // The list, the mapping that the parser sees, its key, the key and the value of that key. Then the list and the placeholder.
+        assert_eq!(values("- {{ a }}\n"), 5 + 2);
+        let deep = format!("a: {{{{ b }}}}\nc: {}\n", "[".repeat(200));
+        let (read, _) = parsed(documents(&deep)[0], "");
+        assert!(read.unwrap_err().is_too_costly);
     }
 
     #[test]
