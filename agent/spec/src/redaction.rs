@@ -12,6 +12,7 @@ mod urls;
 mod variables;
 
 use std::collections::BTreeSet;
+use std::ops::Bound;
 use std::sync::OnceLock;
 
 use aho_corasick::{AhoCorasick, MatchKind};
@@ -169,6 +170,18 @@ impl Redactor {
             }
             other => other.clone(),
         }
+    }
+
+    /// The part of a text before the hidden value that the end of the text cuts. The other functions hide whole values only.
+    pub fn before_cut<'a>(&self, text: &'a str) -> &'a str {
+        let begins_hidden = |end: &str| {
+            [&self.secrets, &self.free_text].into_iter().any(|hidden| {
+                let next = hidden.range::<str, _>((Bound::Included(end), Bound::Unbounded)).next();
+                next.is_some_and(|value| value.starts_with(end))
+            })
+        };
+        let cut = text.char_indices().find(|(at, _)| begins_hidden(&text[*at..]));
+        cut.map_or(text, |(at, _)| &text[..at])
     }
 
     fn finder(&self) -> Option<&AhoCorasick> {

@@ -6,6 +6,11 @@ use std::fmt;
 use kops_agent_spec::failure::{Failing, Kind};
 use kops_agent_spec::redaction::{Redactor, without_credentials};
 
+/// The longest text of a problem, in characters. A specification may have values of any length, and thousands of problems may name them.
+const LONGEST: usize = 2_000;
+/// The end of a text that was cut.
+const CUT: char = '…';
+
 /// A problem that a user has to fix, or a warning.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
@@ -39,9 +44,28 @@ impl Once {
 }
 
 impl Problem {
-    /// Makes a problem without credentials in URLs, because problems are written to journals.
-    fn new(field: impl Into<String>, problem: impl Into<String>) -> Problem {
-        Problem { field: field.into(), problem: without_credentials(&problem.into()) }
+    /// Makes a problem without credentials in URLs, because problems are written to journals. A long text is cut.
+    pub(crate) fn new(field: impl Into<String>, problem: impl Into<String>) -> Problem {
+        Problem { field: field.into(), problem: cut(without_credentials(&problem.into())) }
+    }
+}
+
+fn cut(mut text: String) -> String {
+    let mut ends = text.char_indices().map(|(at, _)| at).skip(LONGEST - 1);
+    if let (Some(end), Some(_)) = (ends.next(), ends.next()) {
+        text.truncate(end);
+        text.push(CUT);
+    }
+    text
+}
+
+/// Hides free text in the text of a problem. If the text was cut, it may end with the beginning of a hidden value.
+fn hidden(problem: &str, free_text: &Redactor) -> String {
+    match problem.strip_suffix(CUT) {
+        Some(begin) if begin.chars().count() == LONGEST - 1 => {
+            format!("{}{CUT}", free_text.text(free_text.before_cut(begin)))
+        }
+        _ => free_text.text(problem),
     }
 }
 
@@ -100,11 +124,11 @@ impl Problems {
     #[must_use]
     pub(super) fn without(self, free_text: &Redactor) -> Problems {
         let hide = |once: Once| {
-            let mut hidden = Box::<Once>::default();
+            let mut shown = Box::<Once>::default();
             for Problem { field, problem } in once.found {
-                hidden.add(Problem { field, problem: free_text.text(&problem) });
+                shown.add(Problem { field, problem: hidden(&problem, free_text) });
             }
-            hidden
+            shown
         };
         Problems {
             problems: hide(*self.problems),
@@ -193,6 +217,39 @@ mod tests {
         assert_eq!(problems.keep("spec.c", Ok(1)), Some(1));
         assert_eq!(problems.to_string(), "spec.a: is empty; set it\nspec.b: is no address");
         assert!(problems.unless_any(()).is_err());
+    }
+
+    #[test]
+    fn a_long_text_is_cut() {
+        let text = |count: usize| Problem::new("spec.a", "ä".repeat(count)).problem;
+        assert_eq!(text(2000), "ä".repeat(2000));
+        assert_eq!(text(2001), "ä".repeat(1999) + "…");
+        assert_eq!(text(100_000), text(2001));
+        let again = Problem::new("spec.a", text(2001) + " (on debian)").problem;
+        assert_eq!(again, text(2001));
+        // The password is hidden before the text is cut.
+        let url = format!("{}https://u:hush@{}", " ".repeat(1985), "x".repeat(50));
+        let url = Problem::new("spec.a", url).problem;
+        assert!(url.ends_with('…') && !url.contains("hush"), "{url}");
+    }
+
+    #[test]
+    fn a_cut_shows_no_part_of_a_hidden_value() {
+        let secret: String = (0..500).map(|number| format!("s{number}")).collect();
+        let free_text = Redactor::default().hiding_free_text(&secret);
+        let shown = |before: usize, after: &str| {
+            let mut problems = Problems::default();
+            problems.add("spec.a", format!("{}{secret}{after}", "x".repeat(before)));
+            problems.without(&free_text).iter().next().unwrap().problem.clone()
+        };
+        for before in [1000, 1900, 1990, 1998] {
+            assert_eq!(shown(before, " is wrong"), "x".repeat(before) + "…");
+        }
+        // A whole value is hidden as in a short text, and a short text may end with the same character.
+        let whole = shown(0, &"y".repeat(3000));
+        assert!(!whole.contains("s0") && whole.ends_with("yyy…"), "{whole}");
+        let whole = shown(1, "…");
+        assert!(!whole.contains("s0") && whole.starts_with('x') && whole.ends_with('…'), "{whole}");
     }
 
     #[test]

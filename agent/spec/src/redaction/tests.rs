@@ -144,6 +144,25 @@ fn a_variable_has_a_login_by_its_name_or_as_a_url() {
     }
 }
 
+#[test]
+fn the_beginning_of_a_hidden_value_at_a_cut_is_found() {
+    let redactor = Redactor::default().hiding("secret-a").hiding_free_text("first line\nsecond \"line\"");
+    for (text, before) in [
+        ("is s", "is "),
+        ("is secret-", "is "),
+        ("is secret-a", "is "),
+        ("is secret-b", "is secret-b"),
+        ("first line\nsec", ""),
+        ("1: second \"li", "1: "),
+        ("1: second \\\"li", "1: "),
+        ("ä", "ä"),
+        ("", ""),
+    ] {
+        assert_eq!(redactor.before_cut(text), before, "{text}");
+    }
+    assert_eq!(Redactor::default().before_cut("secret"), "secret");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { rng_seed: RngSeed::Fixed(1), failure_persistence: None, ..ProptestConfig::default() })]
 
