@@ -9,7 +9,7 @@ mod places;
 
 pub use completed::{Completed, completed};
 pub(crate) use of_group::instance_types;
-pub use places::{Place, places};
+pub use places::{Place, Places};
 
 use std::collections::BTreeSet;
 

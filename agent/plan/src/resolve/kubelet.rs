@@ -215,10 +215,7 @@ fn taints(texts: &[String], problems: &mut Problems) -> Vec<Taint> {
         let field = format!("KubeletConfig.taints[{index}]");
         let Some(taint) = problems.keep(&field, Taint::parse(text)) else { continue };
         if !seen.insert((taint.key.clone(), taint.effect.clone())) {
-            problems.add(
-                field.clone(),
-                format!("{text:?} has the same key and effect as another taint; remove one of them"),
-            );
+            problems.add(field.clone(), repeated_taint(text));
         }
         if let Some(problem) = taint.wrong_effect(text) {
             problems.refuse(field, problem);
@@ -239,6 +236,11 @@ fn check_labels(labels: &BTreeMap<String, String>, problems: &mut Problems) {
 /// The problem of one taint. `None` if the taint is valid. Does not compare it with other taints.
 pub(crate) fn taint_problem(text: &str) -> Option<String> {
     Taint::parse(text).map_or_else(Some, |taint| taint.wrong_effect(text))
+}
+
+/// The problem of a taint with the key and the effect of another one.
+pub(crate) fn repeated_taint(text: &str) -> String {
+    format!("{text:?} has the same key and effect as another taint; remove one of them")
 }
 
 impl Taint {

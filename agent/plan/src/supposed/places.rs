@@ -1,10 +1,13 @@
 //! Finds the field of a user's manifest behind a field of a node's configuration.
 
+use std::cell::OnceCell;
+use std::collections::BTreeMap;
+
 use kops_agent_spec::{
     Cluster, FileAssetSpec, HookSpec, InstanceGroup, InstanceGroupRole, KubeletConfigSpec,
 };
 
-use crate::resolve::{Problem, taint_problem};
+use crate::resolve::{Problem, repeated_taint, taint_problem};
 
 /// A field of a manifest that a user wrote.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,9 +18,39 @@ pub enum Place {
 
 use Place::{Cluster as InCluster, Group as InGroup};
 
-/// The manifest fields that may have caused a problem of a node's configuration, the most probable field first. The manifests may lack some
-/// of these fields. Empty if no manifest can have caused the problem, such as a problem of a hash or a keyset.
-pub fn places(Problem { field, problem }: &Problem, cluster: &Cluster, group: &InstanceGroup) -> Vec<Place> {
+/// Finds the fields in the manifests of a cluster and a group that have caused problems of the group's nodes.
+pub struct Places<'a> {
+    cluster: &'a Cluster,
+    group: &'a InstanceGroup,
+    /// Whether a field is in its manifest.
+    is_there: &'a dyn Fn(&Place) -> bool,
+    taints: OnceCell<Taints>,
+}
+
+impl<'a> Places<'a> {
+    /// `is_there` tells whether a field is in its manifest.
+    pub fn new(
+        cluster: &'a Cluster,
+        group: &'a InstanceGroup,
+        is_there: &'a dyn Fn(&Place) -> bool,
+    ) -> Places<'a> {
+        Places { cluster, group, is_there, taints: OnceCell::new() }
+    }
+
+    /// The field that has most probably caused this problem. `None` if no field of the manifests can have caused the problem, such as a
+    /// problem of a hash or a keyset.
+    pub fn of(&self, Problem { field, problem }: &Problem) -> Option<Place> {
+        if field.starts_with("KubeletConfig.taints[") {
+            let taints = self.taints.get_or_init(|| Taints::of(self.cluster, self.group, self.is_there));
+            return taints.place(problem).cloned();
+        }
+        possible(field, self.cluster, self.group).into_iter().find(self.is_there)
+    }
+}
+
+/// The manifest fields that may have caused a problem of this field of a node's configuration, the most probable field first. The manifests
+/// may lack some of these fields.
+fn possible(field: &str, cluster: &Cluster, group: &InstanceGroup) -> Vec<Place> {
     // In a problem of containerd's configuration file, the field is followed by `: ` and a key of containerd's file.
     let field = field.split(": ").next().unwrap_or_default();
     let end = field.find(['.', '[']).unwrap_or(field.len());
@@ -25,7 +58,6 @@ pub fn places(Problem { field, problem }: &Problem, cluster: &Cluster, group: &I
     let role = group.spec.role;
     match name {
         "spec" => vec![InGroup(field.to_owned()), InCluster(field.to_owned())],
-        "KubeletConfig" if rest.starts_with(".taints[") => of_taint(problem, cluster, group),
         "KubeletConfig" => of_kubelet(rest, role),
         "KubeProxy" => vec![InCluster(format!("spec.kubeProxy{rest}"))],
         "APIServerConfig" => of_api_server(rest),
@@ -83,33 +115,56 @@ fn of_kubelet(rest: &str, role: InstanceGroupRole) -> Vec<Place> {
 }
 
 /// A list of taints: its manifest, its field, and the taints.
-type Taints<'a> = (fn(String) -> Place, &'static str, &'a [String]);
+type List<'a> = (fn(String) -> Place, &'static str, &'a [String]);
 
-/// kOps merges and sorts the taints of all manifests, so the index of a taint differs from its index in a manifest. The result lists the
-/// taint with this problem first, then all other wrong taints, because the problem may hide the taint's text. Valid taints come last.
-fn of_taint(problem: &str, cluster: &Cluster, group: &InstanceGroup) -> Vec<Place> {
+/// The places of taints. kOps merges and sorts the taints of all manifests, so the index of a taint differs from its index in a manifest.
+struct Taints {
+    /// The first taint that has this problem.
+    of_problem: BTreeMap<String, Place>,
+    /// The first wrong taint. If there is none, the first taint. A problem may hide the taint's text.
+    other: Option<Place>,
+}
+
+impl Taints {
+    fn of(cluster: &Cluster, group: &InstanceGroup, is_there: &dyn Fn(&Place) -> bool) -> Taints {
+        let mut of_problem = BTreeMap::new();
+        let (mut wrong, mut valid) = (None, None);
+        for (in_manifest, field, taints) in lists(cluster, group) {
+            for (index, taint) in taints.iter().enumerate() {
+                let place = in_manifest(format!("{field}[{index}]"));
+                if !is_there(&place) {
+                    continue;
+                }
+                let own = taint_problem(taint);
+                let other = if own.is_some() { &mut wrong } else { &mut valid };
+                other.get_or_insert_with(|| place.clone());
+                for problem in own.into_iter().chain([repeated_taint(taint)]) {
+                    let Problem { problem, .. } = Problem::new("", problem);
+                    of_problem.entry(problem).or_insert_with(|| place.clone());
+                }
+            }
+        }
+        Taints { of_problem, other: wrong.or(valid) }
+    }
+
+    fn place(&self, problem: &str) -> Option<&Place> {
+        self.of_problem.get(problem).or(self.other.as_ref())
+    }
+}
+
+fn lists<'a>(cluster: &'a Cluster, group: &'a InstanceGroup) -> [List<'a>; 5] {
     fn taints(kubelet: Option<&KubeletConfigSpec>) -> &[String] {
         kubelet.map_or(&[], |kubelet| kubelet.taints.as_slice())
     }
     let is_control_plane = group.spec.role == InstanceGroupRole::ControlPlane;
     let control_plane = cluster.spec.control_plane_kubelet.as_ref().filter(|_| is_control_plane);
-    let lists: [Taints<'_>; 5] = [
+    [
         (InGroup, "spec.taints", &group.spec.taints),
         (InGroup, "spec.kubelet.taints", taints(group.spec.kubelet.as_ref())),
         (InCluster, "spec.masterKubelet.taints", taints(control_plane)),
         (InCluster, "spec.controlPlaneKubelet.taints", taints(control_plane)),
         (InCluster, "spec.kubelet.taints", taints(cluster.spec.kubelet.as_ref())),
-    ];
-    let mut found = Vec::new();
-    for (place, field, taints) in lists {
-        for (index, taint) in taints.iter().enumerate() {
-            let own = taint_problem(taint);
-            let is_told = own.as_deref() == Some(problem) || problem.starts_with(&format!("{taint:?} has "));
-            found.push(((!is_told, own.is_none()), place(format!("{field}[{index}]"))));
-        }
-    }
-    found.sort_by_key(|(is_unlikely, _)| *is_unlikely);
-    found.into_iter().map(|(_, place)| place).collect()
+    ]
 }
 
 fn of_api_server(rest: &str) -> Vec<Place> {
@@ -214,6 +269,8 @@ fn of_sysctl(rest: &str, cluster: &Cluster, group: &InstanceGroup) -> Option<Pla
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::cell::Cell;
+
     use super::*;
 
     fn first(field: &str, cluster: &str, group: &str) -> Option<Place> {
@@ -221,11 +278,12 @@ mod tests {
         let group = format!("{{metadata: {{name: g}}, spec: {{{group}}}}}");
         let cluster = Cluster::parse(cluster.as_bytes(), "cluster").unwrap();
         let group = InstanceGroup::parse(group.as_bytes(), "group").unwrap();
-        places(&of(field, ""), &cluster, &group).into_iter().next()
+        place_of(field, "", &cluster, &group)
     }
 
-    fn of(field: &str, problem: &str) -> Problem {
-        Problem { field: field.to_owned(), problem: problem.to_owned() }
+    /// The place of a problem, if all possible fields are in the manifests.
+    fn place_of(field: &str, problem: &str, cluster: &Cluster, group: &InstanceGroup) -> Option<Place> {
+        Places::new(cluster, group, &|_| true).of(&Problem::new(field, problem))
     }
 
     fn in_group(field: &str) -> Option<Place> {
@@ -256,36 +314,75 @@ mod tests {
         }
     }
 
+    fn with_taints(role: &str) -> (Cluster, InstanceGroup) {
+        let cluster = "{metadata: {name: c}, spec: {cloudProvider: aws, masterKubelet: {taints: ['m=:NoSchedule']}, \
+                       kubelet: {taints: ['e=:No', 'f=:NoSchedule']}}}";
+        let group = format!(
+            "{{metadata: {{name: g}}, spec: {{role: {role}, taints: ['a=b:NoSchedule', 'a=b c:NoSchedule'], kubelet: \
+             {{taints: ['d=:No']}}}}}}"
+        );
+        (
+            Cluster::parse(cluster.as_bytes(), "c").unwrap(),
+            InstanceGroup::parse(group.as_bytes(), "g").unwrap(),
+        )
+    }
+
     #[test]
     fn a_wrong_taint_is_told_at_its_own_place() {
-        let parse = |role: &str| {
-            let cluster = "{metadata: {name: c}, spec: {cloudProvider: aws, masterKubelet: {taints: ['m=:NoSchedule']}, \
-                           kubelet: {taints: ['e=:No', 'f=:NoSchedule']}}}";
-            let group = format!(
-                "{{metadata: {{name: g}}, spec: {{role: {role}, taints: ['a=b:NoSchedule', 'a=b c:NoSchedule'], kubelet: \
-                 {{taints: ['d=:No']}}}}}}"
-            );
-            (
-                Cluster::parse(cluster.as_bytes(), "c").unwrap(),
-                InstanceGroup::parse(group.as_bytes(), "g").unwrap(),
-            )
-        };
-        let (cluster, group) = parse("Node");
-        let place = |problem: &str| places(&of("KubeletConfig.taints[0]", problem), &cluster, &group);
+        let (cluster, group) = with_taints("Node");
+        let place = |problem: &str| place_of("KubeletConfig.taints[0]", problem, &cluster, &group);
         for (taint, first) in [
             ("a=b c:NoSchedule", in_group("spec.taints[1]")),
             ("d=:No", in_group("spec.kubelet.taints[0]")),
             ("e=:No", in_cluster("spec.kubelet.taints[0]")),
         ] {
-            assert_eq!(place(&taint_problem(taint).unwrap()).into_iter().next(), first, "{taint}");
+            assert_eq!(place(&taint_problem(taint).unwrap()), first, "{taint}");
         }
-        let twice = "\"f=:NoSchedule\" has the same key and effect as another taint; remove one of them";
-        assert_eq!(place(twice).into_iter().next(), in_cluster("spec.kubelet.taints[1]"));
-        assert_eq!(place("[***] is no taint").into_iter().next(), in_group("spec.taints[1]"));
-        assert!(!place("").contains(&InCluster("spec.masterKubelet.taints[0]".to_owned())));
-        let (cluster, group) = parse("Master");
-        let all = places(&of("KubeletConfig.taints[0]", ""), &cluster, &group);
-        assert!(all.contains(&InCluster("spec.masterKubelet.taints[0]".to_owned())), "{all:?}");
+        assert_eq!(place(&repeated_taint("f=:NoSchedule")), in_cluster("spec.kubelet.taints[1]"));
+        assert_eq!(place("[***] is no taint"), in_group("spec.taints[1]"));
+        // The text of a long problem is cut.
+        let mut long = group.clone();
+        long.spec.taints = vec!["a=:No".to_owned(), "x".repeat(5000), "y".repeat(5000)];
+        let problem = taint_problem(&"y".repeat(5000)).unwrap();
+        assert_eq!(
+            place_of("KubeletConfig.taints[0]", &problem, &cluster, &long),
+            in_group("spec.taints[2]")
+        );
+    }
+
+    #[test]
+    fn a_taint_is_told_only_where_the_manifests_have_it() {
+        let found = |role: &str, problem: &str, field: &str| {
+            let (cluster, group) = with_taints(role);
+            let is_there = |place: &Place| *place == InCluster(field.to_owned());
+            Places::new(&cluster, &group, &is_there).of(&Problem::new("KubeletConfig.taints[0]", problem))
+        };
+        // The taints of a control plane have one of two fields, by the version of the API.
+        for field in ["spec.masterKubelet.taints[0]", "spec.controlPlaneKubelet.taints[0]"] {
+            for problem in [repeated_taint("m=:NoSchedule"), "[***] is no taint".to_owned()] {
+                assert_eq!(found("Master", &problem, field), in_cluster(field));
+                assert_eq!(found("Node", &problem, field), None);
+            }
+        }
+    }
+
+    /// A search through all taints for each problem would compare 400 million texts.
+    #[test]
+    fn the_places_of_many_taints_are_found_once() {
+        let taints: Vec<String> = (0..20_000).map(|number| format!("{number}=:No")).collect();
+        let mut group = InstanceGroup::default();
+        group.spec.taints.clone_from(&taints);
+        let (cluster, asked) = (Cluster::default(), Cell::new(0));
+        let is_there = |_: &Place| {
+            asked.set(asked.get() + 1);
+            true
+        };
+        let places = Places::new(&cluster, &group, &is_there);
+        for (index, taint) in taints.iter().enumerate() {
+            let problem = Problem::new("KubeletConfig.taints[0]", taint_problem(taint).unwrap());
+            assert_eq!(places.of(&problem), in_group(&format!("spec.taints[{index}]")));
+        }
+        assert_eq!(asked.get(), taints.len());
     }
 
     #[test]
@@ -300,17 +397,17 @@ mod tests {
         ] {
             assert_eq!(first(field, "", "role: Node"), place, "{field}");
         }
-        let of_oidc = places(
-            &of("APIServerConfig.Authentication.oidc.issuerURL", ""),
-            &Cluster::default(),
-            &InstanceGroup::default(),
-        );
-        assert!(of_oidc.contains(&InCluster("spec.kubeAPIServer.oidcIssuerURL".to_owned())), "{of_oidc:?}");
-        let of_master = places(
-            &of("KubeletConfig.maxPods", ""),
-            &Cluster::default(),
-            &InstanceGroup::parse(b"{spec: {role: Master}}", "").unwrap(),
-        );
-        assert!(of_master.contains(&InCluster("spec.masterKubelet.maxPods".to_owned())), "{of_master:?}");
+        let only = |field: &str, place: &str, role: &str| {
+            let is_there = |there: &Place| *there == InCluster(place.to_owned());
+            let group = InstanceGroup::parse(format!("{{spec: {{role: {role}}}}}").as_bytes(), "").unwrap();
+            Places::new(&Cluster::default(), &group, &is_there).of(&Problem::new(field, ""))
+        };
+        for (field, place) in [
+            ("APIServerConfig.Authentication.oidc.issuerURL", "spec.kubeAPIServer.oidcIssuerURL"),
+            ("KubeletConfig.maxPods", "spec.masterKubelet.maxPods"),
+        ] {
+            assert_eq!(only(field, place, "Master"), in_cluster(place));
+        }
+        assert_eq!(only("KubeletConfig.maxPods", "spec.masterKubelet.maxPods", "Node"), None);
     }
 }

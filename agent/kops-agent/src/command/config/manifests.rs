@@ -7,33 +7,34 @@
 mod bytes;
 mod files;
 mod kinds;
+mod nodes;
 mod paths;
 mod told;
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::Result;
-use kops_agent_node::decide;
-use kops_agent_plan::resolve::{Problem, Problems, supported_kubernetes_version};
-use kops_agent_plan::supposed::{self, Completed, Place, places};
-use kops_agent_source::{SupposedKeyset, suppose};
 use kops_agent_spec::failure::{Failure, Kind};
 use kops_agent_spec::kops_release::{KopsRelease, WrittenBy};
 use kops_agent_spec::manifests::{clear_at, has_action};
-use kops_agent_spec::{Cluster, FieldWarning, InstanceGroup, InstanceGroupRole, SpecError};
+use kops_agent_spec::terminal::shortened;
+use kops_agent_spec::{Cluster, FieldWarning, InstanceGroup, SpecError};
 use serde_json::Value;
 
 use crate::output::{Checked, Finding, Findings};
 use files::{Contents, Source};
 use kinds::Class;
+use nodes::Nodes;
 use told::{Severity, Told};
 
 /// The most values from a template that are left out of a document. Each of them needs another reading of the document.
 const MOST_CLEARED: usize = 20;
 /// The most names in a message.
 const MOST_NAMES: usize = 10;
+/// The longest name in a message, in characters. Kubernetes refuses longer ones.
+const LONGEST_NAME: usize = 253;
 const TOO_LARGE: &str =
     "has more than 10,000 keys and values, unlike any manifest of kOps, so it is not checked";
 const REST: &str = "all other values of this document, because it cannot be read";
@@ -75,7 +76,6 @@ pub(super) fn check(paths: &[PathBuf], kops: &str) -> Result<Findings> {
     }
     let files = contents.files;
     let manifests = by_kind(contents, written_by.release, &mut told);
-    let keyset = SupposedKeyset::new()?;
     let clusters = Clusters::of(&manifests);
     let mut groups_of: Vec<Vec<&Manifest<InstanceGroup>>> =
         manifests.clusters.iter().map(|_| Vec::new()).collect();
@@ -84,8 +84,12 @@ pub(super) fn check(paths: &[PathBuf], kops: &str) -> Result<Findings> {
             groups_of[index].push(group);
         }
     }
+    let mut nodes = Nodes::new(kops, written_by.release)?;
     for (cluster, groups) in manifests.clusters.iter().zip(groups_of) {
-        check_cluster(cluster, &groups, kops, written_by.release, &keyset, &mut told)?;
+        nodes.check(cluster, &groups, &mut told)?;
+    }
+    if let Some(finding) = nodes.undecided() {
+        told.add(Severity::NotChecked, finding);
     }
     Ok(told.findings(Checked {
         kops: kops.to_owned(),
@@ -105,7 +109,7 @@ fn by_kind(contents: Contents, release: KopsRelease, told: &mut Told) -> Manifes
         if source.class == Class::Unknown {
             let problem = match kind.as_str() {
                 "" => "is missing".to_owned(),
-                kind => format!("kOps has no kind {kind:?}"),
+                kind => format!("kOps has no kind {:?}", shown(kind)),
             };
             told.error(&source, "kind", format!("{problem}; write Cluster, InstanceGroup or SSHCredential"));
             continue;
@@ -121,7 +125,8 @@ fn by_kind(contents: Contents, release: KopsRelease, told: &mut Told) -> Manifes
         if !name.is_empty() && !has_action(&name) && !has_action(cluster) {
             match seen.get(&[kind.clone(), cluster.to_owned(), name.clone()]) {
                 Some(first) => {
-                    let problem = format!("the {kind} {name} is also in {first}; remove one of them");
+                    let problem =
+                        format!("the {kind} {} is also in {first}; remove one of them", shown(&name));
                     told.error(&source, "metadata.name", problem);
                     continue;
                 }
@@ -160,6 +165,11 @@ fn by_kind(contents: Contents, release: KopsRelease, told: &mut Told) -> Manifes
         told.add(Severity::Error, Finding { problem: problem.to_owned(), ..Finding::default() });
     }
     manifests
+}
+
+/// A name in a message.
+fn shown(name: &str) -> String {
+    shortened(name, LONGEST_NAME)
 }
 
 fn label_of(source: &Source) -> &str {
@@ -236,7 +246,10 @@ impl<'a> Clusters<'a> {
                 told.warning(
                     source,
                     &field,
-                    format!("is not set, so this check uses the cluster {only}; kOps needs the label to create the group"),
+                    format!(
+                        "is not set, so this check uses the cluster {}; kOps needs the label to create the group",
+                        shown(only)
+                    ),
                 );
                 return Some(0);
             }
@@ -257,148 +270,25 @@ impl<'a> Clusters<'a> {
                 source,
                 &field,
                 format!(
-                    "names the cluster {name}, which is not among the manifests; they have {}",
+                    "names the cluster {}, which is not among the manifests; they have {}",
+                    shown(name),
                     self.some_names()
                 ),
             ),
             _ => told.not_checked(
                 source,
                 &field,
-                format!("{ALONE} its cluster {name} is not among the checked manifests"),
+                format!("{ALONE} its cluster {} is not among the checked manifests", shown(name)),
             ),
         }
         None
     }
 
     fn some_names(&self) -> String {
-        let shown = &self.names[..self.names.len().min(MOST_NAMES)];
-        match self.names.len() - shown.len() {
-            0 => shown.join(", "),
-            others => format!("{}, and {others} more", shown.join(", ")),
+        let some: Vec<String> = self.names.iter().take(MOST_NAMES).map(|name| shown(name)).collect();
+        match self.names.len() - some.len() {
+            0 => some.join(", "),
+            others => format!("{}, and {others} more", some.join(", ")),
         }
     }
-}
-
-/// Checks a cluster and its groups.
-fn check_cluster(
-    cluster: &Manifest<Cluster>,
-    groups: &[&Manifest<InstanceGroup>],
-    kops: &str,
-    release: KopsRelease,
-    keyset: &SupposedKeyset,
-    told: &mut Told,
-) -> Result<()> {
-    let source = &cluster.source;
-    if cluster.read.cloud_provider().is_none() {
-        let name = &cluster.read.metadata.name;
-        let problem = |of: &str, cluster: &str| {
-            format!(
-                "only the names and types of this {of}'s fields are checked, because {cluster} names no known cloud"
-            )
-        };
-        told.not_checked(source, "spec.cloudProvider", problem("cluster", "it"));
-        let field = format!("metadata.labels.{CLUSTER_LABEL}");
-        for group in groups {
-            told.not_checked(&group.source, &field, problem("group", &format!("its cluster {name}")));
-        }
-        return Ok(());
-    }
-    let written = with_possible_version(cluster, release, told);
-    let Completed { clusters, mut fields } = supposed::completed(&written, release);
-    fields.retain(|field| source.value_at(field).is_none());
-    if !fields.is_empty() {
-        let problem = format!(
-            "checks that need the values of these fields, because kOps completes them: {}",
-            fields.join(", ")
-        );
-        told.not_checked(source, "spec", problem);
-    }
-    let roles: BTreeSet<InstanceGroupRole> = groups.iter().map(|group| group.read.spec.role).collect();
-    let missing = [InstanceGroupRole::ControlPlane, InstanceGroupRole::Node]
-        .into_iter()
-        .filter(|role| !roles.contains(role));
-    let supposed_groups: Vec<InstanceGroup> = missing.map(group_of_role).collect();
-    let of_manifests = groups.iter().map(|group| (&group.read, Some(&group.source)));
-    let mut decided: Vec<(InstanceGroup, Problems)> = Vec::new();
-    for (group, of_group) in of_manifests.chain(supposed_groups.iter().map(|group| (group, None))) {
-        let decisive = supposed::decisive(group);
-        let problems = match decided.iter().find(|(known, _)| *known == decisive) {
-            Some((_, problems)) => problems.clone(),
-            None => {
-                // The newest versions are first.
-                let decisions = clusters.iter().rev().map(|completed| {
-                    match suppose(completed, group, &roles, kops, keyset) {
-                        Ok(spec) => decide::check_on_any_machine(spec),
-                        Err(problems) => Ok(problems),
-                    }
-                });
-                let problems = supposed::common(decisions)?;
-                decided.push((decisive, problems.clone()));
-                problems
-            }
-        };
-        let errors = problems.iter().map(|problem| (Severity::Error, problem));
-        let warnings = problems.warnings().iter().map(|problem| (Severity::Warning, problem));
-        for (severity, problem) in errors.chain(warnings) {
-            let Some((source, field)) = place_of(problem, &written, source, group, of_group) else {
-                continue;
-            };
-            match source.is_template(&field) {
-                true => told.not_checked(source, &field, TEMPLATED),
-                false => told.about(severity, source, &field, problem.problem.as_str()),
-            }
-        }
-    }
-    Ok(())
-}
-
-/// The cluster without its Kubernetes version, if a template gives the version or the kOps release refuses it. Then
-/// each possible version is checked.
-fn with_possible_version(
-    Manifest { source, read }: &Manifest<Cluster>,
-    release: KopsRelease,
-    told: &mut Told,
-) -> Cluster {
-    const FIELD: &str = "spec.kubernetesVersion";
-    let mut cluster = read.clone();
-    let version = &mut cluster.spec.kubernetes_version;
-    if has_action(version) {
-        told.not_checked(source, FIELD, TEMPLATED);
-        version.clear();
-    } else if !version.is_empty()
-        && let Err(problem) = supported_kubernetes_version(version, release)
-    {
-        told.error(source, FIELD, problem);
-        version.clear();
-    }
-    cluster
-}
-
-/// A group that is checked with the cluster's settings for a role, if the manifests have no group of that role.
-fn group_of_role(role: InstanceGroupRole) -> InstanceGroup {
-    let mut group = InstanceGroup::default();
-    group.metadata.name = "supposed".to_owned();
-    group.spec.role = role;
-    group
-}
-
-/// The manifest and the field with a problem. `None` if the manifests do not have the field: kOps completes it.
-fn place_of<'a>(
-    problem: &Problem,
-    cluster: &Cluster,
-    of_cluster: &'a Source,
-    group: &InstanceGroup,
-    of_group: Option<&'a Source>,
-) -> Option<(&'a Source, String)> {
-    // Two resources of the node contradict each other.
-    if problem.field.is_empty() {
-        return Some((of_group?, "spec".to_owned()));
-    }
-    places(problem, cluster, group).into_iter().find_map(|place| {
-        let (source, field) = match place {
-            Place::Cluster(field) => (of_cluster, field),
-            Place::Group(field) => (of_group?, field),
-        };
-        source.value_at(&field).is_some().then_some((source, field))
-    })
 }
