@@ -10,7 +10,7 @@ use super::{print_json, print_text};
 use crate::cli::CheckOutput;
 
 /// A finding of `config check`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Finding {
     /// URL or path of the file with the problem; empty if no single file has it.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -60,6 +60,13 @@ impl fmt::Display for Checked {
     }
 }
 
+/// The numbers of all errors and warnings, also of those that are not listed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub errors: usize,
+    pub warnings: usize,
+}
+
 /// All findings of `config check`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -77,9 +84,17 @@ pub struct Findings {
     /// Parts of the manifests that are not checked.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub not_checked: Vec<Finding>,
+    /// `None` if all errors and warnings are listed.
+    #[serde(skip)]
+    pub counts: Option<Counts>,
 }
 
 impl Findings {
+    fn counts(&self) -> Counts {
+        let listed = Counts { errors: self.errors.len(), warnings: self.warnings.len() };
+        self.counts.unwrap_or(listed)
+    }
+
     /// Each finding with its severity.
     fn each(&self) -> impl Iterator<Item = (Severity, &Finding)> {
         let of = |severity, findings| std::iter::repeat(severity).zip(findings);
@@ -132,7 +147,8 @@ pub fn print_findings(findings: &Findings, output: CheckOutput) -> Result<u8> {
             CheckOutput::Text | CheckOutput::Json => writeln!(text, "{}: {finding}", severity.name())?,
         }
     }
-    writeln!(text, "{} errors, {} warnings", findings.errors.len(), findings.warnings.len())?;
+    let Counts { errors, warnings } = findings.counts();
+    writeln!(text, "{errors} errors, {warnings} warnings")?;
     print_text(&text)
 }
 

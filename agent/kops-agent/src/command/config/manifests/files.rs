@@ -95,9 +95,7 @@ impl Source {
     pub(super) fn warn_of_text(&self, told: &mut Told) {
         let Duplicates { paths, others } = &self.duplicates;
         paths.iter().for_each(|field| told.warning(self, field, TWICE));
-        if *others > 0 {
-            told.warning(self, "", format!("{others} more keys occur twice in their mappings"));
-        }
+        told.unlisted(Severity::Warning, self, *others);
         if self.is_unsplit {
             told.warning(self, "", UNSPLIT);
         }

@@ -1,14 +1,14 @@
 //! Collects findings about manifests within limits, because a pull request may have any number of mistakes of any length.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::rc::Rc;
 
 use kops_agent_spec::SpecError;
 use kops_agent_spec::terminal::shortened;
 
 use super::files::Source;
-use crate::output::{Checked, Finding, Findings};
+use crate::output::{Checked, Counts, Finding, Findings};
 
 /// The most findings of one severity that are listed for one document.
 const MOST_OF_DOCUMENT: usize = 100;
@@ -19,43 +19,63 @@ const LONGEST_FIELD: usize = 300;
 /// The longest listed problem, in characters.
 const LONGEST_PROBLEM: usize = 2_000;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Severity {
     Error,
     Warning,
     NotChecked,
 }
 
-/// The findings so far. Each finding is listed once.
+/// The findings so far. Each finding is listed once, or counted once.
 #[derive(Default)]
 pub(super) struct Told {
-    errors: List,
-    warnings: List,
-    not_checked: List,
-    /// Hashes of the findings about a document: its file, and the line at which its content begins.
-    of_documents: BTreeMap<(Severity, Rc<str>, usize), BTreeSet<u64>>,
+    /// One list for each severity.
+    lists: [List; 3],
+    /// The findings about each document, one part for each severity. A document is known by its file and the line at which its content begins.
+    documents: BTreeMap<(Rc<str>, usize), [OfDocument; 3]>,
 }
 
 #[derive(Default)]
 struct List {
-    listed: BTreeSet<Finding>,
-    /// The number of findings that are not listed.
+    /// The listed findings that are not about a document.
+    found: BTreeSet<Finding>,
+    /// The number of listed findings, with the findings about documents.
+    listed: usize,
+    /// Lines that count findings about a document.
+    counts: BTreeSet<Finding>,
+    /// The number of findings in `counts`.
+    counted: usize,
+    /// Hashes of the findings that are not about a document and not listed.
+    unlisted: BTreeSet<u64>,
+    /// The number of findings about documents that are neither listed nor in `counts`.
+    others: usize,
+}
+
+/// The findings of one severity about a document.
+#[derive(Default)]
+struct OfDocument {
+    /// Hashes of all findings.
+    seen: BTreeSet<u64>,
+    listed: Vec<(u64, Finding)>,
+    /// Hashes of the findings that are not listed.
+    unlisted: Vec<u64>,
+    /// The number of findings that only their finder has counted.
     others: usize,
 }
 
 impl Told {
     /// Adds a finding that is not about a document that could be read.
     pub(super) fn add(&mut self, severity: Severity, finding: Finding) {
-        let finding = Finding {
-            field: shortened(&finding.field, LONGEST_FIELD),
-            problem: shortened(&finding.problem, LONGEST_PROBLEM),
-            ..finding
-        };
-        let list = self.list(severity);
-        if list.listed.len() < MOST {
-            list.listed.insert(finding);
-        } else if !list.listed.contains(&finding) {
-            list.others += 1;
+        let list = &mut self.lists[severity as usize];
+        let finding = short(finding);
+        if list.found.contains(&finding) {
+            return;
+        }
+        if list.listed < MOST {
+            list.listed += 1;
+            list.found.insert(finding);
+        } else {
+            list.unlisted.insert(hash(&finding));
         }
     }
 
@@ -68,12 +88,23 @@ impl Told {
         problem: impl Into<String>,
     ) {
         let problem = problem.into();
-        let mut hasher = DefaultHasher::new();
-        (field, &problem).hash(&mut hasher);
-        let seen = self.of_documents.entry((severity, Rc::clone(&source.file), source.line)).or_default();
-        if seen.insert(hasher.finish()) && seen.len() <= MOST_OF_DOCUMENT {
-            self.add(severity, source.finding(field, problem));
+        let hash = hash(&(field, &problem));
+        let list = &mut self.lists[severity as usize];
+        let document = document(&mut self.documents, severity, source);
+        if !document.seen.insert(hash) {
+            return;
         }
+        if list.listed < MOST && document.listed.len() < MOST_OF_DOCUMENT {
+            list.listed += 1;
+            document.listed.push((hash, short(source.finding(field, problem))));
+        } else {
+            document.unlisted.push(hash);
+        }
+    }
+
+    /// Adds a number of findings about a document that are not listed.
+    pub(super) fn unlisted(&mut self, severity: Severity, source: &Source, count: usize) {
+        document(&mut self.documents, severity, source).others += count;
     }
 
     pub(super) fn error(&mut self, source: &Source, field: &str, problem: impl Into<String>) {
@@ -93,46 +124,68 @@ impl Told {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        [&self.errors, &self.warnings, &self.not_checked].iter().all(|list| list.listed.is_empty())
+        self.lists.iter().all(|list| list.listed == 0)
     }
 
     /// All findings. A warning that is an error, too, is left out.
-    pub(super) fn findings(mut self, checked: Checked) -> Findings {
-        for ((severity, file, line), seen) in std::mem::take(&mut self.of_documents) {
-            if let Some(others) = seen.len().checked_sub(MOST_OF_DOCUMENT).filter(|others| *others > 0) {
-                let problem = format!("{others} more {} of this document are not listed", severity.plural());
-                self.add(
-                    severity,
-                    Finding { file: file.to_string(), line: Some(line), field: String::new(), problem },
-                );
-            }
+    pub(super) fn findings(self, checked: Checked) -> Findings {
+        let Told { lists: [mut errors, mut warnings, mut not_checked], documents } = self;
+        for ((file, line), [of_errors, mut of_warnings, of_not_checked]) in documents {
+            let is_error = |hash: &u64| of_errors.seen.contains(hash);
+            of_warnings.unlisted.retain(|hash| !is_error(hash));
+            let before = of_warnings.listed.len();
+            of_warnings.listed.retain(|(hash, _)| !is_error(hash));
+            warnings.listed -= before - of_warnings.listed.len();
+            errors.add_document(Severity::Error, &file, line, of_errors);
+            warnings.add_document(Severity::Warning, &file, line, of_warnings);
+            not_checked.add_document(Severity::NotChecked, &file, line, of_not_checked);
         }
-        self.warnings.listed.retain(|warning| !self.errors.listed.contains(warning));
+        let (errors, error_count) = errors.findings(Severity::Error);
+        let (warnings, warning_count) = warnings.findings(Severity::Warning);
         Findings {
             checked: Some(checked),
-            errors: self.errors.findings(Severity::Error),
-            warnings: self.warnings.findings(Severity::Warning),
-            not_checked: self.not_checked.findings(Severity::NotChecked),
+            errors,
+            warnings,
+            not_checked: not_checked.findings(Severity::NotChecked).0,
+            counts: Some(Counts { errors: error_count, warnings: warning_count }),
             ..Findings::default()
-        }
-    }
-
-    fn list(&mut self, severity: Severity) -> &mut List {
-        match severity {
-            Severity::Error => &mut self.errors,
-            Severity::Warning => &mut self.warnings,
-            Severity::NotChecked => &mut self.not_checked,
         }
     }
 }
 
 impl List {
-    fn findings(self, severity: Severity) -> Vec<Finding> {
-        let others = (self.others > 0).then(|| Finding {
-            problem: format!("{} more {} are not listed", self.others, severity.plural()),
+    /// Adds the findings about a document. If there is room for one more line, the line counts the findings that are not listed.
+    fn add_document(&mut self, severity: Severity, file: &str, line: usize, of: OfDocument) {
+        self.found.extend(of.listed.into_iter().map(|(_, finding)| finding));
+        let unlisted = of.unlisted.len() + of.others;
+        if unlisted == 0 {
+            return;
+        }
+        if self.listed == MOST {
+            self.others += unlisted;
+            return;
+        }
+        self.listed += 1;
+        self.counted += unlisted;
+        let problem = format!("{unlisted} more {} of this document are not listed", severity.plural());
+        self.counts.insert(Finding {
+            file: file.to_owned(),
+            line: Some(line),
+            field: String::new(),
+            problem,
+        });
+    }
+
+    /// The lines of this list, and the number of findings.
+    fn findings(mut self, severity: Severity) -> (Vec<Finding>, usize) {
+        let others = self.unlisted.len() + self.others;
+        let count = self.found.len() + self.counted + others;
+        self.found.append(&mut self.counts);
+        let last = (others > 0).then(|| Finding {
+            problem: format!("{others} more {} are not listed", severity.plural()),
             ..Finding::default()
         });
-        self.listed.into_iter().chain(others).collect()
+        (self.found.into_iter().chain(last).collect(), count)
     }
 }
 
@@ -143,5 +196,118 @@ impl Severity {
             Severity::Warning => "warnings",
             Severity::NotChecked => "unchecked parts",
         }
+    }
+}
+
+fn short(finding: Finding) -> Finding {
+    Finding {
+        field: shortened(&finding.field, LONGEST_FIELD),
+        problem: shortened(&finding.problem, LONGEST_PROBLEM),
+        ..finding
+    }
+}
+
+fn hash(value: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
+fn document<'a>(
+    documents: &'a mut BTreeMap<(Rc<str>, usize), [OfDocument; 3]>,
+    severity: Severity,
+    source: &Source,
+) -> &'a mut OfDocument {
+    &mut documents.entry((Rc::clone(&source.file), source.line)).or_default()[severity as usize]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::files;
+    use super::*;
+
+    /// Two documents of one file.
+    fn sources() -> Vec<Source> {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("x.yaml");
+        std::fs::write(&file, "kind: Cluster\n---\nkind: Cluster\n").unwrap();
+        files::read(&[file], &mut Told::default()).unwrap().sources
+    }
+
+    fn of_path(number: usize) -> Finding {
+        Finding { problem: format!("is wrong {number}"), ..Finding::default() }
+    }
+
+    /// The errors and warnings that only have counts, and the counts of all errors and warnings.
+    fn counted(told: Told) -> (Vec<String>, [usize; 2]) {
+        let Findings { errors, warnings, counts, .. } = told.findings(Checked::default());
+        let lines = errors.into_iter().chain(warnings).map(|finding| finding.problem);
+        let counts = counts.unwrap();
+        (lines.filter(|line| line.ends_with("not listed")).collect(), [counts.errors, counts.warnings])
+    }
+
+    #[test]
+    fn findings_above_the_limit_of_a_document_are_counted_once() {
+        let (sources, mut told) = (sources(), Told::default());
+        for number in (0..150).chain(0..150) {
+            told.error(&sources[0], "a", number.to_string());
+            told.warning(&sources[1], "a", number.to_string());
+        }
+        told.unlisted(Severity::Warning, &sources[1], 20);
+        let lines = [
+            "50 more errors of this document are not listed",
+            "70 more warnings of this document are not listed",
+        ];
+        assert_eq!(counted(told), (lines.map(str::to_owned).into(), [150, 170]));
+    }
+
+    #[test]
+    fn a_warning_that_is_an_error_is_not_counted() {
+        let (sources, mut told) = (sources(), Told::default());
+        for number in 0..150 {
+            told.warning(&sources[0], "a", number.to_string());
+        }
+        // The last 60 of these warnings.
+        for number in 90..300 {
+            told.error(&sources[0], "a", number.to_string());
+        }
+        let lines = ["110 more errors of this document are not listed"];
+        assert_eq!(counted(told), (lines.map(str::to_owned).into(), [210, 90]));
+    }
+
+    #[test]
+    fn findings_above_the_limit_of_a_check_are_counted_once() {
+        let (sources, mut told) = (sources(), Told::default());
+        for number in 0..50 {
+            told.error(&sources[0], "a", number.to_string());
+        }
+        for number in (0..MOST).chain(0..MOST) {
+            told.add(Severity::Error, of_path(number));
+        }
+        for number in 0..150 {
+            told.error(&sources[0], "a", number.to_string());
+            told.error(&sources[1], "a", number.to_string());
+        }
+        // 50 findings without a document, and 100 and 150 findings about the documents.
+        let lines = ["300 more errors are not listed"];
+        assert_eq!(counted(told), (lines.map(str::to_owned).into(), [MOST + 300, 0]));
+    }
+
+    #[test]
+    fn a_full_list_has_no_line_for_each_document() {
+        let (sources, mut told) = (sources(), Told::default());
+        for number in 0..150 {
+            told.error(&sources[0], "a", number.to_string());
+        }
+        for number in 0..MOST - 101 {
+            told.add(Severity::Error, of_path(number));
+        }
+        for number in 0..150 {
+            told.error(&sources[1], "a", number.to_string());
+        }
+        // One more error is listed, then the line of the first document has no room.
+        let (lines, counts) = counted(told);
+        assert_eq!(lines, ["199 more errors are not listed"]);
+        assert_eq!(counts, [300 + MOST - 101, 0]);
     }
 }
