@@ -92,6 +92,12 @@ fn a_named_link_out_of_the_working_directory_is_refused() {
     }
     let absolute = places.path().join("repository/out.yaml").display().to_string();
     check(&places, &[&absolute]).with(2, &["leads out of the working directory"]);
+    // A link beside the working directory that leads to such a link.
+    symlink("repository/out.yaml", places.path().join("to-out.yaml")).unwrap();
+    symlink("repository", places.path().join("to-repository")).unwrap();
+    for path in ["../to-out.yaml", "../to-repository/out", "../to-repository/out/g.yaml"] {
+        check(&places, &[path]).with(2, &["leads out of the working directory"]);
+    }
 }
 
 #[test]
@@ -104,6 +110,20 @@ fn a_named_path_outside_and_a_named_link_inside_are_read() {
             &check(&places, &["clusters", path]),
             WRONG,
             &[&format!("error: {place}:11: spec.kubelet.maxPods: -5")],
+        );
+    }
+    // No pull request decides where a link beside the working directory leads.
+    symlink("outside/g.yaml", places.path().join("linked.yaml")).unwrap();
+    symlink("outside", places.path().join("linked")).unwrap();
+    for (path, place) in [
+        ("../linked.yaml", "../linked.yaml"),
+        ("../linked", "../linked/g.yaml"),
+        ("../linked/", "../linked/g.yaml"),
+    ] {
+        expect(
+            &check(&places, &["clusters", path]),
+            WRONG,
+            &[&format!("error: {place}:11: spec.kubelet.maxPods")],
         );
     }
     // The folder that the user names has the link and its target.

@@ -16,6 +16,8 @@ use crate::output::Finding;
 
 /// The most files of one check.
 const MOST_FILES: usize = 10_000;
+/// The most links that lead to one file. Linux follows no more.
+const MOST_LINKS: usize = 40;
 const LEADS_OUT: &str = "is a link that leads out of the working directory, so it is not followed; replace it by the manifests, or name its target with --manifests";
 
 /// The files of manifests.
@@ -37,7 +39,7 @@ impl Files {
 /// Finds all files of manifests in these files and folders.
 ///
 /// # Errors
-/// A path does not exist, is neither a file nor a folder, or is a link out of the working directory. There are too many files.
+/// A path does not exist, is neither a file nor a folder, or has a link out of the working directory. There are too many files.
 pub(super) fn files(paths: &[PathBuf], told: &mut Told) -> Result<Files> {
     let working = fs::canonicalize(".").map_err(|error| {
         Failure::new(Kind::Io, format!("cannot read the working directory: {error}; change to another one"))
@@ -69,15 +71,24 @@ pub(super) fn files(paths: &[PathBuf], told: &mut Told) -> Result<Files> {
     Ok(files)
 }
 
-/// Whether a named path is a link out of the working directory, or has a link in the working directory that leads out of it. A path to another
-/// place is the user's choice.
+/// Whether a named path leads out of the working directory by a link that is in the working directory. A pull request may have such a link. A
+/// path to another place, also by a link there, is the user's choice.
 fn leaves(path: &Path, working: &Path) -> bool {
+    !is_inside(path, working) && has_link_inside(&working.join(path), working, MOST_LINKS)
+}
+
+fn is_inside(path: &Path, working: &Path) -> bool {
+    fs::canonicalize(path).is_ok_and(|target| target.starts_with(working))
+}
+
+/// Whether a path has a link that is in the working directory, also by a link beside the working directory.
+fn has_link_inside(path: &Path, working: &Path, most: usize) -> bool {
     // Without a slash at its end, the path of a link is not the path of its target.
-    let path = working.join(path.components().collect::<PathBuf>());
-    let is_link = |path: &Path| fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_symlink());
-    let is_inside = |path: &Path| fs::canonicalize(path).is_ok_and(|target| target.starts_with(working));
-    let is_link_inside = |path: &Path| is_link(path) && path.parent().is_some_and(is_inside);
-    (is_link(&path) || path.ancestors().any(is_link_inside)) && !is_inside(&path)
+    let path: PathBuf = path.components().collect();
+    path.ancestors().any(|link| {
+        let (Ok(target), Some(folder)) = (fs::read_link(link), link.parent()) else { return false };
+        is_inside(folder, working) || most > 0 && has_link_inside(&folder.join(target), working, most - 1)
+    })
 }
 
 /// Adds the manifests of a folder and its subfolders. Hidden folders, such as `.git`, and links to folders are left out.
