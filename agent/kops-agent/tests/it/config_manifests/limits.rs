@@ -197,3 +197,16 @@ fn few_names_and_kinds_are_listed() {
         ],
     );
 }
+
+#[test]
+fn names_in_messages_are_short() {
+    let (long, shown) = ("n".repeat(1000), format!("{}…", "n".repeat(252)));
+    let [cluster, group] = [CLUSTER, GROUP].map(|text| text.replace("c.example.com", &long));
+    for (files, told) in [
+        ([("c.yaml", cluster.as_str()), ("g.yaml", GROUP)], format!("they have {shown}\n")),
+        ([("c.yaml", CLUSTER), ("g.yaml", &group)], format!("names the cluster {shown}, which is not")),
+        ([("c.yaml", &cluster), ("d.yaml", &cluster)], format!("the Cluster {shown} is also in ./c.yaml:1;")),
+    ] {
+        expect(&check_files(&files), WRONG, &[&told]);
+    }
+}
