@@ -37,7 +37,7 @@ fn cluster() -> Machine {
     machine
 }
 
-pub fn command(machine: &Machine, flags: &[&str]) -> Command {
+pub(crate) fn command(machine: &Machine, flags: &[&str]) -> Command {
     let mut command = Command::new(agent());
     command.env_clear().envs(machine.cluster.environment()).env("HTTPS_PROXY", "http://127.0.0.1:1");
     command.args(["config", "assets", "--config-base", CONFIG_BASE]).args(flags);

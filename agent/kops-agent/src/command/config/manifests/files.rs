@@ -10,8 +10,7 @@ use std::rc::Rc;
 use anyhow::Result;
 use kops_agent_spec::failure::{Failure, Kind};
 use kops_agent_spec::manifests::{
-    Document, Lines, documents, has_action, has_action_within, has_control_line, value_at, with_words,
-    without_words,
+    Document, Lines, documents, has_action, has_control_line, value_at, with_words, without_words,
 };
 use kops_agent_spec::yaml::{Duplicates, GoDocument, Unread, parse_go_document};
 use serde_json::Value;
@@ -104,11 +103,6 @@ impl Source {
     /// The value of a field, if the manifest has it.
     pub(super) fn value_at(&self, field: &str) -> Option<&Value> {
         value_at(&self.value, field)
-    }
-
-    /// Whether a template decides the field, or a part of it.
-    pub(super) fn is_template(&self, field: &str) -> bool {
-        self.value_at(field).is_some_and(has_action_within)
     }
 
     pub(super) fn text_at(&self, field: &str) -> &str {

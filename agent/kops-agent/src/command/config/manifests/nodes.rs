@@ -136,8 +136,10 @@ impl Nodes<'_> {
 /// The groups of a cluster that are decided, by the hashes of their settings, with the problems in the manifests of groups.
 #[derive(Default)]
 struct Decided {
-    by_hash: BTreeMap<u64, Vec<(InstanceGroup, Vec<(Severity, Problem)>)>>,
+    by_hash: BTreeMap<u64, Vec<DecidedGroup>>,
 }
+
+type DecidedGroup = (InstanceGroup, Vec<(Severity, Problem)>);
 
 impl Decided {
     /// The problems in the manifest of a group with these settings. `None` if no such group is decided.
