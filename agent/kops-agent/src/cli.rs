@@ -141,13 +141,12 @@ pub enum Output {
     Json,
 }
 
-/// A shell that can complete commands.
+/// A shell that can complete commands. PowerShell is none of them: the script of `clap_complete` for PowerShell runs the typed text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Shell {
     Bash,
     Elvish,
     Fish,
-    Powershell,
     Zsh,
 }
 
@@ -157,7 +156,6 @@ impl Shell {
             Shell::Bash => "bash",
             Shell::Elvish => "elvish",
             Shell::Fish => "fish",
-            Shell::Powershell => "powershell",
             Shell::Zsh => "zsh",
         }
     }

@@ -4,19 +4,21 @@
 //! printed then: an error would appear in the line that a user types.
 
 use std::ffi::OsString;
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
 use clap::CommandFactory as _;
-use clap_complete::CompleteEnv;
-use clap_complete::engine::complete;
+use clap_complete::engine::{CompletionCandidate, complete};
+use clap_complete::env::{Bash, Elvish, Fish, Shells, Zsh};
 use kops_agent_process::exit;
 
-use crate::cli::Cli;
+use crate::cli::{Cli, Shell};
 
-/// The variable in which a shell's script asks for candidates, with the shell's name.
+/// The variable in which a shell's script asks for candidates, with the shell's name. Each script has `--` before the typed words.
 pub const VARIABLE: &str = "KOPS_AGENT_COMPLETE";
+/// The shells of [`Shell`].
+pub const SHELLS: Shells<'static> = Shells(&[&Bash, &Elvish, &Fish, &Zsh]);
 /// The name by which kubectl runs the completion of its plugin `kubectl-kops_agent` (upstream: `pluginCompletion` in
 /// k8s.io/kubectl/pkg/cmd/plugin).
 const OF_KUBECTL: &str = "kubectl_complete-kops_agent";
@@ -29,38 +31,71 @@ const NO_SPACE: u8 = 2;
 /// Prints the candidates, if a shell or kubectl asks for them. `None` for every other call of the program.
 pub fn answered() -> Option<ExitCode> {
     let mut arguments = std::env::args_os();
-    let is_of_kubectl = arguments
-        .next()
-        .is_some_and(|name| Path::new(&name).file_name().is_some_and(|name| name == OF_KUBECTL));
-    if !is_of_kubectl && std::env::var_os(VARIABLE).is_none_or(|shell| shell.is_empty()) {
+    let program = arguments.next().unwrap_or_default();
+    let is_of_kubectl = Path::new(&program).file_name().is_some_and(|name| name == OF_KUBECTL);
+    let shell = std::env::var(VARIABLE).unwrap_or_default();
+    // The variable alone may be set for a command that is to be run.
+    if !is_of_kubectl && (shell.is_empty() || arguments.next().is_none_or(|first| first != "--")) {
         return None;
     }
     std::panic::set_hook(Box::new(|_| {}));
-    let is_answered = match is_of_kubectl {
-        true => print_for_kubectl(arguments.collect()).is_ok(),
-        false => {
-            let folder = std::env::current_dir().ok();
-            let asked = CompleteEnv::with_factory(Cli::command).var(VARIABLE);
-            match asked.try_complete(std::env::args_os(), folder.as_deref()) {
-                // The variable asks for nothing.
-                Ok(false) => return None,
-                answered => answered.is_ok(),
-            }
-        }
+    let words: Vec<OsString> = arguments.collect();
+    let printed = match is_of_kubectl {
+        true => print_for_kubectl(words),
+        false => print_for_shell(&shell, words),
     };
     // Of a failure, a shell learns only that it is one.
-    Some(ExitCode::from(if is_answered { exit::CONVERGED } else { exit::FAILED }))
+    Some(ExitCode::from(if printed.is_ok() { exit::CONVERGED } else { exit::FAILED }))
+}
+
+/// Prints the candidates in the form of a shell's script.
+fn print_for_shell(shell: &str, words: Vec<OsString>) -> io::Result<()> {
+    let completer =
+        SHELLS.completer(shell).filter(|_| !words.is_empty()).ok_or(io::ErrorKind::InvalidInput)?;
+    if shell == Shell::Bash.name() {
+        return print_for_bash(words);
+    }
+    let (folder, mut text) = (std::env::current_dir().ok(), Vec::new());
+    completer.write_complete(&mut Cli::command(), words, folder.as_deref(), &mut text)?;
+    io::stdout().write_all(&text)
+}
+
+/// Prints the candidates as `clap_complete` does for its script of bash, and completes values after `--flag=` too.
+fn print_for_bash(words: Vec<OsString>) -> io::Result<()> {
+    let variable = |name: &str| std::env::var(name).ok();
+    let at = variable("_CLAP_COMPLETE_INDEX").and_then(|at| at.parse().ok()).unwrap_or_default();
+    let (words, at) = without_equals_signs(words, at);
+    let candidates = candidates(words, at)?;
+    let values: Vec<_> = candidates.iter().map(|candidate| candidate.get_value().to_string_lossy()).collect();
+    let separator = variable("_CLAP_IFS").unwrap_or_else(|| "\n".to_owned());
+    io::stdout().write_all(values.join(separator.as_str()).as_bytes())
+}
+
+/// The words of a line, and the number of the word that is being typed, without each `=` between a flag and its value. bash makes `=` a
+/// word of its own, and expects the value alone.
+fn without_equals_signs(words: Vec<OsString>, at: usize) -> (Vec<OsString>, usize) {
+    let (mut kept, mut kept_at) = (Vec::new(), at);
+    for (number, word) in words.into_iter().enumerate() {
+        let is_after_flag = || {
+            kept.last().and_then(|last: &OsString| last.to_str()).is_some_and(|last| last.starts_with("--"))
+        };
+        if number != at && word == "=" && is_after_flag() {
+            kept_at -= usize::from(number < at);
+        } else {
+            kept.push(word);
+        }
+    }
+    (kept, kept_at)
 }
 
 /// Prints a line for each candidate, with its help after a tab, and the directives in the last line. `words` are the plugin's arguments;
 /// the last one is being typed.
-fn print_for_kubectl(words: Vec<OsString>) -> std::io::Result<()> {
-    let folder = std::env::current_dir().ok();
+fn print_for_kubectl(words: Vec<OsString>) -> io::Result<()> {
     let line: Vec<OsString> = std::iter::once("kops-agent".into()).chain(words).collect();
     let at = line.len() - 1;
     let mut text = String::new();
     let mut directives = NO_FILES;
-    for candidate in complete(&mut Cli::command(), line, at, folder.as_deref())? {
+    for candidate in candidates(line, at)? {
         let value = candidate.get_value().to_string_lossy();
         if value.ends_with('/') {
             directives |= NO_SPACE;
@@ -73,5 +108,32 @@ fn print_for_kubectl(words: Vec<OsString>) -> std::io::Result<()> {
         }
         text.push('\n');
     }
-    writeln!(std::io::stdout(), "{text}:{directives}")
+    writeln!(io::stdout(), "{text}:{directives}")
+}
+
+/// The candidates for the word at this place of a line.
+fn candidates(line: Vec<OsString>, at: usize) -> io::Result<Vec<CompletionCandidate>> {
+    complete(&mut Cli::command(), line, at, std::env::current_dir().ok().as_deref())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_equals_sign_between_a_flag_and_its_value_is_no_word() {
+        for (words, at, expected, expected_at) in [
+            (&["a", "--b", "=", "c"][..], 3, &["a", "--b", "c"][..], 2),
+            (&["a", "--b", "=", "c", "--d", "=", "e"], 6, &["a", "--b", "c", "--d", "e"], 4),
+            (&["a", "--b", "=", "c", "--d", "=", "e"], 3, &["a", "--b", "c", "--d", "e"], 2),
+            (&["a", "--b", "c"], 2, &["a", "--b", "c"], 2),
+            // This word is being typed, or it is no sign after a flag.
+            (&["a", "--b", "="], 2, &["a", "--b", "="], 2),
+            (&["a", "b", "=", "c"], 3, &["a", "b", "=", "c"], 3),
+        ] {
+            let words = words.iter().map(OsString::from).collect();
+            let expected = expected.iter().map(OsString::from).collect::<Vec<_>>();
+            assert_eq!(without_equals_signs(words, at), (expected, expected_at));
+        }
+    }
 }

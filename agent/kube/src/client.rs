@@ -73,7 +73,7 @@ pub fn client_of(chosen: &Chosen) -> Result<Client> {
 }
 
 /// Creates a client for the kubeconfig that a user has chosen, without running a login program: such a program may ask the user or a
-/// cloud, and may take long.
+/// cloud, and may take long. The client sends each request once.
 ///
 /// # Errors
 /// Same errors as [`client`]. The kubeconfig names a login program.
@@ -84,7 +84,7 @@ pub fn client_without_login(chosen: &Chosen) -> Result<Client> {
         let problem = format!("{chosen} names a login program, which is not run now");
         return Err(Failure::new(Kind::KubeconfigUnusable, problem).into());
     }
-    of_access(access, RetryPolicy::server_retry())
+    of_access(access, asking_once()?)
 }
 
 /// Creates a client that sends each request once. A 429 is an answer to the caller, not a reason to retry for minutes.
@@ -93,8 +93,12 @@ pub fn client_without_login(chosen: &Chosen) -> Result<Client> {
 /// Same errors as [`client`].
 pub fn client_asking_once(kubeconfig: &Path) -> Result<Client> {
     tls::install_provider();
+    of_kubeconfig(&Chosen::file(kubeconfig), asking_once()?)
+}
+
+fn asking_once() -> Result<RetryPolicy> {
     let pause = Duration::from_millis(5);
-    of_kubeconfig(&Chosen::file(kubeconfig), RetryPolicy::new(pause, pause, 0, false)?)
+    Ok(RetryPolicy::new(pause, pause, 0, false)?)
 }
 
 fn of_kubeconfig(chosen: &Chosen, retries: RetryPolicy) -> Result<Client> {

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::Output;
-use super::live::instance_groups;
 use super::spec::{ConfigFromArg, OnHashMismatchArg, SpecArgs, StoreArgs, default_conf};
 
 #[derive(Debug, Subcommand)]
@@ -27,7 +26,7 @@ pub struct DeriveArgs {
     #[arg(long, value_name = "URL")]
     pub config_base: String,
     /// The instance group.
-    #[arg(long, value_name = "NAME", add = instance_groups())]
+    #[arg(long, value_name = "NAME")]
     pub instance_group: String,
     #[command(flatten)]
     pub store: StoreArgs,
@@ -42,7 +41,7 @@ pub struct AssetsArgs {
     #[arg(long, value_name = "URL")]
     pub config_base: String,
     /// Only this instance group; may be given more than once. Default: all groups.
-    #[arg(long, value_name = "NAME", add = instance_groups())]
+    #[arg(long, value_name = "NAME")]
     pub instance_group: Vec<String>,
     #[command(flatten)]
     pub store: StoreArgs,
@@ -76,7 +75,7 @@ pub struct CheckArgs {
     #[arg(long, value_name = "FILE|URL")]
     pub conf: Option<PathBuf>,
     /// Instance group to check without a machine.
-    #[arg(long, value_name = "NAME", add = instance_groups(), requires = "config_base", conflicts_with = "conf")]
+    #[arg(long, value_name = "NAME", requires = "config_base", conflicts_with = "conf")]
     pub instance_group: Option<String>,
     /// The cluster's folder in the state store, instead of the boot config's ConfigBase.
     #[arg(long, value_name = "URL")]

@@ -6,21 +6,20 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
-use std::thread;
 use std::time::Duration;
 
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use kops_agent_controller::fleet::nodes::names_and_groups;
 use kops_agent_kube::{Chosen, client_without_login};
+use kops_agent_node::doctor::deadline::looked;
 use tokio::runtime::Builder;
 
 use super::addons::OF_MACHINE;
 
 /// The time in which the API server must answer, including the connection.
 const WITHIN: Duration = Duration::from_millis(900);
-/// The stack of the asking thread, in bytes. Without optimization, a request needs more than other threads get.
-const STACK: usize = 8 << 20;
+/// The characters at which bash also splits the words of a line.
+const BREAKS: [char; 3] = ['@', ':', '='];
 
 /// Candidates for a flag that takes an instance group: the groups of the Nodes.
 pub(super) fn instance_groups() -> ArgValueCandidates {
@@ -31,7 +30,8 @@ pub(super) fn instance_groups() -> ArgValueCandidates {
         }
         groups.remove("");
         let candidate = |(group, nodes): (String, usize)| {
-            CompletionCandidate::new(group).help(Some(format!("{nodes} nodes").into()))
+            let nodes = if nodes == 1 { "1 node".to_owned() } else { format!("{nodes} nodes") };
+            CompletionCandidate::new(group).help(Some(nodes.into()))
         };
         groups.into_iter().map(candidate).collect()
     })
@@ -47,42 +47,44 @@ pub(super) fn nodes() -> ArgValueCandidates {
     })
 }
 
-/// The names of the Nodes, each with its instance group.
+/// The names of the Nodes, each with its instance group. Leaves out names with characters that mean something to a shell: Kubernetes has
+/// no such names, but a wrong server may.
 fn names() -> Vec<(String, String)> {
-    let (tell, told) = mpsc::channel();
-    let asking = move || {
-        // A receiver that has timed out is gone.
-        let _ = tell.send(asked(&std::env::args_os().collect::<Vec<_>>()).unwrap_or_default());
-    };
-    // A thread that hangs, for example on a file, ends with the process.
-    match thread::Builder::new().name("names".into()).stack_size(STACK).spawn(asking) {
-        Ok(_) => told.recv_timeout(WITHIN).unwrap_or_default(),
-        Err(_) => Vec::new(),
-    }
+    let Ok(runtime) = Builder::new_current_thread().enable_time().build() else { return Vec::new() };
+    let asking = || asked(&std::env::args_os().collect::<Vec<_>>()).unwrap_or_default();
+    let mut names = runtime.block_on(looked(WITHIN, asking)).unwrap_or_default();
+    let is_plain = |name: &str| name.bytes().all(|c| c.is_ascii_alphanumeric() || b"._-".contains(&c));
+    names.retain(|(node, group)| !node.is_empty() && is_plain(node) && is_plain(group));
+    names
 }
 
-/// Asks the API server that the typed command would ask.
+/// Asks the API server that the typed command would ask. `None` if it is not known, or does not answer.
 fn asked(typed: &[OsString]) -> Option<Vec<(String, String)>> {
     let variable = |name: &str| std::env::var_os(name);
     let of_addons = typed.iter().any(|word| word == "addons").then_some(Path::new(OF_MACHINE));
-    let kubeconfig = value_of("--kubeconfig", typed).map(|path| without_tilde(&path, variable("HOME")));
-    let context = value_of("--context", typed);
+    let kubeconfig = value_of("--kubeconfig", typed)?.map(|path| without_tilde(&path, variable("HOME")));
+    let context = value_of("--context", typed)?;
     let chosen = Chosen::find(kubeconfig.as_deref(), context.as_deref(), of_addons, variable).ok()?;
     let runtime = Builder::new_current_thread().enable_all().build().ok()?;
     runtime.block_on(async { names_and_groups(client_without_login(&chosen).ok()?).await.ok() })
 }
 
-/// The value of a flag in a command that is being typed. bash makes `=` a word of its own.
-fn value_of(flag: &str, typed: &[OsString]) -> Option<String> {
-    let words: Vec<&str> = typed.iter().filter_map(|word| word.to_str()).collect();
-    let at = words.iter().position(|word| {
-        word.strip_prefix(flag).is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
-    })?;
-    let value = match words[at].split_once('=') {
-        Some((_, value)) => value,
-        None => words[at + 1..].iter().copied().find(|word| *word != "=")?,
+/// The value of a flag in a command that is being typed. bash makes `=` a word of its own. The outer `None` means that the value is not
+/// known, because bash has split it too.
+fn value_of(flag: &str, typed: &[OsString]) -> Option<Option<String>> {
+    let mut words = typed.iter().filter_map(|word| word.to_str());
+    let named = words
+        .find_map(|word| word.strip_prefix(flag).filter(|rest| rest.is_empty() || rest.starts_with('=')));
+    let value = match named {
+        None => return Some(None),
+        Some("") => words.find(|word| *word != "=").unwrap_or_default(),
+        Some(rest) => &rest[1..],
     };
-    Some(value.to_owned()).filter(|value| !value.is_empty())
+    let is_break = |word: &str| !word.is_empty() && word.chars().all(|c| BREAKS.contains(&c));
+    match is_break(value) || words.next().is_some_and(is_break) {
+        true => None,
+        false => Some(Some(value.to_owned()).filter(|value| !value.is_empty())),
+    }
 }
 
 /// The path that a shell would make of a typed path.
@@ -106,10 +108,24 @@ mod tests {
             &["kops-agent", "--kubeconfig=a", "--instance-group", ""],
             &["kops-agent", "--kubeconfig", "=", "a", "--instance-group", ""],
         ] {
-            assert_eq!(value(words).as_deref(), Some("a"), "{words:?}");
+            assert_eq!(value(words), Some(Some("a".to_owned())), "{words:?}");
         }
         for words in [&["--kubeconfig"][..], &["--kubeconfig="], &["--kubeconfigs", "a"], &[]] {
-            assert_eq!(value(words), None, "{words:?}");
+            assert_eq!(value(words), Some(None), "{words:?}");
+        }
+    }
+
+    #[test]
+    fn a_value_that_bash_has_split_is_not_known() {
+        for words in [
+            &["--context", "admin", "@", "kubernetes", "--instance-group", ""][..],
+            &["--context", "=", "admin", "@", "kubernetes", "--instance-group", ""],
+            &["--context", "arn", ":", "aws", ":", "eks", "--instance-group", ""],
+            &["--context", "::", "a"],
+            &["--context", "a", "=", "b"],
+        ] {
+            let typed: Vec<OsString> = words.iter().map(OsString::from).collect();
+            assert_eq!(value_of("--context", &typed), None, "{words:?}");
         }
     }
 

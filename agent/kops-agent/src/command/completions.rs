@@ -1,21 +1,26 @@
 //! `kops-agent completions`: prints the script that makes a shell ask this program for completions.
 
 use anyhow::{Context as _, Result};
-use clap_complete::env::{EnvCompleter, Shells};
+use clap_complete::env::EnvCompleter;
 
 use crate::cli::Shell;
-use crate::completion::VARIABLE;
+use crate::completion::{SHELLS, VARIABLE};
 use crate::output;
 
 /// The program that the script completes, and that it runs.
 const PROGRAM: &str = "kops-agent";
 
 pub(super) fn run(shell: Shell) -> Result<u8> {
-    let shells = Shells::builtins();
     let completer: &dyn EnvCompleter =
-        shells.completer(shell.name()).context("this shell is not supported")?;
+        SHELLS.completer(shell.name()).context("this shell is not supported")?;
     let mut script = Vec::new();
     completer.write_registration(VARIABLE, PROGRAM, PROGRAM, PROGRAM, &mut script)?;
+    if shell == Shell::Bash {
+        // A shell prints that the program is missing, for example, into the line that a user types.
+        let loud = String::from_utf8(script).context("completions for bash")?;
+        let words = "-- \"${words[@]}\" ";
+        script = loud.replace(words, &format!("{words}2>/dev/null ")).into_bytes();
+    }
     if shell == Shell::Zsh {
         // zsh loads a file of its function path at the first completion, and expects candidates from this first call too.
         let loaded = String::from_utf8(script).context("completions for zsh")?;

@@ -3,17 +3,21 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpListener;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::mpsc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::example::api_server::ApiServer;
-use crate::example::{Ended, agent};
+use crate::example::{Ended, Machine, agent};
+use kops_agent_tests::example_store::NODES;
 
 const VARIABLE: &str = "KOPS_AGENT_COMPLETE";
 
@@ -105,12 +109,25 @@ fn bash_completes_verbs_flags_values_and_live_names() {
         (&["kops-agent", "plan", "--config-from", "cl"], "cluster-spec\n"),
         (&["kops-agent", "fleet", "plan", "--instance-group", ""], "control-plane\nnodes\n"),
         (&["kops-agent", "fleet", "rollout", "start", "--instance-group", "no"], "nodes\n"),
-        (&["kops-agent", "config", "check", "--instance-group", "c"], "control-plane\n"),
+        // bash makes `=` a word of its own.
+        (&["kops-agent", "fleet", "plan", "--instance-group", "=", "no"], "nodes\n"),
+        (&["kops-agent", "fleet", "plan", "--context", "=", "c", "--instance-group", "=", "no"], "nodes\n"),
+        (&["kops-agent", "plan", "--config-from", "=", "cl"], "cluster-spec\n"),
+        // bash has split a name of a context, so the server is not known.
+        (&["kops-agent", "fleet", "plan", "--context", "c", "@", "d", "--instance-group", "no"], "\n"),
+        (&["kops-agent", "fleet", "plan", "--context", "c", ":", "d", "--instance-group", "no"], "\n"),
+        // The commands of `config` read a state store, not this cluster.
+        (&["kops-agent", "config", "check", "--instance-group", "c"], "\n"),
+        (&["kops-agent", "config", "assets", "--instance-group", "c"], "\n"),
+        (&["kops-agent", "config", "derive", "--instance-group", "c"], "\n"),
         (&["kops-agent", "fleet", "plan", "--no-such"], "\n"),
     ] {
         let ended = desk.with_environment(in_bash(&script, line));
         assert_eq!((ended.stdout.as_str(), ended.stderr.as_str()), (completed, ""), "{line:?}");
     }
+    fs::remove_file(desk.path("bin/kops-agent")).unwrap();
+    let without_program = desk.with_environment(in_bash(&script, &["kops-agent", "conver"]));
+    assert_eq!((without_program.stdout.as_str(), without_program.stderr.as_str()), ("\n", ""));
 }
 
 #[test]
@@ -120,7 +137,6 @@ fn each_shell_gets_a_script_that_asks_the_program() {
         ("zsh", &["#compdef kops-agent\n", "$funcstack[1]\" = \"_kops-agent\"", "kops-agent -- "]),
         ("fish", &["complete --keep-order --exclusive --command kops-agent", "=fish kops-agent -- "]),
         ("elvish", &["edit:completion:arg-completer[kops-agent]"]),
-        ("powershell", &["Register-ArgumentCompleter -Native -CommandName kops-agent"]),
     ] {
         let mut completions = Command::new(agent());
         let script = Ended::from_command(completions.args(["completions", shell]));
@@ -129,6 +145,9 @@ fn each_shell_gets_a_script_that_asks_the_program() {
             assert!(script.stdout.contains(part), "no {part:?} in the script of {shell}: {}", script.stdout);
         }
     }
+    // PowerShell's script would run the typed text.
+    let mut powershell = Command::new(agent());
+    Ended::from_command(powershell.args(["completions", "powershell"])).with(2, &["[KA1001]"]);
 }
 
 #[test]
@@ -136,7 +155,7 @@ fn names_have_their_groups_and_groups_their_number_of_nodes() {
     let desk = Desk::new();
     let server = api_server();
     desk.use_server(&server.url, json!({}));
-    let groups = ["control-plane\t1 nodes", "nodes\t2 nodes"];
+    let groups = ["control-plane\t1 node", "nodes\t2 nodes"];
     assert_eq!(desk.offered(&["fleet", "reboot", "--instance-group", ""]), groups);
     let asked = server.asked();
     assert_eq!(asked.len(), 1, "{asked:?}");
@@ -154,7 +173,7 @@ fn names_have_their_groups_and_groups_their_number_of_nodes() {
     let of_home = format!("~/{}/kubeconfig", folder.path().file_name().unwrap().to_str().unwrap());
     for path in [kubeconfig.to_str().unwrap(), &of_home] {
         let line = ["fleet", "plan", "--kubeconfig", path, "--instance-group", ""];
-        assert_eq!(desk.offered(&line), ["others\t1 nodes"], "{path}");
+        assert_eq!(desk.offered(&line), ["others\t1 node"], "{path}");
     }
     assert_eq!(desk.offered(&["fleet", "plan", "--context", "none", "--instance-group", ""]), [""; 0]);
 }
@@ -180,6 +199,41 @@ fn without_an_api_server_there_are_no_names_and_no_errors() {
         desk.offered(&["fleet", "plan", "--instance-g"]),
         ["--instance-group\tShow only this instance group; may be given more than once"]
     );
+}
+
+/// A user waits, so a busy server is asked once.
+#[test]
+fn a_server_that_refuses_is_asked_once() {
+    let desk = Desk::new();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    desk.use_server(&format!("http://{}", listener.local_addr().unwrap()), json!({}));
+    let (told, asked) = mpsc::channel();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let lines = BufReader::new(&stream).lines().map_while(Result::ok);
+            // A retry would use a new connection.
+            let request = lines.take_while(|line| !line.is_empty()).last();
+            let _ = told.send(request);
+            let _ = stream.write_all(b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        }
+    });
+    assert_eq!(desk.offered(&["fleet", "plan", "--instance-group", ""]), [""; 0]);
+    let asked: Vec<_> = asked.try_iter().collect();
+    assert_eq!(asked.len(), 1, "{asked:?}");
+}
+
+/// Kubernetes accepts no such names, but a shell would insert them into the line that a user runs.
+#[test]
+fn names_that_a_shell_could_run_are_not_offered() {
+    let desk = Desk::new();
+    let names = ["$(reboot)", "a;b", "a b", "", "a\tb", "good.example-1_x"];
+    let nodes =
+        names.iter().map(|name| node(name, "nodes")).chain([node("i-9", "`reboot`"), node("i-8", "a'")]);
+    let server = ApiServer::with_nodes(nodes.collect());
+    desk.use_server(&server.url, json!({}));
+    assert_eq!(desk.offered(&["addons", "run", "--node-name", ""]), ["good.example-1_x\tnodes"]);
+    assert_eq!(desk.offered(&["fleet", "plan", "--instance-group", ""]), ["nodes\t1 node"]);
 }
 
 /// A login program may ask the user or a cloud.
@@ -223,13 +277,25 @@ fn kubectl_completes_the_plugin() {
 
 #[test]
 fn the_variable_of_completions_changes_no_other_call() {
-    for value in ["", "0"] {
+    for value in ["", "0", "bash"] {
         let mut version = Command::new(agent());
         let ended = Ended::from_command(version.env(VARIABLE, value).arg("--version"));
         ended.with(0, &[]);
         assert!(ended.stdout.starts_with("kops-agent "), "{ended:#?}");
     }
-    let mut wrong = Command::new(agent());
-    let ended = Ended::from_command(wrong.env(VARIABLE, "tcsh").args(["--", "kops-agent", ""]));
-    assert_eq!((ended.code, ended.stdout.as_str(), ended.stderr.as_str()), (1, "", ""));
+    // A command that changes the machine runs too.
+    let machine = Machine::new(NODES);
+    let ended = Ended::from_command(machine.agent("converge").env(VARIABLE, "bash"));
+    ended.with(0, &[]);
+    assert!(machine.root().join("etc/containerd/config.toml").exists(), "{ended:#?}");
+
+    for (shell, words) in [
+        ("tcsh", &["--", "kops-agent", ""][..]),
+        ("powershell", &["--", "kops-agent", ""]),
+        ("fish", &["--"]),
+    ] {
+        let mut wrong = Command::new(agent());
+        let ended = Ended::from_command(wrong.env(VARIABLE, shell).args(words));
+        assert_eq!((ended.code, ended.stdout.as_str(), ended.stderr.as_str()), (1, "", ""), "{shell}");
+    }
 }
