@@ -8,7 +8,8 @@ use kops_agent_spec::urls::shown_url;
 
 use super::Problems;
 
-/// Warns of a registry whose mirrors containerd does not read, and of a mirror that breaks every pull from its registry.
+/// Warns of a registry whose mirrors containerd does not read, of a mirror that breaks every pull from its registry, and of a login that
+/// containerd does not send.
 pub(super) fn check(mirrors: &BTreeMap<String, Vec<String>>, problems: &mut Problems) {
     for (registry, mirrors) in mirrors {
         let field = format!("containerdConfig.registryMirrors.{registry}");
@@ -28,15 +29,34 @@ pub(super) fn check(mirrors: &BTreeMap<String, Vec<String>>, problems: &mut Prob
                 ),
             );
         }
+        for mirror in mirrors.iter().filter(|mirror| is_mirror(mirror) && authority(mirror).contains('@')) {
+            problems.warn(
+                &field,
+                format!(
+                    "the address of the mirror {} has a login, which containerd does not send; put it into the secret dockerconfig, for \
+                     the registry",
+                    authority(mirror).rsplit('@').next().unwrap_or_default()
+                ),
+            );
+        }
     }
 }
 
 /// Whether a text is a URL of a mirror. containerd puts `https://` before an address that does not begin with `http`.
 fn is_mirror(url: &str) -> bool {
-    let rest = ["https://", "http://"].iter().find_map(|scheme| url.strip_prefix(scheme)).unwrap_or(url);
-    let authority = rest.split(['/', '?']).next().unwrap_or_default();
-    let host = authority.rsplit('@').next().unwrap_or_default();
-    is_host(host) && !rest.contains("://") && !url.chars().any(|c| c.is_whitespace() || c.is_control())
+    let host = authority(url).rsplit('@').next().unwrap_or_default();
+    is_host(host)
+        && !without_scheme(url).contains("://")
+        && !url.chars().any(|c| c.is_whitespace() || c.is_control())
+}
+
+fn without_scheme(url: &str) -> &str {
+    ["https://", "http://"].iter().find_map(|scheme| url.strip_prefix(scheme)).unwrap_or(url)
+}
+
+/// The host of a URL, with the login and the port.
+fn authority(url: &str) -> &str {
+    without_scheme(url).split(['/', '?']).next().unwrap_or_default()
 }
 
 /// Whether a text is a host, with or without a port.
@@ -72,7 +92,6 @@ mod tests {
             "mirror.example.com",
             "mirror.example.com:443",
             "https://[fd00::1]:5000",
-            "https://robot:word@mirror.example.com",
         ] {
             assert_eq!(warnings("docker.io", mirror), [""; 0], "{mirror}");
         }
@@ -85,6 +104,19 @@ mod tests {
         }
         let told = warnings("docker.io", "https://robot:hidden@mir ror");
         assert!(!told[0].contains("hidden"), "{told:?}");
+    }
+
+    #[test]
+    fn a_login_in_an_address_gives_a_warning_without_the_login() {
+        for mirror in ["https://robot:hidden@mirror.example.com/v2", "robot:hidden@mirror.example.com"] {
+            let told = warnings("docker.io", mirror);
+            let [warning] = &told[..] else { panic!("{mirror}: {told:?}") };
+            assert!(
+                warning.contains("the address of the mirror mirror.example.com has a login"),
+                "{warning}"
+            );
+            assert!(!warning.contains("hidden"), "{warning}");
+        }
     }
 
     #[test]
