@@ -126,6 +126,17 @@ pub async fn kops_version(store: &Store, base: &str) -> Result<Option<String>> {
     })
 }
 
+/// Checks that the version of kOps is known, if the store has it. Without the version, the newest known release decides the nodes.
+///
+/// # Errors
+/// This machine may not read the file of the version, or a request to the store fails.
+pub(crate) async fn require_kops_version(store: &Store, base: &str) -> Result<()> {
+    match store.look(&format!("{base}/{KOPS_VERSION}")).await? {
+        Found::There(_) | Found::Absent => Ok(()),
+        Found::Denied(why) => Err(why.into()),
+    }
+}
+
 /// The release of kOps that wrote the store. The newest known release if the version is unknown or not supported.
 ///
 /// # Errors

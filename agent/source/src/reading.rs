@@ -145,12 +145,17 @@ pub async fn read_of_group(store: &Store, base: &str, group: &str) -> Result<Nod
     of_any_machine(store, base, derivation, Some(UNWRITTEN_MANIFEST)).await
 }
 
-/// Like [`read_of_group`], with the hashes that the derivation knows. Every manifest of the group must be in the store.
+/// Like [`read_of_group`], with the hashes that the derivation knows. Every manifest of the group must be in the store, and every file that
+/// decides the group's machines must be readable.
 ///
 /// # Errors
-/// Same errors as [`read_of_group`]. A manifest is missing.
-pub async fn read_of_derivation(store: &Store, base: &str, derivation: Derivation) -> Result<NodeSpec> {
-    of_any_machine(store, base, derivation, None).await
+/// Same errors as [`read_of_group`]. A manifest is missing, or the store denies a file.
+pub async fn read_of_derivation(store: &Store, base: &str, mut derivation: Derivation) -> Result<NodeSpec> {
+    cluster_files::require_kops_version(store, base).await?;
+    match derivation.files.denied.pop() {
+        Some(denied) => Err(denied.into()),
+        None => of_any_machine(store, base, derivation, None).await,
+    }
 }
 
 async fn of_any_machine(

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context, Result};
 use kops_agent_cluster::addons::manifest::{self, Object};
-use kops_agent_cluster::addons::{Addon, Channel, Menu, ServerVersion, cluster_folder};
+use kops_agent_cluster::addons::{
+    Addon, Channel, LeftOut, Menu, ServerVersion, cluster_folder, leave_to_last_channel,
+};
 use kops_agent_source::cluster_files;
 use kops_agent_spec::failure::{Failure, Kind};
 use kops_agent_spec::kops_release::{KopsRelease, WrittenBy};
@@ -57,6 +59,33 @@ pub async fn menu(store: &Store, url: &str, version: ServerVersion, release: Kop
         );
     }
     Ok(channel.menu(version))
+}
+
+/// Reads the add-ons of these channels, each add-on only from the last channel that has it. Warns of the other entries.
+///
+/// # Errors
+/// Same errors as [`release`] and [`menu`].
+pub async fn menus(store: &Store, channels: &[String], version: ServerVersion) -> Result<Vec<Menu>> {
+    let release = release(store, channels).await?;
+    let mut menus = Vec::new();
+    for channel in channels {
+        menus.push(menu(store, channel, version, release).await?);
+    }
+    for addon in leave_to_last_channel(&mut menus) {
+        log::warn!(
+            "the entry of {} for the add-on {} is skipped: a later channel has this add-on, too",
+            addon.channel,
+            addon.name
+        );
+    }
+    Ok(menus)
+}
+
+/// Warns of the entries that are skipped because they are wrong.
+pub fn warn_of_left_out<'a>(left_out: impl Iterator<Item = &'a LeftOut>) {
+    for LeftOut { name, problem } in left_out {
+        log::warn!("the add-on {name} is skipped: {problem}");
+    }
 }
 
 /// Reads the objects of an add-on's manifest.

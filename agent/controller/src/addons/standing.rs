@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 
-use kops_agent_cluster::addons::{Addon, ChannelVersion, Due, LeftOut, Menu, due, leave_to_last_channel};
+use kops_agent_cluster::addons::{Addon, ChannelVersion, Due, LeftOut, Menu, due};
 use kops_agent_spec::failure::{Failure, Kind};
 use kops_agent_store::Store;
 
@@ -43,18 +43,7 @@ impl Scene {
         let store = configuration::store(&options.store_mirrors)?.reading_in_clear();
         let channels = channels::settings(options)?.channels;
         let version = reading::server_version(&client).await?;
-        let release = reading::release(&store, &channels).await?;
-        let mut menus = Vec::new();
-        for channel in &channels {
-            menus.push(reading::menu(&store, channel, version, release).await?);
-        }
-        for addon in leave_to_last_channel(&mut menus) {
-            log::warn!(
-                "the entry of {} for the add-on {} is skipped: a later channel has this add-on, too",
-                addon.channel,
-                addon.name
-            );
-        }
+        let mut menus = reading::menus(&store, &channels, version).await?;
         if let Some(name) = name {
             menus = only(menus, name, &channels)?;
         }
@@ -63,9 +52,7 @@ impl Scene {
 
     /// Logs the skipped entries.
     pub fn warn_of_left_out(&self) {
-        for left_out in self.left_out() {
-            log::warn!("the add-on {} is skipped: {}", left_out.name, left_out.problem);
-        }
+        reading::warn_of_left_out(self.left_out());
     }
 
     /// The skipped entries, each with the reason.
