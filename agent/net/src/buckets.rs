@@ -103,6 +103,8 @@ impl LocationClient {
 pub struct NotLocated {
     /// The cause and the remedy. The text does not contain the URL.
     pub reason: String,
+    /// Whether the store refuses this machine. The object may exist.
+    pub is_refused: bool,
     /// Whether a retry may help.
     pub may_pass: bool,
 }

@@ -249,12 +249,16 @@ pub fn check_on_any_machine(spec: NodeSpec) -> Result<Problems> {
 }
 
 /// Passes each possible machine of the group to `take`, with its desired state. Machines that reject the configuration are left out.
+/// Returns the warnings, which name these machines and the reasons.
 ///
 /// # Errors
 /// The cluster spec is wrong, or every machine rejects the configuration.
-pub fn each_possible_machine(spec: NodeSpec, mut take: impl FnMut(&NodeConfig, &DesiredState)) -> Result<()> {
+pub fn each_possible_machine(
+    spec: NodeSpec,
+    mut take: impl FnMut(&NodeConfig, &DesiredState),
+) -> Result<Problems> {
     let (problems, denied) = on_each_machine(spec, &mut take);
-    if problems.is_empty() { Ok(()) } else { Err(refused(problems, &denied)) }
+    if problems.is_empty() { Ok(problems) } else { Err(refused(problems, &denied)) }
 }
 
 /// Decides each possible machine of the group. Returns the mistakes as [`check_on_any_machine`] does, and why files that decide the

@@ -27,7 +27,7 @@ use kops_agent_source::boot_config;
 use downloads::Asked;
 pub use downloads::servers_of_file;
 use node::Wanted;
-pub use registries::Registries;
+pub use registries::{Logins, Registries};
 
 /// Examines a machine.
 ///

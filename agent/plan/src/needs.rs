@@ -22,6 +22,8 @@ pub struct Need {
     pub name: String,
     /// Lower-case hexadecimal SHA-256 of a file. `None` if it is unknown.
     pub sha256: Option<String>,
+    /// Whether this file is the signing key of a package source. Nodes do not check its hash.
+    pub is_signing_key: bool,
     /// Other URLs of the same file.
     pub mirrors: Vec<String>,
     /// The distribution that installs a package, such as `ubuntu-24.04`.
@@ -55,10 +57,17 @@ impl Need {
     }
 
     fn new(kind: NeedKind, name: impl Into<String>) -> Need {
-        Need { kind, name: name.into(), sha256: None, mirrors: Vec::new(), distribution: None }
+        Need {
+            kind,
+            name: name.into(),
+            sha256: None,
+            is_signing_key: false,
+            mirrors: Vec::new(),
+            distribution: None,
+        }
     }
 
-    fn file(url: &str, mirrors: &[String], sha256: Option<&str>) -> Need {
+    pub fn file(url: &str, mirrors: &[String], sha256: Option<&str>) -> Need {
         let sha256 = sha256.filter(|sha256| !sha256.is_empty()).map(str::to_owned);
         Need { sha256, mirrors: mirrors.to_vec(), ..Need::new(NeedKind::File, url) }
     }
@@ -95,7 +104,7 @@ pub fn of_node(node: &NodeConfig, state: &DesiredState) -> Result<BTreeSet<Need>
             Resource::Package(wanted) => drop(needs.insert(package(&wanted.name))),
             Resource::KernelModule(module) => needs.extend(module.package.as_deref().map(package)),
             Resource::PackageSource(source) => {
-                needs.insert(Need::file(&source.keyring, &[], None));
+                needs.insert(Need { is_signing_key: true, ..Need::file(&source.keyring, &[], None) });
                 let of_line = |line: &String| Need::of_distribution(NeedKind::PackageSource, line, distro);
                 needs.extend(source.sources.iter().map(of_line));
             }
@@ -148,6 +157,7 @@ mod tests {
     use super::*;
     use crate::desired::desired;
     use crate::resolve::testing::control_plane;
+    use crate::resource::PackageSource;
 
     fn names(needs: &BTreeSet<Need>, kind: NeedKind) -> Vec<&str> {
         needs.iter().filter(|need| need.kind == kind).map(|need| need.name.as_str()).collect()
@@ -204,6 +214,20 @@ mod tests {
         state.add(File::text("/etc/kubernetes/manifests/a.manifest", "kind: [Pod"));
         let error = of_node(&node, &state).unwrap_err();
         assert!(error.starts_with("/etc/kubernetes/manifests/a.manifest: it is not YAML"), "{error}");
+    }
+
+    #[test]
+    fn a_signing_key_is_a_file_of_its_own_kind() {
+        let node = control_plane(|_| {});
+        let mut state = DesiredState::default();
+        let (keyring, sources) = ("https://x.example.com/key".to_owned(), vec!["deb https://x /".to_owned()]);
+        state.add(PackageSource { name: "x".into(), keyring: keyring.clone(), sources });
+        state.add(PackageSource { name: "y".into(), keyring, sources: vec![] });
+        let needs = of_node(&node, &state).unwrap();
+        assert_eq!(names(&needs, NeedKind::File), ["https://x.example.com/key"]);
+        assert!(needs.iter().all(|need| need.is_signing_key == (need.kind == NeedKind::File)), "{needs:?}");
+        let node_needs = of_node(&node, &desired(&node).unwrap()).unwrap();
+        assert!(node_needs.iter().all(|need| !need.is_signing_key), "{node_needs:?}");
     }
 
     #[test]

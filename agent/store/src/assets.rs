@@ -40,7 +40,11 @@ impl Buckets for Store {
         Box::pin(async move {
             match self.locate_download(url).await {
                 Ok(Some(location)) => Ok(location),
-                Ok(None) => Err(NotLocated { reason: "it is in no bucket".into(), may_pass: false }),
+                Ok(None) => Err(NotLocated {
+                    reason: "it is in no bucket".into(),
+                    is_refused: false,
+                    may_pass: false,
+                }),
                 Err(error) => Err(not_located(url, &error)),
             }
         })
@@ -59,7 +63,8 @@ fn not_located(url: &str, error: &StoreError) -> NotLocated {
             said.strip_prefix(url).map_or(said.clone(), |rest| rest.trim_start_matches([':', ' ']).to_owned())
         }
     };
-    NotLocated { reason, may_pass: matches!(error, StoreError::Unreachable { .. }) }
+    let is_refused = matches!(error, StoreError::Forbidden { .. } | StoreError::Credentials { .. });
+    NotLocated { reason, is_refused, may_pass: matches!(error, StoreError::Unreachable { .. }) }
 }
 
 #[cfg(test)]
@@ -90,5 +95,6 @@ mod tests {
             &StoreError::Forbidden { url: url.clone(), said: String::new(), advice: String::new() },
         );
         assert!(forbidden.reason.starts_with("access denied (403)") && !forbidden.may_pass, "{forbidden:?}");
+        assert!(forbidden.is_refused && !missing.is_refused, "{missing:?} {forbidden:?}");
     }
 }

@@ -8,8 +8,10 @@ use std::net::TcpListener;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use kops_agent_tests::downloads::Fault;
-use kops_agent_tests::example_store::{CONFIG_BASE, CONTROL_PLANE, NODES};
+use kops_agent_tests::example_store::{BUCKET, CONFIG_BASE, CONTROL_PLANE, NODES};
 use kops_agent_tests::loopback::LoopbackServer;
 use kops_agent_tests::registry::{self, Images};
 use serde_json::{Value, json};
@@ -22,6 +24,7 @@ const FAILED: i32 = 1;
 const USAGE: i32 = 2;
 const CONFIGURATION: i32 = 3;
 const DIFFERENT: i32 = 4;
+const SIGNING_KEY: &str = "https://gvisor.dev/archive.key";
 const ADDON: &str = "addons/kops-controller.addons.k8s.io/k8s-1.16.yaml";
 /// An object of an add-on that has an image.
 const DAEMON_SET: &str = "---\napiVersion: apps/v1\nkind: DaemonSet\nmetadata: {name: a, namespace: kube-system}\n\
@@ -136,33 +139,132 @@ fn an_unknown_hash_is_told() {
     assert!(given.stdout.contains(&format!("file {hash} {url}\n")), "{given:#?}");
 }
 
+/// Nodes check no hash of a signing key.
+#[test]
+fn a_signing_key_needs_no_hash_and_may_have_one() {
+    let machine = cluster();
+    in_group(&machine, "containerd: {gvisor: {enabled: true}}");
+    let without = assets(&machine, &[]);
+    without.with(CONVERGED, &[]);
+    assert_eq!(without.stderr, "");
+    assert!(without.stdout.contains(&format!("file - {SIGNING_KEY}\n")), "{without:#?}");
+
+    let (hashes, hash) = (machine.folder().join("hashes"), "ab".repeat(32));
+    fs::write(&hashes, format!("{hash}  {SIGNING_KEY}\n")).unwrap();
+    let given = assets(&machine, &["--asset-hashes", hashes.to_str().unwrap()]);
+    assert!(given.stdout.contains(&format!("file {hash} {SIGNING_KEY}\n")), "{given:#?}");
+}
+
+#[test]
+fn the_program_of_an_upgrade_is_listed_for_the_architectures_of_the_groups() {
+    let machine = cluster();
+    let file = machine.cluster.store.cluster_folder().join("kops-agent/program.yaml");
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    let program = |arch: &str, digit: &str| {
+        let url = format!("https://mirror.example.com/kops-agent-{arch}");
+        format!("  {arch}: {{url: '{url}', sha256: '{}'}}\n", digit.repeat(64))
+    };
+    let programs = program("amd64", "a") + &program("arm64", "b");
+    fs::write(&file, format!("version: 0.9.0\nprograms:\n{programs}")).unwrap();
+    let list = listed(&machine);
+    for (group, arch, digit) in [(CONTROL_PLANE, "amd64", "a"), (NODES, "arm64", "b")] {
+        let listed = find(&list, "file", &format!("mirror.example.com/kops-agent-{arch}"));
+        assert_eq!(listed["instanceGroups"], json!([group]), "{listed}");
+        assert_eq!(listed["architectures"], json!([arch]), "{listed}");
+        assert_eq!(listed["sha256"], digit.repeat(64), "{listed}");
+    }
+    fs::write(&file, "version: 0.9.0\n").unwrap();
+    let wrong = assets(&machine, &[]);
+    wrong.with(CONFIGURATION, &["kops-agent/program.yaml is wrong", "[KA3008]"]);
+    assert_eq!(wrong.stdout, "");
+}
+
+/// A machine that is left out may need other files.
+#[test]
+fn machines_that_reject_the_configuration_are_named() {
+    let machine = cluster();
+    const IMAGE: &str =
+        "image: 099720109477/ubuntu/images/hvm-ssd-gp3/ubuntu-noble-24.04-arm64-server-20261014";
+    machine.cluster.edit("instancegroup/nodes", IMAGE, "image: ami-0123456789abcdef0").unwrap();
+    let ended = assets(&machine, &[]);
+    ended.with(CONVERGED, &[&format!("instance group {NODES}: "), "needs glibc 2.34", " (on "]);
+}
+
+#[test]
+fn skipped_entries_of_a_channel_are_named_and_a_name_is_one_line() {
+    let machine = cluster();
+    let folder = machine.cluster.store.cluster_folder();
+    let channel = folder.join("addons/bootstrap-channel.yaml");
+    let text = fs::read_to_string(&channel).unwrap();
+    fs::write(&channel, text + "  - {name: broken, manifest: b.yaml, kubernetesVersion: '>=x'}\n").unwrap();
+    let addon = folder.join(ADDON);
+    let text = fs::read_to_string(&addon).unwrap();
+    let forged = "\"example.com/a:1\\nfile - https://forged.example.com\"";
+    fs::write(&addon, text.replace("'example.com/kops-controller:1'", forged)).unwrap();
+    let ended = assets(&machine, &[]);
+    ended.with(CONVERGED, &["the add-on broken is skipped: "]);
+    let line = "image - example.com/a:1 file - https://forged.example.com";
+    assert!(ended.stdout.lines().any(|listed| listed == line), "{ended:#?}");
+}
+
+#[test]
+fn a_secret_without_logins_gives_a_warning() {
+    let machine = cluster();
+    let secret = machine.cluster.store.cluster_folder().join("secrets/dockerconfig");
+    for (file, told) in [
+        ("no JSON", "the secret dockerconfig is not a configuration file of Docker (line 1, column 2)"),
+        (
+            r#"{"auths": {"quay.io": {}}}"#,
+            "the secret dockerconfig has no login for quay.io that kubelet reads",
+        ),
+    ] {
+        fs::write(&secret, json!({"Data": STANDARD.encode(file)}).to_string()).unwrap();
+        let ended = assets(&machine, &[]);
+        ended.with(CONVERGED, &[told]);
+        assert_eq!(ended.stderr.matches("the secret dockerconfig").count(), 1, "{ended:#?}");
+    }
+}
+
+/// Adds this field to the group of workers.
+fn in_group(machine: &Machine, field: &str) {
+    machine
+        .cluster
+        .edit("instancegroup/nodes", "  role: Node\n", &format!("  {field}\n  role: Node\n"))
+        .unwrap();
+}
+
 /// Serves these images, as the mirror of all registries.
 fn mirror(machine: &Machine, names: &[&str]) -> LoopbackServer {
-    let mut images = Images::default();
-    for name in names {
-        let (_, path) = name.split_once('/').unwrap();
-        let (path, tag) = path.split('@').next().unwrap().rsplit_once(':').unwrap();
-        images.add(path, tag, &[("/program", b"program")]).unwrap();
-    }
-    let server = registry::start(TcpListener::bind("127.0.0.1:0").unwrap(), Arc::new(images)).unwrap();
+    let server = registry_with(names);
     let containerd = "\n  containerd:\n";
     let mirrored = format!("{containerd}    registryMirrors:\n      '*':\n      - {}\n", server.url());
     machine.cluster.edit("cluster-completed.spec", containerd, &mirrored).unwrap();
     server
 }
 
+fn registry_with(names: &[&str]) -> LoopbackServer {
+    let mut images = Images::default();
+    for name in names {
+        let (_, path) = name.split_once('/').unwrap();
+        let (path, tag) = path.split('@').next().unwrap().rsplit_once(':').unwrap();
+        images.add(path, tag, &[("/program", b"program")]).unwrap();
+    }
+    registry::start(TcpListener::bind("127.0.0.1:0").unwrap(), Arc::new(images)).unwrap()
+}
+
+fn images(list: &[Value]) -> Vec<&str> {
+    let images = list.iter().filter(|item| item["kind"] == "image");
+    images.map(|item| item["name"].as_str().unwrap()).collect()
+}
+
 #[test]
 fn a_check_tells_what_no_server_has_and_what_it_does_not_know() {
     let machine = cluster();
     let list = listed(&machine);
-    let images: Vec<&str> = list
-        .iter()
-        .filter(|item| item["kind"] == "image")
-        .map(|item| item["name"].as_str().unwrap())
-        .collect();
-    let _registry = mirror(&machine, &images);
+    let _registry = mirror(&machine, &images(&list));
     let whole = assets(&machine, &["--check"]);
-    whole.with(CONVERGED, &[]);
+    let asked = list.iter().filter(|item| matches!(item["kind"].as_str(), Some("file" | "image")));
+    whole.with(CONVERGED, &[&format!("asking the servers for {} files and images", asked.count())]);
     let is_right = |line: &str| {
         let words: Vec<&str> = line.split(' ').take(2).collect();
         matches!(words[..], ["ok", "file" | "image"] | ["-", "package" | "packageSource"])
@@ -172,16 +274,33 @@ fn a_check_tells_what_no_server_has_and_what_it_does_not_know() {
 
     let path = |end: &str| machine.downloads().paths().into_iter().find(|path| path.ends_with(end)).unwrap();
     let (missing, busy) = (path("/arm64/kubelet"), path("/amd64/kubelet"));
-    machine.downloads().break_path(&missing, Fault::Status(404));
-    machine.downloads().break_path(&busy, Fault::Status(503));
+    let (forbidden, locked) = (path("/amd64/kubectl"), path("/arm64/kubectl"));
+    for (path, status) in [(&missing, 404), (&busy, 503), (&forbidden, 403), (&locked, 401)] {
+        machine.downloads().break_path(path, Fault::Status(status));
+    }
+    let bucket = format!("s3://{BUCKET}/program");
+    let programs = format!("{{amd64: {{url: '{bucket}', sha256: '{}'}}}}", "a".repeat(64));
+    fs::create_dir(machine.cluster.store.cluster_folder().join("kops-agent")).unwrap();
+    let file = machine.cluster.store.cluster_folder().join("kops-agent/program.yaml");
+    fs::write(file, format!("version: 0.9.0\nprograms: {programs}\n")).unwrap();
+    fs::write(machine.cluster.store.buckets().join(BUCKET).join("program"), "").unwrap();
+    machine.cluster.s3.forbid("program");
     let broken = assets(&machine, &["--check"]);
-    broken.with(DIFFERENT, &["that no server has: 1", "that could not be checked: 1"]);
+    broken.with(DIFFERENT, &["that no server has: 1", "that could not be checked: 4"]);
     let of = |status: &str| -> Vec<&str> {
         broken.stdout.lines().filter(|line| line.starts_with(status)).collect()
     };
-    let ([lost], [unknown]) = (&of("MISSING ")[..], &of("UNKNOWN ")[..]) else { panic!("{broken:#?}") };
+    let [lost] = of("MISSING ")[..] else { panic!("{broken:#?}") };
     assert!(lost.contains(&missing) && lost.ends_with("(it answers 404 Not Found)"), "{lost}");
-    assert!(unknown.contains(&busy) && unknown.contains("503"), "{unknown}");
+    for (path, told) in [
+        (&busy, "it answers 503"),
+        (&forbidden, "it answers 403"),
+        (&locked, "it answers 401"),
+        (&bucket, "access denied (403)"),
+    ] {
+        let is_told = |line: &&str| line.contains(path) && line.contains(told);
+        assert!(of("UNKNOWN ").iter().any(is_told), "{path}: {broken:#?}");
+    }
 
     let json = assets(&machine, &["--check", "-o", "json"]);
     json.with(DIFFERENT, &[]);
@@ -199,9 +318,8 @@ fn a_check_tells_what_no_server_has_and_what_it_does_not_know() {
 fn an_image_that_neither_a_mirror_nor_its_registry_has_is_missing() {
     let machine = cluster();
     let list = listed(&machine);
-    let is_image = |item: &&Value| item["kind"] == "image";
-    let images = list.iter().filter(is_image).map(|item| item["name"].as_str().unwrap());
-    let images: Vec<&str> = images.filter(|image| !image.contains("/etcd-manager-slim")).collect();
+    let mut images = images(&list);
+    images.retain(|image| !image.contains("/etcd-manager-slim"));
     let registry = mirror(&machine, &images);
     let ended = assets(&machine, &["--check"]);
     ended.with(DIFFERENT, &["that no server has: 1"]);
@@ -215,6 +333,36 @@ fn an_image_that_neither_a_mirror_nor_its_registry_has_is_missing() {
     {
         assert!(line.contains(&part), "{part:?} is not in {line:?}");
     }
+}
+
+/// An image counts as missing if one of its groups has no server with it.
+#[test]
+fn an_image_is_checked_at_the_mirrors_of_each_group_that_needs_it() {
+    let machine = cluster();
+    let list = listed(&machine);
+    let all = images(&list);
+    let _of_cluster = mirror(&machine, &all);
+    let nodes = machine.cluster.store.cluster_folder().join("instancegroup/nodes");
+    let before = fs::read_to_string(&nodes).unwrap();
+    let missing = || -> Vec<String> {
+        let ended = assets(&machine, &["--check"]);
+        ended.with(DIFFERENT, &[]);
+        let lines = ended.stdout.lines().filter_map(|line| line.strip_prefix("MISSING image - "));
+        lines.map(str::to_owned).collect()
+    };
+    let few: Vec<&str> = all.iter().copied().filter(|image| !image.contains("/kube-proxy:")).collect();
+    let of_nodes = registry_with(&few);
+    in_group(&machine, &format!("containerd: {{registryMirrors: {{'*': ['{}']}}}}", of_nodes.url()));
+    let lost = missing();
+    let [kube_proxy] = &lost[..] else { panic!("{lost:#?}") };
+    assert!(kube_proxy.contains("/kube-proxy:") && kube_proxy.contains(&of_nodes.url()), "{kube_proxy}");
+
+    // kOps writes no mirrors into a configuration that the user replaces, so only the registry in the name is asked.
+    fs::write(&nodes, before).unwrap();
+    in_group(&machine, "containerd: {configOverride: 'version = 3'}");
+    let lost = missing();
+    assert!(lost.iter().any(|line| line.contains("/kube-proxy:")), "{lost:#?}");
+    assert!(lost.iter().all(|line| !line.contains("/kube-apiserver:")), "{lost:#?}");
 }
 
 #[test]
@@ -240,6 +388,13 @@ fn a_list_that_would_be_incomplete_is_none() {
     let mut silent = command(&machine, &["--store-timeout", "0"]);
     let silent = Ended::from_command(silent.env("S3_ENDPOINT", "http://127.0.0.1:1"));
     silent.with(FAILED, &["finding the cluster's instance groups", "[KA2005]"]);
+
+    for file in ["config", "kops-version.txt"] {
+        machine.cluster.s3.forbid(&format!("demo.example.com/{file}"));
+        let url = format!("{CONFIG_BASE}/{file}: access denied (403)");
+        refused(&[], FAILED, &[&url, "[KA2002]"]);
+        machine.cluster.s3.permit_all();
+    }
 
     let folder = machine.cluster.store.cluster_folder();
     fs::rename(folder.join("manifests/etcd"), machine.folder().join("etcd")).unwrap();

@@ -7,7 +7,7 @@ use kops_agent_net::{Buckets as _, Location, LocationClient, NOT_FOLLOWED, http}
 use kops_agent_plan::doctor::{Download, Outcome};
 use kops_agent_spec::urls::shown_url;
 use kops_agent_store::Store;
-use reqwest::header::{CONTENT_LENGTH, RANGE};
+use reqwest::header::{ACCEPT, CONTENT_LENGTH, RANGE};
 use reqwest::{Method, Response, StatusCode, Url};
 
 use super::deadline::{QUESTION, asked};
@@ -15,6 +15,8 @@ use super::node::WantedDownload;
 
 /// Number of downloads that are checked at a time.
 const AT_ONCE: usize = 8;
+/// The header `Accept` for files of any kind.
+const ANYTHING: &str = "*/*";
 
 /// A download, with the size and the clocks that its servers reported.
 pub(super) struct Asked {
@@ -29,27 +31,35 @@ pub(super) struct Asked {
 
 pub(super) async fn ask(store: &Store, wanted: &[WantedDownload]) -> Vec<Asked> {
     let client = LocationClient::new().map_err(|error| error.to_string());
-    let asking = wanted.iter().map(|wanted| ask_for(store, client.as_ref(), wanted));
+    let asking = wanted.iter().map(|wanted| ask_for(store, client.as_ref(), wanted, Outcome::Fails));
     stream::iter(asking).buffered(AT_ONCE).collect().await
 }
 
-/// Asks the servers of a file, one after another, until one has it. Returns each asked server's URL and its answer.
+/// Asks the servers of a file, one after another, until one has it. Returns each asked server's URL and its answer. It is unknown whether a
+/// server that refuses this machine has the file.
 pub async fn servers_of_file(
     store: &Store,
     client: &LocationClient,
     urls: Vec<String>,
 ) -> Vec<(String, Outcome)> {
-    ask_for(store, Ok(client), &WantedDownload { urls, is_there: false }).await.download.servers
+    let wanted = WantedDownload { urls, is_there: false };
+    ask_for(store, Ok(client), &wanted, Outcome::Unknown).await.download.servers
 }
 
-async fn ask_for(store: &Store, client: Result<&LocationClient, &String>, wanted: &WantedDownload) -> Asked {
+/// Asks the servers of a download until one has it. `refused` makes the outcome of a server that refuses this machine.
+async fn ask_for(
+    store: &Store,
+    client: Result<&LocationClient, &String>,
+    wanted: &WantedDownload,
+    refused: fn(String) -> Outcome,
+) -> Asked {
     let url = wanted.urls.first().cloned().unwrap_or_default();
     let name = shown_url(&url).rsplit('/').next().unwrap_or_default().to_owned();
     let download = Download { name, is_there: wanted.is_there, servers: Vec::new() };
     let mut of_url = Asked { url, download, size: None, clocks: Vec::new() };
     for url in &wanted.urls {
         let outcome = match client {
-            Ok(client) => of_url.head(store, client, url).await,
+            Ok(client) => of_url.head(store, client, url, refused).await,
             Err(why) => Outcome::Fails(why.clone()),
         };
         let is_served = outcome == Outcome::Answers;
@@ -62,8 +72,14 @@ async fn ask_for(store: &Store, client: Result<&LocationClient, &String>, wanted
 }
 
 impl Asked {
-    async fn head(&mut self, store: &Store, client: &LocationClient, url: &str) -> Outcome {
-        let location = match located(store, url).await {
+    async fn head(
+        &mut self,
+        store: &Store,
+        client: &LocationClient,
+        url: &str,
+        refused: fn(String) -> Outcome,
+    ) -> Outcome {
+        let location = match located(store, url, refused).await {
             Ok(location) => location,
             Err(outcome) => return outcome,
         };
@@ -83,7 +99,7 @@ impl Asked {
         }
         let length =
             answer.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-        let outcome = of_status(answer.status());
+        let outcome = of_status(answer.status(), refused);
         if outcome == Outcome::Answers {
             self.size = location.size.or(length).filter(|_| answer.status() == StatusCode::OK);
         }
@@ -91,13 +107,14 @@ impl Asked {
     }
 }
 
-async fn located(store: &Store, url: &str) -> Result<Location, Outcome> {
+async fn located(store: &Store, url: &str, refused: fn(String) -> Outcome) -> Result<Location, Outcome> {
     if !store.locates(url) {
         let url = Url::parse(url).map_err(|error| Outcome::Fails(error.to_string()))?;
         return Ok(Location::new(url));
     }
     match asked(QUESTION, store.locate(url)).await {
         Ok(Ok(location)) => Ok(location),
+        Ok(Err(error)) if error.is_refused => Err(refused(error.reason)),
         Ok(Err(error)) => Err(Outcome::Fails(error.reason)),
         Err(why) => Err(Outcome::Unknown(why)),
     }
@@ -111,17 +128,35 @@ fn of_file(url: &Url) -> Outcome {
     }
 }
 
-/// Requests the headers with HEAD, or the first byte with GET. A signed URL of a bucket allows GET only, and some
-/// servers do not support HEAD.
+/// Requests the headers of a file. A signed URL of a bucket allows GET only.
 async fn request(client: &LocationClient, location: &Location) -> Result<Response, reqwest::Error> {
-    let is_located = location.has_headers() || location.url.query().is_some();
-    if !is_located {
-        let answer = client.request(Method::HEAD, location).send().await?;
-        if !matches!(answer.status(), StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED) {
-            return Ok(answer);
-        }
+    match location.has_headers() || location.url.query().is_some() {
+        true => first_byte(client, location, ANYTHING).await,
+        false => headers(client, location, ANYTHING).await,
     }
-    client.request(Method::GET, location).header(RANGE, "bytes=0-0").send().await
+}
+
+/// Requests headers with HEAD. If the server does not support HEAD, requests the first byte with GET. `accept` has the media types.
+pub(super) async fn headers(
+    client: &LocationClient,
+    location: &Location,
+    accept: &'static str,
+) -> Result<Response, reqwest::Error> {
+    let answer = client.request(Method::HEAD, location).header(ACCEPT, accept).send().await?;
+    match answer.status() {
+        StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED => {
+            first_byte(client, location, accept).await
+        }
+        _ => Ok(answer),
+    }
+}
+
+async fn first_byte(
+    client: &LocationClient,
+    location: &Location,
+    accept: &'static str,
+) -> Result<Response, reqwest::Error> {
+    client.request(Method::GET, location).header(ACCEPT, accept).header(RANGE, "bytes=0-0").send().await
 }
 
 /// The server that has answered, by host and port, and by how many seconds its clock is ahead.
@@ -131,11 +166,11 @@ pub(super) fn clock_of(answer: &Response) -> Option<(String, i64)> {
     Some((answer.url().authority().rsplit('@').next()?.to_owned(), ahead))
 }
 
-fn of_status(status: StatusCode) -> Outcome {
+fn of_status(status: StatusCode, refused: fn(String) -> Outcome) -> Outcome {
     match status {
-        StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED => Outcome::Fails(format!(
-            "it answers {status}: the file may exist, but this machine may not read it"
-        )),
+        StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED => {
+            refused(format!("it answers {status}: the file may exist, but this machine may not read it"))
+        }
         StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS => {
             Outcome::Unknown(format!("it answers {status}"))
         }

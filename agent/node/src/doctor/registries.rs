@@ -1,16 +1,21 @@
 //! Checks whether registries have images. It requests the headers of an image's manifest, and pulls nothing (OCI distribution specification,
 //! "Checking if content exists in the registry"; "Token authentication" of the CNCF's distribution project).
 
+mod logins;
+
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use kops_agent_net::{Location, LocationClient, NOT_FOLLOWED, http};
 use kops_agent_plan::doctor::Outcome;
-use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderValue, WWW_AUTHENTICATE};
+use kops_agent_plan::resolve::NodeConfig;
+use reqwest::header::{AUTHORIZATION, HeaderValue, WWW_AUTHENTICATE};
 use reqwest::{Method, Response, StatusCode, Url};
 use serde::Deserialize;
 
 use super::deadline::{QUESTION, asked};
+use super::downloads::headers;
+pub use logins::Logins;
 
 /// The media types of manifests and of lists of manifests. Without them, some registries do not find an image.
 const MANIFESTS: &str = "application/vnd.oci.image.index.v1+json, application/vnd.docker.distribution.manifest.list.v2+json, \
@@ -20,27 +25,14 @@ const DOCKER_HUB: (&str, &str) = ("docker.io", "registry-1.docker.io");
 /// The most bytes of an answer with a token.
 const LONGEST_TOKEN: usize = 64 << 10;
 
-/// How nodes reach registries: containerd's mirrors, and kubelet's logins.
-#[derive(Default)]
+/// How the nodes of a group reach registries: by containerd's mirrors.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Registries {
-    /// Base URLs by the host of the registry. `*` stands for all registries without an entry.
+    /// The addresses of mirrors by the host of the registry. `*` stands for all registries without an entry.
     mirrors: BTreeMap<String, Vec<String>>,
-    /// The base64 of `user:password`, by the host of the registry.
-    logins: BTreeMap<String, String>,
-}
-
-/// Docker's configuration file, as far as logins are in it.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct DockerConfig {
-    auths: BTreeMap<String, Auth>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Auth {
-    /// The base64 of `user:password`.
-    auth: String,
+    /// Whether containerd's configuration has the mirrors. If not, each registry has a file of mirrors, and containerd reads addresses
+    /// by other rules.
+    are_in_configuration: bool,
 }
 
 /// The answer of a login server. OAuth 2.0 has another name for the token.
@@ -51,41 +43,39 @@ struct Token {
 }
 
 impl Registries {
-    /// Adds mirrors, by registry as in `containerd.registryMirrors`. A registry that has mirrors already keeps these.
-    pub fn add_mirrors(&mut self, mirrors: &BTreeMap<String, Vec<String>>) {
-        for (registry, urls) in mirrors {
-            let registry = registry.trim_matches('/').to_owned();
-            self.mirrors.entry(registry).or_insert_with(|| urls.clone());
+    /// The registries of a node. kOps writes no mirrors if the user replaces containerd's configuration, or installs containerd.
+    pub fn of_node(node: &NodeConfig) -> Registries {
+        let config = node.containerd();
+        if config.config_override.is_some() || config.skip_install {
+            return Registries::default();
         }
+        Registries::new(&config.registry_mirrors, node.release().containerd_configuration_is_of_1())
     }
 
-    /// Adds the logins in a configuration file of Docker, such as the secret `dockerconfig` of a cluster. A file that is not JSON has none.
-    pub fn add_logins(&mut self, docker_config: &[u8]) {
-        let config: DockerConfig = serde_json::from_slice(docker_config).unwrap_or_default();
-        for (server, Auth { auth }) in config.auths {
-            let host = server.split_once("://").map_or(server.as_str(), |(_, rest)| rest);
-            let host = match host.split('/').next().unwrap_or_default() {
-                "index.docker.io" | "docker.io" => DOCKER_HUB.1,
-                host => host,
-            };
-            if !auth.is_empty() {
-                self.logins.insert(host.to_owned(), auth);
-            }
-        }
+    fn new(mirrors: &BTreeMap<String, Vec<String>>, are_in_configuration: bool) -> Registries {
+        let named =
+            |(registry, urls): (&String, &Vec<String>)| (registry.trim_matches('/').to_owned(), urls.clone());
+        Registries { mirrors: mirrors.iter().map(named).collect(), are_in_configuration }
     }
 
     /// Asks the registries of an image, one after another, until one has it: the mirrors, and then the registry in the image's name. Returns
     /// each asked registry and its answer.
-    pub async fn servers_of_image(&self, client: &LocationClient, image: &str) -> Vec<(String, Outcome)> {
+    pub async fn servers_of_image(
+        &self,
+        client: &LocationClient,
+        logins: &Logins,
+        image: &str,
+    ) -> Vec<(String, Outcome)> {
         let image = Reference::of(image);
+        let login = logins.of_image(&image);
         let mut servers = Vec::new();
-        for server in self.servers(&image) {
-            let outcome = match Url::parse(&server) {
-                Ok(url) => {
-                    let asking = self.ask(client, url, &image);
+        for (server, base) in self.servers(&image) {
+            let outcome = match base {
+                Ok(base) => {
+                    let asking = ask(client, image.manifest_at(base), login);
                     asked(QUESTION, asking).await.unwrap_or_else(Outcome::Unknown)
                 }
-                Err(error) => Outcome::Fails(format!("it is no URL: {error}")),
+                Err(problem) => Outcome::Fails(problem),
             };
             let has_it = outcome == Outcome::Answers;
             servers.push((server, outcome));
@@ -96,34 +86,73 @@ impl Registries {
         servers
     }
 
-    /// The base URLs of the servers of an image, in containerd's order.
-    fn servers(&self, image: &Reference<'_>) -> Vec<String> {
+    /// The servers of an image in containerd's order, each with the URL below which its API is.
+    fn servers(&self, image: &Reference<'_>) -> Vec<(String, Result<Url, String>)> {
         let mirrors = self.mirrors.get(image.registry).or_else(|| self.mirrors.get("*"));
-        let own = if image.registry == DOCKER_HUB.0 { DOCKER_HUB.1 } else { image.registry };
-        // As containerd, no TLS with a registry of this machine.
-        let scheme = if is_this_machine(own) { "http" } else { "https" };
-        mirrors.into_iter().flatten().cloned().chain([format!("{scheme}://{own}")]).collect()
+        let host = if image.registry == DOCKER_HUB.0 { DOCKER_HUB.1 } else { image.registry };
+        let own = format!("{}://{host}", scheme_of(host));
+        let url = parsed(&format!("{own}/v2"));
+        mirrors.into_iter().flatten().map(|address| self.mirror(address)).chain([(own, url)]).collect()
     }
 
-    async fn ask(&self, client: &LocationClient, server: Url, image: &Reference<'_>) -> Outcome {
-        let manifest = image.manifest_at(&server);
-        let first = match head(client, manifest.clone(), None).await {
-            Ok(answer) => answer,
-            Err(error) => return outcome_of_failure(error),
+    /// A mirror with its scheme, and the URL below which containerd looks for its API (`registryEndpoints` and `registryHosts` in
+    /// pkg/cri/server/image_pull.go, and `parseHostConfig` in core/remotes/docker/config/hosts.go of containerd). containerd sends neither
+    /// the login nor the query in an address.
+    fn mirror(&self, address: &str) -> (String, Result<Url, String>) {
+        let has_scheme = match self.are_in_configuration {
+            true => address.contains("://"),
+            false => address.starts_with("http"),
         };
-        if first.status() != StatusCode::UNAUTHORIZED {
-            return of_status(first.status());
-        }
-        let login = self.logins.get(&authority(&server));
-        let authorization = match authorization(client, &first, login).await {
-            Ok(Some(authorization)) => authorization,
-            Ok(None) => return of_status(first.status()),
-            Err(outcome) => return outcome,
+        let address = match has_scheme {
+            true => address.to_owned(),
+            false if self.are_in_configuration => {
+                let authority = address.split('/').next().unwrap_or_default();
+                format!("{}://{address}", scheme_of(authority.rsplit('@').next().unwrap_or_default()))
+            }
+            false => format!("https://{address}"),
         };
-        match head(client, manifest, Some(authorization)).await {
-            Ok(answer) => of_status(answer.status()),
-            Err(error) => outcome_of_failure(error),
-        }
+        let has_path = address.split_once("://").is_some_and(|(_, rest)| rest.contains('/'));
+        let url = parsed(&address).map(|mut url| {
+            let path = url.path().trim_end_matches('/');
+            let is_whole = if self.are_in_configuration { has_path } else { path.ends_with("/v2") };
+            let path = if is_whole { path.to_owned() } else { format!("{path}/v2") };
+            url.set_path(&path);
+            url.set_query(None);
+            // A URL that has no host, and so no login, fails when it is requested.
+            let _ = (url.set_username(""), url.set_password(None));
+            url
+        });
+        (address, url)
+    }
+}
+
+fn parsed(url: &str) -> Result<Url, String> {
+    Url::parse(url).map_err(|error| format!("it is no URL: {error}"))
+}
+
+/// The scheme with which containerd asks a host whose scheme is not given.
+fn scheme_of(host_and_port: &str) -> &'static str {
+    if is_this_machine(host_and_port) { "http" } else { "https" }
+}
+
+async fn ask(client: &LocationClient, manifest: Url, login: Option<&str>) -> Outcome {
+    let first = match head(client, manifest.clone(), None).await {
+        Ok(answer) => answer,
+        Err(error) => return outcome_of_failure(error),
+    };
+    if first.status() != StatusCode::UNAUTHORIZED {
+        return of_status(first.status());
+    }
+    // The server of a redirect must not choose where a login goes.
+    let login = login.filter(|_| first.url().origin() == manifest.origin());
+    let authorization = match authorization(client, &first, login).await {
+        Ok(Some(authorization)) => authorization,
+        Ok(None) => return of_status(first.status()),
+        Err(why) => return Outcome::Unknown(why),
+    };
+    match head(client, manifest, Some(authorization)).await {
+        Ok(answer) => of_status(answer.status()),
+        Err(error) => outcome_of_failure(error),
     }
 }
 
@@ -144,7 +173,7 @@ async fn head(
         Some(value) => at.with_headers([(AUTHORIZATION, value)].into_iter().collect()),
         None => at,
     };
-    client.request(Method::HEAD, &at).header(ACCEPT, MANIFESTS).send().await
+    headers(client, &at, MANIFESTS).await
 }
 
 fn of_status(status: StatusCode) -> Outcome {
@@ -168,53 +197,58 @@ fn of_status(status: StatusCode) -> Outcome {
 async fn authorization(
     client: &LocationClient,
     refused: &Response,
-    login: Option<&String>,
-) -> Result<Option<HeaderValue>, Outcome> {
+    login: Option<&str>,
+) -> Result<Option<HeaderValue>, String> {
     let challenges =
         refused.headers().get_all(WWW_AUTHENTICATE).iter().filter_map(|value| value.to_str().ok());
     let basic = login.and_then(|login| http::secret(&format!("Basic {login}")).ok());
     for challenge in challenges {
         let (scheme, parameters) = challenge.split_once(' ').unwrap_or((challenge, ""));
         if scheme.eq_ignore_ascii_case("bearer") {
-            return token(client, parameters, basic).await.map(Some);
+            let token = token(client, parameters, basic).await;
+            return token.map(Some).map_err(|problem| format!("its login server {problem}"));
         }
         if scheme.eq_ignore_ascii_case("basic") {
-            return Ok(basic);
+            return match basic.is_none() || is_protected(refused.url()) {
+                true => Ok(basic),
+                false => {
+                    Err("it asks for a login without TLS; this check sends logins over TLS only".to_owned())
+                }
+            };
         }
     }
     Ok(None)
 }
 
-/// Requests a token for the image, with the login or anonymously.
+/// Requests a token for the image, with the login or anonymously. An error says what the login server does.
 async fn token(
     client: &LocationClient,
     parameters: &str,
     basic: Option<HeaderValue>,
-) -> Result<HeaderValue, Outcome> {
-    let fails = |problem: String| Outcome::Fails(format!("its login server {problem}"));
+) -> Result<HeaderValue, String> {
+    let failed = |error| format!("does not answer: {}", http::innermost_cause(error));
     let realm = parameter(parameters, "realm").unwrap_or_default();
-    let mut url = Url::parse(realm).map_err(|_| fails(format!("{realm:?} is no URL")))?;
+    let mut url = Url::parse(realm).map_err(|error| format!("has the URL {realm:?}: {error}"))?;
     for name in ["service", "scope"] {
         if let Some(value) = parameter(parameters, name) {
             url.query_pairs_mut().append_pair(name, value);
         }
     }
     // The registry chooses this server, so the login goes to it over TLS only.
-    let is_protected = url.scheme() == "https" || is_this_machine(&authority(&url));
+    let basic = basic.filter(|_| is_protected(&url));
     let at = Location::new(url);
-    let at = match basic.filter(|_| is_protected) {
+    let at = match basic {
         Some(basic) => at.with_headers([(AUTHORIZATION, basic)].into_iter().collect()),
         None => at,
     };
-    let answer = client.request(Method::GET, &at).send().await.map_err(outcome_of_failure)?;
+    let answer = client.request(Method::GET, &at).send().await.map_err(failed)?;
     if !answer.status().is_success() {
-        return Err(Outcome::Unknown(format!("its login server answers {}", answer.status())));
+        return Err(format!("answers {}", answer.status()));
     }
-    let body = http::body(answer, LONGEST_TOKEN).await.map_err(outcome_of_failure)?.unwrap_or_default();
-    let Token { token, access_token } =
-        serde_json::from_slice(&body).map_err(|_| fails("gives no token".to_owned()))?;
+    let body = http::body(answer, LONGEST_TOKEN).await.map_err(failed)?.unwrap_or_default();
+    let Token { token, access_token } = serde_json::from_slice(&body).map_err(|_| "gives no token")?;
     let token = token.or(access_token).unwrap_or_default();
-    http::bearer(&token).map_err(|error| fails(format!("gives no token: {error}")))
+    http::bearer(&token).map_err(|error| format!("gives no token: {error}"))
 }
 
 /// A parameter of a challenge, such as `realm="https://auth.example.com/token"`.
@@ -236,12 +270,21 @@ fn authority(url: &Url) -> String {
     url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
 }
 
-fn is_this_machine(host_and_port: &str) -> bool {
-    let host = match host_and_port.rsplit_once(':') {
-        Some((host, port)) if port.bytes().all(|digit| digit.is_ascii_digit()) => host,
-        _ => host_and_port,
-    };
-    let host = host.trim_matches(['[', ']']);
+/// Whether a login may be sent to this server: over TLS, or to this machine.
+fn is_protected(url: &Url) -> bool {
+    url.scheme() == "https" || is_this_machine(&authority(url))
+}
+
+/// Splits a host with a port. The port is empty if there is none.
+fn host_and_port(authority: &str) -> (&str, &str) {
+    match authority.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|digit| digit.is_ascii_digit()) => (host, port),
+        _ => (authority, ""),
+    }
+}
+
+fn is_this_machine(authority: &str) -> bool {
+    let host = host_and_port(authority).0.trim_matches(['[', ']']);
     host == "localhost" || host.parse().is_ok_and(|address: IpAddr| address.is_loopback())
 }
 
@@ -268,14 +311,12 @@ impl Reference<'_> {
         Reference { registry, repository, version: digest.unwrap_or(tag) }
     }
 
-    /// The URL of the manifest at a server. A mirror learns from `ns` which registry the image is from, as containerd tells it.
-    fn manifest_at(&self, server: &Url) -> Url {
-        let mut url = server.clone();
-        let base = server.path().trim_end_matches('/');
-        let base = if base.ends_with("/v2") { base.to_owned() } else { format!("{base}/v2") };
+    /// The URL of the manifest at a server, below the URL of its API. A mirror learns from `ns` which registry the image is from, as
+    /// containerd tells it.
+    fn manifest_at(&self, mut url: Url) -> Url {
+        let base = url.path().trim_end_matches('/');
         url.set_path(&format!("{base}/{}/manifests/{}", self.repository, self.version));
-        let own = [self.registry, DOCKER_HUB.1];
-        if !own.contains(&authority(server).as_str()) {
+        if ![self.registry, DOCKER_HUB.1].contains(&authority(&url).as_str()) {
             url.query_pairs_mut().append_pair("ns", self.registry);
         }
         url

@@ -313,7 +313,8 @@ fn air_gapped_md_works_as_printed() {
     assert!(packages.lines().any(|name| name == "libseccomp2"), "{packages}");
     let files = ["right", "wrong", "missing"]
         .map(|name| format!("file {} {}\n", sha256_hex(b"right"), download(name)));
-    fs::write(&list, files.concat() + "image - registry.example.com/pause:3.10\n").unwrap();
+    let unhashed = format!("file - {}\n", download("wrong"));
+    fs::write(&list, files.concat() + &unhashed + "image - registry.example.com/pause:3.10\n").unwrap();
     let asked = walk.run("--check").stdout;
     assert!(asked.lines().any(|line| line.starts_with("ok file ")), "{asked}");
     let checked = walk.run("sha256sum");

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use kops_agent_tests::test_server::{TestServer, text};
 use parking_lot::Mutex;
-use reqwest::header::{AUTHORIZATION, HOST, WWW_AUTHENTICATE};
+use reqwest::ResponseBuilderExt as _;
+use reqwest::header::{AUTHORIZATION, HOST, LOCATION, WWW_AUTHENTICATE};
 
 use super::*;
 
@@ -31,20 +32,26 @@ fn names_of_images_are_read_as_docker_reads_them() {
     }
 }
 
+/// The mirrors of a group, from pairs of a registry and its addresses.
+fn mirrors(named: &[(&str, &[&str])], are_in_configuration: bool) -> Registries {
+    let owned = |addresses: &[&str]| addresses.iter().map(|address| (*address).to_owned()).collect();
+    let named = named.iter().map(|(registry, addresses)| ((*registry).to_owned(), owned(addresses)));
+    Registries::new(&named.collect(), are_in_configuration)
+}
+
+/// The URLs of an image's manifest, in the order in which they are requested.
+fn manifests(registries: &Registries, image: &str) -> Vec<String> {
+    let image = Reference::of(image);
+    let servers = registries.servers(&image);
+    servers.into_iter().map(|(_, base)| image.manifest_at(base.unwrap()).to_string()).collect()
+}
+
 #[test]
 fn mirrors_come_before_the_registry_itself() {
-    let mut registries = Registries::default();
-    let urls = |urls: &[&str]| urls.iter().map(|url| (*url).to_owned()).collect::<Vec<_>>();
-    let mirrors = [("quay.io/", urls(&["https://a", "https://b/v2"])), ("*", urls(&["https://c/proxy"]))];
-    registries.add_mirrors(&mirrors.map(|(registry, urls)| (registry.to_owned(), urls)).into());
-    registries.add_mirrors(&[("quay.io".to_owned(), urls(&["https://other"]))].into());
-    let asked = |image: &str| {
-        let image = Reference::of(image);
-        let servers = registries.servers(&image);
-        servers.iter().map(|url| image.manifest_at(&url.parse().unwrap()).to_string()).collect::<Vec<_>>()
-    };
+    let registries =
+        mirrors(&[("quay.io/", &["https://a", "https://b/v2"]), ("*", &["https://c/proxy"])], false);
     assert_eq!(
-        asked("quay.io/x/y:1"),
+        manifests(&registries, "quay.io/x/y:1"),
         [
             "https://a/v2/x/y/manifests/1?ns=quay.io",
             "https://b/v2/x/y/manifests/1?ns=quay.io",
@@ -52,12 +59,42 @@ fn mirrors_come_before_the_registry_itself() {
         ]
     );
     assert_eq!(
-        asked("busybox"),
+        manifests(&registries, "busybox"),
         [
             "https://c/proxy/v2/library/busybox/manifests/latest?ns=docker.io",
             "https://registry-1.docker.io/v2/library/busybox/manifests/latest"
         ]
     );
+    let own = manifests(&Registries::default(), "localhost:5000/a:1");
+    assert_eq!(own, ["http://localhost:5000/v2/a/manifests/1"]);
+}
+
+/// Source: `addDefaultScheme` and `registryHosts` of containerd for its configuration, `parseHostConfig` for files.
+#[test]
+fn an_address_is_read_as_containerd_reads_it_in_each_place() {
+    for (address, in_configuration, in_file) in [
+        ("https://m", "https://m/v2", "https://m/v2"),
+        ("mirror.example.com", "https://mirror.example.com/v2", "https://mirror.example.com/v2"),
+        (
+            "mirror.example.com:5000",
+            "https://mirror.example.com:5000/v2",
+            "https://mirror.example.com:5000/v2",
+        ),
+        ("localhost:5000", "http://localhost:5000/v2", "https://localhost:5000/v2"),
+        ("127.0.0.1:5000/proxy", "http://127.0.0.1:5000/proxy", "https://127.0.0.1:5000/proxy/v2"),
+        ("https://m/proxy", "https://m/proxy", "https://m/proxy/v2"),
+        ("https://m/", "https://m", "https://m/v2"),
+        ("https://m/v2/proxy", "https://m/v2/proxy", "https://m/v2/proxy/v2"),
+        ("https://m/proxy/v2", "https://m/proxy/v2", "https://m/proxy/v2"),
+        ("https://robot:hidden@m/proxy?a=b", "https://m/proxy", "https://m/proxy/v2"),
+        ("robot:hidden@localhost:5000", "http://localhost:5000/v2", "https://localhost:5000/v2"),
+    ] {
+        for (are_in_configuration, base) in [(true, in_configuration), (false, in_file)] {
+            let registries = mirrors(&[("quay.io", &[address])], are_in_configuration);
+            let first = manifests(&registries, "quay.io/a:1").remove(0);
+            assert_eq!(first, format!("{base}/a/manifests/1?ns=quay.io"), "{address} {are_in_configuration}");
+        }
+    }
 }
 
 /// A registry with the image `a/b:1` that gives a token for a login, and the requests that it got: the path and the authorization.
@@ -93,27 +130,33 @@ async fn registry() -> (TestServer, Arc<Mutex<Vec<String>>>) {
     (server, requests)
 }
 
+/// The logins of a configuration file of Docker with this login for one server.
+fn logins(server: &str) -> Logins {
+    Logins::of_docker_config(format!(r#"{{"auths": {{"{server}": {{"auth": "{LOGIN}"}}}}}}"#).as_bytes())
+}
+
+fn host(server: &TestServer) -> &str {
+    server.url.strip_prefix("http://").unwrap()
+}
+
+/// The outcome at the only server of an image.
+async fn outcome(registries: &Registries, logins: &Logins, image: &str) -> Outcome {
+    let client = LocationClient::new().unwrap();
+    let mut servers = registries.servers_of_image(&client, logins, image).await;
+    assert_eq!(servers.len(), 1, "{servers:?}");
+    servers.remove(0).1
+}
+
 #[tokio::test]
 async fn a_registry_is_asked_with_the_clusters_login() {
     let (server, requests) = registry().await;
-    let host = server.url.strip_prefix("http://").unwrap();
-    let client = LocationClient::new().unwrap();
-    let mut registries = Registries::default();
-    let ask = async |registries: &Registries, image: &str| {
-        let mut servers = registries.servers_of_image(&client, &format!("{host}/{image}")).await;
-        assert_eq!(servers.len(), 1);
-        let (asked, outcome) = servers.remove(0);
-        assert_eq!(asked, server.url);
-        outcome
-    };
-    let without = ask(&registries, "a/b:1").await;
+    let (none, image) = (Registries::default(), format!("{}/a/b", host(&server)));
+    let without = outcome(&none, &Logins::default(), &format!("{image}:1")).await;
     assert_eq!(without, Outcome::Unknown("its login server answers 403 Forbidden".into()));
 
-    registries.add_logins(b"no JSON");
-    registries
-        .add_logins(format!(r#"{{"auths": {{"https://{host}/v1/": {{"auth": "{LOGIN}"}}}}}}"#).as_bytes());
+    let logins = logins(&format!("https://{}/v1/", host(&server)));
     requests.lock().clear();
-    assert_eq!(ask(&registries, "a/b:1").await, Outcome::Answers);
+    assert_eq!(outcome(&none, &logins, &format!("{image}:1")).await, Outcome::Answers);
     assert_eq!(
         *requests.lock(),
         [
@@ -122,31 +165,115 @@ async fn a_registry_is_asked_with_the_clusters_login() {
             "/v2/a/b/manifests/1 Bearer t".to_owned(),
         ]
     );
-    assert_eq!(ask(&registries, "a/b:2").await, Outcome::Fails("it answers 404 Not Found".into()));
+    let other = outcome(&none, &logins, &format!("{image}:2")).await;
+    assert_eq!(other, Outcome::Fails("it answers 404 Not Found".into()));
+}
+
+/// kubelet knows only the image's name, and containerd sends kubelet's login to each server.
+#[tokio::test]
+async fn a_mirror_gets_the_login_of_the_images_name_and_no_other() {
+    let (server, requests) = registry().await;
+    let registries = mirrors(&[("quay.io", &[server.url.as_str()])], true);
+    for (of_login, is_sent) in [("quay.io/a", true), ("quay.io/other", false), (host(&server), false)] {
+        requests.lock().clear();
+        let client = LocationClient::new().unwrap();
+        let image = "quay.io/a/b:1";
+        let reference = Reference::of(image);
+        let (_, mirror) = registries.servers(&reference).remove(0);
+        let logins = logins(of_login);
+        let login = logins.of_image(&reference);
+        // The image's own registry is not asked in a test.
+        ask(&client, reference.manifest_at(mirror.unwrap()), login).await;
+        let has_login = requests.lock().iter().any(|request| request.ends_with(LOGIN));
+        assert_eq!(has_login, is_sent, "{of_login}: {requests:?}");
+    }
 }
 
 #[tokio::test]
-async fn a_login_goes_to_its_own_registry_only() {
-    let (server, requests) = registry().await;
-    let host = server.url.strip_prefix("http://").unwrap();
-    let mut registries = Registries::default();
-    registries
-        .add_logins(format!(r#"{{"auths": {{"other.example.com": {{"auth": "{LOGIN}"}}}}}}"#).as_bytes());
+async fn a_login_does_not_follow_a_redirect() {
+    let (other, requests) = registry().await;
+    let to = format!("{}/v2/a/b/manifests/1", other.url);
+    let server = TestServer::start(move |_| {
+        let mut moved = text(307, "");
+        moved.headers_mut().insert(LOCATION, to.parse().unwrap());
+        async move { Ok(moved) }
+    })
+    .await;
+    let image = format!("{}/a/b:1", host(&server));
+    let moved = outcome(&Registries::default(), &logins(host(&server)), &image).await;
+    assert_eq!(moved, Outcome::Unknown("its login server answers 403 Forbidden".into()));
+    let requests = requests.lock();
+    assert_eq!(requests.len(), 2, "{requests:?}");
+    assert!(requests.iter().all(|request| !request.contains(LOGIN)), "{requests:?}");
+}
+
+#[tokio::test]
+async fn a_password_is_sent_over_tls_or_to_this_machine_only() {
     let client = LocationClient::new().unwrap();
-    let servers = registries.servers_of_image(&client, &format!("{host}/a/b:1")).await;
-    assert!(matches!(servers[0].1, Outcome::Unknown(_)), "{servers:?}");
-    assert!(requests.lock().iter().all(|request| !request.contains("Basic")), "{requests:?}");
+    for (url, is_sent) in [
+        ("https://m.example.com/v2/a", true),
+        ("http://127.0.0.1:5000/v2/a", true),
+        ("http://m.example.com/v2/a", false),
+    ] {
+        let refused = hyper::Response::builder().url(url.parse().unwrap());
+        let refused = refused.header(WWW_AUTHENTICATE, "Basic realm=\"m\"").body("").unwrap().into();
+        let sent = authorization(&client, &refused, Some(LOGIN)).await;
+        assert_eq!(sent.is_ok_and(|header| header.is_some()), is_sent, "{url}");
+        let without = authorization(&client, &refused, None).await;
+        assert_eq!(without, Ok(None), "{url}");
+    }
+}
+
+/// It is unknown whether the registry has the image.
+#[tokio::test]
+async fn failures_of_the_login_server_are_told_as_its_own() {
+    for (realm, problem) in [
+        ("http://127.0.0.1:1/token", "its login server does not answer: "),
+        ("/no-token", "its login server gives no token"),
+        ("/empty", "its login server gives no token: the token is empty"),
+        ("no URL", "its login server has the URL \"no URL\": "),
+    ] {
+        let server = TestServer::start(move |request| {
+            let host = request.headers()[HOST].to_str().unwrap();
+            let realm =
+                if realm.starts_with('/') { format!("http://{host}{realm}") } else { realm.to_owned() };
+            let answer = match request.uri().path() {
+                "/no-token" => text(200, "no JSON"),
+                "/empty" => text(200, "{}"),
+                _ => {
+                    let mut refused = text(401, "");
+                    let challenge = format!("Bearer realm=\"{realm}\"");
+                    refused.headers_mut().insert(WWW_AUTHENTICATE, challenge.parse().unwrap());
+                    refused
+                }
+            };
+            async move { Ok(answer) }
+        })
+        .await;
+        let image = format!("{}/a:1", host(&server));
+        let told = outcome(&Registries::default(), &Logins::default(), &image).await;
+        assert!(matches!(&told, Outcome::Unknown(why) if why.starts_with(problem)), "{realm}: {told:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_registry_without_head_is_asked_by_get() {
+    let server = TestServer::start(|request| async move {
+        Ok(text(if request.method() == Method::HEAD { 405 } else { 200 }, ""))
+    })
+    .await;
+    let image = format!("{}/a:1", host(&server));
+    assert_eq!(outcome(&Registries::default(), &Logins::default(), &image).await, Outcome::Answers);
 }
 
 #[tokio::test]
 async fn the_registry_is_asked_if_its_mirror_lacks_the_image() {
     let own = TestServer::start(|_| async { Ok(text(200, "")) }).await;
     let mirror = TestServer::start(|_| async { Ok(text(404, "")) }).await;
-    let mut registries = Registries::default();
-    registries.add_mirrors(&[("*".to_owned(), vec!["no URL".to_owned(), mirror.url.clone()])].into());
+    let registries = mirrors(&[("*", &["no URL", mirror.url.as_str()])], false);
     let client = LocationClient::new().unwrap();
-    let image = format!("{}/a:1", own.url.strip_prefix("http://").unwrap());
-    let servers = registries.servers_of_image(&client, &image).await;
+    let image = format!("{}/a:1", host(&own));
+    let servers = registries.servers_of_image(&client, &Logins::default(), &image).await;
     let [(_, no_url), (asked, lacks), (last, has)] = &servers[..] else { panic!("{servers:?}") };
     assert!(matches!(no_url, Outcome::Fails(why) if why.starts_with("it is no URL")), "{no_url:?}");
     assert_eq!((asked, last), (&mirror.url, &own.url));

@@ -34,8 +34,8 @@ pub(super) struct Listed<'a> {
     is_check: bool,
 }
 
-/// The outcome of the check of a file or an image.
-#[derive(Serialize)]
+/// The outcome of the check of a file or an image. A greater check is worse.
+#[derive(PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(super) struct Check {
     status: Status,
     /// The problem of each server that was asked without success, in order.
@@ -43,13 +43,13 @@ pub(super) struct Check {
     problems: Vec<String>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum Status {
     Ok,
-    Missing,
     /// No server has it, and at least one server gave no clear answer.
     Unknown,
+    Missing,
 }
 
 impl<'a> Listed<'a> {
