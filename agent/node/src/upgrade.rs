@@ -29,8 +29,8 @@ use super::orders::{confirm, controller, in_effect, store_options};
 use super::{condition, machine};
 use trial::{Changes, Trial, first};
 
-/// The services of this program that run all the time, except the service that follows rollouts.
-const SERVICES: [&str; 2] = [CONTROLLER_UNIT, ADDONS_UNIT];
+/// The services that run the program all the time, and that an order restarts. The service that follows rollouts ends by itself.
+const RESTARTED: [&str; 2] = [CONTROLLER_UNIT, ADDONS_UNIT];
 /// A server of kops-agent reads the program file again after 5 s.
 const SERVED_FOR: Duration = Duration::from_secs(6);
 /// How long the download may take in all.
@@ -196,7 +196,7 @@ impl Change<'_> {
             ))
             .into());
         }
-        let services = host.services(&SERVICES)?;
+        let services = host.services(&RESTARTED)?;
         host.note_switch(&wanted.sha256, &services, own)?;
         host.switch_program(path, new)?;
         log::info!("{path} is version {} of kops-agent; the previous one is {path}.previous", file.version);
@@ -266,7 +266,7 @@ impl Change<'_> {
 
     /// Restarts the services that do not run the program that is in place.
     async fn restart_services(&self) -> Result<()> {
-        let services = self.host.services_after(&self.wanted.sha256, &SERVICES)?;
+        let services = self.host.services_after(&self.wanted.sha256, &RESTARTED)?;
         service_manager::doing("restarting the services of kops-agent");
         let restarted = self.host.restart_on_program(self.path, &services).await;
         Ok(restarted.map_err(|error| self.failed_in_place(&error.to_string()))?)
@@ -284,7 +284,7 @@ impl Change<'_> {
         if !host.has_previous_program(path).unwrap_or_default() {
             return format!("there is no {previous}; copy the previous version to {path} by hand");
         }
-        let services = host.services(&SERVICES).unwrap_or_default();
+        let services = host.services(&RESTARTED).unwrap_or_default();
         let units: Vec<&str> =
             services.iter().map(|service| service.unit.as_str()).chain([FOLLOW_UNIT]).collect();
         format!(

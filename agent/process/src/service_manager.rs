@@ -8,6 +8,7 @@
 
 use std::convert::Infallible;
 use std::fmt::Display;
+use std::process::Command;
 use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -27,6 +28,9 @@ const BEATS: u32 = 3;
 /// The longest status, in characters. A longer text is of no use in a line of `systemctl status`.
 const LONGEST_STATUS: usize = 300;
 
+/// The variables by which systemd lets this process report (sd_notify(3), sd_watchdog_enabled(3)).
+const VARIABLES: [&str; 3] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
+
 static LISTENER: OnceLock<Arc<Shared>> = OnceLock::new();
 
 /// Starts to report this process to systemd, if `NOTIFY_SOCKET` is set.
@@ -40,6 +44,13 @@ pub fn start() {
     match thread::Builder::new().name("service-manager".into()).spawn(move || telling.tell(beat)) {
         Ok(_) => drop(LISTENER.set(shared)),
         Err(error) => log::debug!("cannot report this run to systemd: cannot start a thread: {error}"),
+    }
+}
+
+/// Prepares a child process that must not report to systemd: its reports would count as reports of this process.
+pub fn keep_from_reporting(child: &mut Command) {
+    for variable in VARIABLES {
+        child.env_remove(variable);
     }
 }
 
@@ -192,6 +203,7 @@ fn beat(watchdog: Option<Duration>) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
@@ -209,6 +221,15 @@ mod tests {
         assert!(beats(&mut run, TIMEOUT * 2));
         run.does("waiting".into(), start, seconds(30));
         assert!(beats(&mut run, seconds(30)) && !beats(&mut run, seconds(31)));
+    }
+
+    #[test]
+    fn a_child_process_does_not_report_in_place_of_this_process() {
+        let mut child = Command::new("env");
+        child.env_clear().envs(VARIABLES.map(|variable| (variable, "1"))).env("OTHER", "1");
+        keep_from_reporting(&mut child);
+        let printed = child.output().unwrap().stdout;
+        assert_eq!(String::from_utf8(printed).unwrap(), "OTHER=1\n");
     }
 
     #[test]

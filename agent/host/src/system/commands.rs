@@ -4,6 +4,8 @@ use std::io;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Output, Stdio};
 
+use kops_agent_process::service_manager;
+
 pub use super::starting::NotStarting;
 use super::{sandbox, starting, sysctls};
 use crate::assets::Progress;
@@ -136,10 +138,7 @@ pub(super) fn prepare(command: &[&str]) -> Result<Command> {
     let mut prepared = Command::new(program);
     // The agent parses the output of programs, so the output must not depend on the caller's language.
     prepared.args(arguments).env("LC_ALL", "C").env("DEBIAN_FRONTEND", "noninteractive");
-    // These variables are for the agent's own process only (sd_notify(3), sd_watchdog_enabled(3)).
-    for name in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"] {
-        prepared.env_remove(name);
-    }
+    service_manager::keep_from_reporting(&mut prepared);
     // After a library upgrade, Ubuntu's needrestart restarts every unit that uses the library, containers included.
     // Restarts are up to the agent.
     prepared.env("NEEDRESTART_SUSPEND", "1");

@@ -161,10 +161,7 @@ async fn carry_out(args: &FleetFollowArgs, order: &Order) -> Result<()> {
     if order.attempt > 1 {
         command.arg("--retry-failed");
     }
-    // The run is a child of this service, so it must report nothing to systemd.
-    for variable in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"] {
-        command.env_remove(variable);
-    }
+    service_manager::keep_from_reporting(command.as_std_mut());
     let status = command.status().await.context("starting the run")?;
     ended(&args.root, order, status.code())
 }

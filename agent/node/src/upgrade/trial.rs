@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use kops_agent_plan::desired::{ADDONS_UNIT, CONTROLLER_UNIT, FOLLOW_UNIT, own_resources};
 use kops_agent_plan::resource::{Kind, ResourceId};
-use kops_agent_process::exit;
 use kops_agent_process::program::PATH_TO_BE;
+use kops_agent_process::{exit, service_manager};
 use kops_agent_spec::terminal::one_line;
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
@@ -23,9 +23,7 @@ const CHECKED_WITHIN: Duration = Duration::from_secs(60);
 /// How long the program may take to plan. It reads the state store, and asks the cloud.
 const PLANNED_WITHIN: Duration = Duration::from_secs(300);
 /// The services of this program. A service that comes or goes is another mode of the node, and not only another version.
-const SERVICES: [&str; 3] = [CONTROLLER_UNIT, ADDONS_UNIT, FOLLOW_UNIT];
-/// The variables by which a process reports to systemd. Another program that this process starts is not this service.
-const OF_SERVICE: [&str; 3] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
+const SERVICES_OF_MODES: [&str; 3] = [CONTROLLER_UNIT, ADDONS_UNIT, FOLLOW_UNIT];
 /// The maximum number of bytes that are read from each output of the program.
 const LARGEST_OUTPUT: u64 = 1 << 20;
 /// How many changes a problem names.
@@ -45,7 +43,7 @@ impl Trial<'_> {
     /// # Errors
     /// The program does not start, or prints another version.
     pub(super) async fn prints_version(&self, version: &str) -> Result<(), String> {
-        let output = self.run(Command::new(self.program).arg("--version"), PRINTED_WITHIN).await?;
+        let output = self.run(self.command().arg("--version"), PRINTED_WITHIN).await?;
         if !output.status.success() {
             return Err(format!("the new program does not start: {}", ended(&output)));
         }
@@ -64,7 +62,7 @@ impl Trial<'_> {
     /// # Errors
     /// The program would not run as this service, or its version has no orders to run another version.
     pub(super) async fn follows(&self) -> Result<(), String> {
-        let mut follow = Command::new(self.program);
+        let mut follow = self.command();
         // This process has the arguments of the service's unit.
         follow.args(std::env::args_os().skip(1)).arg("--check");
         let output = self.run(&mut follow, CHECKED_WITHIN).await?;
@@ -104,7 +102,7 @@ impl Trial<'_> {
     /// The program does not start, or fails. It also fails if other resources differ by now.
     pub(super) async fn write(&self, resources: &[String]) -> Result<(), String> {
         let mut verify = self.verify();
-        verify.arg("--repair").stdin(Stdio::null()).stdout(Stdio::null());
+        verify.arg("--repair").stdout(Stdio::null());
         verify.args(resources.iter().flat_map(|resource| ["--only", resource]));
         let status =
             verify.status().await.map_err(|error| format!("`verify --repair` does not start: {error}"))?;
@@ -118,21 +116,21 @@ impl Trial<'_> {
 
     /// The program's `verify` of this node.
     fn verify(&self) -> Command {
-        let mut verify = Command::new(self.program);
+        let mut verify = self.command();
         verify.arg("verify").arg("--conf").arg(self.conf).arg("--root").arg(self.root);
-        verify.env(PATH_TO_BE, self.path_to_be);
-        for variable in OF_SERVICE {
-            verify.env_remove(variable);
-        }
         verify
     }
 
+    /// A command of the program, which plans for the path that it will have.
+    fn command(&self) -> Command {
+        let mut command = Command::new(self.program);
+        command.env(PATH_TO_BE, self.path_to_be).stdin(Stdio::null());
+        service_manager::keep_from_reporting(command.as_std_mut());
+        command
+    }
+
     async fn run(&self, command: &mut Command, within: Duration) -> Result<Output, String> {
-        command.env(PATH_TO_BE, self.path_to_be).stdin(Stdio::null()).kill_on_drop(true);
-        for variable in OF_SERVICE {
-            command.env_remove(variable);
-        }
-        let starting = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let starting = command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true).spawn();
         let mut child = starting.map_err(|error| format!("the new program does not start: {error}"))?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let ended = async { tokio::join!(beginning(stdout), beginning(stderr), child.wait()) };
@@ -186,7 +184,7 @@ impl Changes {
         let plan = &read["plan"];
         let steps = plan["steps"].as_array().ok_or("it has no plan")?;
         let own: Vec<String> = own_resources().iter().map(ToString::to_string).collect();
-        let services = SERVICES.map(|unit| ResourceId::new(Kind::Unit, unit).to_string());
+        let services = SERVICES_OF_MODES.map(|unit| ResourceId::new(Kind::Unit, unit).to_string());
         let mut changes = Changes::default();
         for step in steps {
             let resource = step["resource"].as_str().ok_or("a step names no resource")?.to_owned();
@@ -290,7 +288,7 @@ mod tests {
     async fn a_program_that_prints_without_end_fails() {
         let here = Path::new("/");
         let trial = Trial { program: "sh", path_to_be: "/x", conf: here, root: here };
-        let mut endless = Command::new("sh");
+        let mut endless = trial.command();
         endless.args(["-c", "while :; do echo xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx; done"]);
         let output = trial.run(&mut endless, PRINTED_WITHIN).await.unwrap();
         assert_eq!(u64::try_from(output.stdout.len()).unwrap(), LARGEST_OUTPUT);
