@@ -24,7 +24,7 @@ pub use machine::{
 };
 pub use message::{Configuration, Told, short_hash};
 pub use next::{NEXT, Next, NextPlan, Outcome};
-pub use program::{PROGRAM, ProgramReport, reported_program};
+pub use program::{PROGRAM, ProgramReport, ReportedProgram, reported_program};
 pub(crate) use reboot::is_boot_id;
 pub use reboot::{REBOOT_REQUIRED, RebootReport, known_boot_id, reboot_required, reports_reboots};
 pub use rows::{Row, SeenCondition, SeenNode, rows};

@@ -62,7 +62,7 @@ pub use digests::Depth;
 pub use error::{Error, FailedResource, FailedUnit, Result};
 pub use host::Host;
 pub use lock::Lock;
-pub use own_program::{LARGEST_PROGRAM, NewProgram, Service};
+pub use own_program::{LARGEST_PROGRAM, NewProgram, OrderedProgram, Service};
 pub use places::TIMELINE;
 pub use private_files::{PrivateFile, PrivateFiles};
 pub use reader::Reader;

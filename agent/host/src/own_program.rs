@@ -4,6 +4,7 @@
 //! verified beside the present one before one rename puts it in place. The present one stays as `NAME.previous`, so an operator can
 //! move it back. A process that runs keeps its program until it is restarted.
 
+mod note;
 mod services;
 
 use std::collections::BTreeSet;
@@ -16,6 +17,7 @@ use crate::host::Host;
 use crate::root::{Entry, Root, set_mode, temporary_name};
 use crate::staged::{Sealed, place};
 
+pub use note::OrderedProgram;
 pub use services::Service;
 
 /// The suffix of the name under which the previous version stays.

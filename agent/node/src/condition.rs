@@ -16,7 +16,7 @@ use kops_agent_cluster::fleet::{
     Configuration, FirstCertificate, NodeReport, ObservedMachine, ProgramReport, Trouble, authorities_digest,
 };
 use kops_agent_host::facts::root_volume_gib;
-use kops_agent_host::{Applied, Record};
+use kops_agent_host::{Applied, Host, Record};
 use kops_agent_kube::own_node::{self, Told, Untold};
 use kops_agent_net::retry::{Pauses, Retries};
 use kops_agent_plan::desired::{FOLLOW_UNIT, KUBELET_KUBECONFIG};
@@ -164,7 +164,7 @@ pub async fn tell_once(root: &Path, compared: Compared) -> Result<Result<String,
     let machine = if is_real { observed_machine(applied_to).await } else { None };
     // The list is sorted by expiry. A certificate that cannot be read is reported as drift instead.
     let mut dated = certificates.iter().filter_map(|of| FirstCertificate::from_expiry(&of.path, of.expires?));
-    let (agent_version, program) = own_program(root);
+    let (agent_version, program) = own_program(root, &host);
     let report = NodeReport {
         first_certificate: dated.next(),
         agent_version,
@@ -191,17 +191,18 @@ pub fn trusted_authorities(applied: &Applied) -> Option<String> {
 
 /// The version and the report of this program. Both are `None` if another program follows rollouts on this machine, or is in place by
 /// now: that program reports itself, and its version must not change meanwhile.
-fn own_program(root: &Path) -> (Option<String>, Option<ProgramReport>) {
-    let report = || -> io::Result<Option<ProgramReport>> {
+fn own_program(root: &Path, host: &Host) -> (Option<String>, Option<ProgramReport>) {
+    let report = || -> Result<Option<ProgramReport>> {
         if !program::is_in_place()? || !follows_rollouts(root, &program::path()?)? {
             return Ok(None);
         }
-        Ok(Some(ProgramReport::new(VERSION, program::sha256()?)))
+        let sha256 = program::sha256()?;
+        Ok(Some(ProgramReport::new(VERSION, sha256).unchecked(host.is_unchecked(sha256)?)))
     };
     match report() {
         Ok(report) => (report.is_some().then(|| VERSION.to_owned()), report),
         Err(error) => {
-            log::debug!("this report does not describe the program: {error}");
+            log::debug!("this report does not describe the program: {}", error_text(&error));
             (Some(VERSION.to_owned()), None)
         }
     }
@@ -274,6 +275,7 @@ fn report(record: Record, compared: Compared) -> NodeReport {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use kops_agent_host::OrderedProgram;
     use serde_json::{Value, json};
 
     use super::*;
@@ -317,8 +319,9 @@ mod tests {
     #[test]
     fn only_the_program_that_follows_rollouts_is_reported() {
         let root = tempfile::tempdir().unwrap();
+        let host = Host::scratch(root.path()).unwrap();
         let is_reported = || {
-            let (version, program) = own_program(root.path());
+            let (version, program) = own_program(root.path(), &host);
             assert_eq!(
                 version.is_some(),
                 program.is_some(),
@@ -337,6 +340,14 @@ mod tests {
         assert!(!is_reported());
         starts("etc/systemd/system", std::env::current_exe().unwrap().to_str().unwrap());
         assert!(is_reported());
+
+        let is_unchecked =
+            || own_program(root.path(), &host).1.unwrap().value().unwrap().contains("unchecked");
+        let sha256 = program::sha256().unwrap();
+        host.note_check(OrderedProgram { sha256, file: "f=" }).unwrap();
+        assert!(is_unchecked());
+        host.note_checked(sha256).unwrap();
+        assert!(!is_unchecked());
     }
 
     #[tokio::test]

@@ -15,18 +15,19 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, Result};
 use kops_agent_cluster::rollout::{Download, Order, PROGRAM_FILE, ProgramFile};
 use kops_agent_host::facts::parse_architecture;
-use kops_agent_host::{Downloads, Host, NewProgram, Service, Silent};
+use kops_agent_host::{Downloads, Host, NewProgram, OrderedProgram, Service, Silent};
 use kops_agent_kube::own_node::Orders;
 use kops_agent_net::{Buckets, LocationClient};
-use kops_agent_plan::desired::{ADDONS_UNIT, CONTROLLER_UNIT, FOLLOW_UNIT, PACKAGED_PROGRAM};
+use kops_agent_plan::desired::{ADDONS_UNIT, BOOT_CONFIG, CONTROLLER_UNIT, FOLLOW_UNIT, PACKAGED_PROGRAM};
 use kops_agent_process::{program, service_manager};
 use kops_agent_spec::BootConfig;
 use kops_agent_spec::digest::sha256_hex_of;
 use kops_agent_spec::failure::{Failure, Kind};
 use tokio::time::{sleep, timeout};
 
-use super::orders::{confirm, controller, in_effect, store_options};
+use super::orders::{Withdrawn, confirm, controller, in_effect, store_options};
 use super::{condition, machine};
+use crate::known::error_text;
 use trial::{Changes, Trial, first};
 
 /// The services that run the program all the time, and that an order restarts. The service that follows rollouts ends by itself.
@@ -51,7 +52,9 @@ pub enum Upgraded {
 ///
 /// # Errors
 /// The order was withdrawn ([`super::orders::Withdrawn`]) or has expired, the state store has another program file, or
-/// the program cannot be downloaded, tried or replaced. In all these cases, the present program stays in place.
+/// the program cannot be downloaded, tried or replaced. In these cases, the present program stays in place or comes back. If the ordered
+/// program is in place all the same, the error says so, and begins with the way back. This holds for all failures of its check and its
+/// report, too.
 pub async fn carry_out(
     conf: &Path,
     root: &Path,
@@ -62,50 +65,127 @@ pub async fn carry_out(
     let host = machine::open(root)?;
     let path = program::path().context("finding the path of this program")?;
     let path = path.to_str().context("the path of this program is not UTF-8 text")?;
-    host.remove_tried_program(path)?;
-    let (_, boot) = in_effect(conf, &host).await?;
-    let mut file = program_file(conf, root, &host, &boot).await;
-    if !file.as_ref().is_ok_and(|file| file.hash == order.hash) {
-        // The operator may have changed the file just before the order. A server may still have the file from before.
-        sleep(SERVED_FOR).await;
-        file = program_file(conf, root, &host, &boot).await;
-    }
-    let file = file?;
-    let wanted = wanted(&file, order)?;
-    let change = Change { conf, root, host: &host, path, file: &file, wanted };
-    let running = program::sha256().context("reading this program")?;
-    if running == wanted.sha256 {
-        // This process already runs the program of the order, so the order may expire now.
-        change.settle().await?;
-        // The lock is released by now: if the API server does not answer, other runs must not wait for this report.
-        condition::tell_within(root, TOLD_WITHIN).await?;
-        return Ok(Upgraded::Reported);
-    }
-    confirm(orders, order, Kind::ProgramNotReplaced).await?;
-    let new = match sha256_of(path)? == wanted.sha256 {
-        true => None,
-        // During the download, which may take long, other runs continue.
-        false => {
-            let new = change.fetch().await?;
-            change.start(&new).await?;
-            Some(new)
+    let place = Place { conf, root, host: &host, path };
+    match Box::pin(place.carry_out(order, orders, began)).await {
+        Err(error) if !error.is::<Withdrawn>() && place.has_program_of(order) => {
+            Err(place.failed_in_place(&error).into())
         }
+        outcome => outcome,
+    }
+}
+
+/// Reports to the cluster if this process runs a program whose last check has not succeeded. The outcome of the next order replaces that of
+/// the failed order, but not this report. A failure is only logged.
+pub async fn tell_if_unchecked(root: &Path) {
+    let tell = async || {
+        if machine::open(root)?.is_unchecked(program::sha256()?)? {
+            condition::tell_within(root, TOLD_WITHIN).await?;
+        }
+        anyhow::Ok(())
     };
-    // With the lock, no other run can start with the old version and end with the new one.
-    let _lock = machine::lock(true, &host).await?;
-    confirm(orders, order, Kind::ProgramNotReplaced).await?;
-    match new {
-        Some(new) => change.make(new).await?,
-        None if host.program_placed(path)?.is_some_and(|placed| placed < began) => {
-            return Err(not_replaced(format!(
-                "{FOLLOW_UNIT} has started again and does not run the program that is in place at {path}; \
-                 `systemctl cat {FOLLOW_UNIT}` shows which program its ExecStart names"
-            ))
-            .into());
-        }
-        None => change.restart_services().await?,
+    if let Err(error) = tell().await {
+        log::warn!(
+            "the cluster does not know that this program is unchecked; the next run reports it: {}",
+            error_text(&error)
+        );
     }
-    Ok(Upgraded::InPlace)
+}
+
+/// The place of the program of this service on this machine.
+struct Place<'a> {
+    conf: &'a Path,
+    root: &'a Path,
+    host: &'a Host,
+    path: &'a str,
+}
+
+impl Place<'_> {
+    /// The same errors as [`carry_out`]. They do not say which program is in place.
+    async fn carry_out(&self, order: &Order, orders: &Orders, began: SystemTime) -> Result<Upgraded> {
+        let Place { conf, root, host, path } = *self;
+        host.remove_tried_program(path)?;
+        let (_, boot) = in_effect(conf, host).await?;
+        let mut file = program_file(conf, root, host, &boot).await;
+        if !file.as_ref().is_ok_and(|file| file.hash == order.hash) {
+            // The operator may have changed the file just before the order. A server may still have the file from before.
+            sleep(SERVED_FOR).await;
+            file = program_file(conf, root, host, &boot).await;
+        }
+        let file = file?;
+        let wanted = wanted(&file, order)?;
+        let change = Change { place: self, file: &file, wanted };
+        let running = program::sha256().context("reading this program")?;
+        if running == wanted.sha256 {
+            // This process already runs the program of the order, so the order may expire now.
+            change.settle().await?;
+            // The lock is released by now: if the API server does not answer, other runs must not wait for this report.
+            condition::tell_within(root, TOLD_WITHIN).await?;
+            return Ok(Upgraded::Reported);
+        }
+        confirm(orders, order, Kind::ProgramNotReplaced).await?;
+        let new = match sha256_of(path)? == wanted.sha256 {
+            true => None,
+            // During the download, which may take long, other runs continue.
+            false => {
+                let new = change.fetch().await?;
+                change.start(&new).await?;
+                Some(new)
+            }
+        };
+        // With the lock, no other run can start with the old version and end with the new one.
+        let _lock = machine::lock(true, host).await?;
+        confirm(orders, order, Kind::ProgramNotReplaced).await?;
+        match new {
+            Some(new) => change.make(new).await?,
+            None if host.program_placed(path)?.is_some_and(|placed| placed < began) => {
+                return Err(not_replaced(format!(
+                    "{FOLLOW_UNIT} has started again and does not run the program that is in place at {path}; \
+                     `systemctl cat {FOLLOW_UNIT}` shows which program its ExecStart names"
+                ))
+                .into());
+            }
+            None => change.restart_services().await?,
+        }
+        Ok(Upgraded::InPlace)
+    }
+
+    /// Whether an order with this program file has put the program in place that is there now, or has checked it.
+    fn has_program_of(&self, order: &Order) -> bool {
+        let is_noted = || {
+            let present = sha256_of(self.path)?;
+            Ok(self.host.is_noted(OrderedProgram { sha256: &present, file: &order.hash })?)
+        };
+        is_noted().unwrap_or_else(|error: anyhow::Error| {
+            log::debug!("cannot tell whether the ordered program is in place: {}", error_text(&error));
+            false
+        })
+    }
+
+    /// A failure with the ordered program in place. The way back comes first, because the text may be cut.
+    fn failed_in_place(&self, error: &anyhow::Error) -> Failure {
+        not_replaced(format!("the new program is in place ({}); {}", self.way_back(), error_text(error)))
+    }
+
+    /// How an operator takes the previous version back on this node. The new version may have written units that the previous one cannot
+    /// start, so the previous one writes its own units before it starts.
+    fn way_back(&self) -> String {
+        let Place { conf, host, path, .. } = self;
+        let previous = format!("{path}.previous");
+        if !host.has_previous_program(path).unwrap_or_default() {
+            return format!("there is no {previous}; copy the previous version to {path} by hand");
+        }
+        let services = host.services(&RESTARTED).unwrap_or_default();
+        let units: Vec<&str> =
+            services.iter().map(|service| service.unit.as_str()).chain([FOLLOW_UNIT]).collect();
+        let conf = match *conf == Path::new(BOOT_CONFIG) {
+            true => String::new(),
+            false => format!(" --conf {}", conf.display()),
+        };
+        format!(
+            "`mv {previous} {path} && {path} converge{conf} && systemctl restart {}` takes the previous version back",
+            units.join(" ")
+        )
+    }
 }
 
 /// Reads the program file: from the state store, or from the server if this machine does not read the store.
@@ -138,19 +218,16 @@ fn wanted<'a>(file: &'a ProgramFile, order: &Order) -> Result<&'a Download> {
         .ok_or_else(|| not_replaced(format!("{PROGRAM_FILE} has no program for {architecture}")).into())
 }
 
-/// A change of the program at `path`.
+/// A change of the program.
 struct Change<'a> {
-    conf: &'a Path,
-    root: &'a Path,
-    host: &'a Host,
-    path: &'a str,
+    place: &'a Place<'a>,
     file: &'a ProgramFile,
     wanted: &'a Download,
 }
 
 impl Change<'_> {
     async fn fetch(&self) -> Result<NewProgram> {
-        let Change { host, path, file, wanted, .. } = self;
+        let Change { place: Place { host, path, .. }, file, wanted } = self;
         if *path == PACKAGED_PROGRAM || host.is_packaged(path)? {
             return Err(not_replaced(format!(
                 "{path} belongs to a package, which a rollout does not replace; install version {0} by the package manager, such as \
@@ -184,7 +261,7 @@ impl Change<'_> {
 
     /// Compares this node with the program, and puts it in place. If a service fails with it, the previous one comes back.
     async fn make(&self, new: NewProgram) -> Result<()> {
-        let Change { host, path, file, wanted, .. } = self;
+        let Change { place: Place { host, path, .. }, file, wanted } = self;
         service_manager::doing(format_args!("trying version {} of kops-agent", file.version));
         let tried = new.path();
         let Changes { own, others } = self.trial(&tried).changes(&[]).await.map_err(not_replaced)?;
@@ -197,7 +274,7 @@ impl Change<'_> {
             .into());
         }
         let services = host.services(&RESTARTED)?;
-        host.note_switch(&wanted.sha256, &services, own)?;
+        host.note_switch(self.ordered(), &services, own)?;
         host.switch_program(path, new)?;
         log::info!("{path} is version {} of kops-agent; the previous one is {path}.previous", file.version);
         service_manager::doing("restarting the services of kops-agent");
@@ -210,10 +287,11 @@ impl Change<'_> {
 
     /// Puts the previous program back, with the services that ran before the switch. Returns what happened.
     async fn take_back(&self, services: &[Service]) -> String {
-        if let Err(error) = self.host.take_program_back(self.path) {
+        let Place { host, path, .. } = self.place;
+        if let Err(error) = host.take_program_back(path) {
             return format!("the previous version is not back, because {error}");
         }
-        match self.host.restart_all(services).await {
+        match host.restart_all(services).await {
             Ok(()) => "the previous version is back".to_owned(),
             Err(error) => format!("the previous version is back, and {error}"),
         }
@@ -222,23 +300,25 @@ impl Change<'_> {
     /// Restarts services that run another program, and then checks the node with the program that is in place. This process runs that
     /// program. Before the check, the program writes its own resources, so that no later verification finds a difference.
     async fn settle(&self) -> Result<()> {
-        let lock = machine::lock(true, self.host).await?;
+        let host = self.place.host;
+        let lock = machine::lock(true, host).await?;
+        host.note_check(self.ordered())?;
         self.restart_services().await?;
         let own = self.own_changes().await?;
         // The process that writes them takes the lock.
         drop(lock);
         if !own.is_empty() {
             service_manager::doing("writing the units of kops-agent");
-            let written = self.trial(self.path).write(&own).await;
-            let _lock = machine::lock(true, self.host).await?;
+            let written = self.trial(self.place.path).write(&own).await;
+            let _lock = machine::lock(true, host).await?;
             let left = self.own_changes().await?;
             if !left.is_empty() {
                 let why = written.err().unwrap_or_else(|| "they differ again".to_owned());
-                let problem = format!("its own units and files are not written ({}): {why}", first(&left));
-                return Err(self.failed_in_place(&problem).into());
+                return Err(not_written(&left, &why).into());
             }
             self.restart_services().await?;
         }
+        host.note_checked(&self.wanted.sha256)?;
         log::info!("version {} of kops-agent leaves this node as it is", self.file.version);
         Ok(())
     }
@@ -249,58 +329,45 @@ impl Change<'_> {
     /// The program would change other resources too, or cannot plan.
     async fn own_changes(&self) -> Result<Vec<String>> {
         service_manager::doing("verifying this node");
-        let noted = self.host.noted_own(&self.wanted.sha256)?;
-        let changes = self.trial(self.path).changes(&noted).await;
-        let Changes { own, others } = changes.map_err(|problem| self.failed_in_place(&problem))?;
+        let noted = self.place.host.noted_own(&self.wanted.sha256)?;
+        let changes = self.trial(self.place.path).changes(&noted).await;
+        let Changes { own, others } = changes.map_err(not_replaced)?;
         match others.is_empty() {
             true => Ok(own),
-            false => Err(self
-                .failed_in_place(&format!(
-                    "it would change this node ({}); `kops-agent verify` on the node shows the changes, and `kops-agent converge` makes \
-                     them",
-                    first(&others)
-                ))
-                .into()),
+            false => Err(not_replaced(format!(
+                "it would change this node ({}); `kops-agent verify` on the node shows the changes, and `kops-agent converge` makes them",
+                first(&others)
+            ))
+            .into()),
         }
     }
 
     /// Restarts the services that do not run the program that is in place.
     async fn restart_services(&self) -> Result<()> {
-        let services = self.host.services_after(&self.wanted.sha256, &RESTARTED)?;
+        let Place { host, path, .. } = self.place;
+        let services = host.services_after(&self.wanted.sha256, &RESTARTED)?;
         service_manager::doing("restarting the services of kops-agent");
-        let restarted = self.host.restart_on_program(self.path, &services).await;
-        Ok(restarted.map_err(|error| self.failed_in_place(&error.to_string()))?)
+        let restarted = host.restart_on_program(path, &services).await;
+        Ok(restarted.map_err(|error| not_replaced(error.to_string()))?)
     }
 
-    /// A failure after the switch. The way back comes first, because the text may be cut.
-    fn failed_in_place(&self, problem: &str) -> Failure {
-        not_replaced(format!("the new program is in place ({}); {problem}", self.advice()))
-    }
-
-    /// How an operator takes the previous version back on this node.
-    fn advice(&self) -> String {
-        let Change { host, path, .. } = self;
-        let previous = format!("{path}.previous");
-        if !host.has_previous_program(path).unwrap_or_default() {
-            return format!("there is no {previous}; copy the previous version to {path} by hand");
-        }
-        let services = host.services(&RESTARTED).unwrap_or_default();
-        let units: Vec<&str> =
-            services.iter().map(|service| service.unit.as_str()).chain([FOLLOW_UNIT]).collect();
-        format!(
-            "`mv {previous} {path} && systemctl restart {}` takes the previous version back",
-            units.join(" ")
-        )
+    fn ordered(&self) -> OrderedProgram<'_> {
+        OrderedProgram { sha256: &self.wanted.sha256, file: &self.file.hash }
     }
 
     fn trial<'a>(&'a self, program: &'a str) -> Trial<'a> {
-        Trial { program, path_to_be: self.path, conf: self.conf, root: self.root }
+        let Place { conf, root, path, .. } = *self.place;
+        Trial { program, path_to_be: path, conf, root }
     }
 }
 
 fn sha256_of(path: &str) -> Result<String> {
     let read = File::open(path).and_then(sha256_hex_of);
     read.with_context(|| format!("reading the program {path}"))
+}
+
+fn not_written(resources: &[String], why: &str) -> Failure {
+    not_replaced(format!("its own units and files are not written ({}): {why}", first(resources)))
 }
 
 fn not_replaced(problem: String) -> Failure {

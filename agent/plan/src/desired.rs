@@ -73,7 +73,7 @@ pub use kops_controller::NODE_AUTHORITIES;
 use kube_apiserver::Published;
 pub use openstack_cloud_config::LOGIN_VARIABLE;
 pub use own_service::own_resources;
-pub use paths::{CONTAINERD_REGISTRIES, KUBELET_KUBECONFIG, PACKAGED_PROGRAM};
+pub use paths::{BOOT_CONFIG, CONTAINERD_REGISTRIES, KUBELET_KUBECONFIG, PACKAGED_PROGRAM};
 pub use protokube::UNIT as PROTOKUBE_UNIT;
 pub use upkeep::Upkeep;
 

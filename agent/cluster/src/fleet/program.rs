@@ -1,6 +1,7 @@
 //! The report of a node about the kops-agent that it runs. Two builds of one version differ in their SHA-256.
 
 use kops_agent_spec::digest::is_sha256_hex;
+use kops_agent_spec::omit::is_zero;
 use serde::{Deserialize, Serialize};
 
 use super::annotation::{Annotation, SCHEMA_VERSION};
@@ -20,12 +21,22 @@ pub struct ProgramReport {
     version: String,
     /// SHA-256 of the program, in lower-case hexadecimal digits.
     sha256: String,
+    /// Whether the last check of the program on the node has not succeeded. An order of a rollout has put the program in place, or was to
+    /// check it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    unchecked: bool,
 }
 
 impl ProgramReport {
     pub fn new(version: &str, sha256: &str) -> ProgramReport {
         let schema_version = SCHEMA_VERSION;
-        ProgramReport { schema_version, version: version.to_owned(), sha256: sha256.to_owned() }
+        let (version, sha256) = (version.to_owned(), sha256.to_owned());
+        ProgramReport { schema_version, version, sha256, unchecked: false }
+    }
+
+    /// This report, about a program that is unchecked or not.
+    pub fn unchecked(self, unchecked: bool) -> ProgramReport {
+        ProgramReport { unchecked, ..self }
     }
 
     /// The annotation's value. `None` if readers would reject the value.
@@ -47,11 +58,19 @@ impl Annotation for ProgramReport {
     }
 }
 
-/// The SHA-256 of the kops-agent that follows rollouts on a node. `None` if the node has not reported it, or if the last report came
-/// from a version that does not report its program. `agent_version` is the Node's annotation with the agent's version.
-pub fn reported_program(annotation: &str, agent_version: &str) -> Option<String> {
-    let report = ProgramReport::parsed(annotation).ok()?;
-    (report.version == agent_version).then_some(report.sha256)
+/// The kops-agent that follows rollouts on a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReportedProgram {
+    pub sha256: String,
+    /// Whether the last check of the program on the node has not succeeded. Without a check, this is `false`.
+    pub is_unchecked: bool,
+}
+
+/// The kops-agent that follows rollouts on a node. `None` if the node has not reported it, or if the last report came from a version that
+/// does not report its program. `agent_version` is the Node's annotation with the agent's version.
+pub fn reported_program(annotation: &str, agent_version: &str) -> Option<ReportedProgram> {
+    let ProgramReport { version, sha256, unchecked, .. } = ProgramReport::parsed(annotation).ok()?;
+    (version == agent_version).then_some(ReportedProgram { sha256, is_unchecked: unchecked })
 }
 
 #[cfg(test)]
@@ -62,8 +81,14 @@ mod tests {
     #[test]
     fn a_report_counts_while_the_node_reports_the_same_version() {
         let sha256 = "a".repeat(64);
-        let value = ProgramReport::new("0.2.0 (abc)", &sha256).value().unwrap();
-        assert_eq!(reported_program(&value, "0.2.0 (abc)"), Some(sha256.clone()));
+        let report = ProgramReport::new("0.2.0 (abc)", &sha256);
+        let value = report.value().unwrap();
+        let reported = ReportedProgram { sha256, is_unchecked: false };
+        assert_eq!(reported_program(&value, "0.2.0 (abc)").as_ref(), Some(&reported));
+        assert!(!value.contains("unchecked"), "an older controller reads no report with this field: {value}");
+        let unchecked = report.unchecked(true).value().unwrap();
+        let expected = ReportedProgram { is_unchecked: true, ..reported };
+        assert_eq!(reported_program(&unchecked, "0.2.0 (abc)"), Some(expected));
         for (value, version) in [
             (value.as_str(), "0.1.0 (abc)"),
             (&value.replace("aa", "AA"), "0.2.0 (abc)"),

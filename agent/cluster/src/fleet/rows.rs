@@ -165,7 +165,7 @@ fn row(node: &SeenNode, told: &Told, newest: Option<&Configuration>, now: Offset
             .map(|certificate| certificate.seen(now)),
         kubelet_version,
         agent_version: node.agent_version.chars().take(LONGEST_VERSION).collect(),
-        agent_sha256: reported_program(&node.program, &node.agent_version),
+        agent_sha256: reported_program(&node.program, &node.agent_version).map(|program| program.sha256),
         followed_from: Some(node.followed_from.clone()).filter(|hash| is_hash(hash)),
         authorities: read_authorities(&node.authorities),
         reboot_required: reboot_required(&node.reboot, &node.boot_id),

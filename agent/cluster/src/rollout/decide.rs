@@ -57,6 +57,8 @@ pub struct Member {
     /// The SHA-256 of the kops-agent that the node runs, by its own report. `None` if the node has not reported it: such a node may not
     /// know orders to run another version.
     pub program: Option<String>,
+    /// Whether the node reports that the last check of this kops-agent has not succeeded.
+    pub is_unchecked: bool,
     /// The architecture that the node's kubelet reports, such as `amd64`; empty if it reports none.
     pub architecture: String,
     /// Whether the rollout leaves the node out. Such a node gets no order, and no other node waits for it.

@@ -161,8 +161,9 @@ impl Download {
 
 /// Decides which nodes run another version of kops-agent now, by the rules of [`decide_course`]. A node is done once it has carried out
 /// its order, whatever another run reports later. A node without an order is done if it reports the SHA-256 of the wanted program, unless
-/// its last outcome is a failed upgrade: it may have failed after the switch, also in an earlier rollout. Such a node gets an order, with
-/// which it only checks itself again.
+/// its last outcome is a failed upgrade, or it reports that the program is unchecked: the node may have failed after the switch, also in
+/// an earlier rollout. The outcome of a later order replaces that of the upgrade, but not the report. Such a node gets an order, with which
+/// it only checks itself again.
 ///
 /// A node with an old kops-agent, which does not report its program, may mistake the order for an order to take a configuration. The file
 /// may have no program for the architecture of a node. Such nodes get no order, and the status names them.
@@ -184,7 +185,8 @@ pub(super) fn decide_programs(
         let order = order(member);
         let is_open = order.is_some_and(|order| !member.has_answered(order));
         let has_carried_out = member.has_carried_out(&course.id) && !is_open;
-        let has_failed = || member.outcome.as_ref().is_some_and(Outcome::is_failed_upgrade);
+        let has_failed =
+            || member.is_unchecked || member.outcome.as_ref().is_some_and(Outcome::is_failed_upgrade);
         // A node that the rollout does not cover is treated as done, so no other node waits for it. No kubelet becomes newer than an API
         // server, because this rollout changes no kubelet.
         let is_outside = !has_part && order.is_none();

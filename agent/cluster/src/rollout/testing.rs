@@ -48,6 +48,7 @@ fn member(group: &str, number: usize) -> Member {
         runs: Some("a=".into()),
         authorities: None,
         program: None,
+        is_unchecked: false,
         architecture: "amd64".into(),
         is_left_out: false,
         is_healthy: true,

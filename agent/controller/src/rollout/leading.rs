@@ -307,6 +307,9 @@ pub(super) fn member(node: NodeObject) -> Member {
     };
     let reboot = annotations.get(REBOOT_REQUIRED);
     let reasons = reboot.and_then(|reboot| reboot_required(reboot, &status.node_info.boot_id));
+    let program = annotations.get(PROGRAM).and_then(|report| {
+        reported_program(report, annotations.get(AGENT_VERSION).map_or("", String::as_str))
+    });
     let told = status.condition(CONDITION).map(|condition| Told::read(&condition.message));
     Member {
         node: node.metadata.name.unwrap_or_default(),
@@ -318,9 +321,8 @@ pub(super) fn member(node: NodeObject) -> Member {
         last_reboot: annotations.get(LAST_REBOOT).and_then(|text| LastReboot::read(text)),
         requires_reboot: reasons.is_some_and(|reasons| !reasons.is_empty()),
         held: String::new(),
-        program: annotations.get(PROGRAM).and_then(|report| {
-            reported_program(report, annotations.get(AGENT_VERSION).map_or("", String::as_str))
-        }),
+        is_unchecked: program.as_ref().is_some_and(|program| program.is_unchecked),
+        program: program.map(|program| program.sha256),
         is_healthy: status.condition(CONDITION).is_some_and(|condition| condition.status == "True"),
         architecture: status.node_info.architecture,
         is_left_out: false,
@@ -346,7 +348,7 @@ mod tests {
                 "name": "i-1", "labels": {INSTANCE_GROUP: "masters", CONTROL_PLANE_LABEL: ""},
                 "annotations": {
                     ORDER: "{}", OUTCOME: r#"{"rollout": "r", "attempt": 1, "hash": "b="}"#, AUTHORITIES: "x",
-                    AGENT_VERSION: "0.2.0", PROGRAM: ProgramReport::new("0.2.0", &"a".repeat(64)).value(),
+                    AGENT_VERSION: "0.2.0", PROGRAM: ProgramReport::new("0.2.0", &"a".repeat(64)).unchecked(true).value(),
                 },
             },
             "spec": {},
@@ -364,7 +366,7 @@ mod tests {
         assert_eq!(member.outcome.unwrap().rollout, "r");
         assert_eq!(member.authorities, None, "any text of a kubelet counted as a digest");
         assert_eq!((member.program, member.architecture), (Some("a".repeat(64)), "arm64".to_owned()));
-        assert!(member.is_healthy);
+        assert!(member.is_healthy && member.is_unchecked);
     }
 
     #[test]

@@ -4,17 +4,13 @@ use std::time::{Duration, Instant, SystemTime};
 
 use kops_agent_plan::diff::Enablement;
 use kops_agent_plan::health::of_unit;
-use serde::{Deserialize, Serialize};
 use tokio::time::{sleep, timeout};
 
 use crate::error::{Error, Result};
 use crate::host::Host;
-use crate::staged::write_file;
 use crate::system::systemd::{Act, Rest, UnitState};
 use crate::waits::late;
 
-/// What the process that switched programs last tells its successor.
-const NOTED: &str = "/var/lib/kops-agent/program.json";
 /// Maximum difference between two observations of the time of one start. The observed time depends on the clock, which may be corrected
 /// between the observations.
 const JITTER: Duration = Duration::from_secs(2);
@@ -25,18 +21,7 @@ pub struct Service {
     pub unit: String,
     /// Whether the service ran before the program was replaced. A service that failed before may fail afterwards too, because the new
     /// program may be the attempt to repair it.
-    was_healthy: bool,
-}
-
-/// The state before the switch to a program. The process that sees the program in place may be another one.
-#[derive(Default, Serialize, Deserialize)]
-struct Noted {
-    sha256: String,
-    /// The services that were unhealthy.
-    unhealthy: Vec<String>,
-    /// The resources that the program changes, because the previous one knows them as the agent's own.
-    #[serde(default)]
-    own: Vec<String>,
+    pub(super) was_healthy: bool,
 }
 
 impl Host {
@@ -66,34 +51,6 @@ impl Host {
             service.was_healthy = !noted.unhealthy.contains(&service.unit);
         }
         Ok(services)
-    }
-
-    /// The resources that the program with this SHA-256 may change on this node, as the previous program has noted.
-    ///
-    /// # Errors
-    /// The note cannot be read.
-    pub fn noted_own(&self, sha256: &str) -> Result<Vec<String>> {
-        Ok(self.noted(sha256)?.own)
-    }
-
-    /// The note of the switch to the program with this SHA-256. An unreadable note counts as missing: then all services must be healthy.
-    fn noted(&self, sha256: &str) -> Result<Noted> {
-        let noted = self.root.read(NOTED)?.unwrap_or_default();
-        let noted: Noted = serde_json::from_slice(&noted).unwrap_or_default();
-        Ok(if noted.sha256 == sha256 { noted } else { Noted::default() })
-    }
-
-    /// Notes, before the switch to the program with this SHA-256, which of these services are unhealthy, and which resources of the agent
-    /// (`own`) the program changes.
-    ///
-    /// # Errors
-    /// The note cannot be written.
-    pub fn note_switch(&self, sha256: &str, services: &[Service], own: Vec<String>) -> Result<()> {
-        let unhealthy = services.iter().filter(|service| !service.was_healthy);
-        let unhealthy = unhealthy.map(|service| service.unit.clone()).collect();
-        let noted = serde_json::to_vec(&Noted { sha256: sha256.to_owned(), unhealthy, own })
-            .map_err(|error| Error::path("write", NOTED, error))?;
-        write_file(&self.root, NOTED, 0o600, None, &noted)
     }
 
     /// Restarts each service that does not run, or that started before the program at this path was put in place. Then waits until each

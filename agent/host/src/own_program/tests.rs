@@ -232,7 +232,10 @@ async fn a_service_that_was_unhealthy_may_stay_so() {
         let (machine, systemd) = flapping(before, 0, RESTARTING);
         let services = machine.host.services(&[UNIT]).unwrap();
         let own = vec!["unit kops-agent-verify.timer".to_owned()];
-        machine.host.note_switch(&sha256, &services, own.clone()).unwrap();
+        machine
+            .host
+            .note_switch(OrderedProgram { sha256: &sha256, file: "f=" }, &services, own.clone())
+            .unwrap();
         assert_eq!(machine.host.noted_own(&sha256).unwrap(), own);
         assert_eq!(machine.host.noted_own(&"b".repeat(64)).unwrap(), [""; 0], "it is another program");
         machine.host.restart_on_program(machine.path(), &services).await.unwrap();
@@ -255,4 +258,31 @@ async fn services_that_should_run_are_restarted_and_no_others() {
         machine.host.restart_all(&services).await.unwrap();
         assert_eq!(systemd.restarts.load(Ordering::SeqCst), restarts, "{before:?}");
     }
+}
+
+#[test]
+fn a_program_is_unchecked_until_its_own_check_succeeds() {
+    let Machine { _folder, host, .. } = &Machine::new();
+    let [new, other] = ["a", "b"].map(|digit| digit.repeat(64));
+    let ordered = |sha256, file| OrderedProgram { sha256, file };
+    let are_unchecked = || [&new, &other].map(|sha256| host.is_unchecked(sha256).unwrap());
+    let is_noted = |sha256, file| host.is_noted(ordered(sha256, file)).unwrap();
+    assert_eq!(are_unchecked(), [false, false]);
+    host.note_switch(ordered(&new, "f="), &[], vec!["unit a.timer".to_owned()]).unwrap();
+    assert_eq!(are_unchecked(), [true, false]);
+    assert_eq!([is_noted(&new, "f="), is_noted(&new, "g="), is_noted(&other, "f=")], [true, false, false]);
+    host.note_checked(&new).unwrap();
+    assert_eq!(are_unchecked(), [false, false]);
+
+    // A later order has another file with the same program.
+    host.note_check(ordered(&new, "g=")).unwrap();
+    assert_eq!((are_unchecked(), is_noted(&new, "g=")), ([true, false], true));
+    assert_eq!(host.noted_own(&new).unwrap(), ["unit a.timer"]);
+    // The next program does not stay in place, so the unchecked one is back.
+    host.note_switch(ordered(&other, "h="), &[], Vec::new()).unwrap();
+    assert_eq!((are_unchecked(), is_noted(&new, "g=")), ([true, true], false));
+    host.note_check(ordered(&other, "h=")).unwrap();
+    host.note_checked(&other).unwrap();
+    assert_eq!(are_unchecked(), [true, false]);
+    assert_eq!(host.noted_own(&other).unwrap(), [""; 0]);
 }

@@ -118,7 +118,10 @@ async fn follow_one_watch(args: &FleetFollowArgs, began: SystemTime) -> Result<(
         let problem = done.err().map(|error| error_text(&error));
         match &problem {
             None => log::info!("this node has carried out {what}"),
-            Some(problem) => log::error!("this node did not carry out {what}: {problem}"),
+            Some(problem) => {
+                log::error!("this node did not carry out {what}: {problem}");
+                Box::pin(upgrade::tell_if_unchecked(root)).await;
+            }
         }
         let outcome = order.outcome(&problem.unwrap_or_default());
         // The change may have restarted the API server. Without the outcome, the order would be carried out again.

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod in_place;
 mod own_units;
 mod trial;
 

@@ -8,7 +8,7 @@ use crate::resolve::distribution::Distribution;
 /// The path at which packages install kops-agent. If kops-agent is installed elsewhere, its path replaces this path in the units' texts.
 pub const PACKAGED_PROGRAM: &str = "/usr/bin/kops-agent";
 /// The path of the boot config in the texts of packaged units.
-pub(super) const BOOT_CONFIG: &str = "/opt/kops/conf/kube_env.yaml";
+pub const BOOT_CONFIG: &str = "/opt/kops/conf/kube_env.yaml";
 /// Directory from which kubelet runs static pods.
 pub(crate) const MANIFESTS: &str = "/etc/kubernetes/manifests";
 /// Directory of kubelet's own files, and of the volumes of pods.

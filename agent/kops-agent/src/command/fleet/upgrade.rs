@@ -114,7 +114,7 @@ struct Chosen<'a> {
     lacking: Vec<&'a str>,
     /// The number of nodes that change.
     others: usize,
-    /// The number of nodes that run the program already, and failed with their last order to run another version.
+    /// The number of nodes that run the program already, and whose last upgrade or check failed.
     failed: usize,
     /// The number of all other nodes that run the program already.
     current: usize,
@@ -126,9 +126,10 @@ impl<'a> Chosen<'a> {
         for node in nodes {
             match reported_program(&node.program, &node.agent_version) {
                 None => chosen.silent.push(&node.name),
-                Some(sha256) if wanted.has(&sha256) => {
+                Some(program) if wanted.has(&program.sha256) => {
                     let outcome = Outcome::read(&node.outcome);
-                    match outcome.is_some_and(|outcome| outcome.is_failed_upgrade()) {
+                    let has_failed = outcome.is_some_and(|outcome| outcome.is_failed_upgrade());
+                    match program.is_unchecked || has_failed {
                         true => chosen.failed += 1,
                         false => chosen.current += 1,
                     }
@@ -174,6 +175,10 @@ mod tests {
             with_outcome("done", true, ""),
             with_outcome("failed", true, "its service has ended"),
             with_outcome("of-configuration", false, "kubelet is dead"),
+            SeenNode {
+                program: ProgramReport::new("0.1.0", &sha256("a")).unchecked(true).value().unwrap(),
+                ..with_outcome("unchecked", false, "")
+            },
         ];
         let file =
             format!("version: 0.2.0\nprograms: {{amd64: {{url: 's3://b/x', sha256: {}}}}}", sha256("a"));
@@ -181,7 +186,7 @@ mod tests {
         let chosen = Chosen::new(nodes.iter(), &wanted);
         assert_eq!(
             chosen,
-            Chosen { silent: vec!["silent"], lacking: vec!["lacking"], others: 2, failed: 1, current: 3 }
+            Chosen { silent: vec!["silent"], lacking: vec!["lacking"], others: 2, failed: 2, current: 3 }
         );
     }
 }

@@ -10,12 +10,12 @@ use super::{CONTROLLER, Scene, script};
 use crate::cloud_facts::{metadata, on_ubuntu};
 use crate::superseded::read;
 
-const TIMER: &str = "etc/systemd/system/kops-agent-verify.timer";
+pub(super) const TIMER: &str = "etc/systemd/system/kops-agent-verify.timer";
 const LINK: &str = "usr/local/bin/kops-agent";
 
 impl Scene {
     /// Gives the machine the timer and the link of another version.
-    fn reword_own_resources(&self) {
+    pub(super) fn reword_own_resources(&self) {
         let root = self.machine.root();
         fs::write(root.join(TIMER), "[Timer]\nOnCalendar=daily\n").unwrap();
         fs::remove_file(root.join(LINK)).unwrap();
@@ -46,27 +46,6 @@ fn the_new_program_writes_its_own_units_before_it_reports() {
             let verified = scene.agent(&["verify"]).output().unwrap();
             assert!(verified.status.success(), "no report says Differs: {verified:?}");
         }
-    });
-}
-
-#[test]
-fn a_program_in_place_that_would_change_the_node_writes_nothing_and_tells_the_way_back() {
-    on_ubuntu(|| {
-        let imds = metadata("m5.large");
-        let scene = Scene::observing(&imds);
-        let sha256 = scene.sha256();
-        fs::copy(&scene.program, scene.program.with_file_name("nodeup.previous")).unwrap();
-        scene.reword_own_resources();
-        fs::write(scene.machine.root().join("etc/containerd/config.toml"), "").unwrap();
-        scene.order("r-1", version::NUMBER, "https://mirror.example.com/x", &sha256);
-        let problem = scene.problem_of_successor("r-1");
-        let back = format!("the new program is in place (`mv {0}.previous {0} && ", scene.program.display());
-        assert!(problem.starts_with(&back), "{problem}");
-        assert!(
-            problem.contains("it would change this node (") && problem.contains("config.toml"),
-            "{problem}"
-        );
-        assert!(read(&scene.machine, TIMER).contains("daily"));
     });
 }
 

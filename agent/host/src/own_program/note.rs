@@ -1,0 +1,116 @@
+//! The note about programs of the agent on this machine: the state before the last switch, and which programs have not been checked since
+//! they were put in place. The process that switches writes it, and its successor reads it.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use super::services::Service;
+use crate::error::{Error, Result};
+use crate::host::Host;
+use crate::staged::write_file;
+
+const PATH: &str = "/var/lib/kops-agent/program.json";
+
+/// A program that an order names.
+#[derive(Clone, Copy, Debug)]
+pub struct OrderedProgram<'a> {
+    pub sha256: &'a str,
+    /// The hash of the program file that names the program.
+    pub file: &'a str,
+}
+
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Note {
+    /// SHA-256 of the program that was put in place or checked last.
+    sha256: String,
+    /// The hash of its program file.
+    file: String,
+    /// The services that were unhealthy before the switch to this program.
+    pub(super) unhealthy: Vec<String>,
+    /// The resources that this program changes, because the previous one knows them as the agent's own.
+    own: Vec<String>,
+    /// SHA-256 of all programs that were put in place or checked, and whose last check has not succeeded.
+    unchecked: BTreeSet<String>,
+}
+
+impl Host {
+    /// Notes, before the switch to a program, which of these services are unhealthy, and which resources of the agent (`own`) the program
+    /// changes. The program counts as unchecked.
+    ///
+    /// # Errors
+    /// The note cannot be read or written.
+    pub fn note_switch(&self, to: OrderedProgram<'_>, services: &[Service], own: Vec<String>) -> Result<()> {
+        let unhealthy = services.iter().filter(|service| !service.was_healthy);
+        let unhealthy = unhealthy.map(|service| service.unit.clone()).collect();
+        let unchecked = self.note()?.unchecked;
+        self.write_unchecked(to, Note { unhealthy, own, unchecked, ..Note::default() })
+    }
+
+    /// Notes, before a check of a program, that it counts as unchecked.
+    ///
+    /// # Errors
+    /// The note cannot be read or written.
+    pub fn note_check(&self, of: OrderedProgram<'_>) -> Result<()> {
+        let unchecked = self.note()?.unchecked;
+        self.write_unchecked(of, Note { unchecked, ..self.noted(of.sha256)? })
+    }
+
+    /// Notes that the check of the program with this SHA-256 has succeeded.
+    ///
+    /// # Errors
+    /// The note cannot be read or written.
+    pub fn note_checked(&self, sha256: &str) -> Result<()> {
+        let mut note = self.note()?;
+        note.unchecked.remove(sha256);
+        self.write_note(&note)
+    }
+
+    /// Whether the program with this SHA-256 was put in place or checked, and its last check has not succeeded.
+    ///
+    /// # Errors
+    /// The note cannot be read.
+    pub fn is_unchecked(&self, sha256: &str) -> Result<bool> {
+        Ok(self.note()?.unchecked.contains(sha256))
+    }
+
+    /// Whether this program is the one that was put in place or checked last.
+    ///
+    /// # Errors
+    /// The note cannot be read.
+    pub fn is_noted(&self, program: OrderedProgram<'_>) -> Result<bool> {
+        let note = self.note()?;
+        Ok((note.sha256.as_str(), note.file.as_str()) == (program.sha256, program.file))
+    }
+
+    /// The resources that the program with this SHA-256 may change on this node, as the previous program has noted.
+    ///
+    /// # Errors
+    /// The note cannot be read.
+    pub fn noted_own(&self, sha256: &str) -> Result<Vec<String>> {
+        Ok(self.noted(sha256)?.own)
+    }
+
+    /// The note if it is of the program with this SHA-256, and otherwise an empty note.
+    pub(super) fn noted(&self, sha256: &str) -> Result<Note> {
+        let note = self.note()?;
+        Ok(if note.sha256 == sha256 { note } else { Note::default() })
+    }
+
+    /// An unreadable note counts as empty: then all services must be healthy.
+    fn note(&self) -> Result<Note> {
+        let note = self.root.read(PATH)?.unwrap_or_default();
+        Ok(serde_json::from_slice(&note).unwrap_or_default())
+    }
+
+    fn write_unchecked(&self, program: OrderedProgram<'_>, mut note: Note) -> Result<()> {
+        note.unchecked.insert(program.sha256.to_owned());
+        self.write_note(&Note { sha256: program.sha256.to_owned(), file: program.file.to_owned(), ..note })
+    }
+
+    fn write_note(&self, note: &Note) -> Result<()> {
+        let text = serde_json::to_vec(note).map_err(|error| Error::path("write", PATH, error))?;
+        write_file(&self.root, PATH, 0o600, None, &text)
+    }
+}
