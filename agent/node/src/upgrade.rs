@@ -28,7 +28,7 @@ use tokio::time::{sleep, timeout};
 use super::orders::{Withdrawn, confirm, controller, in_effect, store_options};
 use super::{condition, machine};
 use crate::known::error_text;
-use trial::{Changes, Trial, first};
+use trial::{Changes, Trial, Unwritten, first};
 
 /// The services that run the program all the time, and that an order restarts. The service that follows rollouts ends by itself.
 const RESTARTED: [&str; 2] = [CONTROLLER_UNIT, ADDONS_UNIT];
@@ -309,11 +309,14 @@ impl Change<'_> {
         drop(lock);
         if !own.is_empty() {
             service_manager::doing("writing the units of kops-agent");
-            let written = self.trial(self.place.path).write(&own).await;
+            let why = match self.trial(self.place.path).write(&own).await {
+                Ok(()) => "they differ again".to_owned(),
+                Err(Unwritten::Failed(why)) => why,
+                Err(Unwritten::AtWork(why)) => return Err(not_written(&own, &why).into()),
+            };
             let _lock = machine::lock(true, host).await?;
             let left = self.own_changes().await?;
             if !left.is_empty() {
-                let why = written.err().unwrap_or_else(|| "they differ again".to_owned());
                 return Err(not_written(&left, &why).into());
             }
             self.restart_services().await?;

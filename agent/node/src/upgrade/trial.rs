@@ -22,6 +22,8 @@ const PRINTED_WITHIN: Duration = Duration::from_secs(30);
 const CHECKED_WITHIN: Duration = Duration::from_secs(60);
 /// How long the program may take to plan. It reads the state store, and asks the cloud.
 const PLANNED_WITHIN: Duration = Duration::from_secs(300);
+/// How long the program may take to write its own resources. It may wait for another run, which may download and restart components.
+const WRITTEN_WITHIN: Duration = Duration::from_secs(900);
 /// The services of this program. A service that comes or goes is another mode of the node, and not only another version.
 const SERVICES_OF_MODES: [&str; 3] = [CONTROLLER_UNIT, ADDONS_UNIT, FOLLOW_UNIT];
 /// The maximum number of bytes that are read from each output of the program.
@@ -99,19 +101,12 @@ impl Trial<'_> {
     /// The program survives the end of this process: the units that it writes may restart the service of this process.
     ///
     /// # Errors
-    /// The program does not start, or fails. It also fails if other resources differ by now.
-    pub(super) async fn write(&self, resources: &[String]) -> Result<(), String> {
+    /// The program does not start, fails, or has not ended in time. It also fails if other resources differ by now.
+    pub(super) async fn write(&self, resources: &[String]) -> Result<(), Unwritten> {
         let mut verify = self.verify();
         verify.arg("--repair").stdout(Stdio::null());
         verify.args(resources.iter().flat_map(|resource| ["--only", resource]));
-        let status =
-            verify.status().await.map_err(|error| format!("`verify --repair` does not start: {error}"))?;
-        match status.success() {
-            true => Ok(()),
-            false => Err(format!(
-                "`verify --repair` has ended with {status}; `journalctl -u {FOLLOW_UNIT}` on the node shows why"
-            )),
-        }
+        written(&mut verify, WRITTEN_WITHIN).await
     }
 
     /// The program's `verify` of this node.
@@ -143,6 +138,28 @@ impl Trial<'_> {
                 Err(format!("the new program has not ended within {} s, and was killed", within.as_secs()))
             }
         }
+    }
+}
+
+/// Why the program has not written its own resources.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Unwritten {
+    Failed(String),
+    /// The program has not ended. It continues, and may have the lock of this machine.
+    AtWork(String),
+}
+
+/// Waits for a command that writes. After the timeout only the wait ends, because a killed run would leave a part of its changes.
+async fn written(command: &mut Command, within: Duration) -> Result<(), Unwritten> {
+    let why = format!("`journalctl -u {FOLLOW_UNIT}` on the node shows why");
+    match timeout(within, command.status()).await {
+        Ok(Ok(status)) if status.success() => Ok(()),
+        Ok(Ok(status)) => Err(Unwritten::Failed(format!("`verify --repair` has ended with {status}; {why}"))),
+        Ok(Err(error)) => Err(Unwritten::Failed(format!("`verify --repair` does not start: {error}"))),
+        Err(_) => Err(Unwritten::AtWork(format!(
+            "`verify --repair` has not ended within {} s, and continues; {why}",
+            within.as_secs()
+        ))),
     }
 }
 
@@ -293,5 +310,29 @@ mod tests {
         let output = trial.run(&mut endless, PRINTED_WITHIN).await.unwrap();
         assert_eq!(u64::try_from(output.stdout.len()).unwrap(), LARGEST_OUTPUT);
         assert!(!output.status.success());
+    }
+
+    #[tokio::test]
+    async fn a_program_that_writes_for_too_long_is_not_killed() {
+        let folder = tempfile::tempdir().unwrap();
+        let [go, done] = ["go", "done"].map(|name| folder.path().join(name));
+        let mut writes = Command::new("sh");
+        let script = "until [ -e \"$0\" ]; do sleep 0.01; done; echo written >\"$1\"";
+        writes.args(["-c", script]).args([&go, &done]);
+        let Err(Unwritten::AtWork(why)) = written(&mut writes, Duration::from_millis(10)).await else {
+            panic!("it cannot end before it may go on");
+        };
+        assert!(why.contains("and continues"), "{why}");
+        std::fs::write(go, "").unwrap();
+        let begun = std::time::Instant::now();
+        while std::fs::read_to_string(&done).unwrap_or_default() != "written\n" {
+            assert!(begun.elapsed() < Duration::from_secs(60), "it was killed");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let failed = written(Command::new("sh").args(["-c", "exit 4"]), WRITTEN_WITHIN).await;
+        assert!(
+            matches!(&failed, Err(Unwritten::Failed(why)) if why.contains("exit status: 4")),
+            "{failed:?}"
+        );
     }
 }
