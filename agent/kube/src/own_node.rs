@@ -3,6 +3,8 @@
 mod drain;
 mod orders;
 mod statement;
+#[cfg(test)]
+mod testing;
 
 pub use drain::{OwnNode, Remaining};
 pub use orders::Orders;

@@ -29,7 +29,9 @@ const WAITING: &str = "waiting for a rollout";
 /// The pause between two tries to watch the Node, and to report an outcome.
 const PAUSE: Duration = Duration::from_secs(5);
 /// How long `--check` retries while the API server does not answer.
-const CHECKED_WITHIN: Duration = Duration::from_secs(30);
+const RETRIED_FOR: Duration = Duration::from_secs(30);
+/// The timeout of each request of `--check`.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a change waits for a slot, in seconds. The controller orders at most as many nodes at a time as the group has
 /// slots. Still, a run of a timer or by hand may have a slot when an order arrives.
 const SLOT_TIMEOUT: &str = "1800";
@@ -61,9 +63,9 @@ pub(super) async fn run(args: &FleetFollowArgs) -> Result<u8> {
 async fn check(args: &FleetFollowArgs) -> Result<u8> {
     let begun = Instant::now();
     loop {
-        match Orders::new(&machine::kubeconfig(&args.root))?.check().await {
+        match Orders::new(&machine::kubeconfig(&args.root))?.check(CHECK_TIMEOUT).await {
             Ok(()) => return Ok(exit::CONVERGED),
-            Err(untold) if untold.may_pass() && begun.elapsed() < CHECKED_WITHIN => sleep(PAUSE).await,
+            Err(untold) if untold.may_pass() && begun.elapsed() < RETRIED_FOR => sleep(PAUSE).await,
             Err(untold) => return Err(untold).context("reading this machine's Node"),
         }
     }

@@ -2,14 +2,16 @@
 //! no other.
 
 use std::path::Path;
+use std::time::Duration;
 
 use kops_agent_cluster::rollout::{ORDER, OUTCOME, Order, Outcome, Standing};
 use kube::runtime::watcher::Event;
 use time::OffsetDateTime;
+use tokio::time::timeout;
 
 use super::{OwnNode, Untold};
 use crate::node_api::NodeObject;
-use crate::node_watch::NodeWatch;
+use crate::node_watch::{NodeWatch, no_answer};
 
 /// Waits for orders to this machine.
 pub struct Orders {
@@ -32,10 +34,12 @@ impl Orders {
     /// Reads the Node once.
     ///
     /// # Errors
-    /// The API server rejects the request, or does not answer.
-    pub async fn check(&self) -> Result<(), Untold> {
-        self.node.annotation(ORDER).await?;
-        Ok(())
+    /// The API server rejects the request, or does not answer in time.
+    pub async fn check(&self, within: Duration) -> Result<(), Untold> {
+        match timeout(within, self.node.annotation(ORDER)).await {
+            Ok(read) => Ok(read.map(drop)?),
+            Err(_) => Err(Untold::Unanswered(no_answer(within))),
+        }
     }
 
     /// Waits for the next order without an outcome.
@@ -88,9 +92,21 @@ fn open_order(node: &NodeObject, reported: Option<&Outcome>) -> Option<Order> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use kops_agent_tests::test_server::TestServer;
     use serde_json::json;
 
+    use super::super::testing::kubeconfig;
     use super::*;
+
+    #[tokio::test]
+    async fn a_check_does_not_wait_for_a_silent_api_server() {
+        let server = TestServer::start(|_| std::future::pending()).await;
+        kops_agent_net::tls::install_provider();
+        let (_folder, kubeconfig) = kubeconfig(&server.url, "system:node:a");
+        let orders = Orders::new(&kubeconfig).unwrap();
+        let silent = Untold::Unanswered("the API server does not answer within 10ms".to_owned());
+        assert_eq!(orders.check(Duration::from_millis(10)).await, Err(silent));
+    }
 
     #[test]
     fn an_order_counts_until_it_has_an_outcome() {

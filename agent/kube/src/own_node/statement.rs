@@ -161,38 +161,16 @@ pub fn versions(node: &NodeObject) -> Versions {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::path::PathBuf;
     use std::sync::Arc;
 
-    use base64::Engine as _;
-    use base64::engine::general_purpose::STANDARD;
     use http_body_util::BodyExt as _;
     use kops_agent_cluster::fleet::{Configuration, NodeReport};
     use kops_agent_tests::test_server::{HangUp, TestServer, text};
     use parking_lot::Mutex;
     use serde_json::{Value, json};
-    use tempfile::TempDir;
 
+    use super::super::testing::kubeconfig;
     use super::*;
-
-    /// A kubeconfig for a server, with a certificate of this name.
-    fn kubeconfig(server: &str, user: &str) -> (TempDir, PathBuf) {
-        let mut params = rcgen::CertificateParams::default();
-        params.distinguished_name = rcgen::DistinguishedName::new();
-        params.distinguished_name.push(rcgen::DnType::CommonName, user);
-        let key = rcgen::KeyPair::generate().unwrap();
-        let [certificate, key] =
-            [params.self_signed(&key).unwrap().pem(), key.serialize_pem()].map(|pem| STANDARD.encode(pem));
-        let kubeconfig = json!({
-            "current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-            "clusters": [{"name": "c", "cluster": {"server": server}}],
-            "users": [{"name": "u", "user": {"client-certificate-data": certificate, "client-key-data": key}}],
-        });
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("kubeconfig");
-        std::fs::write(&path, kubeconfig.to_string()).unwrap();
-        (folder, path)
-    }
 
     fn statement() -> Statement {
         let runs = Configuration { hash: "a=".into(), since: String::new() };

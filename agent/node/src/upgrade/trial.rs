@@ -10,6 +10,7 @@ use kops_agent_plan::desired::{ADDONS_UNIT, CONTROLLER_UNIT, FOLLOW_UNIT, own_re
 use kops_agent_plan::resource::{Kind, ResourceId};
 use kops_agent_process::program::PATH_TO_BE;
 use kops_agent_process::{exit, service_manager};
+use kops_agent_spec::failure;
 use kops_agent_spec::terminal::one_line;
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
@@ -18,8 +19,9 @@ use tokio::time::timeout;
 
 /// How long the program may take to print its version.
 const PRINTED_WITHIN: Duration = Duration::from_secs(30);
-/// How long the program may take to read this machine's Node. It retries for half of this time.
-const CHECKED_WITHIN: Duration = Duration::from_secs(60);
+/// How long the program may take to read this machine's Node. If the API server does not answer, the program ends after 45 s: several
+/// requests of 10 s each, and the pauses between them.
+const FOLLOWED_WITHIN: Duration = Duration::from_secs(90);
 /// How long the program may take to plan. It reads the state store, and asks the cloud.
 const PLANNED_WITHIN: Duration = Duration::from_secs(300);
 /// How long the program may take to write its own resources. It may wait for another run, which may download and restart components.
@@ -62,12 +64,12 @@ impl Trial<'_> {
     /// Starts the program as the service that follows rollouts starts it. The program reads this machine's Node once.
     ///
     /// # Errors
-    /// The program would not run as this service, or its version has no orders to run another version.
+    /// The program would not run as this service, its version has no orders to run another version, or the API server does not answer.
     pub(super) async fn follows(&self) -> Result<(), String> {
         let mut follow = self.command();
         // This process has the arguments of the service's unit.
         follow.args(std::env::args_os().skip(1)).arg("--check");
-        let output = self.run(&mut follow, CHECKED_WITHIN).await?;
+        let output = self.run(&mut follow, FOLLOWED_WITHIN).await?;
         match output.status.code() {
             Some(code) if code == i32::from(exit::CONVERGED) => Ok(()),
             Some(code) if code == i32::from(exit::USAGE) => Err(format!(
@@ -75,6 +77,13 @@ impl Trial<'_> {
                  by hand ({})",
                 ended(&output)
             )),
+            _ if last_line(&output).ends_with(&format!("[{}]", failure::Kind::ApiServerUnanswered)) => {
+                Err(format!(
+                    "the new program cannot read this machine's Node now, because the API server does not answer ({}); \
+                     `kops-agent fleet rollout resume` tries again",
+                    ended(&output)
+                ))
+            }
             _ => Err(format!("`fleet follow` of the new program fails: {}", ended(&output))),
         }
     }
@@ -174,12 +183,16 @@ async fn beginning(output: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>
 
 /// How a program ended, with the last line that it printed on standard error.
 fn ended(output: &Output) -> String {
-    let said = String::from_utf8_lossy(&output.stderr);
-    let last = said.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
-    match last {
+    match last_line(output).as_str() {
         "" => output.status.to_string(),
         last => format!("{}: {}", output.status, one_line(last, LONGEST_QUOTE)),
     }
+}
+
+/// The last line on standard error that is not empty; empty if there is none.
+fn last_line(output: &Output) -> String {
+    let said = String::from_utf8_lossy(&output.stderr);
+    said.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default().to_owned()
 }
 
 /// The resources that `verify` of a program would change on this node.

@@ -30,6 +30,10 @@ fn a_program_that_fails_its_trial_replaces_nothing() {
             follows("echo 'thread main panicked' >&2; exit 101"),
             "`fleet follow` of the new program fails: exit status: 101: thread main panicked",
         ),
+        (
+            follows("echo 'error: the API server is silent [KA7001]' >&2; exit 1"),
+            "because the API server does not answer (exit status: 1: error: the API server is silent [KA7001]); ",
+        ),
         (follows("exit 3"), "`fleet follow` of the new program fails: exit status: 3"),
         (script("0.9.1", nothing), "is another version"),
         (b"#!/no/such/loader\n".to_vec(), "the new program does not start"),
