@@ -265,8 +265,7 @@ impl Host {
     /// change is being rolled back.
     pub fn unfinished_change(&self) -> Result<Option<Unfinished>> {
         let record = self.record()?;
-        let is_rolling_back = Journal::read(&self.root)?.is_some_and(|journal| journal.is_rolling_back());
-        if record.config_hash.is_empty() || !record.has_begun_change() || is_rolling_back {
+        if record.config_hash.is_empty() || !record.has_begun_change() || self.is_rolling_back()? {
             return Ok(None);
         }
         let kept = kept(&self.root, BEGUN_PATH)?;

@@ -44,6 +44,11 @@ impl Host {
         }
     }
 
+    /// Whether an earlier run was interrupted while it rolled back a change.
+    pub fn is_rolling_back(&self) -> Result<bool> {
+        Ok(Journal::read(&self.root)?.is_some_and(|journal| journal.is_rolling_back()))
+    }
+
     /// Rolls a change back. `why` is the cause, unless the journal has it already.
     pub(crate) async fn roll_back(
         &self,

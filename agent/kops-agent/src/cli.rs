@@ -247,7 +247,7 @@ pub struct VerifyArgs {
     /// Converge if there is a difference. This renews certificates too.
     #[arg(long)]
     pub repair: bool,
-    /// Repair nothing if another resource differs than these. Waits for a run that is at work. After a rollout has replaced
+    /// Repair nothing if another resource differs than these, or if a rollback is not finished. Waits for a run that is at work. After a rollout has replaced
     /// kops-agent on this machine, the new one starts this command for its own units.
     #[arg(long, value_name = "RESOURCE", requires = "repair", hide = true)]
     pub only: Vec<String>,

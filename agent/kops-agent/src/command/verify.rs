@@ -102,6 +102,13 @@ async fn verify(run: &Run<'_>) -> Result<u8> {
     let host = host.timed_by(on.stopwatch.clone());
     // No other run changes anything between the comparison and the limited repair.
     let _lock = if is_limited(args) { Some(machine::lock(true, &host).await?) } else { None };
+    if is_limited(args) && host.is_rolling_back()? {
+        log::warn!(
+            "this run repairs nothing, because an earlier run was interrupted while it rolled back a change; `kops-agent converge` finishes \
+             the rollback"
+        );
+        return Ok(exit::DIFFERENT);
+    }
     let changed = host.drift()?;
     let decided = async {
         let hashes = HashSource::publishers(host.record()?.known_hashes);
@@ -115,6 +122,10 @@ async fn verify(run: &Run<'_>) -> Result<u8> {
     let (decision, plan, mut instead) = match Box::pin(decided).await {
         Ok((decision, plan)) => (decision, plan, None),
         Err(error) => match Box::pin(compared_instead(options, &host, error)).await {
+            // Without the wanted configuration, nobody knows whether the named resources are all that differs.
+            Ok((StandIn { instead: Instead::Failed, error, .. }, _)) if is_limited(args) => {
+                return not_compared(args, &changed, error);
+            }
             Ok((StandIn { instead, decision, error }, plan)) => (decision, plan, Some((instead, error))),
             Err(error) => return not_compared(args, &changed, error),
         },
@@ -139,7 +150,7 @@ async fn verify(run: &Run<'_>) -> Result<u8> {
     };
     output::print_verification(&changed, Some(&plan), superseded, args.output, args.color)?;
     if let Some(other) = beside(args, &plan) {
-        log::warn!("this run repairs nothing, because {other} differs too");
+        log::warn!("this run repairs nothing, because it may not repair {other}");
         return Ok(exit::DIFFERENT);
     }
     let code = match args.repair {
@@ -149,6 +160,8 @@ async fn verify(run: &Run<'_>) -> Result<u8> {
                 code
             }
             (Err(other), Some((_, error))) => return Err(last_applied::both(error, &other)),
+            // The last applied configuration may change other resources than the named ones.
+            (Err(error), None) if is_limited(args) => return Err(error),
             (Err(error), None) => {
                 return Err(Box::pin(last_applied::mend(options, on, &host, error)).await);
             }

@@ -35,6 +35,7 @@ mod kops_releases;
 mod kops_upgrades;
 mod kubeconfigs;
 mod last_good;
+mod limited_repair;
 mod names;
 mod openstack;
 mod pages;

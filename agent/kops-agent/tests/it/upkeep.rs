@@ -98,26 +98,6 @@ fn a_repair_without_the_store_is_a_failure_and_a_look_is_none() {
 }
 
 #[test]
-fn a_limited_repair_changes_nothing_if_another_resource_differs() {
-    let node = Machine::new(NODES);
-    let assets = "  fileAssets: [{name: a, path: /etc/motd.d/a, content: hello}, {name: b, path: /etc/motd.d/b, content: hello}]\n";
-    node.cluster.edit("instancegroup/nodes", "  role: Node\n", &format!("  role: Node\n{assets}")).unwrap();
-    node.run("converge", &[]).with(0, &[]);
-    let files = ["etc/motd.d/a", "etc/motd.d/b"].map(|file| node.root().join(file));
-    let are_changed =
-        || files.clone().map(|file| fs::read_to_string(file).unwrap().contains("changed by hand"));
-    files.iter().for_each(|file| fs::write(file, "changed by hand").unwrap());
-    let [a, b] = ["file /etc/motd.d/a", "file /etc/motd.d/b"];
-    let refused = node.run("verify", &["--repair", "--only", a]);
-    refused.with(DIFFERENT, &["repairs nothing, because file /etc/motd.d/b differs too"]);
-    assert_eq!(are_changed(), [true, true]);
-    node.run("verify", &["--repair", "--only", a, "--only", b]).with(0, &[]);
-    assert_eq!(are_changed(), [false, false]);
-    node.run("verify", &[]).with(0, &[]);
-    node.run("verify", &["--only", a]).with(2, &["--repair"]);
-}
-
-#[test]
 fn what_is_no_longer_wanted_is_planned_to_go_and_goes() {
     let node = Machine::new(NODES);
     node.cluster
