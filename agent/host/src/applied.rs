@@ -18,7 +18,6 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::attempt::Attempt;
 use crate::error::{Error, Result};
 use crate::host::Host;
-use crate::rollback::journal::Journal;
 use crate::root::Root;
 use crate::secrets::{Secrets, pieces, secrets_of};
 use crate::staged::write_file;

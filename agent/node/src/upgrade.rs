@@ -261,7 +261,7 @@ impl Change<'_> {
 
     /// Compares this node with the program, and puts it in place. If a service fails with it, the previous one comes back.
     async fn make(&self, new: NewProgram) -> Result<()> {
-        let Change { place: Place { host, path, .. }, file, wanted } = self;
+        let Change { place: Place { host, path, .. }, file, .. } = self;
         service_manager::doing(format_args!("trying version {} of kops-agent", file.version));
         let tried = new.path();
         let Changes { own, others } = self.trial(&tried).changes(&[]).await.map_err(not_replaced)?;
