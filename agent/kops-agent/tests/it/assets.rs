@@ -274,7 +274,7 @@ fn a_check_tells_what_no_server_has_and_what_it_does_not_know() {
 
     let path = |end: &str| machine.downloads().paths().into_iter().find(|path| path.ends_with(end)).unwrap();
     let (missing, busy) = (path("/arm64/kubelet"), path("/amd64/kubelet"));
-    let (forbidden, locked) = (path("/amd64/kubectl"), path("/arm64/kubectl"));
+    let (forbidden, locked) = (path("/amd64/kubectl"), path("ecr-credential-provider-linux-arm64"));
     for (path, status) in [(&missing, 404), (&busy, 503), (&forbidden, 403), (&locked, 401)] {
         machine.downloads().break_path(path, Fault::Status(status));
     }
