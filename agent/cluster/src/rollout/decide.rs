@@ -188,6 +188,10 @@ pub(super) fn decide_course(
         let hash = current.get(&member.group).and_then(|hash| hash.as_deref().ok());
         let (progress, check) = progress(course, member, hash, &recorded, now);
         pods.extend(check.map(|check| (member.node.clone(), check)));
+        let progress = match (progress, &member.canary) {
+            (Progress::Current, Canary::Failed(problem)) => Progress::FailedCanary(problem.clone()),
+            (progress, _) => progress,
+        };
         let group = groups.entry(&member.group).or_insert_with(|| {
             let settings = course.settings(&member.group);
             let closed = settings.and_then(|settings| settings.closed(now));
@@ -332,11 +336,7 @@ fn status(
         };
         for (member, progress) in &group.members {
             match progress {
-                Progress::Current => {
-                    if let Canary::Failed(problem) = &member.canary {
-                        of_group.fail(member, problem);
-                    }
-                }
+                Progress::Current => {}
                 Progress::LeftOut => of_group.left_out += 1,
                 Progress::Waiting if !begun.contains_key(&member.node) => {
                     of_group.waiting += 1;
@@ -345,7 +345,12 @@ fn status(
                     }
                 }
                 Progress::Waiting | Progress::Updating(_) => of_group.updating.push(member.node.clone()),
-                Progress::Failed(_, problem) => of_group.fail(member, problem),
+                Progress::Failed(_, problem) | Progress::FailedCanary(problem) => {
+                    of_group.failed += 1;
+                    if of_group.failures.len() < MOST_NAMED {
+                        of_group.failures.insert(member.node.clone(), problem.clone());
+                    }
+                }
             }
         }
         status.groups.insert((*name).to_owned(), of_group);
@@ -366,15 +371,6 @@ fn status(
         State::Running => Phase::Running,
     };
     status
-}
-
-impl GroupStatus {
-    fn fail(&mut self, member: &Member, problem: &str) {
-        self.failed += 1;
-        if self.failures.len() < MOST_NAMED {
-            self.failures.insert(member.node.clone(), problem.to_owned());
-        }
-    }
 }
 
 #[cfg(test)]

@@ -19,6 +19,14 @@ pub(super) enum Progress {
     Waiting,
     Updating(Order),
     Failed(Order, String),
+    /// The node has carried out its order, and was not healthy in time as a canary ([`Canary::Failed`]). The text is the problem.
+    FailedCanary(String),
+}
+
+impl Progress {
+    pub(super) fn is_failure(&self) -> bool {
+        matches!(self, Progress::Failed(..) | Progress::FailedCanary(_))
+    }
 }
 
 /// The last written status of the nodes with orders, and the pods that were listed since.

@@ -36,11 +36,7 @@ pub(super) struct Begun<'a> {
 
 impl<'a> Group<'a> {
     pub(super) fn done(&self) -> usize {
-        let has_failed = |member: &Member| matches!(member.canary, Canary::Failed(_));
-        self.members
-            .iter()
-            .filter(|(member, progress)| *progress == Progress::Current && !has_failed(member))
-            .count()
+        self.count(|progress| *progress == Progress::Current)
     }
 
     fn count(&self, is: impl Fn(&Progress) -> bool) -> usize {
@@ -48,17 +44,7 @@ impl<'a> Group<'a> {
     }
 
     fn has_failed(&self) -> bool {
-        self.failed().next().is_some()
-    }
-
-    /// The members whose order has failed, or that have failed as canaries.
-    fn failed(&self) -> impl Iterator<Item = &'a Member> {
-        let has_failed = |member: &Member, progress: &Progress| {
-            matches!(progress, Progress::Failed(..)) || matches!(member.canary, Canary::Failed(_))
-        };
-        self.members
-            .iter()
-            .filter_map(move |(member, progress)| has_failed(member, progress).then_some(*member))
+        self.members.iter().any(|(_, progress)| progress.is_failure())
     }
 
     /// Whether a member has an order that has failed or is not finished.
@@ -104,7 +90,7 @@ impl<'a> Group<'a> {
         let is_passed = |(member, progress): &(&Member, Progress)| match progress {
             Progress::Current | Progress::LeftOut => member.is_ready,
             Progress::Waiting => member.is_ready && (self.closed.is_some() || !member.held.is_empty()),
-            Progress::Updating(_) | Progress::Failed(..) => false,
+            Progress::Updating(_) | Progress::Failed(..) | Progress::FailedCanary(_) => false,
         };
         self.task != Task::Configuration && self.members.iter().all(is_passed)
     }
@@ -126,16 +112,12 @@ impl<'a> Group<'a> {
         let Some(settings) = self.settings.filter(|_| self.closed.is_none() || self.has_failed()) else {
             return 0;
         };
-        let not_passed = self
-            .members
-            .iter()
-            .filter(|(member, _)| matches!(member.canary, Canary::Observed(_) | Canary::Failed(_)));
-        let not_passed = not_passed.count();
-        if self.is_passed() && not_passed == 0 {
+        let observed = self.observed().count();
+        if self.is_passed() && observed == 0 {
             return 0;
         }
         let wanted = usize::try_from(settings.canary).unwrap_or(usize::MAX);
-        wanted.saturating_sub(self.canaries()).min(self.left() + not_passed)
+        wanted.saturating_sub(self.canaries()).min(self.left() + observed)
     }
 
     /// The waiting members, with the hash and the settings of the group. Empty while the group's windows are closed.
@@ -261,7 +243,9 @@ fn one_control_plane<'a>(groups: &[&Group<'a>], unlabelled: &[&'a Member]) -> Re
     }
     for (member, progress) in groups.iter().flat_map(|group| &group.members) {
         match progress {
-            Progress::Failed(_, problem) => return Err(format!("{} has failed: {problem}", member.node)),
+            Progress::Failed(_, problem) | Progress::FailedCanary(problem) => {
+                return Err(format!("{} has failed: {problem}", member.node));
+            }
             Progress::Updating(_) => return Err(format!("{} is at work", member.node)),
             _ if !member.is_ready => return Err(format!("the control plane {} is not Ready", member.node)),
             Progress::Current | Progress::LeftOut | Progress::Waiting => {}
@@ -294,15 +278,15 @@ fn of_held(group: &Group<'_>) -> Option<String> {
 
 /// The reason why these groups are not done.
 fn obstacle(groups: &[&Group<'_>], what: &str) -> String {
-    for group in groups {
-        if let Some(member) = group.failed().next() {
+    let not_done = || groups.iter().filter(|group| !group.is_done());
+    for group in not_done() {
+        if let Some((member, _)) = group.members.iter().find(|(_, progress)| progress.is_failure()) {
             return format!(
                 "{what}: the group {} is paused, because {} has failed",
                 member.group, member.node
             );
         }
     }
-    let not_done = || groups.iter().filter(|group| !group.is_done());
     if let Some(why) = not_done().find_map(|group| of_closed(group).or_else(|| of_held(group))) {
         return format!("{what}: {why}");
     }

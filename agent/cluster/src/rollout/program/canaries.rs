@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use kops_agent_spec::omit::is_zero;
 use kops_agent_spec::{parse_timestamp, timestamp};
 use serde::{Deserialize, Serialize};
 use time::{Duration, OffsetDateTime};
@@ -26,7 +27,7 @@ pub struct Observation {
     /// Since when the canary is healthy; empty if it is not healthy.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub healthy_since: String,
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub has_passed: bool,
 }
 
@@ -111,7 +112,8 @@ impl Observation {
     }
 }
 
-/// This many seconds after a time in a status. `None` if the text is not a time: whoever may write the ConfigMap may write any text.
+/// Adds seconds to a time of the status. `None` if the text is not a time, or the sum is too large: anyone who may write the ConfigMap may
+/// write any text.
 fn after(time: &str, seconds: i64) -> Option<OffsetDateTime> {
     parse_timestamp(time)?.checked_add(Duration::seconds(seconds))
 }
