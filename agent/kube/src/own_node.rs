@@ -7,5 +7,5 @@ mod statement;
 mod testing;
 
 pub use drain::{OwnNode, Remaining};
-pub use orders::Orders;
+pub use orders::{Orders, retried};
 pub use statement::{FIELD_MANAGER, Told, Untold, known, tell, versions};

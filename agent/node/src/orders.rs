@@ -2,12 +2,12 @@
 //! the state store by its last applied configuration.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use kops_agent_cluster::rollout::{Order, Standing};
 use kops_agent_host::{Applied, Host};
-use kops_agent_kube::own_node::Orders;
+use kops_agent_kube::own_node::{Orders, retried};
 use kops_agent_plan::following::{Follow, Followed};
 use kops_agent_plan::resolve::KUBERNETES_CA;
 use kops_agent_source::bootstrap_client::KopsController;
@@ -15,7 +15,6 @@ use kops_agent_source::{StoreOptions, boot_config};
 use kops_agent_spec::BootConfig;
 use kops_agent_spec::failure::{Failure, Kind};
 use thiserror::Error;
-use tokio::time::sleep;
 
 use super::facts;
 
@@ -32,18 +31,14 @@ pub struct Withdrawn;
 /// Reads the own Node again, and fails unless the order still counts. The controller may have withdrawn the order, or may be gone.
 /// `kind` is the kind of that failure.
 pub(super) async fn confirm(orders: &Orders, order: &Order, kind: Kind) -> Result<()> {
-    let begun = Instant::now();
-    loop {
-        match orders.standing(order).await {
-            Ok(Standing::InForce) => return Ok(()),
-            Ok(Standing::Withdrawn) => return Err(Withdrawn.into()),
-            Ok(Standing::Expired(why)) => return Err(Failure::new(kind, why).into()),
-            Err(untold) if untold.may_pass() && begun.elapsed() < ASKED_WITHIN => sleep(PAUSE).await,
-            Err(untold) => {
-                let problem =
-                    format!("this machine does nothing, because its order cannot be read again: {untold}");
-                return Err(Failure::new(kind, problem).into());
-            }
+    match retried(ASKED_WITHIN, PAUSE, async || orders.standing(order).await).await {
+        Ok(Standing::InForce) => Ok(()),
+        Ok(Standing::Withdrawn) => Err(Withdrawn.into()),
+        Ok(Standing::Expired(why)) => Err(Failure::new(kind, why).into()),
+        Err(untold) => {
+            let problem =
+                format!("this machine does nothing, because its order cannot be read again: {untold}");
+            Err(Failure::new(kind, problem).into())
         }
     }
 }

@@ -6,13 +6,12 @@
 
 use std::path::Path;
 use std::pin::pin;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, anyhow};
 use kops_agent_cluster::pacing::message::MOST_SLOTS;
 use kops_agent_cluster::rollout::{DrainMode, Order, Task};
-use kops_agent_kube::own_node::Orders;
-use kops_agent_kube::own_node::Untold;
+use kops_agent_kube::own_node::{Orders, Untold, retried};
 use kops_agent_process::{program, service_manager, stop};
 use tokio::process::Command;
 use tokio::time::sleep;
@@ -61,14 +60,10 @@ pub(super) async fn run(args: &FleetFollowArgs) -> Result<u8> {
 /// # Errors
 /// The kubeconfig is not a kubelet's, or the API server does not return the Node.
 async fn check(args: &FleetFollowArgs) -> Result<u8> {
-    let begun = Instant::now();
-    loop {
-        match Orders::new(&machine::kubeconfig(&args.root))?.check(CHECK_TIMEOUT).await {
-            Ok(()) => return Ok(exit::CONVERGED),
-            Err(untold) if untold.may_pass() && begun.elapsed() < RETRIED_FOR => sleep(PAUSE).await,
-            Err(untold) => return Err(untold).context("reading this machine's Node"),
-        }
-    }
+    let orders = Orders::new(&machine::kubeconfig(&args.root))?;
+    let read = retried(RETRIED_FOR, PAUSE, async || orders.check(CHECK_TIMEOUT).await).await;
+    read.context("reading this machine's Node")?;
+    Ok(exit::CONVERGED)
 }
 
 /// Returns once another version of this program is in place.

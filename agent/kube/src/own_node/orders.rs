@@ -2,12 +2,12 @@
 //! no other.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kops_agent_cluster::rollout::{ORDER, OUTCOME, Order, Outcome, Standing};
 use kube::runtime::watcher::Event;
 use time::OffsetDateTime;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::{OwnNode, Untold};
 use crate::node_api::NodeObject;
@@ -19,6 +19,24 @@ pub struct Orders {
     watch: NodeWatch,
     /// The last outcome that was reported. Events of the watch may be older than the report.
     reported: Option<Outcome>,
+}
+
+/// Asks again after each pause, for `within`, while a failure may pass.
+///
+/// # Errors
+/// The last failure.
+pub async fn retried<T>(
+    within: Duration,
+    pause: Duration,
+    mut ask: impl AsyncFnMut() -> Result<T, Untold>,
+) -> Result<T, Untold> {
+    let begun = Instant::now();
+    loop {
+        match ask().await {
+            Err(untold) if untold.may_pass() && begun.elapsed() < within => sleep(pause).await,
+            ended => return ended,
+        }
+    }
 }
 
 impl Orders {
