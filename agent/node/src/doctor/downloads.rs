@@ -166,7 +166,8 @@ pub(super) fn clock_of(answer: &Response) -> Option<(String, i64)> {
     Some((answer.url().authority().rsplit('@').next()?.to_owned(), ahead))
 }
 
-fn of_status(status: StatusCode, refused: fn(String) -> Outcome) -> Outcome {
+/// The outcome of a server by its status. `refused` makes the outcome of a server that refuses this machine.
+pub(super) fn of_status(status: StatusCode, refused: fn(String) -> Outcome) -> Outcome {
     match status {
         StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED => {
             refused(format!("it answers {status}: the file may exist, but this machine may not read it"))

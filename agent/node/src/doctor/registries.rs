@@ -14,7 +14,7 @@ use reqwest::{Method, Response, StatusCode, Url};
 use serde::Deserialize;
 
 use super::deadline::{QUESTION, asked};
-use super::downloads::headers;
+use super::downloads::{self, headers};
 pub use logins::Logins;
 
 /// The media types of manifests and of lists of manifests. Without them, some registries do not find an image.
@@ -168,28 +168,22 @@ async fn head(
     manifest: Url,
     authorization: Option<HeaderValue>,
 ) -> Result<Response, reqwest::Error> {
-    let at = Location::new(manifest);
-    let at = match authorization {
-        Some(value) => at.with_headers([(AUTHORIZATION, value)].into_iter().collect()),
-        None => at,
-    };
-    headers(client, &at, MANIFESTS).await
+    headers(client, &located(manifest, authorization), MANIFESTS).await
+}
+
+fn located(url: Url, authorization: Option<HeaderValue>) -> Location {
+    Location::new(url).with_headers(authorization.map(|value| (AUTHORIZATION, value)).into_iter().collect())
 }
 
 fn of_status(status: StatusCode) -> Outcome {
     match status {
-        status if status.is_success() => Outcome::Answers,
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Outcome::Unknown(format!(
             "it answers {status}: it requires a login that this check does not have"
         )),
-        StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS => {
-            Outcome::Unknown(format!("it answers {status}"))
-        }
         status if status.is_redirection() => {
             Outcome::Unknown(format!("it answers {status}, and {NOT_FOLLOWED}"))
         }
-        status if status.is_server_error() => Outcome::Unknown(format!("it answers {status}")),
-        status => Outcome::Fails(format!("it answers {status}")),
+        status => downloads::of_status(status, Outcome::Unknown),
     }
 }
 
@@ -236,12 +230,7 @@ async fn token(
     }
     // The registry chooses this server, so the login goes to it over TLS only.
     let basic = basic.filter(|_| is_protected(&url));
-    let at = Location::new(url);
-    let at = match basic {
-        Some(basic) => at.with_headers([(AUTHORIZATION, basic)].into_iter().collect()),
-        None => at,
-    };
-    let answer = client.request(Method::GET, &at).send().await.map_err(failed)?;
+    let answer = client.request(Method::GET, &located(url, basic)).send().await.map_err(failed)?;
     if !answer.status().is_success() {
         return Err(format!("answers {}", answer.status()));
     }
