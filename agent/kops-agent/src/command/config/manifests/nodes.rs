@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use anyhow::Result;
 use kops_agent_node::decide;
@@ -66,7 +65,8 @@ impl Nodes<'_> {
         let supposed_groups: Vec<InstanceGroup> = missing.map(group_of_role).collect();
         let of_manifests = groups.iter().map(|group| (&group.read, Some(&group.source)));
         let of_cluster = Fields::of(source);
-        let mut decided = Decided::default();
+        // The decided groups, each with the problems in the manifests of such groups.
+        let mut decided: Vec<(InstanceGroup, Vec<(Severity, Problem)>)> = Vec::new();
         for (group, source) in of_manifests.chain(supposed_groups.iter().map(|group| (group, None))) {
             let decisive = supposed::decisive(group);
             let of_group = source.map(Fields::of);
@@ -86,7 +86,7 @@ impl Nodes<'_> {
                 }
             };
             // The problems in the cluster's manifest were told with the first of these groups.
-            if let Some(in_group) = decided.of(&decisive) {
+            if let Some((_, in_group)) = decided.iter().find(|(known, _)| *known == decisive) {
                 for (severity, problem) in in_group {
                     if let Some((fields, field)) = place_of(problem) {
                         fields.tell(*severity, &field, problem, told);
@@ -117,7 +117,7 @@ impl Nodes<'_> {
                     in_group.push((severity, problem.clone()));
                 }
             }
-            decided.add(decisive, in_group);
+            decided.push((decisive, in_group));
         }
         Ok(())
     }
@@ -131,33 +131,6 @@ impl Nodes<'_> {
         );
         (self.undecided > 0).then(|| Finding { problem, ..Finding::default() })
     }
-}
-
-/// The groups of a cluster that are decided, by the hashes of their settings, with the problems in the manifests of groups.
-#[derive(Default)]
-struct Decided {
-    by_hash: BTreeMap<u64, Vec<DecidedGroup>>,
-}
-
-type DecidedGroup = (InstanceGroup, Vec<(Severity, Problem)>);
-
-impl Decided {
-    /// The problems in the manifest of a group with these settings. `None` if no such group is decided.
-    fn of(&self, decisive: &InstanceGroup) -> Option<&[(Severity, Problem)]> {
-        let same_hash = self.by_hash.get(&hash(decisive))?;
-        let (_, problems) = same_hash.iter().find(|(known, _)| known == decisive)?;
-        Some(problems)
-    }
-
-    fn add(&mut self, decisive: InstanceGroup, problems: Vec<(Severity, Problem)>) {
-        self.by_hash.entry(hash(&decisive)).or_default().push((decisive, problems));
-    }
-}
-
-fn hash(decisive: &InstanceGroup) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    format!("{decisive:?}").hash(&mut hasher);
-    hasher.finish()
 }
 
 /// The fields of a manifest. Each of many groups may have thousands of problems in its cluster's fields, so each field is looked up once.
