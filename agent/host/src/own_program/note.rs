@@ -35,6 +35,13 @@ pub(super) struct Note {
     unchecked: BTreeSet<String>,
 }
 
+impl Note {
+    /// This note if it is of the program with this SHA-256, and otherwise an empty note.
+    fn of(self, sha256: &str) -> Note {
+        if self.sha256 == sha256 { self } else { Note::default() }
+    }
+}
+
 impl Host {
     /// Notes, before the switch to a program, which of these services are unhealthy, and which resources of the agent (`own`) the program
     /// changes. The program counts as unchecked.
@@ -53,8 +60,9 @@ impl Host {
     /// # Errors
     /// The note cannot be read or written.
     pub fn note_check(&self, of: OrderedProgram<'_>) -> Result<()> {
-        let unchecked = self.note()?.unchecked;
-        self.write_unchecked(of, Note { unchecked, ..self.noted(of.sha256)? })
+        let note = self.note()?;
+        let unchecked = note.unchecked.clone();
+        self.write_unchecked(of, Note { unchecked, ..note.of(of.sha256) })
     }
 
     /// Notes that the check of the program with this SHA-256 has succeeded.
@@ -94,8 +102,7 @@ impl Host {
 
     /// The note if it is of the program with this SHA-256, and otherwise an empty note.
     pub(super) fn noted(&self, sha256: &str) -> Result<Note> {
-        let note = self.note()?;
-        Ok(if note.sha256 == sha256 { note } else { Note::default() })
+        Ok(self.note()?.of(sha256))
     }
 
     /// An unreadable note counts as empty: then all services must be healthy.
