@@ -172,7 +172,8 @@ impl Redactor {
         }
     }
 
-    /// The part of a text before the hidden value that the end of the text cuts. The other functions hide whole values only.
+    /// A text that was cut may end in the middle of a hidden value, and the other functions hide whole values only. Returns the part of the
+    /// text before such a value.
     pub fn before_cut<'a>(&self, text: &'a str) -> &'a str {
         let begins_hidden = |end: &str| {
             [&self.secrets, &self.free_text].into_iter().any(|hidden| {

@@ -131,8 +131,8 @@ impl Autoscaling {
         }
     }
 
-    /// Whether the state of the instance is a `Pending` state, so that the lifecycle action may still begin. If the request fails, the
-    /// result is `true`: kOps gives nodes no permission for this request.
+    /// Whether the instance is in a `Pending` state, in which its lifecycle action may still begin. Returns `true` if the request fails:
+    /// kOps gives nodes no permission for this request.
     async fn may_become_held(&self, action: &LifecycleAction, within: Duration) -> bool {
         let parameters = [("InstanceIds.member.1", action.instance_id.as_str())];
         match self.0.query(STATE, &parameters, within).await {

@@ -52,8 +52,8 @@ async fn read_from(drive: PathBuf, mounted: fn(&Path) -> Result<PathBuf, String>
     told.await.unwrap_or_else(|_| Err("the thread that reads it has ended".into())).map_err(cannot)
 }
 
-/// Mounts a drive so that only this thread sees it, and returns the mount point. Anybody who can label a disk may have written the drive.
-/// So the mount permits no programs, no device files and no setuid bits.
+/// Mounts a drive so that only this thread sees it, and returns the mount point. The drive is found by its label, which any disk may
+/// have. So the mount permits no programs, no device files and no setuid bits.
 fn mounted(drive: &Path) -> Result<PathBuf, String> {
     let cannot = |doing: &str, error: nix::Error| format!("{doing}: {}", error.desc());
     unshare(CloneFlags::CLONE_NEWNS).map_err(|error| cannot("cannot create a mount namespace", error))?;

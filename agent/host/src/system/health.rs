@@ -40,8 +40,8 @@ pub struct HealthTimings {
     /// After this time, kubelet has seen a changed manifest: kubelet lists its files every 20 s and gives pods 30 s to
     /// end. If the pod still has its UID then, the change makes no difference to kubelet.
     pub unnoticed: Duration,
-    /// How long a restarted service of the agent must run. This is longer than `RestartSec=5s` of its unit and the time until a failing
-    /// start ends.
+    /// How long a restarted service of the agent must run. A service that fails at its start ends sooner, and its unit waits only
+    /// `RestartSec=5s` before the next start.
     pub restarted: Duration,
 }
 

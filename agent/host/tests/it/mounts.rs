@@ -51,7 +51,7 @@ async fn a_volume_is_mounted_at_every_boot_before_its_users_start() {
         "{unit}"
     );
 
-    // The unit is missing: an earlier version of the agent only mounted the volume, or the unit was lost.
+    // An earlier version of the agent mounted the volume without a unit. A unit may also be lost.
     std::fs::remove_file(machine.path(UNIT)).unwrap();
     let plan = machine.plan(&machine.host(), &node);
     assert_eq!(plan.steps.len(), 1, "{plan:?}");

@@ -21,7 +21,7 @@ const WITHIN: Duration = Duration::from_millis(900);
 /// The characters at which bash also splits the words of a line.
 const BREAKS: [char; 3] = ['@', ':', '='];
 
-/// Candidates for a flag that takes an instance group: the groups of the Nodes.
+/// Candidates for a flag whose value is the name of an instance group: the groups of the Nodes.
 pub(super) fn instance_groups() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
         let mut groups = BTreeMap::new();
@@ -37,7 +37,7 @@ pub(super) fn instance_groups() -> ArgValueCandidates {
     })
 }
 
-/// Candidates for a flag that takes a Node.
+/// Candidates for a flag whose value is the name of a Node, with the groups of the Nodes as help.
 pub(super) fn nodes() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
         let candidate = |(node, group): (String, String)| {

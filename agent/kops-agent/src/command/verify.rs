@@ -100,7 +100,7 @@ async fn verify(run: &Run<'_>) -> Result<u8> {
     let depth = if args.deep { Depth::Content } else { Depth::Touched };
     let host = args.change.applied_to(machine::open(&on.root)?.with_depth(depth));
     let host = host.timed_by(on.stopwatch.clone());
-    // No other run changes anything between the comparison and the limited repair.
+    // With the lock, no other run can change the machine between the comparison and the limited repair.
     let _lock = if is_limited(args) { Some(machine::lock(true, &host).await?) } else { None };
     if is_limited(args) && host.is_rolling_back()? {
         log::warn!(
@@ -122,7 +122,7 @@ async fn verify(run: &Run<'_>) -> Result<u8> {
     let (decision, plan, mut instead) = match Box::pin(decided).await {
         Ok((decision, plan)) => (decision, plan, None),
         Err(error) => match Box::pin(compared_instead(options, &host, error)).await {
-            // Without the wanted configuration, nobody knows whether the named resources are all that differs.
+            // Without the wanted configuration, this run cannot tell whether resources differ that it may not repair.
             Ok((StandIn { instead: Instead::Failed, error, .. }, _)) if is_limited(args) => {
                 return not_compared(args, &changed, error);
             }

@@ -145,8 +145,8 @@ impl Scene {
         self.machine.root().join("var/lib/kops-agent/lock")
     }
 
-    /// Runs `fleet follow` until it waits for the lock. Until then, its kubeconfig leads to the stand-in for the API
-    /// server; after that, the node is compared with its own kubeconfig. Also returns the further lines of standard
+    /// Runs `fleet follow` with a kubeconfig of the stand-in for the API server, until it waits for the lock. Then puts the
+    /// node's own kubeconfig back, because the comparison of the node reads it. Also returns the next lines of standard
     /// error.
     fn follow_to_the_lock(&self) -> (Following, impl Iterator<Item = String> + Send + use<>) {
         let own = fs::read(self.kubeconfig()).unwrap();

@@ -16,8 +16,8 @@ pub enum ArchiveKind {
     CniPlugins,
 }
 
-/// Directories of programs in containerd's archives, with the prefixes of the programs' names. If an archive has such programs in several
-/// directories, the node takes them from the first directory in this list.
+/// Directories with programs in containerd's archives, each with the prefixes of the programs' names. If an archive has
+/// several of these directories, the node takes the programs from the directory that comes first in this list.
 const CONTAINERD: [(&str, &[&str]); 3] = [
     ("bin/", &["containerd", "ctr"]),
     ("usr/local/bin/", &["containerd", "crictl", "ctr"]),

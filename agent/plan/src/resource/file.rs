@@ -74,8 +74,8 @@ pub enum FreeText {
     Whole,
     /// The values of environment variables in a pod's manifest.
     Variables,
-    /// These lines are free text, counted from 0. If the agent did not write the present file, outputs show only those of its lines that
-    /// equal a public line of this text.
+    /// The numbers of the lines that are free text, from 0. All other lines are public. If the agent did not write the present file,
+    /// outputs show only lines of that file that equal a public line of this text.
     Lines(BTreeSet<usize>),
 }
 

@@ -265,7 +265,7 @@ mod tests {
         }
         let anchored = read("base: &b {role: Node, m: 1}\nspec:\n  <<: *b\n  m: 2\n");
         assert_eq!(anchored.value["spec"], json!({"role": "Node", "m": 2}));
-        // As in Go, a plain key may be a boolean.
+        // Go's reader takes a key without quotes for a boolean if a value of that spelling is one.
         assert_eq!(read("n: 1").value, json!({"false": 1}));
         assert_eq!(anchored.duplicates, Duplicates::default());
         let problem = problem("<<: 1");

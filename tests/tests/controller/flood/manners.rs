@@ -194,7 +194,7 @@ async fn said<S: AsyncRead + AsyncWrite>(stream: S, bytes: &[u8], then: Then) ->
             }
             Then::Forever(bytes) => while writer.write_all(&bytes).await.is_ok() {},
         }
-        // The reading half below ends this function when the server hangs up or its answer ends. So a failed write does not matter.
+        // A failed write does not matter: the code below, which reads, ends this function when the server hangs up or has answered.
         drop(result);
         std::future::pending::<()>().await
     };

@@ -1,4 +1,4 @@
-//! A folder of manifests also has files for other programs, templates, and files that nobody can read.
+//! A folder of manifests also has files for other programs, templates, and files that cannot be read.
 
 use std::os::unix::fs::symlink;
 

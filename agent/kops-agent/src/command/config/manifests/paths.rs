@@ -149,7 +149,7 @@ fn add_files(named: &Path, working: &Path, files: &mut Files, told: &mut Told) -
     Ok(())
 }
 
-/// The finding about a path that the system does not let us read. Nobody knows whether it has manifests of kOps.
+/// The finding about a path that the operating system refuses to read. The path may have manifests of kOps.
 pub(super) fn unreadable(path: &Path, error: &io::Error) -> Finding {
     let file = path.display().to_string();
     let problem = format!("cannot be read: {error}; correct its permissions, or where it leads");
