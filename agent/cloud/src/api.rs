@@ -135,7 +135,7 @@ pub enum ApiError {
     #[error("{0}")]
     Refused(Box<ErrorAnswer>),
     /// The response comes from another server (such as a proxy), or it cannot be read.
-    #[error("{endpoint} answers {action} with {status}, and not as {api} does: {problem}")]
+    #[error("{endpoint} answers {action} with {status}, which is not an answer of {api}: {problem}")]
     Garbage { api: &'static str, action: &'static str, endpoint: String, status: u16, problem: String },
     #[error("no credentials for {api}: {cause}")]
     NoCredentials {
@@ -149,8 +149,8 @@ pub enum ApiError {
     NoRequest { endpoint: String, cause: String },
     /// The environment variable with the token is unset or invalid.
     #[error(
-        "{variable} is not set, or is not a token: give this process a token with read access to the project, as \
-         kops-controller has"
+        "{variable} is not set, or is not a token; set it to a token with read access to the project, for \
+         example the token of kops-controller"
     )]
     NoToken { variable: &'static str },
     /// A setting is missing or wrong: the location of the API or of the cluster (project, zone, region), or the login.

@@ -81,7 +81,7 @@ impl Cloud for Aws {
 
     async fn complete_for_show(&self, facts: &mut Facts, remembered: &RememberedFacts) {
         if let Err(error) = learn_instance_type(facts, remembered, WITHOUT_WAITING).await {
-            log::warn!("networkInterfaces and gpu are left out: {error}");
+            log::warn!("the facts lack networkInterfaces and gpu: {error}");
         }
     }
 

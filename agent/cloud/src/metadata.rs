@@ -35,9 +35,10 @@ pub enum MetadataError {
     Silent { url: String, attempts: u32, waited: Duration },
     /// The hop limit of EC2's token response is too low, so the response got lost.
     #[error(
-        "{url}: the metadata service takes the request for a token, but its answer does not arrive ({attempts} \
-         attempts in {} s): raise the instance's metadata hop limit to 2 (aws ec2 modify-instance-metadata-options \
-         --http-put-response-hop-limit 2) or run on the host, not in a container",
+        "{url}: the metadata service accepts the request for a token, but its answer does not arrive \
+         ({attempts} attempts in {} s). Raise the instance's metadata hop limit to 2 (aws ec2 \
+         modify-instance-metadata-options --http-put-response-hop-limit 2), or run kops-agent on the host, \
+         not in a container",
         waited.as_secs_f32().round()
     )]
     HopLimit { url: String, attempts: u32, waited: Duration },

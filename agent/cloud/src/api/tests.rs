@@ -225,7 +225,7 @@ async fn messages_name_the_action_the_endpoint_and_the_remedy() {
         (
             502,
             "<html/>".into(),
-            "answers Act with 502, and not as EC2 does: the response contains no error message",
+            "answers Act with 502, which is not an answer of EC2: the response contains no error message",
         ),
     ] {
         let error = asked(&ec2::SERVICE.api, status, &body).await.unwrap_err().to_string();

@@ -94,7 +94,7 @@ fn parse(answer: &str, instance_type: &str) -> Result<InstanceType, XmlDecodeErr
             }
         }
     }
-    Err(XmlDecodeError::custom(format!("it does not list {instance_type}")))
+    Err(XmlDecodeError::custom(format!("the answer does not list {instance_type}")))
 }
 
 /// Reads the name of a type, and its facts. The facts are `None` if the limits of network interfaces are missing.

@@ -66,7 +66,10 @@ pub(crate) async fn assign(
         }
     };
     if let Err(gave_up) = retries.run("the new IPv6 prefix", is_told, |_| Duration::MAX).await {
-        log::warn!("EC2 has given {given} to {interface}, but {}", gave_up.error);
+        log::warn!(
+            "EC2 assigned the IPv6 prefix {given} to the network interface {interface}, but {}",
+            gave_up.error
+        );
     }
     Ok(given)
 }

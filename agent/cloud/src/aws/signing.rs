@@ -50,7 +50,7 @@ impl Signer {
         let url = question.endpoint;
         let not_signed = |cause: &dyn std::error::Error| ApiError::NoRequest {
             endpoint: url.to_owned(),
-            cause: format!("it cannot be signed: {cause}"),
+            cause: format!("the request cannot be signed: {cause}"),
         };
         let no_credentials = |cause| ApiError::NoCredentials {
             api: question.api.name,

@@ -82,7 +82,9 @@ enum NoIssuer {
     #[error("{place}: {cause}")]
     Unavailable { place: Url, cause: String },
     /// None of the URLs has the certificate of this issuer.
-    #[error("the URL in its certificate does not lead to its issuer's certificate")]
+    #[error(
+        "none of the URLs in the signing certificate returns the certificate of that certificate's issuer"
+    )]
     None,
 }
 

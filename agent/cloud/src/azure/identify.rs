@@ -69,7 +69,7 @@ impl ControlPlane for AzureControlPlane {
             Ok("true") => true,
             Ok("" | "false") | Err(_) => false,
             Ok(other) => {
-                let problem = format!("{UNSIGNED_VARIABLE} is {other:?}: write true or false");
+                let problem = format!("{UNSIGNED_VARIABLE} is {other:?}: set it to true or false");
                 return Err(ControlPlaneError::Configuration(problem));
             }
         };

@@ -180,6 +180,6 @@ mod tests {
         // The lock is free once the TPM no longer works.
         drop(authenticator.at_work.lock().await);
         let error = authenticator.token(b"{}").await.unwrap_err().to_string();
-        assert!(error.contains("does not carry out TPM_CC_NV_ReadPublic"), "{error}");
+        assert!(error.contains("cannot run TPM_CC_NV_ReadPublic"), "{error}");
     }
 }

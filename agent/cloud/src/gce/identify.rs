@@ -51,8 +51,9 @@ async fn cluster(options: &KopsControllerOptions) -> Result<GceCluster, ControlP
     };
     if !is_project(&project) || !is_resource_name(&region) {
         return Err(ControlPlaneError::Configuration(format!(
-            "server.provider.gce has an invalid project or region (project {project:?}, region {region:?}): write \
-             them as Google does, or remove both if this machine is in the same project and region"
+            "server.provider.gce has an invalid project or region (project {project:?}, region {region:?}); \
+             set the ID of a Google project and the name of a region. Remove both if the cluster is in the \
+             project and region of this machine"
         )));
     }
     Ok(GceCluster { name: options.cluster_name.clone(), project, region })

@@ -309,7 +309,7 @@ impl KeyTokens {
     async fn ask_once(&self) -> Result<Granted, Failure> {
         let now = OffsetDateTime::now_utc().unix_timestamp();
         let assertion = self.key.assertion(self.scope, now);
-        let assertion = assertion.ok_or_else(|| Failure::Refused("the key does not sign".to_owned()))?;
+        let assertion = assertion.ok_or_else(|| Failure::Refused("the key cannot sign tokens".to_owned()))?;
         let form = form_urlencoded::Serializer::new(String::new())
             .append_pair("grant_type", GRANT)
             .append_pair("assertion", &assertion)

@@ -39,8 +39,8 @@ impl GceVerifier {
     pub fn new(groups: ManagedGroups, max_skew: i64) -> GceVerifier {
         if max_skew > MOST_SKEW {
             log::warn!(
-                "server.provider.gce.MaxTimeSkew is {max_skew} seconds, but at most {MOST_SKEW} seconds apply: \
-                 tokens that live longer could be used twice"
+                "server.provider.gce.MaxTimeSkew is {max_skew} seconds, but kops-agent uses at most \
+                 {MOST_SKEW} seconds, because a token that is valid for longer could be used twice"
             );
         }
         GceVerifier { groups, claims: Claims::default(), max_skew: skew(max_skew) }
@@ -51,7 +51,8 @@ impl GceVerifier {
         let path = &token.instance;
         let mut claim = None;
         let Some(managed) = self.find(&token, origin, &mut claim).await? else {
-            let missing = format!("no managed instance group of the cluster {} lists it", cluster.name);
+            let missing =
+                format!("no managed instance group of the cluster {} lists this instance", cluster.name);
             return Err(Refusal::of_instance(&NoNode::NoInstanceGroup {
                 instance: path.name.clone(),
                 missing,

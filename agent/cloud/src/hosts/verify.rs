@@ -29,8 +29,8 @@ impl HostVerifier {
     pub fn new(hosts: Arc<Enrolled>, max_skew: i64) -> HostVerifier {
         if max_skew > MOST_SKEW {
             log::warn!(
-                "server.pki.MaxTimeSkew is {max_skew} seconds, but at most {MOST_SKEW} seconds apply: tokens that \
-                 live longer could be used twice"
+                "server.pki.MaxTimeSkew is {max_skew} seconds, but kops-agent uses at most {MOST_SKEW} \
+                 seconds, because a token that is valid for longer could be used twice"
             );
         }
         HostVerifier { hosts, max_skew: if max_skew > 0 { max_skew.min(MOST_SKEW) } else { USUAL_SKEW } }

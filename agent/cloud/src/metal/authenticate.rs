@@ -53,9 +53,9 @@ impl HostAuthenticator {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let now = i64::try_from(now).unwrap_or(i64::MAX);
         let data = host_token::data(&self.host, &self.public_key, body, now);
-        let signer = self.key.choose_scheme(&[SCHEME]).ok_or("the machine's key does not sign tokens")?;
+        let signer = self.key.choose_scheme(&[SCHEME]).ok_or("the machine's key cannot sign tokens")?;
         let signature =
-            signer.sign(&data).map_err(|error| format!("the machine's key does not sign: {error}"))?;
+            signer.sign(&data).map_err(|error| format!("cannot sign with the machine's key: {error}"))?;
         Ok(host_token::token(data, signature))
     }
 }

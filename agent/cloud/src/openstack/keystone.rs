@@ -181,7 +181,8 @@ impl Keystone {
             (None, _) if all.is_empty() => Err(ApiError::NoPlace {
                 variable: INTERFACE,
                 problem: format!(
-                    "or the cloud is wrong: Keystone's catalog has no {interface} endpoint of the service {service}"
+                    "names the wrong interface, or this is the wrong cloud: Keystone's catalog has no \
+                     {interface} endpoint of the service {service}"
                 ),
                 may_pass: false,
             }),

@@ -23,7 +23,7 @@ pub enum TpmProblem {
         advice: &'static str,
     },
     /// The device rejects the command, or no answer comes.
-    #[error("the TPM does not carry out {command}: {cause}")]
+    #[error("the TPM cannot run {command}: {cause}")]
     Exchange { command: TpmCc, cause: io::Error },
     #[error("cannot encode {command} for the TPM: {problem}")]
     Unwritable { command: TpmCc, problem: String },

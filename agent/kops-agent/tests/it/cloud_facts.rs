@@ -237,7 +237,7 @@ fn facts_are_shown_whole_or_with_a_word_of_what_is_missing() {
 
         worker.ec2.set_mood(Mood::Forbidding);
         let shown = worker.run("facts", "g5.xlarge");
-        shown.with(0, &["networkInterfaces and gpu are left out", "ec2:DescribeInstanceTypes"]);
+        shown.with(0, &["the facts lack networkInterfaces and gpu", "ec2:DescribeInstanceTypes"]);
         assert!(shown.stdout.contains("instanceID") && !shown.stdout.contains("gpu"), "{shown:#?}");
     });
 }

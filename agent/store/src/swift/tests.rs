@@ -158,7 +158,7 @@ async fn each_failure_has_its_own_error() {
         (Mood::Throttling, &["cannot be reached: it answers 498"]),
         (
             Mood::WithoutKeystone,
-            &["cannot be reached: ", "answers tokens.create with 503, and not as Keystone does"],
+            &["cannot be reached: ", "answers tokens.create with 503, which is not an answer of Keystone"],
         ),
     ];
     for (mood, told) in cases {

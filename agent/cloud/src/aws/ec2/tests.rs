@@ -142,8 +142,8 @@ async fn rejections_by_ec2_differ_from_answers_of_other_servers() {
         ),
         (400, refusal("InvalidInstanceID.NotFound", "i-1"), false, "400 InvalidInstanceID.NotFound: i-1"),
         (500, refusal("InternalError", ""), true, "500 InternalError"),
-        (502, "<html>Bad Gateway</html>".into(), true, "with 502, and not as EC2 does"),
-        (404, String::new(), false, "with 404, and not as EC2 does"),
+        (502, "<html>Bad Gateway</html>".into(), true, "with 502, which is not an answer of EC2"),
+        (404, String::new(), false, "with 404, which is not an answer of EC2"),
     ] {
         let server = stand_in(status, answer).await;
         let error = ec2(&server.url, "the-secret").query("DescribeInstances", &[("A", "b")]).await;

@@ -128,7 +128,7 @@ pub(super) async fn a_thousand_made_up_ids_cost_one_list<K: Known>() {
 pub(super) async fn a_failing_api_is_asked_again_after_a_pause<K: Known>() {
     let ListApi { api: Api { name, .. }, service, action, .. } = K::Machine::API;
     let as_said = |status: u16| format!("{name} answers {action} with {status}");
-    let not_as = |status: u16| format!("answers {action} with {status}, and not as {name} does");
+    let not_as = |status: u16| format!("answers {action} with {status}, which is not an answer of {name}");
     for (mood, expected, outcome) in [
         (Mood::Throttling, format!("{name} throttles {action} ({})", K::API.throttled), Outcome::Throttled),
         (Mood::Down, format!("{} {}", as_said(503), K::API.down), Outcome::Error),
