@@ -77,8 +77,8 @@ pub enum Refusal {
     )]
     OtherName { instance: String, name: String },
     #[error(
-        "spec.providerID names the instance {instance}, which is the machine of the Node {expected}: this Node claims to \
-         be another machine than it is"
+        "spec.providerID names the instance {instance}, which is the machine of the Node {expected}: this \
+         Node claims to be another machine"
     )]
     OtherNode {
         instance: String,

@@ -132,7 +132,7 @@ fn the_policy_reboots_a_node_once_an_interval_and_takes_orders_back_once_it_is_s
     boots(&fleet.cluster, "a-0", "boot-2", "True");
     requires(&fleet.cluster, "a-0", "boot-2", &["packages ask for it: libc6"]);
     fleet.outcome("a-0", "");
-    let held = "a-0 waits: it rebooted for the order of ";
+    let held = "a-0 waits: it rebooted for the order from ";
     eventually("the node is held back", || fleet.rollout(&["status"]).1.contains(held));
     assert_eq!(fleet.order("a-0").unwrap()["bootID"], "boot-1");
 }

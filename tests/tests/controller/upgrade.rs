@@ -70,7 +70,7 @@ fn nodes_take_the_program_of_the_state_store_in_turns_and_go_back() {
     assert!(said.contains("may be too old: a-2"), "{said}");
     let (code, said) = upgrade(&fleet, &next, &[]);
     assert!(code == Some(1) && said.contains("is not over") && !said.contains("nodes change"), "{said}");
-    let waits = format!("waits for: the state store has another {FILE}, of version 0.1.0");
+    let waits = format!("waits for: the state store has another {FILE}, for version 0.1.0");
     eventually("it waits for the file", || fleet.rollout(&["status"]).1.contains(&waits));
     assert_eq!(fleet.order("masters-0"), None);
     publish(&fleet, &next);

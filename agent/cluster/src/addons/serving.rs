@@ -61,7 +61,7 @@ fn deployment(live: &Value) -> Option<String> {
         return None;
     }
     if old > 0 {
-        return Some(format!("{old} pods of its previous revision still run"));
+        return Some(format!("{old} pods of the previous revision still run"));
     }
     let available = count(live, "/status/availableReplicas");
     (updated == 0 || !has_condition(live, "Available"))
@@ -185,7 +185,7 @@ mod tests {
         assert!(of(old).unwrap().contains("has not processed its last change"));
         assert!(of(available(&json!({}))).unwrap().contains("0 of 2 pods are available"));
         let rolling = available(&json!({"replicas": 3, "updatedReplicas": 2, "availableReplicas": 2}));
-        assert_eq!(of(rolling).as_deref(), Some("1 pods of its previous revision still run"));
+        assert_eq!(of(rolling).as_deref(), Some("1 pods of the previous revision still run"));
         // The deployment's own strategy decides how many available pods are enough.
         assert_eq!(
             of(available(&json!({"replicas": 2, "updatedReplicas": 2, "availableReplicas": 1}))),

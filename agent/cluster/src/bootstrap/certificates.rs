@@ -71,8 +71,8 @@ pub enum CertificateRefusal {
     )]
     UnfitKey,
     #[error(
-        "the machine trusts the key pair {asked:?} of {signer}, and this control plane signs with {own:?}: one of them \
-         has not been updated yet"
+        "the machine trusts the key pair {asked:?} of {signer}, but this control plane signs with {own:?}: \
+         one of them has not been updated yet"
     )]
     OtherKeypair {
         signer: &'static str,

@@ -39,8 +39,8 @@ pub enum TokenProblem {
     OtherRequest,
     /// The token is too old, or from the future.
     #[error(
-        "the token's time differs from ours by {seconds} seconds, and {max_skew} are allowed: check the clocks of both \
-         machines"
+        "the token's time differs from this server's time by {seconds} seconds, but at most {max_skew} \
+         seconds are allowed: check the clocks of both machines"
     )]
     OtherTime {
         /// The difference to the server's time, in either direction.

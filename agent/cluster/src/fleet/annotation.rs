@@ -46,7 +46,7 @@ pub(crate) trait Annotation: Serialize + DeserializeOwned {
 pub enum Unread {
     #[error("the annotation {name} has more than {longest} bytes")]
     TooLong { name: &'static str, longest: usize },
-    #[error("the annotation {name} is not what this version of kops-agent writes")]
+    #[error("the annotation {name} has a format that this version of kops-agent does not know")]
     OtherForm { name: &'static str },
 }
 

@@ -44,7 +44,8 @@ pub fn different_authorities<'a>(
             shown.push("…".to_owned());
         }
         format!(
-            "nodes of the cluster trust different authorities of kubernetes-ca; nodes of this group trust those with the digest {}",
+            "nodes of the cluster trust different sets of kubernetes-ca certificates; nodes of this group \
+             trust the sets with the digests {}",
             shown.join(", ")
         )
     };
@@ -81,7 +82,7 @@ mod tests {
         let [master, node, _] = same;
         let notes = different_authorities([master, node, ("nodes", "i-1", "old")].into_iter());
         let of = |group: &str| notes.get(group).cloned().unwrap_or_default();
-        assert!(of("masters").ends_with("with the digest new (m-0)"), "{notes:?}");
-        assert!(of("nodes").ends_with("with the digest new (i-0), old (i-1)"), "{notes:?}");
+        assert!(of("masters").ends_with("with the digests new (m-0)"), "{notes:?}");
+        assert!(of("nodes").ends_with("with the digests new (i-0), old (i-1)"), "{notes:?}");
     }
 }

@@ -166,7 +166,7 @@ fn group_plan(group: &str, mut nodes: Vec<NodePlan>, now: OffsetDateTime) -> Gro
         let others: Vec<&str> = others.map(|(node, _)| node.name.as_str()).collect();
         if !others.is_empty() {
             disagreements.push(format!(
-                "the change of {} differs from the change of {}",
+                "the planned change of {} differs from the planned change of {}",
                 named(&others),
                 from.name
             ));
@@ -200,7 +200,7 @@ fn configurations(nodes: &[NodePlan]) -> Option<String> {
         shown.push("…".to_owned());
     }
     Some(format!(
-        "the nodes know {} configurations as the newest of the group: {}",
+        "the nodes report {} different configurations as the newest of the group: {}",
         by_hash.len(),
         shown.join(", ")
     ))

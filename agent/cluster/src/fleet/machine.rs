@@ -157,7 +157,7 @@ impl WantedMachine {
         comparison.add("machine type", self.machine_type(machine));
         comparison.add("root volume", self.root_volume(machine));
         comparison.add("additionalUserData", self.additional_user_data(machine));
-        let others = self.not_observed.iter().map(|field| format!("{field}: no node observes it"));
+        let others = self.not_observed.iter().map(|field| format!("{field}: nodes do not report this field"));
         comparison.not_compared.extend(others);
         comparison
     }
@@ -169,7 +169,9 @@ impl WantedMachine {
             image if is_same_form(observed, image) => {
                 Ok((observed != image).then(|| beside(observed, image)))
             }
-            image => Err(format!("{observed}, spec has {image}, which names an image in another form")),
+            image => Err(format!(
+                "{observed}, spec has {image}, and the two names of an image have different forms"
+            )),
         }
     }
 
@@ -203,7 +205,7 @@ impl WantedMachine {
 /// The difference, if there is one, or why there was no comparison.
 type Compared = Result<Option<String>, String>;
 
-const NOT_OBSERVED: &str = "the node does not observe it";
+const NOT_OBSERVED: &str = "the node does not report it";
 
 fn beside(observed: &str, wanted: &str) -> String {
     format!("{observed}, spec has {wanted}")

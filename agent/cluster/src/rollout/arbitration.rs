@@ -200,7 +200,7 @@ fn waiting(rollout: &Rollout, policy: &Status) -> Status {
             State::Paused => Phase::Paused,
             State::Aborted => Phase::Aborted,
         },
-        waits_for: format!("nodes that are at work by the policy: {}", at_work.join(", ")),
+        waits_for: format!("nodes that the policy is updating: {}", at_work.join(", ")),
         ..Status::default()
     }
 }
@@ -232,7 +232,7 @@ mod tests {
         assert_eq!((actions.orders.len(), actions.withdrawn.len()), (0, 0));
         let status = actions.status.clone().unwrap_or_default();
         assert!(status.is_in(Phase::Running, &rollout));
-        assert_eq!(status.waits_for, "nodes that are at work by the policy: a-00");
+        assert_eq!(status.waits_for, "nodes that the policy is updating: a-00");
         let aborted = Rollout { state: State::Aborted, ..rollout.clone() };
         let status = decide(&cluster, Some(&aborted)).status.unwrap_or_default();
         assert!(status.is_over(&aborted));

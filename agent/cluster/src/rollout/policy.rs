@@ -189,13 +189,14 @@ impl Policy {
             {
                 if seconds == Some(0) {
                     return Err(format!(
-                        "the policy is not valid: {path}.{field}: it is 0; write at least 1 second"
+                        "the policy is not valid: {path}.{field} is 0; set at least 1 second"
                     ));
                 }
             }
             if let Some(seconds @ 0..SHORTEST_REBOOT_INTERVAL) = part.reboot_interval {
                 return Err(format!(
-                    "the policy is not valid: {path}.rebootInterval: it is {seconds}; write at least {SHORTEST_REBOOT_INTERVAL} seconds"
+                    "the policy is not valid: {path}.rebootInterval is {seconds}; set at least \
+                     {SHORTEST_REBOOT_INTERVAL} seconds"
                 ));
             }
         }

@@ -220,13 +220,14 @@ fn runs(member: &Member, wanted: &WantedProgram) -> bool {
 fn hold(wanted: &WantedProgram, seen: &Seen) -> Option<String> {
     match &seen.program {
         Some(Ok(file)) if file.hash != wanted.hash => Some(format!(
-            "the state store has another {PROGRAM_FILE}, of version {}; copy the file that you gave `fleet upgrade` there, or run \
-             `fleet rollout abort` and start `fleet upgrade` with the file of the state store",
+            "the state store has another {PROGRAM_FILE}, for version {}. Copy the file of this rollout to \
+             the state store, or run `fleet rollout abort` and start `fleet upgrade` with the file of the \
+             state store",
             file.version
         )),
         Some(Ok(file)) if file.wanted() != *wanted => Some(format!(
-            "this rollout names other programs than {PROGRAM_FILE} of the state store, although it names that file's hash: someone has \
-             changed the ConfigMap; run `fleet rollout abort`, and start `fleet upgrade` again"
+            "this rollout has the hash of {PROGRAM_FILE} in the state store, but names other programs: \
+             someone changed the ConfigMap. Run `fleet rollout abort`, and start `fleet upgrade` again"
         )),
         Some(Ok(_)) => None,
         Some(Err(problem)) => Some(problem.clone()),

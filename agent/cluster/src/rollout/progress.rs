@@ -73,7 +73,7 @@ pub(super) fn progress(
             _ if crashes.is_some() => crashes.map(str::to_owned),
             Some(outcome) if !outcome.problem.is_empty() => Some(outcome.problem.clone()),
             None if is_late && !is_done => Some(format!(
-                "no result {timeout} after its order; is kops-agent-follow.service active on it?"
+                "no result {timeout} after its order; is kops-agent-follow.service active on the node?"
             )),
             None if recorded.failed.contains(&member.node) && !is_done => {
                 Some("it has failed, and has not tried again".to_owned())

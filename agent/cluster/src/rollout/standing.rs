@@ -29,10 +29,9 @@ impl Standing {
         match parse_timestamp(&order.until) {
             Some(until) if now <= until => Standing::InForce,
             Some(_) => Standing::Expired(format!("the order {task} has expired at {}", order.until)),
-            None => Standing::Expired(format!(
-                "the order {task} has no time until which it counts ({:?})",
-                order.until
-            )),
+            None => {
+                Standing::Expired(format!("the order {task} has no valid expiry time ({:?})", order.until))
+            }
         }
     }
 }

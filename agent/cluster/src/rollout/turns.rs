@@ -182,7 +182,8 @@ fn next_of_others<'a>(
     // The configuration of a machine without a group is unknown, so its API server may be older than the others.
     if let Some(member) = unlabelled.iter().find(|member| member.rank < Rank::Worker) {
         return Err(format!(
-            "{} has an API server and no label {INSTANCE_GROUP}, so its configuration is not known; all other nodes come after it",
+            "{} has an API server and no label {INSTANCE_GROUP}, so its configuration is unknown; other \
+             nodes wait until it has this label",
             member.node
         ));
     }
@@ -227,7 +228,8 @@ fn in_turn<'a>(
     }
     if free == 0 {
         return Err(format!(
-            "{MOST_AT_WORK} nodes are at work or have failed, in rollouts of operators and by the policy; no more may be"
+            "{MOST_AT_WORK} nodes are updating or have failed, in operators' rollouts and the policy's \
+             rollouts together; this is the maximum"
         ));
     }
     members.sort_by_key(|(number, _)| *number);
@@ -246,7 +248,7 @@ fn one_control_plane<'a>(groups: &[&Group<'a>], unlabelled: &[&'a Member]) -> Re
             Progress::Failed(_, problem) | Progress::FailedCanary(problem) => {
                 return Err(format!("{} has failed: {problem}", member.node));
             }
-            Progress::Updating(_) => return Err(format!("{} is at work", member.node)),
+            Progress::Updating(_) => return Err(format!("{} is updating", member.node)),
             _ if !member.is_ready => return Err(format!("the control plane {} is not Ready", member.node)),
             Progress::Current | Progress::LeftOut | Progress::Waiting => {}
         }
@@ -256,8 +258,8 @@ fn one_control_plane<'a>(groups: &[&Group<'a>], unlabelled: &[&'a Member]) -> Re
     }
     let mut not_done = groups.iter().filter(|group| !group.is_done());
     Err(not_done.find_map(|group| of_closed(group).or_else(|| of_held(group))).unwrap_or_else(|| {
-        "the control planes do not run the current configuration of their groups; all other nodes come after them, so start a \
-         rollout of all groups"
+        "the control planes do not run the current configuration of their groups; all other nodes wait for \
+         them, so start a rollout of all groups"
             .to_owned()
     }))
 }
@@ -301,7 +303,7 @@ fn obstacle(groups: &[&Group<'_>], what: &str) -> String {
             }
         }
     }
-    format!("{what} of groups that are no part of this rollout")
+    format!("{what} of groups outside this rollout")
 }
 
 #[cfg(test)]

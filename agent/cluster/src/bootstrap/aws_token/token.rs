@@ -75,8 +75,8 @@ pub enum TokenProblem {
     )]
     Expired { seconds: i64 },
     #[error(
-        "the token is signed with a time {seconds} seconds ahead, and {AHEAD} are allowed: check the clocks of both \
-         machines"
+        "the token is signed with a time {seconds} seconds ahead, but at most {AHEAD} seconds are allowed: \
+         check the clocks of both machines"
     )]
     FromTheFuture { seconds: i64 },
 }

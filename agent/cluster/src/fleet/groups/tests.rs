@@ -76,14 +76,15 @@ fn nodes_of_a_group_that_disagree_are_told() {
     assert_eq!(
         plan.disagreements,
         [
-            "the nodes know 2 configurations as the newest of the group: a= (i-3 and 1 other node), b= (i-1 and 1 other node)",
-            "the change of i-2 differs from the change of i-1",
+            "the nodes report 2 different configurations as the newest of the group: a= (i-3 and 1 other \
+             node), b= (i-1 and 1 other node)",
+            "the planned change of i-2 differs from the planned change of i-1",
         ]
     );
     let problem = superseded("i-2", Next::not_planned(EARLIER, "a=", "b=", "no network"));
     let nodes = [superseded("i-1", planned(EARLIER, "kubelet.service")), problem];
     let plan = plans(&nodes).remove(0);
-    assert_eq!(plan.disagreements, ["the change of i-2 differs from the change of i-1"]);
+    assert_eq!(plan.disagreements, ["the planned change of i-2 differs from the planned change of i-1"]);
     assert!(
         matches!(&plan.nodes[1].next.as_ref().unwrap().outcome, Outcome::Problem(why) if why == "no network")
     );
@@ -102,7 +103,7 @@ fn a_group_whose_nodes_trust_other_authorities_than_the_cluster_has_a_note() {
     nodes[1].authorities = "1".repeat(64);
     let plans = plans(&nodes);
     for (plan, shown) in plans.iter().zip(["111111111111 (m-1)", "000000000000 (i-1)"]) {
-        assert!(plan.disagreements[0].ends_with(&format!("with the digest {shown}")), "{plan:?}");
+        assert!(plan.disagreements[0].ends_with(&format!("with the digests {shown}")), "{plan:?}");
     }
 }
 

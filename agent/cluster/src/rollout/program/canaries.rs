@@ -102,11 +102,12 @@ impl Observation {
             (true, None) => "reports a problem (`kops-agent fleet status`)".to_owned(),
         };
         match after(&self.begun, most).is_some_and(|end| now < end) {
-            true => Canary::Observed(format!("runs it, and {state}")),
+            true => Canary::Observed(format!("is upgraded, and {state}")),
             false => Canary::Failed(format!(
-                "it runs the new version, and was not healthy for {observe} s within {most} s after its order; it {state}; \
-                 `kops-agent converge` on it may repair it; then run `kops-agent fleet rollout resume`. Otherwise run `rollout abort`, and \
-                 start `fleet upgrade` again without --canary"
+                "it runs the new version, but was not healthy for {observe} s within {most} s after its \
+                 order; it {state}. If `kops-agent converge` on this node repairs it, run `kops-agent fleet \
+                 rollout resume`. Otherwise run `rollout abort`, and start `fleet upgrade` again without \
+                 --canary"
             )),
         }
     }

@@ -27,13 +27,14 @@ const METADATA_NAMES: [&str; 5] =
 pub(super) fn check(url: &str) -> Result<(), String> {
     if url.len() > LONGEST || !url.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\') {
         return Err(format!(
-            "has more than {LONGEST} bytes, or a character that is not allowed; escape it with %"
+            "has more than {LONGEST} bytes, or a character that is not allowed; escape such a character with \
+             %"
         ));
     }
     let (scheme, rest) = url.split_once("://").ok_or("has no scheme such as https://")?;
     if !SERVERS.contains(&scheme) && !BUCKETS.contains(&scheme) {
         return Err(format!(
-            "is not of a server or a bucket; its scheme must be one of {}, {}",
+            "has an unsupported scheme; use one of {}, {}",
             SERVERS.join(", "),
             BUCKETS.join(", ")
         ));
@@ -102,10 +103,10 @@ mod tests {
         for (url, expected) in [
             ("mirror/kops-agent", "has no scheme"),
             ("https:/mirror/kops-agent", "has no scheme"),
-            ("file:///tmp/kops-agent", "is not of a server"),
-            ("FILE:///tmp/kops-agent", "is not of a server"),
-            ("ftp://mirror/kops-agent", "is not of a server"),
-            ("vault://mirror/kops-agent", "is not of a server"),
+            ("file:///tmp/kops-agent", "has an unsupported scheme"),
+            ("FILE:///tmp/kops-agent", "has an unsupported scheme"),
+            ("ftp://mirror/kops-agent", "has an unsupported scheme"),
+            ("vault://mirror/kops-agent", "has an unsupported scheme"),
             ("https://user:sesame@mirror/kops-agent", "has credentials"),
             ("https://@mirror/kops-agent", "has credentials"),
             ("https:///user:sesame@mirror/kops-agent", "names no host or no file"),

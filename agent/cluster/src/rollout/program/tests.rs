@@ -62,7 +62,7 @@ fn a_file_of_another_form_is_refused() {
         ("version: 0.2.0", "version: 0.2.0\npackage: 0.2.0-1", "unknown field"),
         ("amd64:", "riscv64:", "unknown field"),
         ("sha256: a", "sha256: A", "is not a SHA-256"),
-        (URL, "file:///tmp/kops-agent", "a URL is not of a server"),
+        (URL, "file:///tmp/kops-agent", "a URL has an unsupported scheme"),
         (URL, "https://user:sesame@mirror/kops-agent", "a URL has credentials"),
         (URL, "http://169.254.169.254/latest/user-data", "metadata service"),
     ] {
@@ -237,13 +237,13 @@ fn other_workers_wait_until_the_canaries_have_been_healthy_for_a_while() {
         assert_eq!(cluster.status.phase, Phase::Running);
         assert!(cluster.status.waits_for.contains(expected), "{}", cluster.status.waits_for);
     };
-    wait(&mut cluster, 0, "the canaries: a-00 runs it, and is observed until 1970-01-01T00:05:00Z");
+    wait(&mut cluster, 0, "the canaries: a-00 is upgraded, and is observed until 1970-01-01T00:05:00Z");
     cluster.of_name("b-00").is_healthy = false;
-    wait(&mut cluster, 299, "a-00 runs it");
+    wait(&mut cluster, 299, "a-00 is upgraded");
     cluster.of_name("b-00").is_healthy = true;
-    wait(&mut cluster, 1, "b-00 runs it, and is observed until 1970-01-01T00:10:00Z");
+    wait(&mut cluster, 1, "b-00 is upgraded, and is observed until 1970-01-01T00:10:00Z");
     cluster.of_name("b-00").is_ready = false;
-    wait(&mut cluster, 1, "b-00 runs it, and is not Ready");
+    wait(&mut cluster, 1, "b-00 is upgraded, and is not Ready");
     cluster.of_name("b-00").is_ready = true;
     wait(&mut cluster, 9, "is observed until 1970-01-01T00:10:10Z");
     wait(&mut cluster, 299, "is observed until 1970-01-01T00:10:10Z");
@@ -277,7 +277,8 @@ fn healthy_nodes_are_the_first_canaries_and_the_status_names_the_way_out_of_othe
     cluster.of_name("b-00").is_healthy = true;
     assert_eq!(cluster.step(), [""; 0]);
     assert_eq!(cluster.status.phase, Phase::Running);
-    assert!(cluster.status.waits_for.contains("a-00 runs it, and reports a problem"), "{:?}", cluster.status);
+    let waits = &cluster.status.waits_for;
+    assert!(waits.contains("a-00 is upgraded, and reports a problem"), "{waits}");
     cluster.now += time::Duration::seconds(600);
     assert_eq!(cluster.step(), [""; 0], "no group begins after a failed canary");
     let failure = &cluster.status.groups["a"].failures["a-00"];
@@ -405,7 +406,7 @@ fn an_upgrade_that_only_waits_does_not_hold_configurations_of_the_policy() {
     // While the canary is observed, the policy orders another configuration for it. Its outcome replaces that of the upgrade.
     cluster.seen.current.insert("a".into(), Ok("c=".into()));
     assert_eq!(step(&mut cluster), ordered("a-00", Task::Configuration));
-    assert!(cluster.status.waits_for.contains("a-00 runs it, and is observed"), "{:?}", cluster.status);
+    assert!(cluster.status.waits_for.contains("a-00 is upgraded, and is observed"), "{:?}", cluster.status);
     cluster.act("a-00", "");
     cluster.now += time::Duration::seconds(300);
     assert_eq!(step(&mut cluster), []);
@@ -430,7 +431,7 @@ fn a_config_map_that_names_other_programs_than_the_file_orders_nothing() {
     cluster.of_name("a-00").program = Some(sha256('1'));
     assert_eq!(cluster.step(), [""; 0]);
     assert!(
-        cluster.status.waits_for.contains("someone has changed the ConfigMap"),
+        cluster.status.waits_for.contains("someone changed the ConfigMap"),
         "{}",
         cluster.status.waits_for
     );
@@ -467,7 +468,7 @@ fn no_node_begins_unless_the_state_store_has_the_file() {
     for (stored, expected) in [
         (None, "was not read"),
         (Some(Err("s3://c/kops-agent/program.yaml does not exist".to_owned())), "does not exist"),
-        (Some(Ok(file("0.3.0"))), "of version 0.3.0"),
+        (Some(Ok(file("0.3.0"))), "for version 0.3.0"),
     ] {
         cluster.seen.program = stored;
         assert_eq!(cluster.step(), [""; 0]);

@@ -91,7 +91,7 @@ fn the_limit_holds_workers_and_says_so_and_no_control_plane() {
     cluster.of_name("masters-00").runs = Some("b=".into());
     let held = decide(&cluster, MOST_AT_WORK);
     assert_eq!((nodes(&held).len(), held.status.phase), (0, Phase::Running));
-    assert!(held.status.waits_for.starts_with("500 nodes are at work or have failed"), "{:?}", held.status);
+    assert!(held.status.waits_for.starts_with("500 nodes are updating or have failed"), "{:?}", held.status);
     assert_eq!(nodes(&decide(&cluster, MOST_AT_WORK - 1)), ["a-00"]);
     assert_eq!(nodes(&decide(&cluster, 0)), ["a-00", "b-00"]);
 }

@@ -207,11 +207,13 @@ mod tests {
         let silent = SeenNode { name: "i-2".into(), group: "nodes".into(), ..SeenNode::default() };
         assert_eq!(
             text_of(&[superseded("i-1", &planned()), silent]),
-            "GROUP  CURRENT  SUPERSEDED  UNKNOWN  NEXT          CHANGES               RESTARTS                                            SLOT  DRAIN  AS PLANNED BY\n\
-             nodes  0        1           1        fedcba987654  2 changed, 1 removed  kubelet.service, static pod kube-proxy, and 3 more  yes   yes    i-1 2026-11-26T04:05:06Z\n\
+            "GROUP  CURRENT  SUPERSEDED  UNKNOWN  NEXT          CHANGES               \
+             RESTARTS                                            SLOT  DRAIN  AS PLANNED BY\n\
+             nodes  0        1           1        fedcba987654  2 changed, 1 removed  kubelet.service, \
+             static pod kube-proxy, and 3 more  yes   yes    i-1 2026-11-26T04:05:06Z\n\
              nodes: i-2: it has reported nothing: nodeup made it, or it has only just started\n\
              nodes: needs a new machine: machine type t3.large, spec has m5.large (i-1)\n\
-             nodes: not compared: image: the node does not observe it (i-1)\n\
+             nodes: not compared: image: the node does not report it (i-1)\n\
              nodes: not compared: root volume: the spec has no size (i-1)\n"
         );
         let refused = Next::not_planned(AT, "a=", "b=", "no network");

@@ -148,7 +148,8 @@ mod tests {
         for (row, digest) in rows.iter_mut().zip(["0", "1"]) {
             row.authorities = Some(digest.repeat(64));
         }
-        let note = "nodes of this group trust those with the digest 000000000000 (i-1), 111111111111 (i-2)\n";
+        let note = "nodes of this group trust the sets with the digests 000000000000 (i-1), 111111111111 \
+                    (i-2)\n";
         assert!(table(&rows).ends_with(note), "{}", table(&rows));
         let mut expired = rows[0].first_certificate.clone().unwrap_or_default();
         expired.days_left = -1;

@@ -71,7 +71,7 @@ fn an_operators_rollout_waits_for_nodes_that_reboot_by_the_policy() {
     let rollout = cluster.rollout.clone();
     let actions = cluster.step_all(Some(&rollout));
     assert_eq!((actions.orders.len(), actions.withdrawn.len()), (0, 0));
-    assert_eq!(actions.status.unwrap().waits_for, "nodes that are at work by the policy: a-01");
+    assert_eq!(actions.status.unwrap().waits_for, "nodes that the policy is updating: a-01");
     answer(&mut cluster, "a-01", "");
     cluster.policy = cluster.step_all(Some(&rollout)).policy;
     cluster.of_name("a-00").requires_reboot = true;
@@ -246,7 +246,7 @@ fn reboots_that_wait_do_not_hold_configurations_of_the_policy() {
         let rollout = Rollout { windows: Vec::new(), ..rollout };
         let actions = step_all(&mut cluster, Some(&rollout));
         assert_eq!(actions.orders.len(), 0);
-        assert_eq!(actions.status.unwrap().waits_for, "nodes that are at work by the policy: a-00");
+        assert_eq!(actions.status.unwrap().waits_for, "nodes that the policy is updating: a-00");
         cluster.act("a-00", "");
         step_all(&mut cluster, Some(&rollout));
         let actions = step_all(&mut cluster, Some(&rollout));
