@@ -60,9 +60,7 @@ pub async fn listen(address: &str) -> Result<TcpListener> {
             }
             Err(error) if matches!(error.kind(), ErrorKind::AddrInUse | ErrorKind::AddrNotAvailable) => {
                 if !std::mem::replace(&mut is_told, true) {
-                    log::warn!(
-                        "{PATHS} cannot be answered at {address} (--health-listen): {error}; trying again"
-                    );
+                    log::warn!("cannot serve {PATHS} at {address} (--health-listen): {error}; trying again");
                 }
                 tokio::time::sleep(TRIED_AGAIN_AFTER).await;
             }

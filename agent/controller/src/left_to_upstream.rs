@@ -30,8 +30,8 @@ pub async fn stand_by(
     why: &str,
 ) -> Result<u8> {
     log::warn!(
-        "{why}; this process does nothing: kOps' kops-controller keeps the Lease, the Nodes' labels and the port of the \
-         bootstrap server"
+        "{why}; this process does nothing: kOps' kops-controller keeps the Lease and the port of the \
+         bootstrap server, and labels the Nodes"
     );
     let status = told(why);
     let probes = async { probes(health::listen(&given.health_listen).await?, why.to_owned()).await };

@@ -325,7 +325,8 @@ impl NodeLabels {
         let patch = refusal.is_definite().then(|| labels::without_roles(node)).flatten()?;
         if !self.known.lock().believes_most() {
             log::warn!(
-                "the Node {}: its role labels stay, because most Nodes are refused: check that the configuration is this cluster's",
+                "the Node {}: its role labels are not removed, because most Nodes are rejected; check that \
+                 the configuration belongs to this cluster",
                 node.name
             );
             return None;

@@ -148,7 +148,7 @@ async fn release(given: &TakeoverOptions, options: &KopsControllerOptions) -> Re
 async fn scope(given: &TakeoverOptions, options: &KopsControllerOptions) -> Result<Answer> {
     if let Some(why) = decide::left_to_upstream(options) {
         return Ok(not_ready(format!(
-            "{why}: kOps' kops-controller has to stay, and kops-agent does none of its work"
+            "{why}: keep kOps' kops-controller, because kops-agent cannot replace it in this cluster"
         )));
     }
     if decide::kops_writes_no_configurations(options) {
@@ -160,9 +160,10 @@ async fn scope(given: &TakeoverOptions, options: &KopsControllerOptions) -> Resu
         let cluster = cluster.context("looking for the completed cluster in the state store")?;
         if written.is_empty() && cluster.is_empty() {
             return Ok(not_ready(format!(
-                "kOps writes no configurations of nodes for this cloud, {base}/{CONFIGURATIONS} is empty, and \
-                 {base}/{COMPLETED}, from which kops-agent derives them, is missing: run `kops update cluster --yes`, or \
-                 put nodeupconfig.yaml of each group into {base}/{CONFIGURATIONS}, as `kops-agent config derive` prints it"
+                "the state store has no configurations of nodes ({base}/{CONFIGURATIONS} is empty), and \
+                 kops-agent cannot derive them, because {base}/{COMPLETED} is missing. Run `kops update \
+                 cluster --yes`. Or put nodeupconfig.yaml of each group into {base}/{CONFIGURATIONS}, as \
+                 `kops-agent config derive` prints it"
             )));
         }
     }
@@ -179,7 +180,7 @@ async fn rights(client: Result<&Client, String>, options: &KopsControllerOptions
     let mut why = Vec::new();
     if !missing.is_empty() {
         why.push(format!(
-            "the controller may not {}: kOps installs these rights with its kops-controller; or apply \
+            "the controller may not {}. kOps installs these rights with its kops-controller. Otherwise apply \
              packaging/kubernetes/rbac.yaml, and with server.pki also packaging/kubernetes/hosts-rbac.yaml",
             missing.join(", ")
         ));
@@ -191,8 +192,8 @@ async fn rights(client: Result<&Client, String>, options: &KopsControllerOptions
     };
     if !of_slots.is_empty() {
         why.push(format!(
-            "the controller may not {} in the namespace {}, so nodes would restart without a slot of their group: apply \
-             packaging/kubernetes/rbac.yaml (kOps does not install this right)",
+            "the controller may not {} in the namespace {}, so nodes would restart without a slot. Apply \
+             packaging/kubernetes/rbac.yaml, because kOps does not install this right",
             of_slots.join(", "),
             pacing::NAMESPACE
         ));
@@ -281,8 +282,9 @@ async fn names(given: &TakeoverOptions, options: &KopsControllerOptions) -> Resu
             ready(format!("{name} keeps the addresses of all {} control-plane machines", control_plane.len()))
         }
         (_, _) => not_ready(format!(
-            "only the pod of kOps' kops-controller publishes {name} ({INTERNAL_NAMES}) for {}: run `kops-agent converge \
-             --controller` there, or no machine can bootstrap once kOps' kops-controller stops",
+            "only kOps' kops-controller publishes {name} ({INTERNAL_NAMES}) for the machines {}. Run \
+             `kops-agent converge --controller` on these machines before kOps' kops-controller stops. \
+             Otherwise no machine can bootstrap",
             missing.into_iter().collect::<Vec<_>>().join(", ")
         )),
     })
@@ -350,7 +352,10 @@ fn port_of(options: &KopsControllerOptions) -> Result<Answer> {
         }
         port::Holder::NotSeen => (
             State::Unknown,
-            format!("a process of another user listens on port {port}: run this as root to see which"),
+            format!(
+                "a process of another user listens on port {port}; run this command as root to see which \
+                 process"
+            ),
         ),
     })
 }

@@ -163,7 +163,10 @@ fn an_add_on_outside_its_channel_is_removed_on_request() {
     addons.put("other", json!({}), &config_map("other", "kube-system", "1"));
     addons.ends(0, &["apply"]);
     let listed = addons.ends(3, &["remove", NAME, "--yes"]);
-    assert!(listed.contains(&format!("has the add-on {NAME}, so it would be applied again")), "{listed}");
+    assert!(
+        listed.contains(&format!("has the add-on {NAME}, so kops-agent would apply the add-on again")),
+        "{listed}"
+    );
 
     addons.drop(NAME);
     let shown = addons.ends(0, &["remove", NAME]);

@@ -366,7 +366,7 @@ fn a_policy_has_nodes_follow_and_a_wrong_policy_is_refused() {
     eventually("the policy is refused", || controller.get("/metrics").contains(&format!("{metric} 1")));
     let (_, said) = fleet.rollout(&["status"]);
     assert!(
-        said.contains("refused, so the policy before stays") && said.contains("cluster.follow"),
+        said.contains("refused, so the previous policy stays in use") && said.contains("cluster.follow"),
         "{said}"
     );
     let events = fleet.cluster.kubectl(&["get", "events", "-n", "kube-system"]);

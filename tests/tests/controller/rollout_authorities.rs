@@ -61,7 +61,10 @@ fn workers_take_new_authorities_after_the_control_planes() {
     let (code, said) = fleet.rollout(&["start", "--check-pods-after", "0"]);
     assert_eq!(code, Some(0), "{said}");
     eventually("the status says so", || {
-        fleet.rollout(&["status"]).1.contains("a: the authorities that its nodes must trust are not known")
+        fleet
+            .rollout(&["status"])
+            .1
+            .contains("a: the authorities that the nodes of this group must trust are unknown")
     });
     assert_eq!((fleet.phase().as_str(), fleet.order("a-1")), ("running", None));
 }

@@ -115,7 +115,8 @@ fn the_one<'a>(selector: &str, manifest: &'a [Object]) -> Result<&'a Object, Fai
         [object] => Err(Failure::new(
             Kind::AddonRefused,
             format!(
-                "--recreate {selector}: deleting {object} would delete all objects in it, or of the kind that it defines; use kubectl"
+                "--recreate {selector}: kops-agent does not recreate {object}, because deleting a namespace \
+                 or a CustomResourceDefinition also deletes its objects; use kubectl"
             ),
         )),
         [] => Err(Failure::new(
@@ -204,7 +205,7 @@ mod tests {
             ("Deployment/d", "several such objects: Deployment.apps/a/d, Deployment.apps/b/d"),
             ("Deployment/b/e", "no such object; it has Namespace/a, "),
             ("Deployment", "no such object"),
-            ("Namespace/a", "would delete all objects"),
+            ("Namespace/a", "also deletes its objects"),
         ] {
             let problem = the_one(selector, &manifest).unwrap_err().to_string();
             assert!(problem.contains(told), "{problem}");

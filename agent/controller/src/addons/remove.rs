@@ -92,8 +92,9 @@ fn check(scene: &Scene, installed: &Installed, name: &str) -> Result<(), Failure
     Err(Failure::new(
         Kind::AddonRefused,
         format!(
-            "the channel {} has the add-on {name}, so it would be applied again: take it out of the cluster's spec and run \
-         `kops update cluster --yes`, or pause it by the annotation {}=REASON of the namespace {}",
+            "the channel {} has the add-on {name}, so kops-agent would apply the add-on again. Remove the \
+             add-on from the cluster's spec and run `kops update cluster --yes`, or pause the add-on: set \
+             the annotation {}=REASON on the namespace {}",
             addon.channel,
             annotation_of_addon(name),
             addon.namespace()

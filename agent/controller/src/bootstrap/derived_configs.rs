@@ -83,7 +83,7 @@ impl DerivedConfigs {
         timeout(self.limits.waited_for, self.derived(name, group.clone())).await.unwrap_or_else(|_| {
             let before = match &*group.problem.lock() {
                 problem if problem.is_empty() => String::new(),
-                problem => format!("; it failed before: {problem}"),
+                problem => format!("; the previous derivation failed: {problem}"),
             };
             let problem = "the derivation still runs; the machine gets the result when it asks again";
             Err(unavailable(name, &format!("{problem}{before}")))
@@ -167,8 +167,9 @@ impl Work {
         let mut derivation = Derivation::of_group(files);
         self.learn_hashes(&mut derivation).await.with_context(|| {
             format!(
-                "reading the hashes of downloads; if no server has them, put the output of `kops-agent config derive \
-                 --instance-group {} --asset-hashes FILE` into the store as igconfig/node/{}/nodeupconfig.yaml",
+                "reading the hashes of downloads (if no server has these hashes, put the output of \
+                 `kops-agent config derive --instance-group {} --asset-hashes FILE` into the store as \
+                 igconfig/node/{}/nodeupconfig.yaml)",
                 self.name, self.name
             )
         })?;

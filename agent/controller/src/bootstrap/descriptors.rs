@@ -20,8 +20,8 @@ pub fn connections(wanted: usize) -> usize {
     let possible = connections_of(if is_raised { raised } else { soft }, wanted);
     if possible < wanted {
         log::warn!(
-            "this process may open only {soft} files (up to {hard}), so no more than {possible} machines may be connected \
-             instead of {wanted}: set LimitNOFILE={needed} or higher"
+            "this process may open only {soft} files (hard limit {hard}), so at most {possible} machines can \
+             be connected at a time, not {wanted}; set LimitNOFILE={needed} or higher"
         );
     }
     possible

@@ -180,8 +180,9 @@ impl Files {
             .map(|name| vouching_for_clients(&text(&self.certificate(name))?, &self.others_trusted()));
         // Without client authorities, machines can still bootstrap.
         let clients = vouching.and_then(|clients| {
-            let warned =
-                |error: &_| log::warn!("nodes cannot renew their certificates here: {}", error_text(error));
+            let warned = |error: &_| {
+                log::warn!("nodes cannot renew their certificates at this server: {}", error_text(error))
+            };
             clients.inspect_err(warned).ok()
         });
         Ok(Keys { authorities, keypair_ids, clients, server: Arc::new(self.server()?) })
@@ -235,7 +236,8 @@ fn vouching_for_clients(authority: &str, others: &str) -> Result<Arc<RootCertSto
         let added = added.and_then(|other| roots.add(other).map_err(|error| error.to_string()));
         added.unwrap_or_else(|error| {
             log::warn!(
-                "a {CLIENT_AUTHORITY} of {NODE_AUTHORITIES} cannot verify client certificates: {error}"
+                "a certificate of {CLIENT_AUTHORITY} in {NODE_AUTHORITIES} cannot verify client \
+                 certificates: {error}"
             );
         });
     }

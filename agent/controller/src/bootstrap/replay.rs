@@ -80,8 +80,8 @@ impl Taken {
         let here_for = now.saturating_duration_since(self.since);
         if age.is_some_and(|age| age > here_for) {
             let problem = format!(
-                "its token is older than this server, which started {} seconds ago and does not know whether the token was \
-                 used before: the machine is accepted with a new token, if its clock is right",
+                "its token is older than this server, which started {} seconds ago, so the token may have \
+                 been used before. The server accepts a new token if the machine's clock is right",
                 here_for.as_secs()
             );
             return Err(Refusal::not_verified(TOKEN_OLDER_THAN_SERVER, problem));

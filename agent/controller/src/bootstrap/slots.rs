@@ -127,7 +127,7 @@ impl Slots {
                 }
             }
         }
-        let problem = format!("the Leases of the group {group} in {NAMESPACE} change all the time");
+        let problem = format!("other requests keep changing the Leases of the group {group} in {NAMESPACE}");
         Err(Refusal::unavailable("SlotContended", problem))
     }
 

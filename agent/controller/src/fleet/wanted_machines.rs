@@ -110,8 +110,8 @@ impl Publisher {
         match answer(self.api.patch(WANTED_MACHINES, &parameters, &patch)).await {
             Ok(_) => Ok(()),
             Err(error) => Err(format!(
-                "writing the ConfigMap {NAMESPACE}/{WANTED_MACHINES} failed; it and the right to it are in \
-                 packaging/kubernetes/rbac.yaml: {error}"
+                "cannot write the ConfigMap {NAMESPACE}/{WANTED_MACHINES}: {error}; \
+                 packaging/kubernetes/rbac.yaml has this ConfigMap and the right to write it"
             )),
         }
     }

@@ -38,9 +38,9 @@ impl Configurations {
         let mut all = Configurations::default();
         for (group, (_, config)) in configs {
             let hash = match (config, &authorities) {
-                (Ok(config), Err(problem)) if config.authorities.is_none() => {
-                    Err(format!("the authorities that its nodes must trust are not known: {problem}"))
-                }
+                (Ok(config), Err(problem)) if config.authorities.is_none() => Err(format!(
+                    "the authorities that the nodes of this group must trust are unknown: {problem}"
+                )),
                 (Ok(config), authorities) => {
                     if let (None, Ok(digest)) = (config.authorities, authorities) {
                         all.authorities.insert(group.clone(), digest.clone());
@@ -76,8 +76,8 @@ fn authorities(configs: &BTreeMap<String, (Rank, Result<Config, String>)>) -> Re
         match found {
             Some((other, others)) if others != digest => {
                 return Err(format!(
-                    "the configurations of the groups {other} and {group} have different authorities of {KUBERNETES_CA}; run \
-                     `kops update cluster --yes`"
+                    "the configurations of the groups {other} and {group} have different certificates of \
+                     {KUBERNETES_CA}; run `kops update cluster --yes`"
                 ));
             }
             _ => found = Some((group.as_str(), digest)),
@@ -136,7 +136,7 @@ impl Current {
         let text = self
             .file(&url)
             .await
-            .map_err(|problem| format!("{problem}; copy the file that you gave `fleet upgrade` there"))?;
+            .map_err(|problem| format!("{problem}; copy the program file of this rollout to that URL"))?;
         ProgramFile::parse(&text, &url).map_err(|error| error.to_string())
     }
 
@@ -208,8 +208,8 @@ mod tests {
         for (control_planes, expected) in [
             (vec![], "no control plane has the label"),
             (vec![config("")], "masters-0 has no certificate of kubernetes-ca"),
-            (vec![config("a"), config("b")], "masters-0 and masters-1 have different authorities"),
-            (vec![config("a"), Err("the store is gone".to_owned())], "not known: the store is gone"),
+            (vec![config("a"), config("b")], "masters-0 and masters-1 have different certificates"),
+            (vec![config("a"), Err("the store is gone".to_owned())], "unknown: the store is gone"),
             (vec![Config::parse(b"CAs: [", URL)], URL),
         ] {
             let all = with(control_planes);

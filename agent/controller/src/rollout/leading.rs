@@ -215,7 +215,7 @@ impl Rollouts {
             self.tell(&read.policy_status.status, &policy.status).await;
             self.tell(&read.policy_status.reboots, &policy.reboots).await;
             if policy.refused != read.policy_status.refused && !policy.refused.is_empty() {
-                let problem = format!("{}; the policy before stays", policy.refused);
+                let problem = format!("{}; the previous policy stays in use", policy.refused);
                 log::warn!("rollouts: {problem}");
                 self.events.warn_of_controller("RolloutPolicyRefused", &problem).await;
             }
@@ -239,7 +239,7 @@ impl Rollouts {
                 Task::Reboot => "reboot",
                 Task::Program => "run another version of kops-agent",
             };
-            log::info!("the rollout {id} has {node} {what}");
+            log::info!("the rollout {id} orders {node} to {what}");
         }
         for (node, check) in now.pods.iter().filter(|(node, _)| !before.pods.contains_key(*node)) {
             if !check.not_compared.is_empty() {
@@ -252,7 +252,7 @@ impl Rollouts {
         for (name, group) in &now.groups {
             for (node, why) in &group.held {
                 if before.groups.get(name).is_none_or(|group| !group.held.contains_key(node)) {
-                    log::info!("the rollout {id} does not begin {node}: {why}");
+                    log::info!("the rollout {id} does not give {node} an order yet: {why}");
                 }
             }
             for (node, problem) in &group.failures {

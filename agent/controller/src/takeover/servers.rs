@@ -52,8 +52,8 @@ pub(super) async fn servers(
         [] if count == 0 => not_ready(format!("no Node has the label {CONTROL_PLANE}")),
         [] => ready(format!("a server listens on port {port} of all {count} control-plane machines")),
         silent => not_ready(format!(
-            "machines cannot bootstrap at {}: run `kops-agent converge --controller` there, and start the service from the \
-             group's user-data, so that its next machines have it",
+            "machines cannot bootstrap at {}. Run `kops-agent converge --controller` on these control \
+             planes, and start the service in the group's user-data, so that new machines of the group run it",
             silent.join(", ")
         )),
     })

@@ -204,7 +204,8 @@ impl Rounds {
         };
         if let Some(later) = self.unread_later(addon, installed, read) {
             return unknown(format!(
-                "it was installed from {later}, which cannot be read and may still list it"
+                "it was installed from the channel {later}, which cannot be read and may still have this \
+                 add-on"
             ));
         }
         match self.attempts.waits(addon, Instant::now()) {

@@ -56,7 +56,7 @@ impl Telling {
         let api = "the add-ons of the cluster cannot be checked";
         news.extend(self.changed(api, None, round.problem.as_deref()));
         for (channel, read) in &round.channels {
-            let unread = format!("the channel {channel} cannot be read, so its add-ons stay as they are");
+            let unread = format!("the channel {channel} cannot be read, so its add-ons are not changed");
             let problem = read.as_ref().err().map(String::as_str);
             news.extend(self.changed(&unread, Some("ChannelUnreadable"), problem));
             for left_out in read.iter().flatten() {
@@ -257,7 +257,7 @@ mod tests {
         assert_eq!(telling.news(&round(State::Failed("no".into(), Duration::from_secs(10)))).len(), 1);
 
         let unread_now = messages(telling.news(&unread("403")));
-        let message = format!("the channel {URL} cannot be read, so its add-ons stay as they are: 403");
+        let message = format!("the channel {URL} cannot be read, so its add-ons are not changed: 403");
         assert_eq!(unread_now, [(Some("ChannelUnreadable"), message)]);
         assert_eq!(telling.news(&unread("403")), []);
         assert_eq!(telling.news(&unread("503")).len(), 1);

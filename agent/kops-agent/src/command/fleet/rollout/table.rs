@@ -122,7 +122,7 @@ pub(super) fn table(shown: &Shown) -> String {
         let _ = writeln!(text, "policy: {phase}");
         if !policy.refused.is_empty() {
             let refused = one_line(&policy.refused, SHOWN_OF_PROBLEM);
-            let _ = writeln!(text, "policy: refused, so the policy before stays: {refused}");
+            let _ = writeln!(text, "policy: refused, so the previous policy stays in use: {refused}");
         }
         if !policy.unknown_groups.is_empty() {
             let unknown = policy.unknown_groups.iter().cloned().collect::<Vec<_>>().join(", ");
@@ -287,8 +287,9 @@ mod tests {
         let shown = Shown::new(Some(rollout()), &done, policy("stopped", "it is not YAML"));
         assert!(!shown.is_done() && shown.is_ended());
         assert!(
-            table(&shown)
-                .contains("policy: stopped\npolicy: refused, so the policy before stays: it is not YAML\n"),
+            table(&shown).contains(
+                "policy: stopped\npolicy: refused, so the previous policy stays in use: it is not YAML\n"
+            ),
             "{}",
             table(&shown)
         );
