@@ -27,8 +27,8 @@ pub enum CertificateError {
     },
     /// Only kops-controller can issue this certificate to this node, and the node has not requested it.
     #[error(
-        "certificate {name}: this node may not read the private key of keyset {keyset}, so kops-controller issues \
-         the certificate, but this run has not requested it; run again"
+        "certificate {name}: this run has not requested the certificate from kops-controller, and this node \
+         may not read the private key of keyset {keyset}; run again"
     )]
     NoBootstrap { name: String, keyset: String },
     /// A file needs a certificate that is not usable, and that the plan does not issue.

@@ -337,7 +337,7 @@ fn a_node_signs_for_itself_only_if_it_may_read_the_key() {
     let store = NoKeys { store, issued: None, kept: false };
     let mut certificates = Certificates::observe(&root, &state, &store, NOW, 0).unwrap();
     let error = certificates.issue("kubelet-server").unwrap_err().to_string();
-    assert!(error.contains("so kops-controller issues the certificate"), "{error}");
+    assert!(error.contains("this run has not requested the certificate from kops-controller"), "{error}");
     assert_eq!(certificates.ca("kubelet-server"), store.trusted_certificates("kubernetes-ca"));
 }
 
