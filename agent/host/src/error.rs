@@ -25,8 +25,9 @@ pub enum Error {
     },
     /// A symbolic link on the path to a written file belongs to another user, who could point it anywhere.
     #[error(
-        "{path} is a link to {target} that a user other than root can change, so kops-agent writes nothing through it: \
-         put a folder in its place and run again (or `chown -h root` the link, if root owns the folder above it)"
+        "{path} is a link to {target} that a user other than root can change, so kops-agent writes nothing \
+         through the link. Put a folder in the place of the link and run again. If root owns the folder \
+         above the link, `chown -h root` on the link is enough"
     )]
     ForeignLink {
         path: String,
@@ -54,14 +55,14 @@ pub enum Error {
     Units(Vec<FailedUnit>),
     /// Resources failed, and at least one of them is not a unit but, for example, an image. The run did everything
     /// else.
-    #[error("everything else is as it should be: {}", reasons(.0.iter().map(|failed| failed.why.as_str())))]
+    #[error("some resources failed, everything else is as it should be: {}", reasons(.0.iter().map(|failed| failed.why.as_str())))]
     Resources(Vec<FailedResource>),
     #[error(transparent)]
     Certificate(#[from] CertificateError),
     #[error(transparent)]
     Download(#[from] DownloadError),
     /// A file needs a secret that the state store lacks, or that this node may not read.
-    #[error("{file} needs {secret}, which is not in the state store, or may not be read by this node")]
+    #[error("{file} needs {secret}, which is not in the state store, or which this node may not read")]
     MissingSecret {
         file: ResourceId,
         /// The secret (`the secret dockerconfig`).
@@ -75,14 +76,14 @@ pub enum Error {
         why: String,
     },
     /// Another run holds the lock.
-    #[error("another kops-agent is at work on {root} (process {pid}); wait until it has finished")]
+    #[error("another kops-agent is running on {root} (process {pid}); wait until it has finished")]
     Locked {
         root: String,
         /// The process ID, or `unknown`.
         pid: String,
     },
     /// A restarted component is not healthy.
-    #[error("{resource} did not come back: {why}; look at {look_at}")]
+    #[error("{resource} did not become healthy: {why}; look at {look_at}")]
     Unhealthy {
         /// The unit, or the manifest of the static pod.
         resource: ResourceId,
@@ -93,8 +94,8 @@ pub enum Error {
     /// Another process listens at the address of a component's health check, so the answer says nothing about the
     /// component.
     #[error(
-        "cannot check the health of {resource}: {listener}; this is no reason for a rollback: end that process and run \
-         again"
+        "cannot check the health of {resource}: {listener}; end that process and run again. This failure \
+         causes no rollback"
     )]
     Unasked { resource: ResourceId, listener: String },
     /// The run rolled a change back.
@@ -102,13 +103,15 @@ pub enum Error {
     RolledBack(Box<RolledBack>),
     /// This run would repeat a change that an earlier run rolled back.
     #[error(
-        "this configuration was tried at {} and rolled back, and is not tried again: {}; change it, or give --retry-failed",
+        "this configuration was tried at {} and rolled back, so it is not tried again: {}; change the \
+         configuration, or give --retry-failed",
         .0.at, .0.problem
     )]
     FailedBefore(Box<RolledBack>),
     /// The downloaded archive has other files than the plan assumed. The run changed nothing.
     #[error(
-        "the archive of SHA-256 {archive} does not have the files of its release; this run changed nothing: run again"
+        "the archive with SHA-256 {archive} does not have the files of its release. This run changed \
+         nothing; run again"
     )]
     OtherFiles {
         /// SHA-256 of the archive.

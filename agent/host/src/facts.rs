@@ -30,7 +30,7 @@ pub enum FactsError {
         usr_lib.display()
     )]
     NoOsRelease { etc: PathBuf, usr_lib: PathBuf },
-    #[error("{}: it has no ID, so this machine's distribution is unknown; correct the file", file.display())]
+    #[error("{} has no ID, so this machine's distribution is unknown; correct the file", file.display())]
     NoDistroId { file: PathBuf },
     /// kOps has no Kubernetes for this processor.
     #[error(

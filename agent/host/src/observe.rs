@@ -214,7 +214,8 @@ impl<'a> Observer<'a> {
                 Ok(None) => return Ok(Some(Observed::Other(entry.describe()))),
                 Err(Error::ForeignLink { .. }) => {
                     let what = format!(
-                        "{} that a user other than root can change; kops-agent does not follow it: remove it by hand",
+                        "{} that a user other than root can change; kops-agent does not follow this link: \
+                         remove the link by hand",
                         entry.describe()
                     );
                     return Ok(Some(Observed::Other(what)));

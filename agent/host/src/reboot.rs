@@ -43,7 +43,10 @@ impl Host {
                 reasons.extend(updated_packages(&answer.stdout));
                 None
             }
-            Ok(Some(answer)) => Some(format!("needs-restarting says neither: {}", answer.stderr.trim())),
+            Ok(Some(answer)) => Some(format!(
+                "needs-restarting does not say whether a reboot is required: {}",
+                answer.stderr.trim()
+            )),
             Err(error) => Some(error.to_string()),
         };
         if let Some(why) = why_unknown {

@@ -42,7 +42,9 @@ impl std::fmt::Display for RolledBack {
         }?;
         f.write_str(match self.desired.as_str() {
             RENEWAL => ". The certificates are renewed again after a day, or by `kops-agent converge`",
-            _ => ". It is not tried again until the configuration changes or --retry-failed is given",
+            _ => {
+                ". This change is not tried again until the configuration changes or you give --retry-failed"
+            }
         })
     }
 }

@@ -41,7 +41,7 @@ impl Host {
         serde_json::from_slice(&bytes).map_err(|error| Error::Path {
             doing: "read",
             path: self.root.shown(TIMELINE),
-            reason: format!("{error}; the next run writes it anew"),
+            reason: format!("{error}; the next run writes a new file"),
         })
     }
 }
@@ -76,7 +76,7 @@ mod tests {
         assert_eq!(host.timelines().unwrap().runs, [idle, kept]);
 
         std::fs::write(&file, "{").unwrap();
-        assert!(host.timelines().unwrap_err().to_string().contains("the next run writes it anew"));
+        assert!(host.timelines().unwrap_err().to_string().contains("the next run writes a new file"));
         let again = host.keep_timeline(0, false).unwrap();
         assert_eq!(host.timelines().unwrap().runs, [again]);
     }

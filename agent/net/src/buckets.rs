@@ -64,7 +64,7 @@ impl fmt::Debug for Location {
 
 /// The error text if the response to a request with extra headers is a redirect.
 pub const NOT_FOLLOWED: &str =
-    "a request with this machine's credentials follows no redirect; use the URL to which it leads";
+    "a request with this machine's credentials follows no redirect; use the URL to which the redirect leads";
 
 /// Sends requests for locations. A request with extra headers follows no redirect. On a redirect to another host, reqwest strips
 /// `Authorization`, but no header that reqwest does not know, such as `X-Auth-Token`.

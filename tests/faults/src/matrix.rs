@@ -318,7 +318,7 @@ fn wrong_end(scenario: &Scenario, fault: Fault, ended: &Ended, second: Option<&E
         Fault::Stopped => second.is_some_and(|second| {
             let process = format!("process {}", ended.pid);
             let was_refused = second.is_code(1)
-                && second.stderr.contains("another kops-agent is at work")
+                && second.stderr.contains("another kops-agent is running")
                 && second.stderr.contains(&process);
             // Before the first run takes the lock, or after it releases the lock, the second run is not rejected.
             succeeded(ended) && (was_refused || succeeded(second))

@@ -256,7 +256,11 @@ fn becomes_a_cluster(suite: &str) {
     service::is_clean(node, "kops-agent.service");
     service::is_clean(node, "kops-agent-verify.service");
     packages_were_fetched(control_plane, "kops-configuration.service", "the packages are fetched");
-    packages_were_fetched(node, "kops-agent.service", "packages are fetched when they are installed");
+    packages_were_fetched(
+        node,
+        "kops-agent.service",
+        "cannot fetch packages in advance, so the installation fetches them",
+    );
     for machine in [control_plane, node] {
         packages_are_debians_own(&cluster, machine);
         assert_ne!(machine.read("/root/apt-hook"), "", "apt's hook has not run on {}", machine.name());

@@ -46,7 +46,11 @@ pub fn a_setting_that_kubelet_refuses_is_rolled_back(cluster: &Cluster, node: &M
     assert_eq!(ended.code, Some(1), "{}", node.explain(&ended));
     has(
         &ended.stderr,
-        &["unit kubelet.service did not come back", ITS_WORDS, "rolled back to the previous configuration"],
+        &[
+            "unit kubelet.service did not become healthy",
+            ITS_WORDS,
+            "rolled back to the previous configuration",
+        ],
     );
     assert_eq!(node.read(config), files);
     node.run(&["test", "!", "-e", "/var/lib/kops-agent/rollback"]);
@@ -56,7 +60,10 @@ pub fn a_setting_that_kubelet_refuses_is_rolled_back(cluster: &Cluster, node: &M
 
     let status = agent(node, &["status"]);
     assert_eq!(status.code, DIFFERENT, "{status:?}");
-    has(&status.stdout, &["ROLLED BACK", "because unit kubelet.service did not come back", "--retry-failed"]);
+    has(
+        &status.stdout,
+        &["ROLLED BACK", "because unit kubelet.service did not become healthy", "--retry-failed"],
+    );
     let metrics = agent(node, &["status", "--output", "prometheus"]);
     has(
         &metrics.stdout,
@@ -88,7 +95,7 @@ pub fn a_setting_that_containerd_refuses_is_rolled_back(cluster: &Cluster, node:
     has(
         &ended.stderr,
         &[
-            "unit containerd.service did not come back: cannot restart containerd.service",
+            "unit containerd.service did not become healthy: cannot restart containerd.service",
             "and everything is healthy again",
         ],
     );

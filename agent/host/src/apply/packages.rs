@@ -72,7 +72,7 @@ impl<'a> Installing<'a> {
                 names.push(package.name.clone());
             }
         }
-        log::info!("fetching packages while this run prepares the rest: {}", names.join(", "));
+        log::info!("fetching packages while this run prepares other changes: {}", names.join(", "));
         let (tell, said) = unbounded_channel();
         let (allow, allowed) = channel();
         let packages = Arc::clone(&host.packages);
@@ -155,7 +155,7 @@ impl<'a> Installing<'a> {
             (Ok(_), Err(error)) => Err(error),
             (Err(error), Ok(())) => Err(error),
             (Err(error), Err(other)) => {
-                progress.warned(&format!("packages could not be installed either: {other}"));
+                progress.warned(&format!("the installation of packages failed, too: {other}"));
                 Err(error)
             }
         }

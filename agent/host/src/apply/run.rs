@@ -77,7 +77,7 @@ impl Run<'_> {
         late?;
         for unit in &report.starting {
             self.progress.warned(&format!(
-                "{unit} is still being started, and is not waited for; see `systemctl list-jobs`"
+                "{unit} is still starting, and this run does not wait for it; see `systemctl list-jobs`"
             ));
         }
         match self.starts.fatal_failures() {

@@ -65,7 +65,7 @@ impl Description {
         if entry.size() > LARGEST_EXTENSION {
             let (size, most) = (in_units(entry.size()), in_units(LARGEST_EXTENSION));
             return Err(unreadable(format!(
-                "the name of one of its files takes {size}; the limit is {most}"
+                "the name of one of its files is {size} long; the limit is {most}"
             )));
         }
         let kind = entry.header().entry_type();

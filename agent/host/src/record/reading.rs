@@ -87,7 +87,10 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Record, String> {
     };
     let mut record: Record = serde_json::from_value(Value::Object(fields)).map_err(|error| match version {
         newer if newer > VERSION => {
-            format!("{error}; a newer kops-agent wrote it (version {newer}, this one reads {VERSION}): use the newer one")
+            format!(
+                "{error}; a newer kops-agent wrote the record (version {newer}, but this kops-agent reads \
+                 version {VERSION}); use the newer kops-agent"
+            )
         }
         _ => error.to_string(),
     })?;
@@ -194,7 +197,11 @@ mod tests {
             let mut record = Record::read(&root).unwrap();
             let why = record.unreadable.clone().unwrap();
             assert!(record.was_lost && why.contains("record.json cannot be read, so kops-agent "), "{why}");
-            assert_eq!(why.contains("a newer kops-agent wrote it"), spoilt.contains("version"), "{why}");
+            assert_eq!(
+                why.contains("a newer kops-agent wrote the record"),
+                spoilt.contains("version"),
+                "{why}"
+            );
             // A run writes the record twice. Both times, the backup is the unreadable record.
             record.write(&root).unwrap();
             record.config_hash = "hash".into();

@@ -66,7 +66,7 @@ fn a_link_of_another_user_is_never_followed() {
     for path in ["/home/admin/.kube", "/home/admin/.kube/kept", "/home/admin/.kube/new"] {
         let error = root.make_dirs(path).err().unwrap().to_string();
         assert!(error.contains("/home/admin/.kube is a link to /etc that a user other than root"), "{error}");
-        assert!(error.contains("put a folder in its place"), "{error}");
+        assert!(error.contains("Put a folder in the place of the link"), "{error}");
     }
     root.remove_tree("/home/admin/.kube").unwrap();
     let (home, name) = root.parent("/home/admin/.kube").unwrap().unwrap();

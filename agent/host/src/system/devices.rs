@@ -34,8 +34,8 @@ fn wait(device: &str, timeout: Duration, block: &Path) -> Result<()> {
             return Err(refusal(
                 device,
                 &format!(
-                    "there is no such device, and none came within {} s; this machine has {}; attach the volume, or give \
-                     volumeMounts the name that it has here",
+                    "the device did not appear within {} s; this machine has {}; attach the volume, or set \
+                     the device name of this machine in volumeMounts",
                     timeout.as_secs(),
                     if there.is_empty() { "none".to_owned() } else { there.join(", ") }
                 ),
@@ -64,15 +64,15 @@ pub(super) fn format_if_blank(device: &str, filesystem: &str, options: &[String]
         Some(present) => Err(refusal(
             device,
             &format!(
-                "it holds {present}, not {filesystem}; only a blank device is formatted, so wipe it if nothing on it is \
-                 needed"
+                "it holds {present}, not {filesystem}; only a blank device is formatted. If nobody needs the \
+                 data on the device, wipe the device"
             ),
         )),
         None if !is_zero(device)? => Err(refusal(
             device,
             &format!(
-                "it holds unknown data, not {filesystem}; only a blank device is formatted, so overwrite its \
-                 first and last MiB with zeros (`blkdiscard --zeroout`) if nothing on it is needed"
+                "it holds unknown data, not {filesystem}; only a blank device is formatted. If nobody needs \
+                 the data on the device, overwrite its first and last MiB with zeros (`blkdiscard --zeroout`)"
             ),
         )),
         None => {

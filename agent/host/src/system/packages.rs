@@ -193,7 +193,9 @@ impl PackageManager for Machine {
         });
         // If this fails, the installation fetches the packages again, and reports failures.
         fetched
-            .inspect_err(|error| log::info!("packages are fetched when they are installed: {error}"))
+            .inspect_err(|error| {
+                log::info!("cannot fetch packages in advance, so the installation fetches them: {error}")
+            })
             .is_ok()
     }
 

@@ -68,7 +68,7 @@ impl Pods for Ctr {
         match ids.iter().find(|id| running.contains(*id)) {
             None => Ok(()),
             Some(id) => Err(failed(format!(
-                "has killed the container {id} of the pod {}/{}, and it still runs",
+                "has killed the container {id} of the pod {}/{}, but the container still runs",
                 pod.namespace, pod.name
             ))),
         }

@@ -57,8 +57,8 @@ pub(super) fn set(root: &Root, files: &[&str], proc_sys: &Path, progress: &dyn P
                     }
                     Some((winning, _)) if winning == file => {}
                     Some((winning, winner)) => progress.warned(&format!(
-                        "{file} sets {name} to {}, but {winning} is read later and sets it to {}, which stays; remove \
-                         {name} from one of the two files",
+                        "{file} sets {name} to {}, but {winning} is read later and sets it to {}, which \
+                         stays in effect; remove {name} from one of the two files",
                         setting.value,
                         winner.value,
                         name = dotted(&path)
@@ -340,10 +340,8 @@ mod tests {
         );
         assert_eq!(
             said,
-            [
-                "/etc/sysctl.d/99-k8s-general.conf sets vm.a to 1, but /etc/sysctl.d/99-zz.conf is read later and \
-                 sets it to 8, which stays; remove vm.a from one of the two files"
-            ]
+            ["/etc/sysctl.d/99-k8s-general.conf sets vm.a to 1, but /etc/sysctl.d/99-zz.conf is read later \
+              and sets it to 8, which stays in effect; remove vm.a from one of the two files"]
         );
     }
 

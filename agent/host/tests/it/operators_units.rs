@@ -120,7 +120,7 @@ async fn an_operators_overriding_unit_stays_and_is_reported() {
     write(&machine, "/opt/hook.service", THEIRS);
     symlink("/opt/hook.service", machine.path("/etc/systemd/system/hook.service")).unwrap();
     let plan = told(&machine, &node());
-    assert!(plan.contains(&format!("unit kubelet.service is left as it is: {ETC} wins over")), "{plan}");
+    assert!(plan.contains(&format!("unit kubelet.service is left as it is: {ETC} overrides")), "{plan}");
     assert!(plan.contains("unit hook.service is left as it is"), "{plan}");
     let theirs = || assert_eq!(machine.read(ETC), THEIRS);
     machine.converge(&node()).await.unwrap();

@@ -164,10 +164,10 @@ async fn only_the_run_that_holds_the_lock_writes_the_record() {
     let lock = at_work.lock().unwrap();
     let error = machine
         .host()
-        .note_failure(kops_agent_spec::failure::Kind::Other, "another kops-agent is at work")
+        .note_failure(kops_agent_spec::failure::Kind::Other, "another kops-agent is running")
         .unwrap_err()
         .to_string();
-    assert!(error.contains("another kops-agent is at work"), "{error}");
+    assert!(error.contains("another kops-agent is running"), "{error}");
     assert_eq!(machine.host().record().unwrap().failure, None);
     drop(lock);
     machine.host().note_failure(kops_agent_spec::failure::Kind::Other, "no network").unwrap();

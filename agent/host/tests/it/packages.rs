@@ -240,7 +240,7 @@ fn a_repository_that_nothing_comes_from_may_be_out_of_order() {
         fs::write("/etc/apt/sources.list.d/broken.list", "deb file:/srv/nowhere ./\n").unwrap();
         let said = Said::default();
         converge(&wanted(&["tiny"]), &said).unwrap();
-        assert!(said.says("some package lists may be old") && said.says("nowhere"));
+        assert!(said.says("some package lists may be outdated") && said.says("nowhere"));
         let error = converge(&wanted(&["nosuch"]), &said).unwrap_err().to_string();
         assert!(error.contains("nosuch") && error.contains("nowhere"), "{error}");
     });

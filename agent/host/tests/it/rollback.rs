@@ -36,7 +36,7 @@ async fn the_answer_of_another_process_neither_rolls_back_nor_passes() {
             ),
             "{error}"
         );
-        assert!(error.contains("no reason for a rollback") && error.contains("end that process"), "{error}");
+        assert!(error.contains("causes no rollback") && error.contains("end that process"), "{error}");
         assert_eq!(scene.machine.read(KUBELET_CONFIG), format!("maxPods: {version}\n"));
         assert!(!scene.host().status().unwrap().converged);
     }
@@ -55,7 +55,8 @@ async fn everything_is_rolled_back_if_kubelet_is_unhealthy() {
     assert!(matches!(error, Error::RolledBack(_)), "{error:?}");
     let error = error.to_string();
     for part in [
-        "unit kubelet.service did not come back: connection refused; its last log lines: unknown field bad",
+        "unit kubelet.service did not become healthy: connection refused; its last log lines: unknown field \
+         bad",
         "`journalctl -u kubelet.service`",
         "rolled back to the previous configuration (hash), and everything is healthy again",
         "--retry-failed",
@@ -83,7 +84,7 @@ async fn everything_is_rolled_back_if_kubelet_is_unhealthy() {
     let error = scene.converge(&node("bad")).await.unwrap_err();
     assert!(matches!(error, Error::FailedBefore(_)), "{error:?}");
     assert!(
-        error.to_string().contains("is not tried again: unit kubelet.service did not come back"),
+        error.to_string().contains("so it is not tried again: unit kubelet.service did not become healthy"),
         "{error}"
     );
     assert_eq!((scene.node.news(), scene.files()), (vec![], before.clone()));
@@ -223,7 +224,7 @@ async fn an_unhealthy_pod_rolls_back_the_pods_before_it() {
     let files = scene.files();
     let error = scene.converge(&with_pods(node("22"), ["2", "bad", "2"])).await.unwrap_err().to_string();
     assert!(
-        error.contains("kube-apiserver.manifest did not come back: kube-apiserver does not run"),
+        error.contains("kube-apiserver.manifest did not become healthy: kube-apiserver does not run"),
         "{error}"
     );
     assert_eq!(scene.files(), files);
@@ -322,7 +323,10 @@ async fn an_unhealthy_component_is_reported_and_the_rest_is_rolled_back() {
     let before = scene.files();
     let host = scene.host().with_health(Arc::new(Stubborn(scene.node.clone())));
     let error = scene.machine.converge_with(&host, &node("22")).await.unwrap_err().to_string();
-    assert!(error.contains(", but these problems remain: unit kubelet.service did not come back"), "{error}");
+    assert!(
+        error.contains(", but these problems remain: unit kubelet.service did not become healthy"),
+        "{error}"
+    );
     assert_eq!(scene.files(), before);
     assert_eq!(scene.host().status().unwrap().rolled_back.unwrap().still_wrong.len(), 1);
     scene.is_clean();

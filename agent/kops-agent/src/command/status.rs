@@ -337,8 +337,8 @@ mod tests {
     fn a_change_that_was_rolled_back_is_told_once() {
         let rolled_back: RolledBack = serde_json::from_value(serde_json::json!({
             "at": "2026-02-03T04:05:06Z", "configHash": "new=", "backTo": "abc=", "desired": "",
-            "problem": "unit kubelet.service did not come back: connection refused",
-            "stillWrong": ["unit x.service did not come back"],
+            "problem": "unit kubelet.service did not become healthy: connection refused",
+            "stillWrong": ["unit x.service did not become healthy"],
         }))
         .unwrap();
         let problem = rolled_back.to_string();
@@ -353,8 +353,8 @@ mod tests {
         let text = text(&status);
         for part in [
             "ROLLED BACK  at 2026-02-03T04:05:06Z from new= to abc=\n",
-            "             because unit kubelet.service did not come back: connection refused\n",
-            "             and since then: unit x.service did not come back\n",
+            "             because unit kubelet.service did not become healthy: connection refused\n",
+            "             and since then: unit x.service did not become healthy\n",
             " converge --retry-failed`",
         ] {
             assert!(text.contains(part), "{part:?} is not in\n{text}");

@@ -285,7 +285,7 @@ fn two_runs_at_once_keep_out_of_each_others_way() {
     let cache = machine.root().join("var/cache/nodeup");
     wait_until("the first is at work", || has_half_of_the_kubelet(&cache));
     let process = format!("process {}", first.id());
-    machine.run("converge", &[]).with(1, &["another kops-agent is at work", &process]);
+    machine.run("converge", &[]).with(1, &["another kops-agent is running", &process]);
     first.kill().unwrap();
     first.wait().unwrap();
     machine.downloads().mend_path(KUBELET);

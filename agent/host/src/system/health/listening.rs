@@ -75,8 +75,9 @@ pub(super) fn other_listener(
         }
         let of = unit(&cgroups).map_or_else(String::new, |unit| format!(" of {unit}"));
         let process = name_of(&folder).unwrap_or_else(|| "a process".to_owned());
-        other_listener =
-            Some(format!("{process} (process {number}{of}) listens at {address}, where {name} should"));
+        other_listener = Some(format!(
+            "{process} (process {number}{of}) listens at {address}, where {name} should listen"
+        ));
     }
     other_listener
 }

@@ -158,7 +158,7 @@ pub(super) fn install(packages: &[&str], waiting: Waiting<'_>) -> Result<()> {
     match install_of_lists(packages, waiting) {
         // A broken repository is no error if no wanted package comes from it.
         Ok(()) => {
-            waiting.progress.warned(&format!("some package lists may be old: {refused}"));
+            waiting.progress.warned(&format!("some package lists may be outdated: {refused}"));
             Ok(())
         }
         Err(Error::Command { command, outcome }) => {

@@ -48,7 +48,8 @@ impl<'a> Waiting<'a> {
                     doing: "take the lock",
                     path: path.to_owned(),
                     reason: format!(
-                        "{holder} has held it for {} s; let it finish, or end it, and run again",
+                        "{holder} has held the lock for {} s; wait until this process ends, or end it, and \
+                         run again",
                         since.elapsed().as_secs()
                     ),
                 });
@@ -187,7 +188,7 @@ mod tests {
             .to_string();
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(error.contains(&format!("python3 (process {}) has held it", child.id())), "{error}");
+        assert!(error.contains(&format!("python3 (process {}) has held the lock", child.id())), "{error}");
     }
 
     #[test]

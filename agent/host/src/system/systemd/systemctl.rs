@@ -121,7 +121,7 @@ impl Systemd for Systemctl {
         Box::pin(async move {
             let _ends = ends;
             begun?.await.unwrap_or_else(|_| {
-                let reason = "the thread for it ended without a result".to_owned();
+                let reason = "the thread for systemctl ended without a result".to_owned();
                 Err(Error::Unit { doing: act.name(), unit, reason })
             })
         })
@@ -162,7 +162,7 @@ fn begin(act: Act, unit: &str, runner: &Runner) -> Result<oneshot::Receiver<Resu
         let _ = tell.send(end_of(act, &waited_for, &waiting, stderr));
     };
     let thread = thread::Builder::new().name("systemctl".into()).spawn(wait).map_err(|error| {
-        let reason = format!("cannot start a thread for it: {error}");
+        let reason = format!("cannot start a thread for systemctl: {error}");
         Error::Unit { doing: act.name(), unit: unit.to_owned(), reason }
     })?;
     let deadline = Instant::now() + QUEUED_WITHIN;
