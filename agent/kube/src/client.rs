@@ -81,7 +81,7 @@ pub fn client_without_login(chosen: &Chosen) -> Result<Client> {
     tls::install_provider();
     let access = Kubeconfig::from_files(chosen)?.access(chosen.context.as_deref())?;
     if let Credentials::Exec(_) = access.credentials {
-        let problem = format!("{chosen} names a login program, which is not run now");
+        let problem = format!("{chosen} names a login program, which this command does not run");
         return Err(Failure::new(Kind::KubeconfigUnusable, problem).into());
     }
     of_access(access, asking_once()?)

@@ -303,8 +303,9 @@ impl User {
             Some((field, _)) => Err(Failure::new(
                 Kind::KubeconfigWrong,
                 format!(
-                    "{what} has the field {field}, which kops-agent does not support: give it a client certificate and key, token, \
-                 tokenFile or exec (`kops export kubeconfig --admin` writes one with a certificate)"
+                    "{what} has the field {field}, which kops-agent does not support. Use a client \
+                     certificate and key, token, tokenFile or exec (`kops export kubeconfig --admin` writes \
+                     a kubeconfig with a certificate)"
                 ),
             )),
         }

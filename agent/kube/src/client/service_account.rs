@@ -26,7 +26,8 @@ pub(super) fn server(variable: impl Fn(&str) -> Option<String>) -> Result<String
         variable(name).filter(|value| !value.is_empty()).with_context(|| format!("{name} is not set"))
     };
     let (host, port) = (get("KUBERNETES_SERVICE_HOST")?, get("KUBERNETES_SERVICE_PORT")?);
-    let port: u16 = port.parse().with_context(|| format!("KUBERNETES_SERVICE_PORT is {port:?}"))?;
+    let port: u16 =
+        port.parse().with_context(|| format!("KUBERNETES_SERVICE_PORT is {port:?}, which is not a port"))?;
     Ok(match host.contains(':') {
         true => format!("https://[{host}]:{port}"),
         false => format!("https://{host}:{port}"),
