@@ -33,8 +33,8 @@ pub fn refuse_another_role(variable: impl Fn(&str) -> Option<String>) -> Result<
     match variable("KOPS_AWS_ROLE_ARN").filter(|role| !role.is_empty()) {
         None => Ok(()),
         Some(role) => Err(SetupError(format!(
-            "KOPS_AWS_ROLE_ARN is {role}, and asking AWS in another role is not supported; unset it, and give the \
-             rights to the machine's own role"
+            "KOPS_AWS_ROLE_ARN is {role}, but kops-agent uses only the machine's own role; unset the \
+             variable, and give the rights to the machine's own role"
         ))),
     }
 }

@@ -45,7 +45,7 @@ pub enum UnusableToken {
     #[error("the token is empty")]
     Empty,
     /// The token has characters that a header may not have, such as a newline.
-    #[error("the token has characters that no header may have")]
+    #[error("the token has characters that an HTTP header cannot have")]
     NoHeader,
 }
 

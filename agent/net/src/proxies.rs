@@ -16,11 +16,12 @@ use thiserror::Error;
 /// A proxy variable has a value that no request can use. The value is not shown: it may hold a password.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ProxyError {
-    #[error("{0} is no URL; set it as in http://proxy.example.com:3128")]
+    #[error("{0} is not a URL; use a URL such as http://proxy.example.com:3128")]
     NoUrl(&'static str),
     /// The value names a proxy protocol that this program does not support.
     #[error(
-        "{0} names a proxy of {1}, and only proxies of http and https are supported; set it as in http://proxy.example.com:3128"
+        "{0} names a proxy of {1}, but only proxies of http and https are supported; use a URL such as \
+         http://proxy.example.com:3128"
     )]
     Unsupported(&'static str, String),
 }
@@ -345,8 +346,8 @@ mod tests {
     #[test]
     fn the_error_of_an_unusable_proxy_variable_hides_its_value() {
         for (value, why) in [
-            ("http://robot:hidden@pro xy", "HTTPS_PROXY is no URL"),
-            ("http://", "HTTPS_PROXY is no URL"),
+            ("http://robot:hidden@pro xy", "HTTPS_PROXY is not a URL"),
+            ("http://", "HTTPS_PROXY is not a URL"),
             ("socks5://robot:hidden@proxy:1080", "HTTPS_PROXY names a proxy of socks5"),
         ] {
             let error = of(&[("HTTPS_PROXY", value)]).err().unwrap().to_string();

@@ -6,7 +6,7 @@ use thiserror::Error;
 
 /// The kernel has no random numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("there are no random numbers")]
+#[error("the kernel provides no random numbers")]
 pub struct NoRandomness;
 
 impl Failing for NoRandomness {

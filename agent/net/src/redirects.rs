@@ -14,7 +14,11 @@ pub fn redirects() -> Policy {
         let shown = |url: &reqwest::Url| shown_url(url.as_str());
         let from = attempt.previous().last();
         let refusal = if from.is_some_and(|from| from.scheme() == "https") && to.scheme() != "https" {
-            format!("it redirects from https to {}, which is not followed; correct the mirror", shown(to))
+            format!(
+                "it redirects from https to {}, and kops-agent does not follow this redirect; correct the \
+                 mirror",
+                shown(to)
+            )
         } else if attempt.previous().contains(to) {
             format!("it redirects in a circle, through {}", shown(to))
         } else if attempt.previous().len() > MOST {
