@@ -19,7 +19,7 @@ pub struct Duration {
 
 /// A text that is not a duration in Go's syntax.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{0:?} is not a duration; write it as in 90s, 1m30s or 1.5h")]
+#[error("{0:?} is not a duration; use a duration such as 90s, 1m30s or 1.5h")]
 pub struct NotADuration(String);
 
 impl Duration {

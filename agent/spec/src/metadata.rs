@@ -54,8 +54,8 @@ pub(crate) fn version_of(document: &Value, url: &str, wanted_kind: &str) -> Resu
         "kops.k8s.io/v1alpha3" => Ok(ApiVersion::V1Alpha3),
         other => {
             let problem = format!(
-                "{other} is not known; known are kops.k8s.io/v1alpha2 and kops.k8s.io/v1alpha3, so use the \
-                 kops-agent of the kOps release that wrote this file"
+                "{other} is not supported; supported are kops.k8s.io/v1alpha2 and kops.k8s.io/v1alpha3. Use \
+                 the kops-agent of the kOps release that wrote this file"
             );
             Err(SpecError::of_field(url, "apiVersion", problem))
         }

@@ -263,8 +263,9 @@ fn other_versions_and_kinds_are_rejected_by_name() {
     assert_eq!(
         error("apiVersion: kops.k8s.io/v1beta1"),
         format!(
-            "cannot read field apiVersion of {URL}: kops.k8s.io/v1beta1 is not known; known are kops.k8s.io/v1alpha2 and \
-             kops.k8s.io/v1alpha3, so use the kops-agent of the kOps release that wrote this file"
+            "cannot read field apiVersion of {URL}: kops.k8s.io/v1beta1 is not supported; supported are \
+             kops.k8s.io/v1alpha2 and kops.k8s.io/v1alpha3. Use the kops-agent of the kOps release that \
+             wrote this file"
         )
     );
     assert_eq!(

@@ -61,10 +61,10 @@ pub(super) fn difference(version: &str) -> Option<String> {
     let differing: Vec<&str> =
         changes.iter().filter(|(changed, _)| is_older(*changed)).map(|(_, what)| *what).collect();
     let decided_as = format!(
-        "kOps {version} wrote this configuration, and kops-agent decides it as kOps 1.{minor}.{decided} does"
+        "kOps {version} wrote this configuration, but kops-agent uses the rules of kOps 1.{minor}.{decided}"
     );
     if patch > *decided {
-        return Some(format!("{decided_as}; what the newer patch release changes on nodes is not known"));
+        return Some(format!("{decided_as}; the changes of the newer patch release on nodes are unknown"));
     }
     let differing = differing.join(", ");
     (!differing.is_empty())
@@ -82,12 +82,12 @@ mod tests {
             assert_eq!(difference(exact), None, "{exact}");
         }
         for (version, expected, other) in [
-            ("1.34.0", "maxParallelImagePulls", "is not known"),
+            ("1.34.0", "maxParallelImagePulls", "are unknown"),
             ("1.34.2", "several network interfaces on AWS", "maxParallelImagePulls"),
             ("1.34.3-beta.1", "several network interfaces on AWS", "maxParallelImagePulls"),
             ("1.35.1", "firewalld", "network interfaces"),
             ("1.36.0", "health of add-ons' objects", "firewalld"),
-            ("1.36.3", "is not known", "differ in"),
+            ("1.36.3", "are unknown", "differ in"),
         ] {
             let difference = difference(version).unwrap();
             assert!(difference.contains(expected) && !difference.contains(other), "{version}: {difference}");

@@ -172,9 +172,10 @@ impl WrittenBy {
                 "kOps {version} is newer than this kops-agent knows, so the rules of kOps {newest} apply to this node"
             )),
             None if self.release.is_ambiguous() => Some(format!(
-                "the kOps release that wrote this configuration is unknown, so the rules of kOps {} apply to this node: its \
-                 fields fit that release, and neither the state store, kops-controller, the user-data nor a download names a \
-                 release that fits; if another kOps wrote it, set {VARIABLE} to that version in /etc/environment",
+                "the kOps release that wrote this configuration is unknown, so the rules of kOps {} apply to \
+                 this node. The fields of the configuration fit this release, and the state store, \
+                 kops-controller, the user-data and the downloads name no release that fits. If another kOps \
+                 wrote the configuration, set {VARIABLE} to its version in /etc/environment",
                 self.release
             )),
             Some(version) => patches::difference(version),

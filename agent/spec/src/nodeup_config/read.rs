@@ -16,7 +16,8 @@ use crate::yaml::{from_document, ignored_fields, parse_document, parse_yaml};
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
     "{source_file} is not the file the user-data names: its SHA-256 is {actual}, but NodeupConfigHash is \
-     {expected}; run `kops update cluster --yes` and replace this instance, or give it the user-data that belongs to the file"
+     {expected}; run `kops update cluster --yes` and replace this instance, or give the instance the \
+     user-data that belongs to this file"
 )]
 pub struct HashMismatch {
     /// URL or path of the file.
@@ -145,7 +146,7 @@ usesNoneDNS: false
         let error =
             NodeupConfig::parse(b"KubeletConfig: {eventTTL: 1, imageMaximumGCAge: 5}", URL).unwrap_err();
         assert_eq!(error.field, "KubeletConfig.imageMaximumGCAge");
-        assert_eq!(error.problem, "\"5\" is not a duration; write it as in 90s, 1m30s or 1.5h");
+        assert_eq!(error.problem, "\"5\" is not a duration; use a duration such as 90s, 1m30s or 1.5h");
     }
 
     #[test]
