@@ -35,8 +35,8 @@ impl Place {
     pub(crate) fn forbidden(&self, said: &Said, advice: Option<String>) -> StoreError {
         let rights = || {
             format!(
-                "this machine's role may not read it; give it {}. Check the URL too: to a role that may not list the folder, a store \
-                 gives the same answer for a missing file",
+                "this machine's role may not read it; give it {}. Check the URL, too: if a role may not list \
+                 the folder, a store gives the same answer for a missing file",
                 self.rights
             )
         };

@@ -58,8 +58,8 @@ pub enum StoreError {
         message: String,
     },
     #[error(
-        "{url}: a web page comes instead of this file ({said}): a proxy or captive portal may answer in the store's place; check the \
-         network, the proxy and DNS"
+        "{url}: the answer is a web page instead of this file ({said}); a proxy or captive portal may answer \
+         in place of the store. Check the network, the proxy and DNS"
     )]
     Page {
         url: String,
@@ -98,11 +98,11 @@ pub enum StoreError {
     },
     /// The agent needs the list of a folder, and this kind of store has no lists.
     #[error(
-        "{url}: this folder must be listed, and {scheme}:// stores have no lists; use a store that has lists, or a copy with \
-         --store-mirror URL=DIR"
+        "{url}: kops-agent needs the list of this folder, but {scheme}:// stores have no lists; use a store \
+         that has lists, or a copy with --store-mirror URL=DIR"
     )]
     NoLists { url: String, scheme: &'static str },
-    #[error("--store-mirror {argument}: write URL=DIR, as in s3://BUCKET=/srv/state")]
+    #[error("--store-mirror {argument}: use the form URL=DIR, such as s3://BUCKET=/srv/state")]
     BadMirror { argument: String },
     /// The environment variables for a store are incomplete.
     #[error("the environment's settings of the store are wrong: {0}")]

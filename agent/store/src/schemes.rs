@@ -90,7 +90,8 @@ const IN_CLEAR: &str = "http";
 const NEVER_READ: [(&str, &str); 3] = [
     (
         IN_CLEAR,
-        "any hop on the way could read its keys, and change what this node becomes; use an https:// URL",
+        "any hop on the way could read its keys, and change the configuration of this node; use an https:// \
+         URL",
     ),
     (
         // Upstream: `KubernetesPath` in util/pkg/vfs/k8sfs.go, which refuses every operation.
@@ -152,7 +153,7 @@ pub(crate) fn place(url: &str) -> Result<(usize, Place), StoreError> {
         _ if url.starts_with('/') => ("file", url),
         Some(parts) => parts,
         None => {
-            let problem = "it is neither a URL, as in s3://BUCKET/CLUSTER, nor an absolute path".to_owned();
+            let problem = "it is neither a URL such as s3://BUCKET/CLUSTER nor an absolute path".to_owned();
             return Err(StoreError::BadUrl { url: url.to_owned(), problem });
         }
     };
@@ -160,7 +161,7 @@ pub(crate) fn place(url: &str) -> Result<(usize, Place), StoreError> {
     let row = row.ok_or_else(|| unsupported(url, name))?;
     let misspelt = |Misspelt { problem, example }: Misspelt| StoreError::BadUrl {
         url: shown_url(url),
-        problem: format!("{problem}; write it as in {name}://{example}"),
+        problem: format!("{problem}; use the form {name}://{example}"),
     };
     let split = (SCHEMES[row].split)(rest).map_err(misspelt)?;
     let (bucket, key) = (split.bucket.to_owned(), split.key.to_owned());
@@ -246,7 +247,7 @@ mod tests {
             assert!(error.kind().is_configuration());
         }
         let error = place("gs:///key").unwrap_err().to_string();
-        assert!(error.contains("it names no bucket; write it as in gs://BUCKET/CLUSTER"), "{error}");
+        assert!(error.contains("it names no bucket; use the form gs://BUCKET/CLUSTER"), "{error}");
     }
 
     #[test]
@@ -260,7 +261,7 @@ mod tests {
             ("https://hidden@h", "a login in it"),
             ("https://h/state?signature=hidden", "a query"),
             ("https://h/state#hidden", "a query"),
-            ("https:///state", "it names no host; write it as in https://HOST/CLUSTER"),
+            ("https:///state", "it names no host; use the form https://HOST/CLUSTER"),
         ] {
             let error = place(url).unwrap_err();
             assert!(matches!(error, StoreError::BadUrl { .. }), "{url}: {error:?}");

@@ -354,7 +354,7 @@ fn a_file_that_is_no_configuration_supersedes_nothing() {
             match spoilt == page {
                 true => ended.with(
                     FAILED,
-                    &["nodeupconfig.yaml: a web page comes", "Please log in", "captive portal"],
+                    &["nodeupconfig.yaml: the answer is a web page", "Please log in", "captive portal"],
                 ),
                 false => ended.with(CONFIGURATION, &["nodeupconfig.yaml"]),
             }

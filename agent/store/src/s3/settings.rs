@@ -85,7 +85,7 @@ impl S3Settings {
         let endpoint = if endpoint.contains("://") { endpoint } else { format!("https://{endpoint}") };
         if !endpoint.starts_with("http://") && !endpoint.starts_with("https://") {
             return Err(StoreError::BadSettings(format!(
-                "S3_ENDPOINT is {endpoint:?}; use an http:// or https:// URL, as in https://s3.example.com"
+                "S3_ENDPOINT is {endpoint:?}; use an http:// or https:// URL, such as https://s3.example.com"
             )));
         }
         Ok(S3Settings::Server {
