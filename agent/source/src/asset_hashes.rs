@@ -131,15 +131,18 @@ pub async fn learn_missing(
                 }
             }
             Ok(None) => {
-                log::warn!("no server tells the SHA-256 of {}; give it with --asset-hashes", shown_url(&url))
+                log::warn!(
+                    "no server has the SHA-256 of {}; give the hash with --asset-hashes",
+                    shown_url(&url)
+                )
             }
             Err(error) => unanswered = unanswered.or(Some(error)),
         }
     }
     if !unproven.is_empty() {
         log::warn!(
-            "the SHA-256 of these downloads came over plain http, where any hop can change both the hash and the download; serve the \
-             mirror over https, or give the hashes with --asset-hashes: {}",
+            "the SHA-256 of these downloads came over plain http, where any hop can change both the hash and \
+             the download. Serve the mirror over https, or give the hashes with --asset-hashes: {}",
             unproven.join(", ")
         );
     }
@@ -192,7 +195,8 @@ impl Unanswered {
 
     fn about(self, asset: &AssetUrl) -> anyhow::Error {
         self.0.context(format!(
-            "asking for the SHA-256 of {}, which no configuration gives; check the network, or give it with --asset-hashes",
+            "asking for the SHA-256 of {}, which no configuration has; check the network, or give the hash \
+             with --asset-hashes",
             shown_url(&asset.download_url)
         ))
     }
@@ -247,7 +251,7 @@ async fn ask(client: &LocationClient, store: &Store, asset: &AssetUrl) -> Result
                     answered = true;
                     let hash = found.and_then(|found| Some((hash_of(&found.text, name)?, found.is_proven)));
                     if let Some((sha256, is_proven)) = hash {
-                        log::debug!("{} tells the SHA-256 of {}", shown_url(&list), shown_url(name));
+                        log::debug!("{} has the SHA-256 of {}", shown_url(&list), shown_url(name));
                         let is_of_mirror = vouches_for_itself || !is_proven;
                         return Ok(Some(Answer { sha256, is_proven, is_of_mirror }));
                     }

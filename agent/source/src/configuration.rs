@@ -91,7 +91,8 @@ pub(crate) async fn pinned_and_proven(
             }
             _ => {
                 log::warn!(
-                    "the cluster spec gives another configuration than the pinned {}; the pinned one is used:\n{}",
+                    "the cluster spec gives another configuration than the pinned {}; kops-agent uses the \
+                     pinned configuration:\n{}",
                     pinned.file.url,
                     indented(&derivation.differences(&derived, Some(&pinned)))
                 );

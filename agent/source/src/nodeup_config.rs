@@ -94,8 +94,8 @@ pub fn parse(text: Vec<u8>, boot: &BootConfig, url: String) -> Result<Pinned> {
         return match whole(&text, &url) {
             Ok(()) => Err(other.into()),
             Err(spoilt) => Err(anyhow::Error::new(spoilt).context(format!(
-                "{url} is not the file that the user-data names, and not a configuration of kOps; check whether the file is truncated, or \
-                 whether a proxy answers in the store's place"
+                "{url} is neither the file that the user-data names nor a configuration of kOps; check \
+                 whether the file is truncated, or whether a proxy answers in place of the store"
             ))),
         };
     }

@@ -56,7 +56,8 @@ pub async fn boot_config(conf: &Path, options: &StoreOptions) -> Result<BootConf
             }
             if url.starts_with("http://") {
                 log::warn!(
-                    "any hop on the way can change the boot config {}, and with it what this node becomes; use an https:// URL",
+                    "any hop on the way can change the boot config {}, and so the configuration of this \
+                     node; use an https:// URL",
                     shown_url(url)
                 );
             }
@@ -92,8 +93,8 @@ pub async fn read(
     };
     if options.follow.asks_for_current() && boot.asks_server() {
         log::warn!(
-            "this machine keeps the authorities that it trusts, because --config-base names the state store; leave --config-base out to \
-             take the current ones from kops-controller"
+            "this machine keeps the authorities that it trusts, because --config-base names the state store; \
+             leave out --config-base to take the current authorities from kops-controller"
         );
     }
     if options.config_from == ConfigFrom::NodeupConfig {
@@ -120,7 +121,7 @@ pub async fn read(
     for why in configuration.denied.drain(..) {
         match &why {
             StoreError::Forbidden { url, .. } if before.is_without(url) => {
-                log::warn!("this node is decided as if the cluster had no such file: {why}");
+                log::warn!("this run continues as if the cluster had no such file: {why}");
                 without.insert(url.clone());
             }
             // The file may exist, and an earlier run may have used it, so the run does not continue without the file.
@@ -234,8 +235,9 @@ async fn served(
     for path in spec.inputs.wanted_manifests() {
         if !is_whole(&path) {
             return Err(Failure::new(Kind::NoConfigBase, format!(
-                "this node must run the manifest {path} of the state store, but it does not read the store, and kops-controller serves no \
-                 manifests; give the cluster's folder in the store with --config-base"
+                "this node must run the manifest {path} of the state store, but this node does not read the \
+                 store, and kops-controller serves no manifests. Give the cluster's folder in the store with \
+                 --config-base"
             ))
             .into());
         }

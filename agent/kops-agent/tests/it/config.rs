@@ -84,7 +84,13 @@ fn a_pinned_configuration_wins_and_its_differences_are_told() {
 
     set_max_pods(&machine);
     let ended = machine.run("plan", &[]);
-    ended.with(0, &["KubeletConfig.maxPods: derived is 42, kOps wrote absent", "the pinned one is used"]);
+    ended.with(
+        0,
+        &[
+            "KubeletConfig.maxPods: derived is 42, kOps wrote absent",
+            "kops-agent uses the pinned configuration",
+        ],
+    );
     assert!(!ended.stdout.contains("maxPods: 42"), "{}", ended.stdout);
     // A run with `--config-from cluster-spec` uses the cluster spec.
     let ended = machine.run("plan", &["--config-from", "cluster-spec"]);

@@ -40,7 +40,10 @@ pub(super) enum NoProof {
         /// The possible names of this machine's Node.
         machine: String,
     },
-    #[error("the certificate in /{KUBECONFIG} is older than this instance, as in an image of a node's disk")]
+    #[error(
+        "the certificate in /{KUBECONFIG} is older than this instance, as if the image were made from a \
+         node's disk"
+    )]
     Older,
 }
 

@@ -45,8 +45,8 @@ const PLACEHOLDERS: [IpAddr; 2] = [
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NoServer {
     #[error(
-        "the boot config's ConfigServer.servers has {url:?}, which is no URL of a kops-controller: it {problem}; correct \
-         it, as in https://kops-controller.internal.CLUSTER:3988/"
+        "the boot config's ConfigServer.servers has {url:?}, which is no URL of a kops-controller: it \
+         {problem}; use a URL such as https://kops-controller.internal.CLUSTER:3988/"
     )]
     Url { url: String, problem: String },
     /// There is no certificate of an authority, so the agent could not detect an impostor.
@@ -91,9 +91,9 @@ pub(super) enum Failure {
     AlreadyRegistered,
     /// A Node of this machine's name exists and is Ready, and this machine cannot prove that it is that node.
     #[error(
-        "it answers with 409: a Node of this machine's name is registered and Ready. Nothing proves that this machine is that node: \
-         {0}. So the Node may belong to an earlier machine. The name is free when the cluster finds that Node not Ready, within a \
-         minute or so, or after `kubectl delete node NAME`"
+        "it answers with 409: a Node of this machine's name is registered and Ready. Nothing proves that \
+         this machine is that node: {0}. So the Node may belong to an earlier machine. The name is free when \
+         the cluster marks that Node as not Ready (after about a minute), or after `kubectl delete node NAME`"
     )]
     NameInUse(NoProof),
     #[error("it answers with {status}{line}{advice}")]
