@@ -1,4 +1,4 @@
-//! Checks for problems that would keep a machine from becoming its node. Turns observations into findings, each with a remedy.
+//! Checks for problems that would keep a machine from becoming a node. Turns observations into findings, each with a remedy.
 //!
 //! An observation has one of three states: present, known to be missing, or unknown. An observation is unknown if the look-up is slow,
 //! forbidden or hung. A finding never reports an unknown state as missing or as ok.

@@ -56,36 +56,36 @@ pub struct Followed {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NotFollowed {
     #[error(
-        "cannot follow: the boot config that was served is for {field} {theirs:?}, but this machine's user-data says {ours:?}"
+        "cannot follow: the received boot config is for {field} {theirs:?}, but this machine's user-data \
+         says {ours:?}"
     )]
     OtherNode { field: &'static str, ours: String, theirs: String },
     #[error(
-        "cannot follow: the boot config that was served trusts none of the authorities that this node trusts now; bring the authorities one \
-         step at a time (kops create, promote, distrust), and follow after each step"
+        "cannot follow: the received boot config trusts none of the authorities that this node trusts now; \
+         change the authorities one step at a time (kops create, promote, distrust), and follow after each \
+         step"
     )]
     OtherAuthorities,
-    #[error(
-        "cannot follow: the boot config that was served pins no configuration (NodeupConfigHash is empty)"
-    )]
+    #[error("cannot follow: the received boot config pins no configuration (NodeupConfigHash is empty)")]
     Unpinned,
     #[error(
         "cannot follow {wanted}: the group's current configuration is {current}; give that hash, or --follow without a hash"
     )]
     NotCurrent { wanted: String, current: String },
     #[error(
-        "cannot follow: the order names other authorities of kubernetes-ca than this node would trust; if the keyset has changed since, run \
-         `kops update cluster --yes`; if this node reads the state store instead of kops-controller, it keeps its authorities, so replace the \
-         machine"
+        "cannot follow: the order names other authorities of kubernetes-ca than this node would trust. If \
+         the keyset has changed since the order, run `kops update cluster --yes`. If this node reads the \
+         state store instead of kops-controller, it keeps its authorities, so replace the machine"
     )]
     NotOrdered,
     #[error(
-        "cannot follow: the group's current boot config trusts an authority again that this node has dropped; if going back is wanted, give \
-         --follow={hash}"
+        "cannot follow: the group's current boot config again trusts an authority that this node no longer \
+         trusts. To go back to this boot config, give --follow={hash}"
     )]
     Distrusted { hash: String },
     #[error(
-        "cannot follow: this node has run the group's current configuration {hash} before and left it for a newer one; if going back is \
-         wanted, give --follow={hash}"
+        "cannot follow: this node has run the group's current configuration {hash} before and left it for a \
+         newer one. To go back to this configuration, give --follow={hash}"
     )]
     Older { hash: String },
 }

@@ -251,7 +251,10 @@ fn what_every_node_of_a_group_refuses_is_told_without_a_machine() {
     for (edit, problem) in [
         ("kubelet: {evictionHard: memory.available=100Mi}", "KubeletConfig.evictionHard: "),
         ("kubelet: {maxPods: -5}", "KubeletConfig.maxPods: -5 is refused by kubelet"),
-        ("kubelet: {kubeReserved: {cpu: lots}}", "KubeletConfig.kubeReserved.cpu: \"lots\" is no quantity"),
+        (
+            "kubelet: {kubeReserved: {cpu: lots}}",
+            "KubeletConfig.kubeReserved.cpu: \"lots\" is not a quantity",
+        ),
         ("taints: ['a=b c:NoSchedule']", "KubeletConfig.taints[0]: \"b c\" is no value"),
         ("nodeLabels: {'a b': c}", "KubeletConfig.nodeLabels: \"a b\" is no key"),
         ("hooks: [{name: x}]", "Hooks[0][0]"),

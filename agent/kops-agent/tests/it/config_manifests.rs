@@ -115,7 +115,7 @@ fn a_wrong_value_is_told_with_its_file_and_line() {
         (
             "  sysctlParameters:\n  - a=1\n  - b\n",
             "",
-            "error: ./cluster.yaml:16: spec.sysctlParameters[1]: \"b\" sets nothing",
+            "error: ./cluster.yaml:16: spec.sysctlParameters[1]: \"b\" is not a setting",
         ),
         (
             "  kubelet:\n    featureGates:\n      None: \"true\"\n",
@@ -167,7 +167,7 @@ fn a_wrong_value_is_told_with_its_file_and_line() {
 fn a_mistake_in_a_store_is_the_same_mistake_in_its_manifests() {
     for (edited, problem) in [
         ("kubelet: {evictionHard: memory.available=100Mi}", "evictionHard: "),
-        ("kubelet: {kubeReserved: {cpu: lots}}", "kubeReserved.cpu: \"lots\" is no quantity"),
+        ("kubelet: {kubeReserved: {cpu: lots}}", "kubeReserved.cpu: \"lots\" is not a quantity"),
         ("nodeLabels: {'a b': c}", "nodeLabels: \"a b\" is no key"),
         ("volumeMounts: [{device: /dev/sdb, path: /x, filesystem: zfs}]", "olumeMounts[0]"),
         (

@@ -183,7 +183,7 @@ fn settings_with_which_kubelet_or_containerd_do_not_start_are_refused() {
         ("kubelet: {cgroupRoot: /mine}", "KubeletConfig.cgroupRoot: is \"/mine\", but nothing creates"),
         (
             "containerd: {registryMirrors: {docker.io: ['mirror example']}}",
-            "containerdConfig.registryMirrors.docker.io: \"mirror example\" is no URL of a mirror",
+            "containerdConfig.registryMirrors.docker.io: \"mirror example\" is not the URL of a mirror",
         ),
         (
             "hooks: [{name: x, manifest: ExecStart=/bin/true, before: [kubelet]}]",
@@ -205,8 +205,9 @@ fn no_more_is_kept_from_pods_than_the_machine_has() {
     let text = fs::read_to_string(&facts).unwrap();
     fs::write(&facts, format!("processors: 2\nmemoryBytes: 4294967296\n{text}")).unwrap();
     let problems = [
-        "KubeletConfig.kubeReserved.cpu: keeps 3 CPUs from pods, together with systemReserved.cpu, but this machine has 2",
-        "KubeletConfig.kubeReserved.memory: keeps 4196 MiB from pods",
+        "KubeletConfig.kubeReserved.cpu: reserves 3 CPUs together with systemReserved.cpu, but this machine \
+         has only 2",
+        "KubeletConfig.kubeReserved.memory: reserves 4196 MiB together with",
     ];
     machine.run("plan", &[]).with(CONFIGURATION, &problems);
 }

@@ -312,7 +312,8 @@ impl Collector<'_> {
                 None
             }
             None => {
-                self.problems.add(field, format!("{version:?} is no version; write it as 2.1.4"));
+                self.problems
+                    .add(field, format!("{version:?} is not a version; use a version such as 2.1.4"));
                 None
             }
             Some(release) if release < oldest => {

@@ -136,7 +136,9 @@ fn within_subnets(inputs: &Inputs<'_>, addresses: &[String], problems: &mut Prob
 }
 
 fn range_of(range: &str) -> Result<IpNet, String> {
-    range.parse().map_err(|_| format!("{range:?} is no range of addresses; write it as 10.0.0.0/16"))
+    range
+        .parse()
+        .map_err(|_| format!("{range:?} is not a range of addresses; use a range such as 10.0.0.0/16"))
 }
 
 fn etcd_ips(inputs: &Inputs<'_>, problems: &mut Problems) -> Vec<String> {

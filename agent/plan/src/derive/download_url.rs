@@ -35,7 +35,7 @@ pub(super) struct Url {
 fn no_url(text: &str) -> String {
     let shown = shown_url(text);
     let shown = shown.rsplit('@').next().unwrap_or_default();
-    format!("{shown:?} is no URL; write it as https://host/path")
+    format!("{shown:?} is not a URL; use the form https://host/path")
 }
 
 impl Url {

@@ -17,7 +17,10 @@ pub(super) fn check_role(inputs: &Inputs<'_>, problems: &mut Problems) {
     ) {
         problems.add(
             "spec.role",
-            format!("{role} is experimental in kOps, which has no configuration for it; use ControlPlane, APIServer, Node or Bastion"),
+            format!(
+                "{role} is experimental in kOps, and kOps has no configuration for this role; use \
+                 ControlPlane, APIServer, Node or Bastion"
+            ),
         );
     }
 }

@@ -43,8 +43,8 @@ pub(super) fn check(inputs: &Inputs<'_>, problems: &mut Problems) {
                 "Amazon recommends {most} for {types}; set spec.kubelet.maxPods: {most} in the instance group"
             ),
             None => format!(
-                "Amazon recommends at most {MAX_PODS_OF_FEW_CPUS} for instance types with up to 30 vCPUs, and {MAX_PODS_OF_MANY_CPUS} for all others; set it \
-                 in the instance group"
+                "Amazon recommends at most {MAX_PODS_OF_FEW_CPUS} for instance types with up to 30 vCPUs, \
+                 and {MAX_PODS_OF_MANY_CPUS} for all others; set spec.kubelet.maxPods in the instance group"
             ),
         };
         problems.warn(
@@ -151,7 +151,7 @@ mod tests {
                 "recommends 98 for m5.8xlarge, m7g.medium",
             ),
             ("machineType: mac2.metal", "at most 110 for instance types with up to 30 vCPUs, and 250"),
-            ("machineType: 'm5.large,mac2.metal'", "and 250 for all others; set it"),
+            ("machineType: 'm5.large,mac2.metal'", "and 250 for all others; set spec.kubelet.maxPods in"),
             ("machineType: i3.metal", "Amazon recommends 250 for i3.metal"),
         ] {
             assert!(of(group).contains(part), "{group}: {}", of(group));

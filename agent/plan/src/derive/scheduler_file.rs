@@ -28,8 +28,9 @@ pub(super) fn scheduler_file(inputs: &Inputs<'_>, problems: &mut Problems) -> Op
     connection.insert("kubeconfig".to_owned(), KUBECONFIG.into());
     if let Some(scheduler) = kube_scheduler(inputs) {
         if let Some(qps) = &scheduler.qps {
-            let number =
-                qps.as_f64().ok_or_else(|| format!("{:?} is no quantity; write it as 50 or 1500m", qps.0));
+            let number = qps
+                .as_f64()
+                .ok_or_else(|| format!("{:?} is not a quantity; use a quantity such as 50 or 1500m", qps.0));
             let number = problems.keep("spec.kubeScheduler.qps", number)?;
             connection.insert("qps".to_owned(), number.into());
         }

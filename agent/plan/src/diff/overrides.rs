@@ -42,8 +42,8 @@ fn keep(unit: &Unit, present: &ObservedUnit) -> Option<(String, Keeping)> {
             let what = if is_same && *path == present.path { return None } else { &present.path };
             Some((
                 format!(
-                    "{path} wins over {what}, and does not belong to kops-agent; use a drop-in instead (`systemctl edit \
-                     {name}`), so that changes of the cluster still apply"
+                    "{path} overrides {what}, and does not belong to kops-agent; use a drop-in instead \
+                     (`systemctl edit {name}`), so that changes of the cluster still take effect"
                 ),
                 Keeping::Left,
             ))

@@ -141,8 +141,9 @@ pub(super) fn kept(desired: &DesiredState, observed: &ObservedState, plan: &Plan
         (noted.bytes != present.bytes && noted.serves_as(&present) && goes_on(id)).then(|| Kept {
             resource: id.clone(),
             why: format!(
-                "its certificates were issued anew for the same names by the same authority; it reads the new ones with \
-                 its next restart: at its next change, or at {} at the latest",
+                "its certificates were issued anew for the same names by the same authority; it reads the \
+                 new certificates at its next restart, which comes with its next change, or at {} at the \
+                 latest",
                 timestamp(until)
             ),
             keeping: Keeping::Loaded,

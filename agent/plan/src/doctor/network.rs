@@ -146,7 +146,8 @@ pub(super) fn of_services(services: &[Service]) -> impl Iterator<Item = Finding>
             "store",
             format!("{}; the configuration of the node is valid without it", with_name(&service.name, why)),
             format!(
-                "allow the machine to read it, so that the node follows changes there: {TO_DO_FOR_STORE}"
+                "allow the machine to read the state store, so that the node follows changes of the cluster: \
+                 {TO_DO_FOR_STORE}"
             ),
         ),
         _ => of_service(service),

@@ -42,7 +42,8 @@ fn of_lock(lock: &Seen<Option<PackageLock>>) -> Finding {
         Ok(Some(PackageLock { path, holder })) => Finding::warning(
             PACKAGES,
             format!(
-                "{holder} holds the lock of the package manager, {path}; converge waits for it for ten minutes"
+                "{holder} holds the lock of the package manager, {path}; converge waits up to ten minutes \
+                 for this lock"
             ),
             "wait until it finishes, or stop it",
         ),

@@ -159,7 +159,8 @@ fn config_version(basis: &Basis<'_>, config: &ContainerdConfig, installed: Optio
 
 fn version(config: &ContainerdConfig) -> Result<ContainerdVersion, String> {
     let text = config.version.as_deref().unwrap_or_default();
-    ContainerdVersion::parse(text).ok_or_else(|| format!("{text:?} is no version; write it as in 2.1.4"))
+    ContainerdVersion::parse(text)
+        .ok_or_else(|| format!("{text:?} is not a version; use a version such as 2.1.4"))
 }
 
 /// containerd exits if it does not know the level (`ParseLevel` of github.com/sirupsen/logrus).
@@ -260,9 +261,9 @@ fn warn_of_ignored_gpu(basis: &Basis<'_>, problems: &mut Problems) {
         problems.warn(
             "NvidiaGPU",
             format!(
-                "is enabled, but has no effect on {cloud}: kOps sets up NVIDIA GPUs only on AWS and OpenStack, so pods cannot use a GPU of \
-                 this machine; remove spec.containerd.nvidiaGPU, and install the driver and the container runtime with an image, hooks \
-                 or NVIDIA's GPU operator"
+                "is enabled, but has no effect on {cloud}: kOps sets up NVIDIA GPUs only on AWS and \
+                 OpenStack, so pods cannot use a GPU of this machine. Remove spec.containerd.nvidiaGPU, and \
+                 install the driver and the container runtime with an image, hooks or NVIDIA's GPU operator"
             ),
         );
     }

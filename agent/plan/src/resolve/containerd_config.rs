@@ -210,8 +210,8 @@ fn why_ignored(path: &[&str], version: i64) -> Option<(usize, String)> {
             Some(since) => Some((
                 short,
                 format!(
-                    "is not read: {plugin} needs a file of version {since} or newer, and this file has version {version}; remove it, \
-                     or use a newer containerd"
+                    "is not read: {plugin} needs a file of version {since} or newer, but this file has \
+                     version {version}; remove the setting, or use a newer containerd"
                 ),
             )),
             None => Some((

@@ -75,7 +75,7 @@ fn mode(spec: &FileAssetSpec) -> Result<Mode, String> {
         return Ok(Mode(0o440));
     }
     Mode::parse(&spec.mode)
-        .ok_or_else(|| format!("{:?} is no file mode; write it in octal, as 0644", spec.mode))
+        .ok_or_else(|| format!("{:?} is not a file mode; use an octal mode such as 0644", spec.mode))
 }
 
 fn content(spec: &FileAssetSpec) -> Result<Content, String> {

@@ -82,7 +82,10 @@ impl Component<'_> {
         {
             problems.warn(
                 format!("{settings}.{field}"),
-                format!("names {path}, which is not read: kOps gives {name} {own} instead; remove it"),
+                format!(
+                    "names {path}, which {name} does not read, because kOps gives {name} {own} instead; \
+                     remove the setting"
+                ),
             );
         }
     }
@@ -207,8 +210,10 @@ mod tests {
         ] {
             let told =
                 warnings(settings, &format!("{{{field}: /etc/mine}}"), "[{path: /etc/mine, content: x}]");
-            let start = format!("{settings}.{field}: names /etc/mine, which is not read: kOps gives ");
-            assert!(told.len() == 1 && told[0].starts_with(&start) && told[0].contains(own), "{told:?}");
+            let start = format!("{settings}.{field}: names /etc/mine, which ");
+            let reason = " does not read, because kOps gives ";
+            assert!(told.len() == 1 && told[0].starts_with(&start) && told[0].contains(reason), "{told:?}");
+            assert!(told[0].contains(own), "{told:?}");
         }
     }
 }

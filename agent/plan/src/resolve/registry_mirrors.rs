@@ -24,7 +24,8 @@ pub(super) fn check(mirrors: &BTreeMap<String, Vec<String>>, problems: &mut Prob
             problems.warn(
                 &field,
                 format!(
-                    "{:?} is no URL of a mirror, so containerd pulls no image of this registry; write it as https://mirror.example.com",
+                    "{:?} is not the URL of a mirror, so containerd pulls no image of this registry; use a \
+                     URL such as https://mirror.example.com",
                     shown_url(mirror)
                 ),
             );

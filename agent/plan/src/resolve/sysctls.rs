@@ -17,7 +17,9 @@ pub(super) fn resolve(config: &NodeupConfig, problems: &mut Problems) -> String 
         if let Some(line) = parameter.lines().find(|line| !is_setting(line)) {
             problems.add(
                 format!("SysctlParameters[{index}]"),
-                format!("{line:?} sets nothing; write it as net.core.somaxconn=32768"),
+                format!(
+                    "{line:?} is not a setting; use the form NAME=VALUE, such as net.core.somaxconn=32768"
+                ),
             );
         }
     }
@@ -47,7 +49,7 @@ fn reserved_ports(range: &str) -> Result<String, String> {
         _ if range.is_empty() => Ok(DEFAULT_NODE_PORTS.into()),
         Some((first, last)) if first < last => Ok(format!("{first}-{last}")),
         Some((first, last)) if first == last => Ok(first.to_string()),
-        _ => Err(format!("{range:?} is no range of ports; write it as 30000-32767")),
+        _ => Err(format!("{range:?} is not a range of ports; use a range such as 30000-32767")),
     }
 }
 
@@ -77,7 +79,8 @@ mod tests {
         resolve(&config, &mut problems);
         assert_eq!(
             problems.to_string(),
-            "SysctlParameters[3]: \"reboot\" sets nothing; write it as net.core.somaxconn=32768"
+            "SysctlParameters[3]: \"reboot\" is not a setting; use the form NAME=VALUE, such as \
+             net.core.somaxconn=32768"
         );
     }
 }

@@ -35,7 +35,7 @@ pub(super) fn resolve(config: &NodeupConfig, problems: &mut Problems) -> Vec<Mou
 
 fn device(spec: &VolumeMountSpec, taken: &mut BTreeSet<String>) -> Result<String, String> {
     if spec.device.is_empty() {
-        return Err("is empty; name the block device, as /dev/nvme1n1".into());
+        return Err("is empty; name the block device, such as /dev/nvme1n1".into());
     }
     absolute_path::check(&spec.device)?;
     if taken.insert(spec.device.clone()) {
@@ -53,7 +53,7 @@ fn path(spec: &VolumeMountSpec, taken: &mut BTreeSet<String>) -> Result<String, 
     };
     absolute_path::check(path)?;
     if let Some(why) = would_hide(path) {
-        return Err(format!("{path} {why}; mount the volume at another path, as /mnt/data"));
+        return Err(format!("{path} {why}; mount the volume at another path, such as /mnt/data"));
     }
     if taken.insert(path.to_owned()) {
         Ok(path.to_owned())

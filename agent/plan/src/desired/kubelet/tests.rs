@@ -123,7 +123,7 @@ fn all_problems_are_reported_together() {
         "KubeletConfig.taints[0]: \"a:b:c\" is no taint",
         "KubeletConfig.evictionSoft: \"memory.available=1Gi\" has no '<'",
         "KubeProxy.bindAddress: \"here\" is no IP address",
-        "containerdConfig.version: \"latest\" is no version",
+        "containerdConfig.version: \"latest\" is not a version",
     ] {
         assert!(problems.contains(expected), "{expected}\nis not in\n{problems}");
     }

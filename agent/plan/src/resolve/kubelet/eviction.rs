@@ -104,7 +104,9 @@ enum Amount {
 
 fn amount(value: &str) -> Result<Amount, String> {
     if let Some(percent) = value.strip_suffix('%') {
-        let percent = percent.parse().map_err(|_| format!("{value:?} is no percentage; write it as 10%"))?;
+        let percent = percent
+            .parse()
+            .map_err(|_| format!("{value:?} is not a percentage; use a percentage such as 10%"))?;
         return Ok(Amount::Percent(percent));
     }
     quantity(value).map(Amount::Quantity).ok_or_else(|| format!("{}, or as 10%", no_quantity(value)))

@@ -30,8 +30,8 @@ pub(super) fn check(
         problems.add(
             format!("KubeletConfig.kubeReserved.{resource}"),
             format!(
-                "keeps {kept} from pods, together with {with}, but this machine has {has}, so kubelet does not start; keep less, or use \
-                 a larger machine type"
+                "reserves {kept} together with {with}, but this machine has only {has}, so kubelet does not \
+                 start; reserve less, or use a larger machine type"
             ),
         );
     };
@@ -114,7 +114,7 @@ mod tests {
         }
         let facts = Facts { memory_bytes: Some(2 * GIBIBYTE), ..Facts::default() };
         let problem = told("{kubeReserved: {memory: 16Gi}}", &[], &facts);
-        let start = "KubeletConfig.kubeReserved.memory: keeps 16484 MiB from pods, together with";
+        let start = "KubeletConfig.kubeReserved.memory: reserves 16484 MiB together with";
         assert!(problem.starts_with(start) && problem.contains("has 2048 MiB"), "{problem}");
     }
 
@@ -127,7 +127,7 @@ mod tests {
         ] {
             let problem = told(settings, &[], &Facts { processors, ..Facts::default() });
             assert_eq!(!problem.is_empty(), is_refused, "{settings} {processors:?}: {problem}");
-            let start = "KubeletConfig.kubeReserved.cpu: keeps 2.1 CPUs from pods";
+            let start = "KubeletConfig.kubeReserved.cpu: reserves 2.1 CPUs together with";
             assert!(!is_refused || problem.starts_with(start), "{problem}");
         }
     }

@@ -28,8 +28,8 @@ const NAMESPACED_PREFIXES: [&str; 2] = ["fs.mqueue.", "net."];
 pub(super) fn check(pattern: &str) -> Result<(), String> {
     if pattern.len() > LONGEST || !is_pattern(pattern) {
         return Err(format!(
-            "{pattern:?} is no sysctl that kubelet accepts; write the name alone, as net.core.somaxconn, or a pattern that \
-             ends in *, as net.ipv4.*"
+            "{pattern:?} is not a sysctl that kubelet accepts; use a name without a value, such as \
+             net.core.somaxconn, or a pattern that ends in *, such as net.ipv4.*"
         ));
     }
     let dotted = dotted(pattern);

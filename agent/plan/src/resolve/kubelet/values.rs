@@ -356,7 +356,10 @@ impl Check<'_> {
         if !size.is_empty() && !is_whole {
             self.refuse(
                 "containerLogMaxSize",
-                format!("{size:?} is no size that kubelet accepts; write it as a whole number of bytes, as 10Mi or 50M"),
+                format!(
+                    "{size:?} is not a size that kubelet accepts; use a whole number of bytes, such as 10Mi \
+                     or 50M"
+                ),
             );
         }
     }
@@ -460,7 +463,7 @@ pub(super) fn quantity(text: &str) -> Option<f64> {
 }
 
 pub(in crate::resolve) fn no_quantity(text: &str) -> String {
-    format!("{text:?} is no quantity; write it as 100m, 2, 512Mi or 10Gi")
+    format!("{text:?} is not a quantity; use a quantity such as 100m, 2, 512Mi or 10Gi")
 }
 
 #[cfg(test)]
