@@ -83,9 +83,11 @@ pub async fn to_renew(host: &Host, decision: &Decision, plan: &Plan) -> Result<O
 
 fn warn_kept(due: &str, server: &str) {
     log::warn!(
-        "certificates due for renewal ({due}) are not renewed: {server} issues no certificates to a node that is registered and ready; \
-         the node keeps them until they expire. To renew them, run kops-agent's controller in place of kOps' kops-controller. Otherwise \
-         replace this instance before they expire, and before `kops distrust keypair` if their authority is rotated"
+        "certificates due for renewal ({due}) are not renewed: {server} issues no certificates to a node \
+         that is registered and ready. The node keeps these certificates until they expire. To renew them, \
+         run kops-agent's controller in place of kOps' kops-controller. Otherwise replace this instance \
+         before the certificates expire. In a rotation of the authority, replace it before `kops distrust \
+         keypair`"
     );
 }
 
@@ -147,7 +149,7 @@ async fn issued(
                 match host.why_unfit(&pair, wanted, materials) {
                     Ok(None) => Ok((name.clone(), pair)),
                     Ok(Some(why)) => {
-                        Err(format!("has a certificate {name} that is not the one asked for: {why}"))
+                        Err(format!("has a certificate {name} that does not fit the request: {why}"))
                     }
                     Err(error) => Err(format!("has a certificate {name} that cannot be verified: {error}")),
                 }

@@ -22,8 +22,8 @@ pub async fn read(store: &Store, base: &str) -> Result<ControllerService> {
     let manifests = derive::addon_manifests(&text(store, &channel).await?)?;
     let manifest = derive::kops_controller_manifest(&manifests).ok_or_else(|| {
         Failure::new(Kind::ControlPlaneSettings, format!(
-            "{channel} has no addon kops-controller.addons.k8s.io, from which --controller reads its configuration; run `kops update \
-             cluster --yes`, or remove the service with {}=false",
+            "{channel} has no addon kops-controller.addons.k8s.io, so the configuration for --controller is \
+             missing; run `kops update cluster --yes`, or remove the service with {}=false",
             CONTROLLER.variable
         ))
     })?;

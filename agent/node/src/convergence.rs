@@ -138,7 +138,7 @@ async fn tell_group(root: &Path, is_boot: bool) -> Result<()> {
     loop {
         let remembered = remembered::read(root);
         let Some(action) = remembered.untold_in(&boot_id) else { return Ok(()) };
-        service_manager::serving("the node is ready; this run tells its group");
+        service_manager::serving("the node is ready; this run reports this to its group");
         let instance = cloud::for_provider(LifecycleAction::HELD_BY)
             .instance_id()
             .await
@@ -165,7 +165,8 @@ async fn tell_group(root: &Path, is_boot: bool) -> Result<()> {
             .and_then(|_lock| remembered::keep(&remembered::read(root).told_in(boot_id), &host, root));
         kept.unwrap_or_else(|error| {
             log::warn!(
-                "cannot record that the group knows; a later run tells the group again: {}",
+                "cannot record that this machine reported itself as ready to its group; a later run repeats \
+                 the report: {}",
                 error_text(&error)
             );
         });
@@ -175,7 +176,8 @@ async fn tell_group(root: &Path, is_boot: bool) -> Result<()> {
 
 fn untold(problem: &str) -> anyhow::Error {
     let problem = format!(
-        "this node is ready, but its group could not be told: the group replaces this node when the lifecycle hook times out: {problem}"
+        "this node is ready, but its group does not know this yet, and replaces this node when the lifecycle \
+         hook times out: {problem}"
     );
     Failure::new(Kind::GroupNotTold, problem).into()
 }

@@ -181,7 +181,8 @@ async fn decided(
 fn follow_service(conf: &Path) -> Result<FollowService> {
     if !conf.is_absolute() {
         return Err(Failure::new(Kind::WrongSetting, format!(
-            "{} needs the boot config as a file with an absolute path, and --conf is {}; give --conf such a file, or set {}=false",
+            "{} needs the boot config as a file with an absolute path, but --conf is {}; give --conf such a \
+             file, or set {}=false",
             FOLLOW.flag,
             conf.display(),
             FOLLOW.variable

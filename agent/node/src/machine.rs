@@ -122,8 +122,10 @@ pub fn must_exist(root: &Path) -> Result<()> {
     match root.is_dir() {
         true => Ok(()),
         false => {
-            let problem =
-                format!("there is no machine below {}: it is not a directory; check --root", root.display());
+            let problem = format!(
+                "there is no machine below {}: this path is not a directory; check --root",
+                root.display()
+            );
             Err(Failure::new(Kind::NoMachine, problem).into())
         }
     }

@@ -36,8 +36,9 @@ pub(super) async fn confirm(orders: &Orders, order: &Order, kind: Kind) -> Resul
         Ok(Standing::Withdrawn) => Err(Withdrawn.into()),
         Ok(Standing::Expired(why)) => Err(Failure::new(kind, why).into()),
         Err(untold) => {
-            let problem =
-                format!("this machine does nothing, because its order cannot be read again: {untold}");
+            let problem = format!(
+                "this machine does not carry out its order, because it cannot read the order again: {untold}"
+            );
             Err(Failure::new(kind, problem).into())
         }
     }

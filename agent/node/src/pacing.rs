@@ -126,7 +126,10 @@ async fn drains(mode: DrainMode, root: &Path, decision: &Decision) -> bool {
     match present.await {
         Ok(present) => auto_drains(&present, &decision.versions).unwrap_or(true),
         Err(untold) => {
-            log::warn!("the node is drained, because its present versions are unknown: {untold}");
+            log::warn!(
+                "the node is drained, because its current versions of kubelet and containerd are unknown: \
+                 {untold}"
+            );
             true
         }
     }
@@ -178,7 +181,7 @@ pub async fn uncordon_left(root: &Path) {
     let uncordoned = async { uncordon(&machine::open(root)?, root).await };
     if let Err(error) = uncordoned.await {
         log::info!(
-            "this node stays cordoned for now: a run is in progress, or the next run uncordons it: {}",
+            "this node stays cordoned until the run in progress or the next run uncordons it: {}",
             error_text(&error)
         );
     }

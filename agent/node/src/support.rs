@@ -122,7 +122,8 @@ fn refuse_without_root(look: &NodeOptions) -> Result<()> {
 /// Rejects a path that the bundle cannot be written to, before anything is collected.
 fn refuse(out: &Path) -> Result<()> {
     if out.symlink_metadata().is_ok() {
-        let problem = format!("{} is there already; give --out another file, or remove it", out.display());
+        let problem =
+            format!("{} already exists; remove this file, or give --out another file", out.display());
         return Err(Failure::new(Kind::NoBundle, problem).into());
     }
     let folder = archive::folder_of(out);

@@ -139,8 +139,8 @@ impl Place<'_> {
             Some(new) => change.make(new).await?,
             None if host.program_placed(path)?.is_some_and(|placed| placed < began) => {
                 return Err(not_replaced(format!(
-                    "{FOLLOW_UNIT} has started again and does not run the program that is in place at {path}; \
-                     `systemctl cat {FOLLOW_UNIT}` shows which program its ExecStart names"
+                    "{FOLLOW_UNIT} has restarted, but does not run the program that is in place at {path}; \
+                     `systemctl cat {FOLLOW_UNIT}` shows which program the unit's ExecStart names"
                 ))
                 .into());
             }
@@ -182,7 +182,7 @@ impl Place<'_> {
             false => format!(" --conf {}", conf.display()),
         };
         format!(
-            "`mv {previous} {path} && {path} converge{conf} && systemctl restart {}` takes the previous version back",
+            "`mv {previous} {path} && {path} converge{conf} && systemctl restart {}` restores the previous version",
             units.join(" ")
         )
     }
@@ -207,8 +207,8 @@ async fn program_file(conf: &Path, root: &Path, host: &Host, boot: &BootConfig) 
 fn wanted<'a>(file: &'a ProgramFile, order: &Order) -> Result<&'a Download> {
     if file.hash != order.hash {
         return Err(not_replaced(format!(
-            "the state store has another {PROGRAM_FILE} by now, of version {}; run `kops-agent fleet rollout abort`, and start \
-             `kops-agent fleet upgrade` with that file",
+            "the state store now has another {PROGRAM_FILE}, for version {}; run `kops-agent fleet rollout \
+             abort`, and start `kops-agent fleet upgrade` with that file",
             file.version
         ))
         .into());
@@ -230,8 +230,8 @@ impl Change<'_> {
         let Change { place: Place { host, path, .. }, file, wanted } = self;
         if *path == PACKAGED_PROGRAM || host.is_packaged(path)? {
             return Err(not_replaced(format!(
-                "{path} belongs to a package, which a rollout does not replace; install version {0} by the package manager, such as \
-                 `apt-get install kops-agent={0}-1`",
+                "{path} belongs to a package, and a rollout does not replace packages; install version {0} \
+                 with the package manager, such as `apt-get install kops-agent={0}-1`",
                 file.version
             ))
             .into());
@@ -243,7 +243,8 @@ impl Change<'_> {
         let fetching = host.fetch_program(path, from, &downloads, &Silent);
         let fetched = timeout(DOWNLOADED_WITHIN, fetching).await.map_err(|_| {
             not_replaced(format!(
-                "the program was not downloaded within {} s; what has come is kept, and `kops-agent fleet rollout resume` continues",
+                "the program was not downloaded within {} s; the downloaded part is kept, and `kops-agent \
+                 fleet rollout resume` continues the download",
                 DOWNLOADED_WITHIN.as_secs()
             ))
         })?;
@@ -267,8 +268,8 @@ impl Change<'_> {
         let Changes { own, others } = self.trial(&tried).changes(&[]).await.map_err(not_replaced)?;
         if !others.is_empty() {
             return Err(not_replaced(format!(
-                "the new program would change this node ({}); run `kops-agent verify` on the node: if the present program shows the \
-                 same, `kops-agent converge` repairs the node",
+                "the new program would change this node ({}). Run `kops-agent verify` on the node. If the \
+                 installed program shows the same changes, `kops-agent converge` repairs the node",
                 first(&others)
             ))
             .into());
@@ -289,11 +290,11 @@ impl Change<'_> {
     async fn take_back(&self, services: &[Service]) -> String {
         let Place { host, path, .. } = self.place;
         if let Err(error) = host.take_program_back(path) {
-            return format!("the previous version is not back, because {error}");
+            return format!("the previous version is not restored: {error}");
         }
         match host.restart_all(services).await {
-            Ok(()) => "the previous version is back".to_owned(),
-            Err(error) => format!("the previous version is back, and {error}"),
+            Ok(()) => "the previous version is restored".to_owned(),
+            Err(error) => format!("the previous version is restored, but {error}"),
         }
     }
 
@@ -322,7 +323,7 @@ impl Change<'_> {
             self.restart_services().await?;
         }
         host.note_checked(&self.wanted.sha256)?;
-        log::info!("version {} of kops-agent leaves this node as it is", self.file.version);
+        log::info!("version {} of kops-agent would change nothing on this node", self.file.version);
         Ok(())
     }
 
@@ -370,7 +371,7 @@ fn sha256_of(path: &str) -> Result<String> {
 }
 
 fn not_written(resources: &[String], why: &str) -> Failure {
-    not_replaced(format!("its own units and files are not written ({}): {why}", first(resources)))
+    not_replaced(format!("the units and files of kops-agent are not written ({}): {why}", first(resources)))
 }
 
 fn not_replaced(problem: String) -> Failure {

@@ -44,7 +44,8 @@ pub async fn place_before_first_run(root: &Path, conf: &Path, waits_for_lock: bo
     let Ok(Some(upkeep)) = of_machine(root, conf, &Environment::of_machine(root)) else { return };
     if let Err(error) = Box::pin(place(root, &upkeep, waits_for_lock, progress)).await {
         log::warn!(
-            "cannot place the timers before the first run; if the run fails too, this machine has no metrics: {}",
+            "cannot place the timers of kops-agent before the first run, so this machine has no metrics if \
+             the run fails: {}",
             error_text(&error)
         );
     }

@@ -377,7 +377,7 @@ mod tests {
         };
         let text = text(&converged);
         let line =
-            "superseded   since 2026-03-04T05:06:07Z: the cluster has another configuration by now (next=)";
+            "superseded   since 2026-03-04T05:06:07Z: the cluster now has another configuration (next=)";
         assert!(text.contains(line) && text.starts_with("converged "), "{text}");
         assert!(!text.contains("to do"), "{text}");
         assert!(metrics(&converged).contains("\nkops_agent_superseded 1\n"));

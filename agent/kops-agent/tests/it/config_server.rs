@@ -221,7 +221,7 @@ fn auto_scaling_lets_go_of_a_node_which_is_registered_already() {
         let told = ["registered and ready", "knows that this machine is ready"];
         let another = BTreeSet::from(["i-another".to_owned()]);
         autoscaling.refuse_next(1);
-        run("converge", &[]).with(1, &["its group could not be told", "InvalidClientTokenId"]);
+        run("converge", &[]).with(1, &["its group does not know this yet", "InvalidClientTokenId"]);
         // The node itself needs no change. The next run of any verb tells the group.
         run("verify", &["--repair"]).with(0, &told);
         assert_eq!(autoscaling.held(), another);
@@ -237,7 +237,7 @@ fn auto_scaling_lets_go_of_a_node_which_is_registered_already() {
         fs::write(state.join("facts.json"), format!(r#"{{"lifecycleAction": {action}}}"#)).unwrap();
         autoscaling.refuse_next(1);
         let at_boot = run("converge", &["--retries", "-1"]);
-        at_boot.with(0, &["its group could not be told", "trying again", "no lifecycle hook of"]);
+        at_boot.with(0, &["its group does not know this yet", "trying again", "no lifecycle hook of"]);
     });
 }
 

@@ -409,7 +409,7 @@ fn nothing_is_written_over() {
     let out = machine.folder().join("bundle.tar.zst");
     fs::write(&out, "mine").unwrap();
     let call = |out: &Path| Ended::from_command(machine.agent("support-bundle").arg("--out").arg(out));
-    call(&out).with(1, &["is there already"]);
+    call(&out).with(1, &["already exists"]);
     assert_eq!(fs::read_to_string(&out).unwrap(), "mine");
     call(Path::new("/no/such/folder/x")).with(1, &["/no/such/folder is not a directory"]);
 }

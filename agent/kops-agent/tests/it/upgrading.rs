@@ -173,7 +173,7 @@ impl Scene {
         let own = fs::read(self.kubeconfig()).unwrap();
         let (following, mut said) = self.follow_to_the_lock();
         let is_verified = said.find(|line| {
-            ["leaves this node as it is", "did not carry out"].iter().any(|end| line.contains(end))
+            ["would change nothing on this node", "did not carry out"].iter().any(|end| line.contains(end))
         });
         assert!(is_verified.is_some(), "it has ended");
         // The process reports its outcome to the stand-in for the API server.
@@ -349,7 +349,10 @@ fn a_service_that_fails_with_the_program_brings_the_previous_one_back() {
     let url = scene.mirror.put("/new", &program);
     scene.order("r-1", "0.9.0", &url, &sha256_hex(&program));
     let problem = scene.problem("r-1");
-    assert!(problem.contains(CONTROLLER) && problem.contains("the previous version is back"), "{problem}");
+    assert!(
+        problem.contains(CONTROLLER) && problem.contains("the previous version is restored"),
+        "{problem}"
+    );
     assert_eq!((scene.sha256(), scene.beside()), (before, vec!["nodeup".to_owned()]));
     assert_eq!(scene.restarts(CONTROLLER), 1, "with the previous program");
 }

@@ -75,7 +75,8 @@ pub fn stands_in_for(error: &anyhow::Error, host: &Host) -> Result<bool> {
 /// Explains in a message that a node is superseded. `by` is the hash of the newer configuration.
 pub fn superseded(by: &str) -> String {
     format!(
-        "the cluster has another configuration by now ({by}), for the machine that replaces this one; this machine keeps its last applied \
-         configuration until `kops rolling-update cluster` replaces it, or `kops-agent converge --follow` takes the other one"
+        "the cluster now has another configuration ({by}), for the machine that replaces this machine. This \
+         machine keeps its last applied configuration until `kops rolling-update cluster` replaces it. \
+         `kops-agent converge --follow` applies the other configuration to this machine"
     )
 }

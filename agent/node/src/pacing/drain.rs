@@ -96,7 +96,7 @@ impl Drained {
                 Err(error) => error.to_string(),
             };
             if begun.elapsed() + PAUSE >= timeout {
-                return Err(format!("after {} seconds (--drain-timeout): {why}", timeout.as_secs()));
+                return Err(format!("timeout after {} seconds (--drain-timeout): {why}", timeout.as_secs()));
             }
             service_manager::doing(format_args!("draining this node: {why}"));
             sleep(PAUSE).await;
@@ -116,7 +116,8 @@ impl Drained {
                 Ok(true) => return log::info!("the Node {} is uncordoned", self.node.name),
                 Ok(false) => {
                     return log::warn!(
-                        "this run does not uncordon the Node {}: its cordon is no longer the cordon of a run",
+                        "this run does not uncordon the Node {}, because the cordon is no longer the cordon \
+                         of a kops-agent run",
                         self.node.name
                     );
                 }

@@ -19,9 +19,9 @@ pub enum NotPaced {
     },
     /// Another control plane is not Ready.
     #[error(
-        "after {seconds} seconds another control plane is still not Ready, so {restarted} is not restarted on this one and nothing was \
-         changed: {why}; repair or replace the other control plane first. --max-unavailable 0 restarts this one anyway, which may end \
-         etcd's quorum"
+        "after {seconds} seconds another control plane is still not Ready, so {restarted} is not restarted \
+         on this control plane, and nothing was changed: {why}. Repair or replace the other control plane \
+         first. --max-unavailable 0 restarts anyway, but etcd may lose its quorum"
     )]
     AnotherNotReady {
         /// The components to restart.
@@ -32,9 +32,10 @@ pub enum NotPaced {
     },
     /// The run could not find out whether a slot is free.
     #[error(
-        "this run could not find out within {seconds} seconds whether other nodes are being restarted, so {restarted} is not restarted on \
-         this node and nothing was changed: {why}; to continue without a slot, for example to repair the control plane, give \
-         --max-unavailable 0; if no server of this cluster gives slots, do not ask for one (KOPS_AGENT_MAX_UNAVAILABLE)"
+        "this run could not find out within {seconds} seconds whether other nodes are being restarted, so \
+         {restarted} is not restarted on this node, and nothing was changed: {why}. To continue without a \
+         slot, for example to repair the control plane, give --max-unavailable 0. If no server of this \
+         cluster gives slots, do not request slots (KOPS_AGENT_MAX_UNAVAILABLE)"
     )]
     Unknown {
         /// The components to restart.

@@ -60,7 +60,7 @@ pub fn why_not_known(known: &[Known]) -> Option<String> {
     let may_have = has(|known| matches!(known, Known::Claims | Known::File(..)));
     let is_untold = may_have && !has(|known| matches!(known, Known::Told));
     let why =
-        untold.or(is_untold.then_some("neither the store nor the last applied configuration tells them"))?;
+        untold.or(is_untold.then_some("neither the store nor the last applied configuration has them"))?;
     Some(format!("the secrets of this machine are not known, and may be in its journal: {why}"))
 }
 

@@ -96,7 +96,9 @@ fn without_values(shown: &str) -> (String, Vec<Known>) {
 /// A file of variables. A pattern is unknown: only systemd knows which files it matches (glob(7)).
 fn variables_of(file: &str) -> Known {
     match file.contains(['*', '?', '[']) {
-        true => Known::Untold(format!("{file} names files of variables by a pattern")),
+        true => Known::Untold(format!(
+            "{file} is a pattern, so the files of variables that it matches are unknown"
+        )),
         false => Known::VariablesOf(file.to_owned()),
     }
 }
@@ -149,7 +151,7 @@ mod tests {
                 "B: x y=z",
                 "TOKEN: a\"b",
                 "/etc/a b",
-                "/etc/*.env names files of variables by a pattern"
+                "/etc/*.env is a pattern, so the files of variables that it matches are unknown"
             ]
         );
     }

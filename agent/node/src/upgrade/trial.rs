@@ -73,8 +73,8 @@ impl Trial<'_> {
         match output.status.code() {
             Some(code) if code == i32::from(exit::CONVERGED) => Ok(()),
             Some(code) if code == i32::from(exit::USAGE) => Err(format!(
-                "the new program has no `fleet follow --check`, so no rollout could take this node to a later version; go to that version \
-                 by hand ({})",
+                "the new program has no `fleet follow --check`, so no rollout could upgrade this node again. \
+                 To use this version anyway, install it by hand ({})",
                 ended(&output)
             )),
             _ if last_line(&output).ends_with(&format!("[{}]", failure::Kind::ApiServerUnanswered)) => {
@@ -99,8 +99,11 @@ impl Trial<'_> {
         let output = self.run(self.verify().args(["--output", "json"]), PLANNED_WITHIN).await?;
         match output.status.code() {
             Some(code) if code == i32::from(exit::CONVERGED) => Ok(Changes::default()),
-            Some(code) if code == i32::from(exit::DIFFERENT) => Changes::read(&output.stdout, noted)
-                .map_err(|why| format!("`verify` of the new program cannot be read: {why}")),
+            Some(code) if code == i32::from(exit::DIFFERENT) => {
+                Changes::read(&output.stdout, noted).map_err(|why| {
+                    format!("the output of the output of `verify` of the new program cannot be read: {why}")
+                })
+            }
             _ => Err(format!("`verify` of the new program fails: {}", ended(&output))),
         }
     }
@@ -226,11 +229,13 @@ impl Changes {
             }
         }
         let adopted = plan["adopted"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        changes.others.extend(adopted.map(|resource| format!("{resource}, which it adopts")));
+        changes.others.extend(adopted.map(|resource| format!("{resource}, which the new program adopts")));
         let kept = plan["kept"].as_array().into_iter().flatten();
         let kept = kept.filter(|kept| kept["keeping"] == "unmended");
         let kept = kept.filter_map(|kept| kept["resource"].as_str());
-        changes.others.extend(kept.map(|resource| format!("{resource}, which it cannot repair")));
+        changes
+            .others
+            .extend(kept.map(|resource| format!("{resource}, which the new program cannot repair")));
         Ok(changes)
     }
 }
@@ -302,7 +307,7 @@ mod tests {
         let plan = json!({"steps": [], "adopted": ["file /c"], "kept": kept});
         assert_eq!(
             changes_of(&plan, &[]).others,
-            ["file /c, which it adopts", "file /b, which it cannot repair"]
+            ["file /c, which the new program adopts", "file /b, which the new program cannot repair"]
         );
     }
 

@@ -24,7 +24,7 @@ fn a_program_that_fails_its_trial_replaces_nothing() {
             script("0.9.0", fails),
             "`verify` of the new program fails: exit status: 1: the state store is gone [KA2005]",
         ),
-        (script("0.9.0", "exit 4"), "`verify` of the new program cannot be read"),
+        (script("0.9.0", "exit 4"), "the output of the output of `verify` of the new program cannot be read"),
         (follows("echo \"unexpected argument '--check'\" >&2; exit 2"), "has no `fleet follow --check`"),
         (
             follows("echo 'thread main panicked' >&2; exit 101"),
@@ -76,7 +76,7 @@ fn a_program_that_fails_its_trial_replaces_nothing() {
     assert!(problem.contains("has expired at 2026-11-30T00:00:01Z"), "{problem}");
     scene.order_hash("replayed", "b2xkIG9sZCBvbGQgb2xkIG9sZCBvbGQgb2xkIG9sZCBvbGQ=");
     let problem = scene.problem("replayed");
-    assert!(problem.contains("another kops-agent/program.yaml by now, of version 0.9.0"), "{problem}");
+    assert!(problem.contains("now has another kops-agent/program.yaml, for version 0.9.0"), "{problem}");
     fs::remove_file(scene.program_file()).unwrap();
     scene.order_hash("gone", "b2xkIG9sZCBvbGQgb2xkIG9sZCBvbGQgb2xkIG9sZCBvbGQ=");
     let problem = scene.problem("gone");
