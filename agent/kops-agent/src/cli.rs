@@ -79,12 +79,12 @@ pub enum Command {
     Verify(VerifyArgs),
     /// Show node status: converged or not, since when, the last failure, the next certificate to expire.
     Status(StatusArgs),
-    /// Show what stops this machine from becoming its node, and what to do about it. Changes nothing. Ends with 4 if
+    /// Show what stops this machine from becoming a node, and what to do about it. Changes nothing. Ends with 4 if
     /// anything stops it.
     Doctor(DoctorArgs),
     /// Write a support bundle about this machine into one file, without secrets.
     SupportBundle(SupportBundleArgs),
-    /// Take this node back to the machine that it was.
+    /// Turn this node back into the machine that it was before kops-agent.
     Reset(ResetArgs),
     /// Print everything the node must have.
     Render(RenderArgs),
@@ -191,7 +191,7 @@ pub struct ConvergeArgs {
     /// seconds to some minutes.
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub retries: i64,
-    /// Wait while another run is at work on this machine, instead of failing. A run with --retries waits, too.
+    /// If another run is in progress on this machine, wait for its end instead of failing. A run with --retries waits, too.
     #[arg(long)]
     pub wait: bool,
     /// Output format.
@@ -247,8 +247,8 @@ pub struct VerifyArgs {
     /// Converge if there is a difference. This renews certificates too.
     #[arg(long)]
     pub repair: bool,
-    /// Repair nothing if another resource differs than these, or if a rollback is not finished. Waits for a run that is at work. After a rollout has replaced
-    /// kops-agent on this machine, the new one starts this command for its own units.
+    /// Repair nothing if another resource differs than these, or if a rollback is not finished. Waits for a run in
+    /// progress. After a rollout has replaced kops-agent on this machine, the new one starts this command for its own units.
     #[arg(long, value_name = "RESOURCE", requires = "repair", hide = true)]
     pub only: Vec<String>,
     #[command(flatten)]

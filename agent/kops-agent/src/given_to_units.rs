@@ -28,7 +28,10 @@ pub fn run_again(command: &Command) {
     log::debug!("starting again with these variables of the agent's units: {:?}", missing.keys());
     // This path works even if the program's file was replaced after the start.
     let failed = std::process::Command::new("/proc/self/exe").arg0(name).args(arguments).envs(missing).exec();
-    log::warn!("cannot start again with the variables of the agent's units, so they are ignored: {failed}");
+    log::warn!(
+        "cannot restart kops-agent with the environment variables of its units, so this run ignores these \
+         variables: {failed}"
+    );
 }
 
 fn is_of_this_node(command: &Command) -> bool {

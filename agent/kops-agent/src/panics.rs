@@ -19,7 +19,7 @@ pub fn start() {
         logging::last_words_of_panic(&told(panic, thread.name().unwrap_or("unnamed")));
         // The backtrace comes after the message, because walking a broken stack may crash the process.
         logging::last_words_of_panic(&format!(
-            "backtrace, of a program that is loaded at {}:\n{:#}",
+            "backtrace (the program is loaded at {}):\n{:#}",
             load_address(),
             Backtrace::force_capture()
         ));

@@ -298,7 +298,7 @@ fn an_aborted_rollout_takes_its_orders_back_and_none_begins_without_a_controller
     fleet.runs("masters-0", &fleet.current("control-plane", "masters"));
     fleet.cluster.create_node("stray", None);
     let (code, said) = fleet.rollout(&["start"]);
-    assert!(code == Some(1) && said.contains("no controller has begun the rollout"), "{said}");
+    assert!(code == Some(1) && said.contains("no controller has started the rollout"), "{said}");
     let (_, said) = fleet.rollout(&["status"]);
     assert!(said.contains("not begun: no controller leads it"), "{said}");
     let _controller = fleet.cluster.controller();
@@ -396,7 +396,7 @@ fn a_policy_has_nodes_follow_and_a_wrong_policy_is_refused() {
     fleet.answer("b-0", "");
     eventually("the rollout is done", || fleet.phase() == "done");
     let (code, said) = fleet.rollout(&["abort"]);
-    assert!(code == Some(1) && said.contains("no rollout is running, only the policy"), "{said}");
+    assert!(code == Some(1) && said.contains("only the policy runs, and no rollout"), "{said}");
     let (code, said) = fleet.rollout(&["resume"]);
     assert!(code == Some(0) && said.contains("resumed the policy"), "{said}");
     fleet.at_work_by_policy(&["a-1"]);

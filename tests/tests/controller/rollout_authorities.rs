@@ -34,7 +34,7 @@ fn workers_take_new_authorities_after_the_control_planes() {
     assert_eq!(order["authorities"].as_str().map(str::len), Some(64));
     let (_, said) = fleet.rollout(&["status"]);
     assert!(
-        said.contains("a: nodes with this configuration and other authorities of kubernetes-ca"),
+        said.contains("a: nodes that have this configuration, but trust other certificates of kubernetes-ca"),
         "{said}"
     );
 

@@ -34,7 +34,7 @@ pub struct ChangeArgs {
     pub retry_failed: bool,
 
     /// Number of nodes of this instance group whose kubelet, containerd, API server or etcd may restart at a time.
-    /// Control planes always restart one at a time. 0 takes no slot, to repair a cluster that cannot give any. Default:
+    /// Control planes always restart one at a time. 0 takes no slot, to repair a cluster that gives no slots. Default:
     /// KOPS_AGENT_MAX_UNAVAILABLE, or else 1.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=i64::from(MOST_SLOTS)))]
     pub max_unavailable: Option<u32>,

@@ -88,7 +88,7 @@ pub struct FleetTellArgs {
     /// Seconds to retry while kubelet has not registered this machine, or the API server does not answer.
     #[arg(long, alias = "patience", value_name = "SECONDS", default_value_t = 0)]
     pub timeout: u64,
-    /// Report nothing. Wait until no run is at work on this machine, and uncordon the node if a run left it cordoned. A
+    /// Report nothing. Wait until no run is in progress on this machine, and uncordon the node if a run left it cordoned. A
     /// run that drains starts this command through systemd.
     #[arg(long, hide = true)]
     pub only_uncordon: bool,

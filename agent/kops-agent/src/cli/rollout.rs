@@ -16,11 +16,11 @@ pub enum RolloutCommand {
     Start(RolloutStartArgs),
     /// Show how far the rollout is. Ends with 0 if it is done, and with 4 otherwise.
     Status(RolloutStatusArgs),
-    /// Give no further orders. Nodes at work finish.
+    /// Give no further orders. Nodes that are updating finish.
     Pause(KubeconfigArgs),
     /// Continue a paused or stopped rollout. Nodes that failed try again.
     Resume(KubeconfigArgs),
-    /// End the rollout. Nodes at work finish; all others stay as they are.
+    /// End the rollout. Nodes that are updating finish; all others stay unchanged.
     Abort(KubeconfigArgs),
 }
 
@@ -51,11 +51,12 @@ pub struct RolloutStartArgs {
     /// Seconds after which a node without a result has failed.
     #[arg(long, value_name = "SECONDS", default_value_t = Rollout::node_timeout(), value_parser = value_parser!(u32).range(1..))]
     pub node_timeout: u32,
-    /// Seconds that a changed node is Ready before its pods are compared with those before its order; 0 compares none.
+    /// Seconds that a changed node is Ready before its pods are compared with its pods from before the order; 0 disables
+    /// the comparison.
     #[arg(long, value_name = "SECONDS", default_value_t = Rollout::check_pods_after())]
     pub check_pods_after: u32,
-    /// Time in which nodes may begin, such as "Mon-Fri 22:00-05:00 Europe/Berlin"; may be given more than once. Nodes at
-    /// work finish outside of it. Default: always.
+    /// Time in which nodes may begin, such as "Mon-Fri 22:00-05:00 Europe/Berlin"; may be given more than once. Nodes that
+    /// are updating finish outside of it. Default: always.
     #[arg(long = "window", value_name = "DAYS HH:MM-HH:MM ZONE")]
     pub windows: Vec<Window>,
 }
@@ -115,7 +116,8 @@ pub struct RebootArgs {
     /// Seconds after which a node that is not Ready again has failed.
     #[arg(long, value_name = "SECONDS", default_value_t = Rollout::node_timeout(), value_parser = value_parser!(u32).range(1..))]
     pub node_timeout: u32,
-    /// Seconds that a node is Ready in its new boot before its pods are compared with those before its order; 0 compares none.
+    /// Seconds that a node is Ready in its new boot before its pods are compared with its pods from before the order; 0
+    /// disables the comparison.
     #[arg(long, value_name = "SECONDS", default_value_t = Rollout::check_pods_after())]
     pub check_pods_after: u32,
     /// Time in which nodes may begin, as for `fleet rollout start`; may be given more than once. Default: always.

@@ -44,8 +44,8 @@ async fn derive(args: &DeriveArgs) -> Result<u8> {
         // `config derive` prints a replacement for the file that kOps last wrote. So an unreadable file is only a
         // warning.
         Err(error) => log::warn!(
-            "the addresses of the API's load balancer are left out: they are only in the nodeupconfig.yaml that kOps last wrote for the \
-             group: {}",
+            "the addresses of the API's load balancer are left out, because kops-agent cannot read the \
+             nodeupconfig.yaml that has them: {}",
             error_text(&error)
         ),
     }

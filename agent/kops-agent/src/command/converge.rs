@@ -175,7 +175,8 @@ impl Run<'_> {
             match Box::pin(self.converge_to_decided()).await {
                 Err(error) if kind_of(&error) == Kind::OtherFiles => {
                     log::info!(
-                        "an archive has other files than its release; deciding this node again with the archive's files"
+                        "an archive has other files than its release; this run plans again with the files of \
+                         the archive"
                     );
                 }
                 outcome => return outcome,

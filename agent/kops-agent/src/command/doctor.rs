@@ -1,4 +1,4 @@
-//! `kops-agent doctor`: shows what stops this machine from becoming its node, and what to do about it.
+//! `kops-agent doctor`: shows what stops this machine from becoming a node, and what to do about it.
 
 use std::fmt::Write as _;
 
@@ -58,12 +58,12 @@ fn text(findings: &[Finding]) -> String {
     let count = |verdict| findings.iter().filter(|finding| finding.verdict == verdict).count();
     let (problems, unknown) = (count(Verdict::Problem), count(Verdict::Unknown));
     let end = match (problems, unknown) {
-        (0, 0) => "Nothing stops this machine from becoming its node.".to_owned(),
+        (0, 0) => "Nothing stops this machine from becoming a node.".to_owned(),
         (0, unknown) => format!(
-            "No known problem stops this machine from becoming its node; {unknown} results are unknown."
+            "No known problem stops this machine from becoming a node; {unknown} results are unknown."
         ),
-        (1, _) => "One problem stops this machine from becoming its node.".to_owned(),
-        (problems, _) => format!("{problems} problems stop this machine from becoming its node."),
+        (1, _) => "One problem stops this machine from becoming a node.".to_owned(),
+        (problems, _) => format!("{problems} problems stop this machine from becoming a node."),
     };
     let _ = writeln!(text, "{end}");
     text

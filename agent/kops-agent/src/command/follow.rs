@@ -48,7 +48,10 @@ pub(super) async fn run(args: &FleetFollowArgs) -> Result<u8> {
             Ok(exit::CONVERGED)
         }
         () = follow(args) => {
-            log::info!("another version of kops-agent is in place; ending, so that the service manager starts it");
+            log::info!(
+                "another version of kops-agent is installed; this process ends, so that systemd starts the \
+                 new version"
+            );
             Ok(exit::CONVERGED)
         }
         never = service_manager::go_on_serving(WAITING) => match never {},

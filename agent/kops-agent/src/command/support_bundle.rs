@@ -13,8 +13,8 @@ pub(super) async fn run(args: &SupportBundleArgs) -> Result<u8> {
         log::warn!("{name} is not in the bundle: {why}");
     }
     let text = format!(
-        "{} ({} bytes) is the support bundle of this machine, without values that are secret or look secret; read it before you give it \
-         to others\n",
+        "{} ({} bytes) is the support bundle of this machine, without values that are secret or look secret. \
+         Read the bundle before you give it to others\n",
         written.path.display(),
         written.size
     );

@@ -67,7 +67,8 @@ fn repair_outside() -> Result<u8> {
     let mut command = vec![program.display().to_string()];
     command.extend(std::env::args().skip(1));
     log::info!(
-        "this unit has no right to repair, so {REPAIR} does: `journalctl -u {REPAIR}` has its messages"
+        "this unit has no right to repair, so the unit {REPAIR} repairs: `journalctl -u {REPAIR}` has the \
+         messages"
     );
     service_manager::waiting(format_args!("waiting for {REPAIR}"), REPAIRED_WITHIN);
     let command: Vec<&str> = command.iter().map(String::as_str).collect();

@@ -416,5 +416,5 @@ fn a_value_is_explained_by_the_field_that_decides_it() {
         "{}",
         ended.stdout
     );
-    explain("/etc/nothing").with(1, &["this node has nothing that is called /etc/nothing"]);
+    explain("/etc/nothing").with(1, &["this node has nothing with the name /etc/nothing"]);
 }

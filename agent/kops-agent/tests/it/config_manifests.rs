@@ -223,7 +223,7 @@ fn the_kops_release_decides_which_values_are_possible() {
         of(wrong).with(
             2,
             &[
-                &format!("--kops {wrong}: is no supported version of kOps; use 1.34, 1.35, 1.36, 1.37"),
+                &format!("--kops {wrong}: this version of kOps is not supported; use 1.34, 1.35, 1.36, 1.37"),
                 "KA1001",
             ],
         );
@@ -283,8 +283,10 @@ fn manifests_that_do_not_belong_together_are_told() {
 #[test]
 fn paths_without_manifests_are_refused() {
     let empty = folder(&[("README.md", "")]);
-    check(empty.path(), &[])
-        .with(WRONG, &[". has no files of manifests; their names end with .yaml, .yml or .json", "KA1002"]);
+    check(empty.path(), &[]).with(
+        WRONG,
+        &[". has no manifests; the names of manifest files end with .yaml, .yml or .json", "KA1002"],
+    );
     let of = |flags: &[&str]| Ended::from_command(&mut command(empty.path(), flags));
     of(&["--kops", "1.36", "--manifests", "none"])
         .with(2, &["--manifests none: no such file or folder", "KA1001"]);

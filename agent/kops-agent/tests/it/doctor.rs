@@ -114,7 +114,7 @@ fn on_a_machine_that_is_as_it_should_be_nothing_stops_it_and_nothing_is_changed(
     assert!(!root.join("var").exists(), "a look has made folders");
     let text = machine.run("doctor", &[]);
     text.with(0, &[]);
-    let end = "stops this machine from becoming its node";
+    let end = "stops this machine from becoming a node";
     assert!(text.stdout.contains("ok       systemd") && text.stdout.contains(end), "{text:#?}");
 }
 

@@ -276,7 +276,7 @@ fn a_flag_that_is_not_set_has_the_default_of_its_program() {
     let machine = Machine::new(CONTROL_PLANE);
     let explained = |question: &str| Ended::from_command(machine.agent_without_root("explain").arg(question));
     assert_eq!(explained("--max-pods").stdout, "--max-pods is not set; kubelet's default applies\n");
-    explained("--no-such-flag").with(1, &["this node has nothing that is called --no-such-flag"]);
+    explained("--no-such-flag").with(1, &["this node has nothing with the name --no-such-flag"]);
     let plugins = explained("--enable-admission-plugins");
     plugins.with(0, &[]);
     for (entry, index) in [("DefaultStorageClass", 0), ("ValidatingAdmissionWebhook", 10)] {

@@ -66,7 +66,8 @@ pub(super) async fn run(args: &AssetsArgs) -> Result<u8> {
     let unhashed = assets.needs.keys().filter(is_unhashed);
     if let count @ 1.. = unhashed.count() {
         log::warn!(
-            "the SHA-256 of files with - in the list is unknown ({count}); give it with --asset-hashes FILE"
+            "the SHA-256 of files with - in the list is unknown ({count} files); give the hashes with \
+             --asset-hashes FILE"
         );
     }
     let (client, is_check) = (LocationClient::new()?, args.check);
@@ -106,7 +107,8 @@ pub(super) async fn run(args: &AssetsArgs) -> Result<u8> {
         (0, 0) => Ok(exit::CONVERGED),
         (missing, unknown) => {
             log::warn!(
-                "files and images that no server has: {missing}, that could not be checked: {unknown}; see the lines MISSING and UNKNOWN"
+                "files and images that no server has: {missing}; files and images that could not be checked: \
+                 {unknown}. See the lines MISSING and UNKNOWN"
             );
             Ok(exit::DIFFERENT)
         }
@@ -157,7 +159,7 @@ async fn groups(store: &Store, base: &str, named: &[String]) -> Result<Vec<Group
         [] => store
             .list(&format!("{base}/instancegroup"))
             .await
-            .context("finding the cluster's instance groups; --instance-group names them")?,
+            .context("finding the cluster's instance groups (or name the groups with --instance-group)")?,
         named => named.to_vec(),
     };
     let mut groups = Vec::new();

@@ -63,7 +63,8 @@ struct Manifests {
 pub(super) fn check(paths: &[PathBuf], kops: &str) -> Result<Findings> {
     let written_by = WrittenBy::of_store(Some(kops)).map_err(|_| {
         let supported: Vec<String> = KopsRelease::supported().map(|release| release.to_string()).collect();
-        let problem = format!("--kops {kops}: is no supported version of kOps; use {}", supported.join(", "));
+        let problem =
+            format!("--kops {kops}: this version of kOps is not supported; use {}", supported.join(", "));
         Failure::new(Kind::WrongUsage, problem)
     })?;
     let mut told = Told::default();

@@ -125,7 +125,7 @@ fn problems(group: &GroupPlan) -> Vec<String> {
         .extend(unclear.iter().take(NAMED_NODES).map(|node| format!("{}: {}", cell(&node.name), node.why)));
     if unclear.len() > NAMED_NODES {
         problems.push(format!(
-            "{} more nodes have told no change; -o json names them",
+            "{} more nodes have no usable plan; -o json names these nodes",
             unclear.len() - NAMED_NODES
         ));
     }
@@ -145,7 +145,7 @@ fn machines(nodes: &[NodePlan]) -> Vec<String> {
         let mut lines: Vec<String> =
             lines.map(|(text, names)| format!("{what}: {text} ({})", named(&names))).collect();
         if all > NAMED_NODES {
-            lines.push(format!("{what}: {} more reasons; -o json has them", all - NAMED_NODES));
+            lines.push(format!("{what}: {} more reasons; -o json lists all reasons", all - NAMED_NODES));
         }
         lines
     };
@@ -207,10 +207,8 @@ mod tests {
         let silent = SeenNode { name: "i-2".into(), group: "nodes".into(), ..SeenNode::default() };
         assert_eq!(
             text_of(&[superseded("i-1", &planned()), silent]),
-            "GROUP  CURRENT  SUPERSEDED  UNKNOWN  NEXT          CHANGES               \
-             RESTARTS                                            SLOT  DRAIN  AS PLANNED BY\n\
-             nodes  0        1           1        fedcba987654  2 changed, 1 removed  kubelet.service, \
-             static pod kube-proxy, and 3 more  yes   yes    i-1 2026-11-26T04:05:06Z\n\
+            "GROUP  CURRENT  SUPERSEDED  UNKNOWN  NEXT          CHANGES               RESTARTS                                            SLOT  DRAIN  AS PLANNED BY\n\
+             nodes  0        1           1        fedcba987654  2 changed, 1 removed  kubelet.service, static pod kube-proxy, and 3 more  yes   yes    i-1 2026-11-26T04:05:06Z\n\
              nodes: i-2: it has reported nothing: nodeup made it, or it has only just started\n\
              nodes: needs a new machine: machine type t3.large, spec has m5.large (i-1)\n\
              nodes: not compared: image: the node does not report it (i-1)\n\
@@ -230,7 +228,7 @@ mod tests {
     fn many_silent_nodes_are_counted() {
         let silent = |number: usize| SeenNode { name: format!("i-{number}"), ..SeenNode::default() };
         let text = text_of(&(0..NAMED_NODES + 2).map(silent).collect::<Vec<_>>());
-        assert!(text.ends_with("-: 2 more nodes have told no change; -o json names them\n"), "{text}");
+        assert!(text.ends_with("-: 2 more nodes have no usable plan; -o json names these nodes\n"), "{text}");
     }
 
     #[test]

@@ -51,7 +51,8 @@ pub(super) async fn run(args: &RebootArgs) -> Result<u8> {
     }
     if boots.len() > MOST_BOOTS {
         let problem = format!(
-            "{} nodes would reboot, and one rollout reboots at most {MOST_BOOTS}; give fewer --instance-group",
+            "{} nodes would reboot, but one rollout reboots at most {MOST_BOOTS}; name fewer groups with \
+             --instance-group",
             boots.len()
         );
         return Err(Failure::new(Kind::WrongUsage, problem).into());

@@ -117,9 +117,10 @@ pub(super) async fn begin(stored: &Stored, rollout: &Rollout) -> Result<u8> {
         }
         if begun.elapsed() >= TAKEN_UP_WITHIN {
             return Err(not_now(format!(
-                "no controller has begun the rollout {} within {} s, so no node changes yet; it begins once `kops-agent controller` of this \
-                 version leads and has the rights of packaging/kubernetes/rbac.yaml (its log says what it misses). `kops-agent fleet rollout \
-                 abort` takes the rollout back",
+                "no controller has started the rollout {} within {} s, so no node changes yet. The rollout \
+                 starts once `kops-agent controller` of this version leads and has the rights of \
+                 packaging/kubernetes/rbac.yaml; the log of the controller names missing rights. `kops-agent \
+                 fleet rollout abort` cancels the rollout",
                 rollout.id,
                 TAKEN_UP_WITHIN.as_secs()
             )));
@@ -162,8 +163,9 @@ async fn change(kubeconfig: &KubeconfigArgs, state: State) -> Result<u8> {
             State::Paused => PolicyState { state, ..before },
             State::Aborted => {
                 return Err(not_now(format!(
-                    "no rollout is running, only the policy: set `follow: manual` in the key {POLICY_KEY} of the ConfigMap \
-                     {NAMESPACE}/{CONFIG_MAP}, or `kops-agent fleet rollout pause`"
+                    "only the policy runs, and no rollout that an operator started. To stop the policy, set \
+                     `follow: manual` in the key {POLICY_KEY} of the ConfigMap {NAMESPACE}/{CONFIG_MAP}, or \
+                     run `kops-agent fleet rollout pause`"
                 )));
             }
         };

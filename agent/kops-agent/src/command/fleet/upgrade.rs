@@ -80,7 +80,8 @@ pub(super) async fn run(args: &UpgradeArgs) -> Result<u8> {
         ));
     }
     output::print_text(&format!(
-        "{}, once the state store has {file} as {PROGRAM_FILE} below the cluster's folder\n",
+        "{}. The rollout waits until the state store has {file} as {PROGRAM_FILE} below the cluster's \
+         folder\n",
         changes.join(", and ")
     ))?;
     let rollout = Rollout {

@@ -126,7 +126,7 @@ pub(super) fn read(paths: &[PathBuf], told: &mut Told) -> Result<Contents> {
         return Err(Failure::new(
             Kind::WrongSetting,
             format!(
-                "{} has no files of manifests; their names end with .yaml, .yml or .json",
+                "{} has no manifests; the names of manifest files end with .yaml, .yml or .json",
                 folders.join(", ")
             ),
         )

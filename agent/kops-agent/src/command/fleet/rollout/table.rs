@@ -115,7 +115,7 @@ pub(super) fn table(shown: &Shown) -> String {
     if let Some(policy) = &shown.policy {
         let phase = match (&policy.status, policy.accepted.is_automatic(), policy.state.state) {
             (Some(status), true, _) => status.phase.to_string(),
-            (Some(_), false, _) => "manual; nodes at work finish".to_owned(),
+            (Some(_), false, _) => "manual; nodes that are updating finish".to_owned(),
             (None, _, State::Running) => "no controller has read it yet".to_owned(),
             (None, _, State::Paused | State::Aborted) => Phase::Paused.to_string(),
         };
@@ -158,7 +158,7 @@ fn table_of_status(status: &Status) -> String {
     for (name, group) in &status.groups {
         if !group.updating.is_empty() {
             let nodes = one_line(&group.updating.join(", "), SHOWN_OF_PROBLEM);
-            let _ = writeln!(text, "{name}: at work: {nodes}");
+            let _ = writeln!(text, "{name}: updating: {nodes}");
         }
         if !group.problem.is_empty() {
             let _ = writeln!(text, "{name}: {}", one_line(&group.problem, SHOWN_OF_PROBLEM));
@@ -170,7 +170,8 @@ fn table_of_status(status: &Status) -> String {
             let nodes = group.other_authorities;
             let _ = writeln!(
                 text,
-                "{name}: nodes with this configuration and other authorities of kubernetes-ca than new machines: {nodes}"
+                "{name}: nodes that have this configuration, but trust other certificates of kubernetes-ca \
+                 than new machines: {nodes}"
             );
         }
         for (node, why) in &group.held {
@@ -184,16 +185,16 @@ fn table_of_status(status: &Status) -> String {
         let problem = one_line(&check.not_compared, SHOWN_OF_PROBLEM);
         let _ = writeln!(text, "{node}: its pods are not compared: {problem}");
     }
-    let without_label = format!("without the label {INSTANCE_GROUP}");
+    let without_label = format!("nodes without the label {INSTANCE_GROUP}");
     for (what, so, named) in [
         (without_label.as_str(), "without an order", &status.unlabelled),
         (
-            "without a report of their kops-agent, or of an architecture without a program",
+            "nodes without a report of their kops-agent, or of an architecture without a program",
             "without an order",
             &status.left_out,
         ),
         (
-            "do not report which authorities they trust",
+            "nodes that do not report which authorities they trust",
             "update kops-agent on them",
             &status.without_authorities,
         ),
@@ -240,11 +241,12 @@ mod tests {
         assert_eq!(lines[2], ["nodes", "3yUaBzOeXkF8", "3", "1", "0", "1", "1"]);
         let (rest, strays) = (
             "nodes: left out: 2\n\
-             nodes: nodes with this configuration and other authorities of kubernetes-ca than new machines: 1\n\
+             nodes: nodes that have this configuration, but trust other certificates of kubernetes-ca than \
+             new machines: 1\n\
              i-3 waits: its pod runs\ni-2 failed: kubelet is dead\ni-1: its pods are not compared: forbidden",
-            "without the label kops.k8s.io/instancegroup (2), so without an order: i-8, i-9\n\
-             without a report of their kops-agent, or of an architecture without a program (11), so without an order: i-7, …\n\
-             do not report which authorities they trust (11), so update kops-agent on them: i-6, i-7, …",
+            "nodes without the label kops.k8s.io/instancegroup (2), so without an order: i-8, i-9\n\
+             nodes without a report of their kops-agent, or of an architecture without a program (11), so without an order: i-7, …\n\
+             nodes that do not report which authorities they trust (11), so update kops-agent on them: i-6, i-7, …",
         );
         assert!(text.ends_with(&format!("{rest}\n{strays}\nwaits for: the canaries\n")), "{text}");
     }
