@@ -1,5 +1,5 @@
 // Stands for etcd-manager in tests: runs a member of an etcd cluster, with certificates issued by the authorities that
-// kOps puts on a control-plane machine. It knows no volumes and no backups, and is told the other members.
+// kOps puts on a control-plane machine. It has no volumes and no backups, and its arguments name the other members.
 package main
 
 import (
@@ -48,7 +48,7 @@ func main() {
 		"--listen-client-urls=" + *client, "--advertise-client-urls=" + *client,
 		"--listen-peer-urls=" + *peer, "--initial-advertise-peer-urls=" + *peer, "--initial-cluster=" + *members,
 		"--client-cert-auth", "--peer-client-cert-auth",
-		// A machine of a test lives for minutes, and its disk is shared.
+		// Test machines live for minutes and share a disk, so etcd does not sync its files.
 		"--unsafe-no-fsync",
 	}
 	for prefix, authority := range map[string]string{"": "etcd-clients-ca", "peer-": "etcd-peers-ca"} {

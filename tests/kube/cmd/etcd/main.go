@@ -1,4 +1,4 @@
-// etcd as it is: what an API server of a test keeps its objects in.
+// The unmodified etcd, in which the API servers of tests keep their objects.
 package main
 
 import (

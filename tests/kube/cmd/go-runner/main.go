@@ -1,4 +1,4 @@
-// Stands for go-runner, the entry point of Kubernetes' own images: runs a command and copies what it says to a file.
+// Stands for go-runner, the entry point of Kubernetes' own images: runs a command and copies its output to a file.
 package main
 
 import (

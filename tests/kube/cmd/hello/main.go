@@ -1,4 +1,5 @@
-// Command hello is a workload of a test's cluster: it serves the name of its pod, and asks others for theirs.
+// Command hello is a workload of a test's cluster: it serves the name of its pod, and asks other pods for their
+// names.
 package main
 
 import (
@@ -26,7 +27,7 @@ func main() {
 	}
 }
 
-// serve answers each request with the pod's name, and logs whose it was.
+// serve answers each request with the pod's name, and logs the address of the client.
 func serve(address string) {
 	name, err := os.Hostname()
 	if err != nil {

@@ -1,5 +1,5 @@
-// Stands for kOps' kube-apiserver-healthcheck: asks the API server how it is, with an identity that may, for a kubelet whose
-// probes have no certificate.
+// Stands for kOps' kube-apiserver-healthcheck: asks the API server for its health with a client certificate, because
+// kubelet's probes have none.
 package main
 
 import (

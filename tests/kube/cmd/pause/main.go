@@ -1,4 +1,5 @@
-// The sandbox container's process: holds a pod's namespaces open, and buries the children it is given.
+// The process of a pod's sandbox container: keeps the pod's namespaces open, and reaps orphaned
+// processes.
 package main
 
 import (
