@@ -55,7 +55,7 @@ pub enum Error {
     Units(Vec<FailedUnit>),
     /// Resources failed, and at least one of them is not a unit but, for example, an image. The run did everything
     /// else.
-    #[error("some resources failed, everything else is as it should be: {}", reasons(.0.iter().map(|failed| failed.why.as_str())))]
+    #[error("some resources failed, but everything else is as it should be: {}", reasons(.0.iter().map(|failed| failed.why.as_str())))]
     Resources(Vec<FailedResource>),
     #[error(transparent)]
     Certificate(#[from] CertificateError),

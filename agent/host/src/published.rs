@@ -42,7 +42,7 @@ impl Host {
             Ok(None) => Ok(false),
             Ok(Some((dir, name))) => Ok(dir.entry(&name)?.is_some()),
             Err(error) => {
-                log::warn!("{error}; kops-agent does not remove this file");
+                log::warn!("{error}; kops-agent does not remove {}", self.root.shown(path));
                 Ok(false)
             }
         }

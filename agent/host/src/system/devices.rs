@@ -34,8 +34,8 @@ fn wait(device: &str, timeout: Duration, block: &Path) -> Result<()> {
             return Err(refusal(
                 device,
                 &format!(
-                    "the device did not appear within {} s; this machine has {}; attach the volume, or set \
-                     the device name of this machine in volumeMounts",
+                    "the device did not appear within {} s; this machine has {}; attach the volume, or \
+                     correct the device in volumeMounts",
                     timeout.as_secs(),
                     if there.is_empty() { "none".to_owned() } else { there.join(", ") }
                 ),
