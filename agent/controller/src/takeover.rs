@@ -180,8 +180,9 @@ async fn rights(client: Result<&Client, String>, options: &KopsControllerOptions
     let mut why = Vec::new();
     if !missing.is_empty() {
         why.push(format!(
-            "the controller may not {}. kOps installs these rights with its kops-controller. Otherwise apply \
-             packaging/kubernetes/rbac.yaml, and with server.pki also packaging/kubernetes/hosts-rbac.yaml",
+            "the controller may not {}. kOps installs these rights with its kops-controller. To add them by \
+             hand, apply packaging/kubernetes/rbac.yaml, and with server.pki also \
+             packaging/kubernetes/hosts-rbac.yaml",
             missing.join(", ")
         ));
     }

@@ -169,9 +169,9 @@ impl WantedMachine {
             image if is_same_form(observed, image) => {
                 Ok((observed != image).then(|| beside(observed, image)))
             }
-            image => Err(format!(
-                "{observed}, spec has {image}, and the two names of an image have different forms"
-            )),
+            image => {
+                Err(format!("{observed}, spec has {image}; names of different forms cannot be compared"))
+            }
         }
     }
 

@@ -220,9 +220,9 @@ fn runs(member: &Member, wanted: &WantedProgram) -> bool {
 fn hold(wanted: &WantedProgram, seen: &Seen) -> Option<String> {
     match &seen.program {
         Some(Ok(file)) if file.hash != wanted.hash => Some(format!(
-            "the state store has another {PROGRAM_FILE}, for version {}. Copy the file of this rollout to \
-             the state store, or run `fleet rollout abort` and start `fleet upgrade` with the file of the \
-             state store",
+            "the state store has another {PROGRAM_FILE}, for version {}. Copy the program file that was \
+             given to `fleet upgrade` to the state store, or run `fleet rollout abort` and start `fleet \
+             upgrade` with the file of the state store",
             file.version
         )),
         Some(Ok(file)) if file.wanted() != *wanted => Some(format!(

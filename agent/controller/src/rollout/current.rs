@@ -133,10 +133,9 @@ impl Current {
     /// The program file of the state store, or why it is not known.
     async fn program_file(&self) -> Result<ProgramFile, String> {
         let url = format!("{}/{PROGRAM_FILE}", self.config_base);
-        let text = self
-            .file(&url)
-            .await
-            .map_err(|problem| format!("{problem}; copy the program file of this rollout to that URL"))?;
+        let text = self.file(&url).await.map_err(|problem| {
+            format!("{problem}; copy the program file that was given to `fleet upgrade` to that URL")
+        })?;
         ProgramFile::parse(&text, &url).map_err(|error| error.to_string())
     }
 
