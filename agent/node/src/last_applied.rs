@@ -184,8 +184,8 @@ async fn decide(
         Ok(facts) if facts.machine() == applied.machine => facts,
         Ok(facts) => {
             log::warn!(
-                "the last applied configuration was for another machine, or for a state of a warm pool that \
-                 this machine no longer has ({}; this machine is {}); this run does not apply it",
+                "the last applied configuration was for another machine, or this machine has entered or \
+                 left its warm pool since then ({}; this machine is {}); this run does not apply it",
                 applied.machine,
                 facts.machine()
             );

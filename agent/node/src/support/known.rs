@@ -59,8 +59,8 @@ pub fn why_not_known(known: &[Known]) -> Option<String> {
     let has = |is: fn(&Known) -> bool| known.iter().any(is);
     let may_have = has(|known| matches!(known, Known::Claims | Known::File(..)));
     let is_untold = may_have && !has(|known| matches!(known, Known::Told));
-    let why =
-        untold.or(is_untold.then_some("neither the store nor the last applied configuration has them"))?;
+    let nothing_tells = "neither the store nor the last applied configuration shows what is secret";
+    let why = untold.or(is_untold.then_some(nothing_tells))?;
     Some(format!("the secrets of this machine are not known, and may be in its journal: {why}"))
 }
 

@@ -73,8 +73,8 @@ impl Trial<'_> {
         match output.status.code() {
             Some(code) if code == i32::from(exit::CONVERGED) => Ok(()),
             Some(code) if code == i32::from(exit::USAGE) => Err(format!(
-                "the new program has no `fleet follow --check`, so no rollout could upgrade this node again. \
-                 To use this version anyway, install it by hand ({})",
+                "the new program has no `fleet follow --check` ({}), so no rollout could upgrade this node \
+                 again. To use this version anyway, install it by hand",
                 ended(&output)
             )),
             _ if last_line(&output).ends_with(&format!("[{}]", failure::Kind::ApiServerUnanswered)) => {
@@ -99,11 +99,8 @@ impl Trial<'_> {
         let output = self.run(self.verify().args(["--output", "json"]), PLANNED_WITHIN).await?;
         match output.status.code() {
             Some(code) if code == i32::from(exit::CONVERGED) => Ok(Changes::default()),
-            Some(code) if code == i32::from(exit::DIFFERENT) => {
-                Changes::read(&output.stdout, noted).map_err(|why| {
-                    format!("the output of the output of `verify` of the new program cannot be read: {why}")
-                })
-            }
+            Some(code) if code == i32::from(exit::DIFFERENT) => Changes::read(&output.stdout, noted)
+                .map_err(|why| format!("the output of `verify` of the new program cannot be read: {why}")),
             _ => Err(format!("`verify` of the new program fails: {}", ended(&output))),
         }
     }
