@@ -109,5 +109,7 @@ fn amount(value: &str) -> Result<Amount, String> {
             .map_err(|_| format!("{value:?} is not a percentage; use a percentage such as 10%"))?;
         return Ok(Amount::Percent(percent));
     }
-    quantity(value).map(Amount::Quantity).ok_or_else(|| format!("{}, or as 10%", no_quantity(value)))
+    quantity(value)
+        .map(Amount::Quantity)
+        .ok_or_else(|| format!("{}, or a percentage such as 10%", no_quantity(value)))
 }
