@@ -175,7 +175,7 @@ impl WrittenBy {
                 "the kOps release that wrote this configuration is unknown, so the rules of kOps {} apply to \
                  this node. The fields of the configuration fit this release, and the state store, \
                  kops-controller, the user-data and the downloads name no release that fits. If another kOps \
-                 wrote the configuration, set {VARIABLE} to its version in /etc/environment",
+                 wrote the configuration, set {VARIABLE} to the version of that kOps in /etc/environment",
                 self.release
             )),
             Some(version) => patches::difference(version),
