@@ -181,8 +181,8 @@ impl Keystone {
             (None, _) if all.is_empty() => Err(ApiError::NoPlace {
                 variable: INTERFACE,
                 problem: format!(
-                    "names the wrong interface, or this is the wrong cloud: Keystone's catalog has no \
-                     {interface} endpoint of the service {service}"
+                    "does not fit this cloud: Keystone's catalog has no {interface} endpoint of the service \
+                     {service}; correct it (default: public), or check which cloud {AUTH_URL} names"
                 ),
                 may_pass: false,
             }),
