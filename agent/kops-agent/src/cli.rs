@@ -84,7 +84,7 @@ pub enum Command {
     Doctor(DoctorArgs),
     /// Write a support bundle about this machine into one file, without secrets.
     SupportBundle(SupportBundleArgs),
-    /// Turn this node back into the machine that it was before kops-agent.
+    /// Turn this node back into the machine that it was before it became a node.
     Reset(ResetArgs),
     /// Print everything the node must have.
     Render(RenderArgs),

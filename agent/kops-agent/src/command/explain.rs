@@ -34,7 +34,7 @@ pub(super) async fn run(args: &ExplainArgs) -> Result<u8> {
             };
         }
         let problem = format!(
-            "this node has nothing with the name {}; `kops-agent render` lists everything on this node",
+            "this node has nothing with the name {}; `kops-agent render` lists everything that this node must have",
             args.question
         );
         return Err(Failure::new(Kind::NoSuchName, problem).into());

@@ -125,7 +125,7 @@ fn problems(group: &GroupPlan) -> Vec<String> {
         .extend(unclear.iter().take(NAMED_NODES).map(|node| format!("{}: {}", cell(&node.name), node.why)));
     if unclear.len() > NAMED_NODES {
         problems.push(format!(
-            "{} more nodes have no usable plan; -o json names these nodes",
+            "{} more nodes have an unknown state or no usable plan; -o json names these nodes",
             unclear.len() - NAMED_NODES
         ));
     }
@@ -228,7 +228,12 @@ mod tests {
     fn many_silent_nodes_are_counted() {
         let silent = |number: usize| SeenNode { name: format!("i-{number}"), ..SeenNode::default() };
         let text = text_of(&(0..NAMED_NODES + 2).map(silent).collect::<Vec<_>>());
-        assert!(text.ends_with("-: 2 more nodes have no usable plan; -o json names these nodes\n"), "{text}");
+        assert!(
+            text.ends_with(
+                "-: 2 more nodes have an unknown state or no usable plan; -o json names these nodes\n"
+            ),
+            "{text}"
+        );
     }
 
     #[test]

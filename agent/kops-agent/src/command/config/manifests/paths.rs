@@ -152,7 +152,7 @@ fn add_files(named: &Path, working: &Path, files: &mut Files, told: &mut Told) -
 /// The finding about a path that the operating system refuses to read. The path may have manifests of kOps.
 pub(super) fn unreadable(path: &Path, error: &io::Error) -> Finding {
     let file = path.display().to_string();
-    let problem = format!("cannot be read: {error}; correct the permissions, or the target of the link");
+    let problem = format!("cannot be read: {error}; correct its permissions or, if it is a link, its target");
     Finding { file, problem, ..Finding::default() }
 }
 
