@@ -98,7 +98,7 @@ pub enum StoreError {
     },
     /// The agent needs the list of a folder, and this kind of store has no lists.
     #[error(
-        "{url}: kops-agent needs the list of this folder, but {scheme}:// stores have no lists; use a store \
+        "{url}: the list of this folder is needed, but {scheme}:// stores have no lists; use a store \
          that has lists, or a copy with --store-mirror URL=DIR"
     )]
     NoLists { url: String, scheme: &'static str },

@@ -181,7 +181,10 @@ fn the_login_of_a_mirror_is_shown_nowhere() {
         let ended = quiet(node.run(verb, &["-v", "8"]));
         ended.with(code, &[]);
         if verb == "converge" {
-            assert!(ended.stderr.contains(&format!("{mirror}{KUBELET}.sha256 tells")), "{ended:#?}");
+            assert!(
+                ended.stderr.contains(&format!("{mirror}{KUBELET}.sha256 has the SHA-256 of kubelet")),
+                "{ended:#?}"
+            );
         }
     }
     quiet(node.run("doctor", &["-v", "8"]));

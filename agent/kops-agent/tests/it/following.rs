@@ -152,8 +152,7 @@ fn a_node_that_rolls_back_what_it_followed_is_where_it_was() {
 /// A worker that has converged through a kops-controller at an address, and the next configuration of its group.
 struct Following {
     worker: Worker,
-    server: Option<KopsController>,
-    address: std::net::SocketAddr,
+    server: KopsController,
     url: String,
     /// Whether the user-data pins the first configuration.
     is_pinned: bool,
@@ -164,8 +163,7 @@ impl Following {
         let worker = Worker::new();
         let server = KopsController::start_renewing(worker.served.clone()).unwrap();
         let url = server.url();
-        let address = url.trim_start_matches("https://").trim_end_matches('/').parse().unwrap();
-        let following = Following { worker, server: Some(server), address, url, is_pinned };
+        let following = Following { worker, server, url, is_pinned };
         once(&mut following.agent("converge")).with(0, &[]);
         following
     }
@@ -184,26 +182,24 @@ impl Following {
 
     /// Runs a command on this node. The server has the next configuration and, if `authorities` is set, a boot config
     /// that trusts these authorities.
-    fn run(&mut self, arguments: &[&str], authorities: Option<&str>) -> crate::example::Ended {
+    fn run(&self, arguments: &[&str], authorities: Option<&str>) -> crate::example::Ended {
         let nodeup_config = with_sysctl(&self.worker.served.nodeup_config, SYSCTL);
         let boot =
             authorities.map(|all| boot_config(&["https://elsewhere:3988/".into()], all, &nodeup_config));
         let served = Served { nodeup_config, boot_config: boot, ..self.worker.served.clone() };
-        drop(self.server.take());
-        let server = KopsController::start_renewing_at(self.address, served).unwrap();
+        self.server.serve_instead(served);
         // The server answers like this to a Node that is Ready.
         let registered = Mood::Refusing(409, "");
-        server.answer_next(&[registered.clone(), registered]);
+        self.server.answer_next(&[registered.clone(), registered]);
         let ended = once(self.agent(arguments[0]).args(&arguments[1..]));
-        assert_eq!(server.problems(), [""; 0]);
-        self.server = Some(server);
+        assert_eq!(self.server.problems(), [""; 0]);
         ended
     }
 }
 
 #[test]
 fn a_worker_follows_by_its_server_and_takes_the_next_authority() {
-    let mut node = Following::new(true);
+    let node = Following::new(true);
     let ours = kubernetes_ca().certificate;
     let next = Keyset::make("kubernetes-ca", 9).unwrap().certificate;
     let both = format!("{ours}{next}");
@@ -227,7 +223,7 @@ fn a_worker_follows_by_its_server_and_takes_the_next_authority() {
 /// `kops toolbox enroll` writes such user-data.
 #[test]
 fn a_worker_whose_user_data_pins_nothing_carries_out_orders() {
-    let mut node = Following::new(false);
+    let node = Following::new(false);
     let next = Keyset::make("kubernetes-ca", 9).unwrap().certificate;
     let both = format!("{}{next}", kubernetes_ca().certificate);
     assert_eq!(json_status(&node.worker.machine)["configHash"], hash(&node.worker.served.nodeup_config));
@@ -244,7 +240,7 @@ fn a_worker_whose_user_data_pins_nothing_carries_out_orders() {
 
 #[test]
 fn a_worker_takes_nothing_unless_it_will_trust_the_ordered_authorities() {
-    let mut node = Following::new(true);
+    let node = Following::new(true);
     let ours = kubernetes_ca().certificate;
     let both = format!("{ours}{}", Keyset::make("kubernetes-ca", 9).unwrap().certificate);
     let follow = format!("--follow={}", hash(&with_sysctl(&node.worker.served.nodeup_config, SYSCTL)));
@@ -262,7 +258,7 @@ fn a_worker_takes_nothing_unless_it_will_trust_the_ordered_authorities() {
 
 #[test]
 fn a_worker_takes_nothing_of_strangers_nor_from_a_server_that_cannot_say() {
-    let mut node = Following::new(true);
+    let node = Following::new(true);
     let stranger = Keyset::make("kubernetes-ca", 9).unwrap().certificate;
     node.run(&["converge", "--follow"], Some(&stranger))
         .with(CONFIGURATION, &["trusts none of the authorities"]);

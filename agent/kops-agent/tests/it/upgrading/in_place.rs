@@ -17,7 +17,7 @@ impl Scene {
         let (program, conf) = (self.program.display(), self.conf.display());
         format!(
             "the new program is in place (`mv {program}.previous {program} && {program} converge --conf {conf} && systemctl restart \
-             kops-agent-follow.service` takes the previous version back); "
+             kops-agent-follow.service` restores the previous version); "
         )
     }
 
