@@ -79,6 +79,7 @@ use serde::Serialize;
 use crate::resource::{ArchiveFiles, Image, Mount};
 use kops_agent_spec::facts::{Distro, Facts, WARMED};
 use kops_agent_spec::free_text;
+use kops_agent_spec::invalid::Invalid;
 use kops_agent_spec::kops_release::{KopsRelease, Told, WrittenBy};
 use kops_agent_spec::redaction::Redactor;
 use kops_agent_spec::{
@@ -111,7 +112,7 @@ impl Inputs {
     ///
     /// # Errors
     /// Same errors as [`WrittenBy::find`].
-    pub fn written_by(&self) -> Result<WrittenBy, String> {
+    pub fn written_by(&self) -> Result<WrittenBy, Invalid> {
         WrittenBy::find(self.kops_version.as_ref(), &self.config)
     }
 }
@@ -319,18 +320,18 @@ fn resolve_all(inputs: Inputs) -> Result<NodeConfig, Problems> {
 ///
 /// # Errors
 /// The reason for which the version is refused, and the supported versions.
-pub fn supported_kubernetes_version(text: &str, release: KopsRelease) -> Result<KubernetesVersion, String> {
+pub fn supported_kubernetes_version(text: &str, release: KopsRelease) -> Result<KubernetesVersion, Invalid> {
     let range = KubernetesVersion::supported_range(release);
     let version = KubernetesVersion::parse(text)
         .ok_or_else(|| format!("{text:?} is no Kubernetes version; supported are {range}"))?;
     if version.is_supported(release) {
         Ok(version)
     } else {
-        Err(format!("Kubernetes {text} is not supported; supported are {range}"))
+        Err(Invalid::new(format!("Kubernetes {text} is not supported; supported are {range}")))
     }
 }
 
-fn supported_distribution(facts: &Facts, release: KopsRelease) -> Result<&'static Distribution, String> {
+fn supported_distribution(facts: &Facts, release: KopsRelease) -> Result<&'static Distribution, Invalid> {
     let Distro { id, version_id } = &facts.distro;
     let why = match id.as_str() {
         "cos" if release.has_mounter() => {
@@ -341,7 +342,7 @@ fn supported_distribution(facts: &Facts, release: KopsRelease) -> Result<&'stati
     };
     Distribution::find(&facts.distro, release).ok_or_else(|| {
         let supported = Distribution::supported_names(release);
-        format!("distribution {id} {version_id} is not supported with kOps {release}{why}; supported are {supported}")
+        Invalid::new(format!("distribution {id} {version_id} is not supported with kOps {release}{why}; supported are {supported}"))
     })
 }
 

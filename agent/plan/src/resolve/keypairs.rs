@@ -6,6 +6,8 @@
 
 use std::collections::BTreeSet;
 
+use kops_agent_spec::invalid::Invalid;
+
 use super::authorities::{DISCOVERY_CA, KUBERNETES_CA};
 use super::basis::Basis;
 use super::problems::Problems;
@@ -55,13 +57,12 @@ fn used(basis: &Basis<'_>) -> BTreeSet<String> {
     used
 }
 
-fn usable(basis: &Basis<'_>, keyset: &str) -> Result<(), String> {
+fn usable(basis: &Basis<'_>, keyset: &str) -> Result<(), Invalid> {
     let id = basis.config.keypair_ids.get(keyset).map_or("", String::as_str);
     if id.is_empty() {
-        return Err(
-            "is not set, but this machine uses it; run `kops update cluster --yes` and replace this instance"
-                .into(),
-        );
+        return Err(Invalid::new(
+            "is not set, but this machine uses it; run `kops update cluster --yes` and replace this instance",
+        ));
     }
     let file = format!("pki/private/{keyset}/keyset.yaml");
     let items = basis.keysets.get(keyset).ok_or_else(|| {
@@ -73,10 +74,10 @@ fn usable(basis: &Basis<'_>, keyset: &str) -> Result<(), String> {
         )
     })?;
     if item.certificate.is_none() || item.private_material.is_none() {
-        return Err(format!(
+        return Err(Invalid::new(format!(
             "is {id}, but {file} does not have both the certificate and the private key of this keypair; \
              create another keypair with `kops create keypair {keyset} --primary`"
-        ));
+        )));
     }
     Ok(())
 }

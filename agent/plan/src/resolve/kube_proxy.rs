@@ -4,6 +4,7 @@
 
 use std::net::IpAddr;
 
+use kops_agent_spec::invalid::Invalid;
 use kops_agent_spec::{KubeProxyConfig, Quantity};
 
 use super::basis::Basis;
@@ -38,16 +39,18 @@ pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<Kube
     Some(config)
 }
 
-fn bind_address(basis: &Basis<'_>, address: &str) -> Result<String, String> {
+fn bind_address(basis: &Basis<'_>, address: &str) -> Result<String, Invalid> {
     match address {
         "" => Ok(String::new()),
         AWS_LOCAL_ADDRESS => match basis.aws() {
             Some(aws) => Ok(aws.local_ipv4.split_whitespace().next().unwrap_or_default().to_owned()),
-            None => Err(format!("{AWS_LOCAL_ADDRESS:?} is valid only on AWS; set an IP address")),
+            None => {
+                Err(Invalid::new(format!("{AWS_LOCAL_ADDRESS:?} is valid only on AWS; set an IP address")))
+            }
         },
         address => match address.parse::<IpAddr>() {
             Ok(_) => Ok(address.to_owned()),
-            Err(_) => Err(format!("{address:?} is no IP address")),
+            Err(_) => Err(Invalid::new(format!("{address:?} is no IP address"))),
         },
     }
 }
