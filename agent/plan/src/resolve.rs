@@ -4,12 +4,8 @@
 
 mod absolute_path;
 mod addresses;
-mod api_name;
 mod assets;
-mod authorities;
 mod basis;
-mod cilium_etcd;
-mod cni_plugins;
 mod component_values;
 mod containerd;
 pub(crate) mod containerd_config;
@@ -45,15 +41,12 @@ mod sysctls;
 #[cfg(test)]
 pub(crate) mod testing;
 mod trimmed;
-mod update_policy;
 mod volume_mounts;
 mod wanted;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use assets::{Asset, Assets};
-pub use authorities::{DISCOVERY_CA, KUBERNETES_CA};
-pub use cilium_etcd::CILIUM_ETCD_CLIENTS_CA;
 pub use containerd::{Containerd, ContainerdRelease};
 pub(crate) use containerd_version::CONFIG_VERSION_OF_1;
 pub use containerd_version::ContainerdVersion;
@@ -61,7 +54,7 @@ pub use discovery_service::{DiscoveryService, JsonWebKey};
 pub use distribution::{Distribution, PackageFormat, Project};
 pub use file_assets::FileAsset;
 pub use hooks::{Hook, HookAction, HookOrder};
-pub use keypairs::etcd_manager_authorities;
+pub use keypairs::{CILIUM_ETCD_CLIENTS_CA, DISCOVERY_CA, KUBERNETES_CA, etcd_manager_authorities};
 pub use kube_apiserver::{KubeApiServer, TokenWebhook};
 pub use kubectl::Kubectl;
 pub use kubelet::{Kubelet, ReservedCgroup, Taint};
@@ -221,7 +214,7 @@ fn resolve_all(inputs: Inputs) -> Result<NodeConfig, Problems> {
     one_line::resolve(&boot, &mut problems);
     one_line::resolve(&config, &mut problems);
     addresses::resolve(&boot, &mut problems);
-    cilium_etcd::resolve(&config, &mut problems);
+    keypairs::check_cilium_etcd(&config, &mut problems);
     if let Some(distribution) = distribution {
         packages::resolve(&config, distribution.package_format, &mut problems);
     }
@@ -229,7 +222,7 @@ fn resolve_all(inputs: Inputs) -> Result<NodeConfig, Problems> {
     let volume_mounts = volume_mounts::resolve(&config, &mut problems);
     let images = images::resolve(&config, facts.arch, &mut problems);
     let reserved_ports = sysctls::resolve(&config, &mut problems);
-    let updates_itself = update_policy::resolve(&config, &mut problems);
+    let updates_itself = packages::updates_itself(&config, &mut problems);
 
     match (kubernetes_version, distribution, assets, node_name) {
         (Some(kubernetes_version), Some(distribution), Some(assets), Some(node_name)) => {
@@ -274,7 +267,7 @@ fn resolve_all(inputs: Inputs) -> Result<NodeConfig, Problems> {
             let file_assets = file_assets::resolve(&config, &default_directory, &mut problems);
             named_files::check(&basis, kubelet.as_ref(), api_server.as_ref(), &file_assets, &mut problems);
             component_values::check(&basis, api_server.as_ref(), kube_proxy.as_ref(), &mut problems);
-            let cni_plugins = cni_plugins::resolve(&config, &assets, &mut problems);
+            let cni_plugins = programs::cni_plugins(&config, &assets, &mut problems);
             let primary_interface = primary_interface::resolve(&basis, &mut problems);
 
             match (kubelet, container_runtime) {
@@ -402,7 +395,7 @@ impl NodeConfig {
 
     /// The name under which the nodes find the API server.
     pub fn api_internal_name(&self) -> String {
-        api_name::internal(&self.config)
+        self.config.api_internal_name()
     }
 
     /// URL of the API server for components of this node. If the node runs an API server, it is the URL of

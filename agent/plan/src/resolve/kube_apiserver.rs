@@ -14,7 +14,7 @@ use kops_agent_spec::{
 };
 
 use super::basis::Basis;
-use super::{Problems, StoredPod, api_name, stored_manifests};
+use super::{Problems, StoredPod, stored_manifests};
 
 /// The API server of this machine.
 #[derive(Clone, Debug, Serialize)]
@@ -171,7 +171,7 @@ fn serving_names(
         ["kubernetes", "kubernetes.default", "kubernetes.default.svc"].map(str::to_owned).into();
     names.push(format!("kubernetes.default.svc.{}", settings.cluster_dns_domain));
     names.push(settings.api.public_name.clone());
-    names.push(api_name::internal(basis.config));
+    names.push(basis.config.api_internal_name());
     names.extend(settings.api.additional_sans.iter().cloned());
     names.extend(basis.config.apiserver_additional_ips.iter().cloned());
     names.push(service_address.to_string());

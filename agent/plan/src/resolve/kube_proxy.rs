@@ -7,8 +7,8 @@ use std::net::IpAddr;
 use kops_agent_spec::invalid::Invalid;
 use kops_agent_spec::{KubeProxyConfig, Quantity};
 
+use super::Problems;
 use super::basis::Basis;
-use super::{Problems, api_name};
 
 /// A value of `bindAddress` that stands for the machine's own address.
 const AWS_LOCAL_ADDRESS: &str = "@aws";
@@ -31,7 +31,7 @@ pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<Kube
         config.master = if basis.is_control_plane() {
             "https://127.0.0.1".into()
         } else {
-            format!("https://{}", api_name::internal(basis.config))
+            format!("https://{}", basis.config.api_internal_name())
         };
     }
     config.cpu_request.get_or_insert_with(|| Quantity::from("100m"));

@@ -18,9 +18,9 @@ use serde::Serialize;
 use kops_agent_spec::invalid::Invalid;
 use kops_agent_spec::{CloudProvider, Duration, KubeletConfigSpec, NodeupConfig};
 
-use super::authorities::KUBERNETES_CA;
 use super::basis::Basis;
 use super::feature_gates::{self, Gates};
+use super::keypairs::KUBERNETES_CA;
 use super::{Asset, Problems, label_syntax, primary_interface};
 use eviction::Eviction;
 pub use reserved_cgroups::ReservedCgroup;
