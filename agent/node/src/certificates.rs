@@ -10,6 +10,7 @@ use kops_agent_plan::diff::{Action, Plan, Step};
 use kops_agent_plan::resource::{Certificate, DesiredState, Issuer, Kind, Resource};
 use kops_agent_plan::timeline::Work;
 use kops_agent_source::bootstrap_client::{BootstrapError, KopsController};
+use kops_agent_spec::invalid::Invalid;
 
 use super::decide::Decision;
 use super::materials::Materials;
@@ -148,10 +149,12 @@ async fn issued(
                     .ok_or_else(|| format!("has no certificate {name} in it"))?;
                 match host.why_unfit(&pair, wanted, materials) {
                     Ok(None) => Ok((name.clone(), pair)),
-                    Ok(Some(why)) => {
-                        Err(format!("has a certificate {name} that does not fit the request: {why}"))
-                    }
-                    Err(error) => Err(format!("has a certificate {name} that cannot be verified: {error}")),
+                    Ok(Some(why)) => Err(Invalid::new(format!(
+                        "has a certificate {name} that does not fit the request: {why}"
+                    ))),
+                    Err(error) => Err(Invalid::new(format!(
+                        "has a certificate {name} that cannot be verified: {error}"
+                    ))),
                 }
             })
             .collect()

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use kops_agent_spec::certificate::{Certificate, CertificateType};
+use kops_agent_spec::invalid::Invalid;
 use rcgen::{
     CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose,
     PublicKeyData, SanType, SerialNumber,
@@ -74,8 +75,8 @@ pub(crate) fn sign(
 }
 
 /// The error for a certificate that cannot be made.
-pub(crate) fn invalid(wanted: &Certificate, reason: String) -> CertificateError {
-    CertificateError::Invalid { name: wanted.name.clone(), reason }
+pub(crate) fn invalid(wanted: &Certificate, reason: impl Into<String>) -> CertificateError {
+    CertificateError::Invalid { name: wanted.name.clone(), reason: reason.into() }
 }
 
 fn serial(mut random: [u8; 16]) -> SerialNumber {
@@ -84,13 +85,13 @@ fn serial(mut random: [u8; 16]) -> SerialNumber {
     SerialNumber::from_slice(&random)
 }
 
-fn subject(wanted: &Certificate) -> Result<DistinguishedName, String> {
+fn subject(wanted: &Certificate) -> Result<DistinguishedName, Invalid> {
     let mut name = DistinguishedName::new();
     // rcgen stores one value per type. The organization type has two names in rcgen, so a subject has at most
     // two organizations.
     let types = [DnType::OrganizationName, DnType::CustomDnType(ORGANIZATION.to_vec())];
     if wanted.subject.organization.len() > types.len() {
-        return Err("more than two organizations cannot be written into a certificate".into());
+        return Err(Invalid::new("more than two organizations cannot be written into a certificate"));
     }
     for (kind, organization) in types.into_iter().zip(&wanted.subject.organization) {
         name.push(kind, organization.as_str());
@@ -101,7 +102,7 @@ fn subject(wanted: &Certificate) -> Result<DistinguishedName, String> {
 
 /// The subject alternative names. An entry that parses as an IP address becomes an address, any other entry a
 /// DNS name.
-pub(crate) fn names(sans: &[String]) -> Result<Vec<SanType>, String> {
+pub(crate) fn names(sans: &[String]) -> Result<Vec<SanType>, Invalid> {
     let name = |san: &str| match san.parse::<IpAddr>() {
         Ok(address) => Ok(SanType::IpAddress(address)),
         Err(_) => {

@@ -24,7 +24,6 @@ mod hooks;
 mod images;
 mod ipv6_prefix;
 mod kernel_modules;
-mod keypair;
 pub(crate) mod kops_channels;
 mod kops_controller;
 mod kube_apiserver;
@@ -34,7 +33,6 @@ mod kube_proxy;
 mod kube_scheduler;
 mod kubectl;
 mod kubelet;
-mod leader_election;
 mod linode;
 mod logrotate;
 mod networking;
@@ -59,7 +57,6 @@ mod unit_file;
 mod update_service;
 mod upkeep;
 mod volumes;
-mod warm_pool;
 
 use crate::resolve::NodeConfig;
 use crate::resource::{Conflict, DesiredState};
@@ -153,7 +150,6 @@ fn add_kops_components(node: &NodeConfig, state: &mut DesiredState) {
         runtime_commands::add_nerdctl,
         nvidia::add,
         secrets::add,
-        warm_pool::add,
         azure::add,
         etc_hosts::add,
         firewall::add,

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use kops_agent_cluster::addons::collect_images;
 use kops_agent_spec::facts::Distro;
+use kops_agent_spec::failure::{Failure, Kind};
 use kops_agent_spec::yaml;
 use serde::Serialize;
 use serde_json::Value;
@@ -83,7 +84,7 @@ impl Need {
 ///
 /// # Errors
 /// The manifest of a static pod is not YAML, so its images are unknown. The error names the manifest.
-pub fn of_node(node: &NodeConfig, state: &DesiredState) -> Result<BTreeSet<Need>, String> {
+pub fn of_node(node: &NodeConfig, state: &DesiredState) -> Result<BTreeSet<Need>, Failure> {
     let distro = &node.facts.distro;
     let package = |name: &str| Need::of_distribution(NeedKind::Package, name, distro);
     let mut needs = BTreeSet::new();
@@ -122,7 +123,7 @@ pub fn of_node(node: &NodeConfig, state: &DesiredState) -> Result<BTreeSet<Need>
 }
 
 /// The images that a file of a node names: the images of a static pod, or containerd's image of a pod's sandbox.
-fn images_of_file(file: &File) -> Result<BTreeSet<String>, String> {
+fn images_of_file(file: &File) -> Result<BTreeSet<String>, Failure> {
     let mut images = BTreeSet::new();
     let is_manifest = file.path.starts_with(paths::MANIFESTS);
     if !is_manifest && file.path != paths::CONTAINERD_CONFIG {
@@ -131,7 +132,9 @@ fn images_of_file(file: &File) -> Result<BTreeSet<String>, String> {
     let Some(text) = file.content.in_clear() else { return Ok(images) };
     if is_manifest {
         for document in yaml::documents::<Value>(&text) {
-            let document = document.map_err(|error| format!("{}: it is not YAML: {error}", file.path))?;
+            let document = document.map_err(|error| {
+                Failure::new(Kind::FileUnreadable, format!("{}: it is not YAML: {error}", file.path))
+            })?;
             collect_images(&document, &mut images);
         }
     } else {
@@ -213,7 +216,11 @@ mod tests {
         let mut state = DesiredState::default();
         state.add(File::text("/etc/kubernetes/manifests/a.manifest", "kind: [Pod"));
         let error = of_node(&node, &state).unwrap_err();
-        assert!(error.starts_with("/etc/kubernetes/manifests/a.manifest: it is not YAML"), "{error}");
+        assert_eq!(error.kind, Kind::FileUnreadable);
+        assert!(
+            error.to_string().starts_with("/etc/kubernetes/manifests/a.manifest: it is not YAML"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -4,12 +4,8 @@
 
 mod absolute_path;
 mod addresses;
-mod api_name;
 mod assets;
-mod authorities;
 mod basis;
-mod cilium_etcd;
-mod cni_plugins;
 mod component_values;
 mod containerd;
 pub(crate) mod containerd_config;
@@ -45,15 +41,12 @@ mod sysctls;
 #[cfg(test)]
 pub(crate) mod testing;
 mod trimmed;
-mod update_policy;
 mod volume_mounts;
 mod wanted;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use assets::{Asset, Assets};
-pub use authorities::{DISCOVERY_CA, KUBERNETES_CA};
-pub use cilium_etcd::CILIUM_ETCD_CLIENTS_CA;
 pub use containerd::{Containerd, ContainerdRelease};
 pub(crate) use containerd_version::CONFIG_VERSION_OF_1;
 pub use containerd_version::ContainerdVersion;
@@ -61,7 +54,7 @@ pub use discovery_service::{DiscoveryService, JsonWebKey};
 pub use distribution::{Distribution, PackageFormat, Project};
 pub use file_assets::FileAsset;
 pub use hooks::{Hook, HookAction, HookOrder};
-pub use keypairs::etcd_manager_authorities;
+pub use keypairs::{CILIUM_ETCD_CLIENTS_CA, DISCOVERY_CA, KUBERNETES_CA, etcd_manager_authorities};
 pub use kube_apiserver::{KubeApiServer, TokenWebhook};
 pub use kubectl::Kubectl;
 pub use kubelet::{Kubelet, ReservedCgroup, Taint};
@@ -79,6 +72,7 @@ use serde::Serialize;
 use crate::resource::{ArchiveFiles, Image, Mount};
 use kops_agent_spec::facts::{Distro, Facts, WARMED};
 use kops_agent_spec::free_text;
+use kops_agent_spec::invalid::Invalid;
 use kops_agent_spec::kops_release::{KopsRelease, Told, WrittenBy};
 use kops_agent_spec::redaction::Redactor;
 use kops_agent_spec::{
@@ -111,7 +105,7 @@ impl Inputs {
     ///
     /// # Errors
     /// Same errors as [`WrittenBy::find`].
-    pub fn written_by(&self) -> Result<WrittenBy, String> {
+    pub fn written_by(&self) -> Result<WrittenBy, Invalid> {
         WrittenBy::find(self.kops_version.as_ref(), &self.config)
     }
 }
@@ -220,7 +214,7 @@ fn resolve_all(inputs: Inputs) -> Result<NodeConfig, Problems> {
     one_line::resolve(&boot, &mut problems);
     one_line::resolve(&config, &mut problems);
     addresses::resolve(&boot, &mut problems);
-    cilium_etcd::resolve(&config, &mut problems);
+    keypairs::check_cilium_etcd(&config, &mut problems);
     if let Some(distribution) = distribution {
         packages::resolve(&config, distribution.package_format, &mut problems);
     }
@@ -228,7 +222,7 @@ fn resolve_all(inputs: Inputs) -> Result<NodeConfig, Problems> {
     let volume_mounts = volume_mounts::resolve(&config, &mut problems);
     let images = images::resolve(&config, facts.arch, &mut problems);
     let reserved_ports = sysctls::resolve(&config, &mut problems);
-    let updates_itself = update_policy::resolve(&config, &mut problems);
+    let updates_itself = packages::updates_itself(&config, &mut problems);
 
     match (kubernetes_version, distribution, assets, node_name) {
         (Some(kubernetes_version), Some(distribution), Some(assets), Some(node_name)) => {
@@ -273,7 +267,7 @@ fn resolve_all(inputs: Inputs) -> Result<NodeConfig, Problems> {
             let file_assets = file_assets::resolve(&config, &default_directory, &mut problems);
             named_files::check(&basis, kubelet.as_ref(), api_server.as_ref(), &file_assets, &mut problems);
             component_values::check(&basis, api_server.as_ref(), kube_proxy.as_ref(), &mut problems);
-            let cni_plugins = cni_plugins::resolve(&config, &assets, &mut problems);
+            let cni_plugins = programs::cni_plugins(&config, &assets, &mut problems);
             let primary_interface = primary_interface::resolve(&basis, &mut problems);
 
             match (kubelet, container_runtime) {
@@ -319,18 +313,18 @@ fn resolve_all(inputs: Inputs) -> Result<NodeConfig, Problems> {
 ///
 /// # Errors
 /// The reason for which the version is refused, and the supported versions.
-pub fn supported_kubernetes_version(text: &str, release: KopsRelease) -> Result<KubernetesVersion, String> {
+pub fn supported_kubernetes_version(text: &str, release: KopsRelease) -> Result<KubernetesVersion, Invalid> {
     let range = KubernetesVersion::supported_range(release);
     let version = KubernetesVersion::parse(text)
         .ok_or_else(|| format!("{text:?} is no Kubernetes version; supported are {range}"))?;
     if version.is_supported(release) {
         Ok(version)
     } else {
-        Err(format!("Kubernetes {text} is not supported; supported are {range}"))
+        Err(Invalid::new(format!("Kubernetes {text} is not supported; supported are {range}")))
     }
 }
 
-fn supported_distribution(facts: &Facts, release: KopsRelease) -> Result<&'static Distribution, String> {
+fn supported_distribution(facts: &Facts, release: KopsRelease) -> Result<&'static Distribution, Invalid> {
     let Distro { id, version_id } = &facts.distro;
     let why = match id.as_str() {
         "cos" if release.has_mounter() => {
@@ -341,7 +335,7 @@ fn supported_distribution(facts: &Facts, release: KopsRelease) -> Result<&'stati
     };
     Distribution::find(&facts.distro, release).ok_or_else(|| {
         let supported = Distribution::supported_names(release);
-        format!("distribution {id} {version_id} is not supported with kOps {release}{why}; supported are {supported}")
+        Invalid::new(format!("distribution {id} {version_id} is not supported with kOps {release}{why}; supported are {supported}"))
     })
 }
 
@@ -401,7 +395,7 @@ impl NodeConfig {
 
     /// The name under which the nodes find the API server.
     pub fn api_internal_name(&self) -> String {
-        api_name::internal(&self.config)
+        self.config.api_internal_name()
     }
 
     /// URL of the API server for components of this node. If the node runs an API server, it is the URL of

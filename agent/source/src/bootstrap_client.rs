@@ -26,6 +26,7 @@ use kops_agent_cluster::bootstrap::{server_name, server_url};
 use kops_agent_plan::resolve::possible_node_names;
 use kops_agent_spec::facts::{CloudFacts, Facts};
 use kops_agent_spec::failure::{Failing, Kind};
+use kops_agent_spec::invalid::Invalid;
 use kops_agent_spec::{BootConfig, CloudProvider};
 use thiserror::Error;
 use time::OffsetDateTime;
@@ -134,10 +135,10 @@ pub struct Current {
     pub config: ServedNodeConfig,
 }
 
-fn configuration_of(answer: BootstrapResponse) -> Result<ServedNodeConfig, String> {
+fn configuration_of(answer: BootstrapResponse) -> Result<ServedNodeConfig, Invalid> {
     match answer.node_config {
         Some(config) if !config.nodeup_config.is_empty() => Ok(config),
-        _ => Err("has no configuration in it (nodeConfig.nodeupConfig)".to_owned()),
+        _ => Err(Invalid::new("has no configuration in it (nodeConfig.nodeupConfig)")),
     }
 }
 
@@ -249,11 +250,11 @@ impl KopsController {
     /// # Errors
     /// Same errors as [`KopsController::node_config`]. kOps' own kops-controller gives no boot config.
     pub async fn current(&self) -> Result<(String, Current), BootstrapError> {
-        let accept = |mut answer: BootstrapResponse| {
-            match answer.boot_config.take() {
+        let accept = |mut answer: BootstrapResponse| match answer.boot_config.take() {
             Some(boot_config) => Ok(Current { boot_config, config: configuration_of(answer)? }),
-            None => Err("has no boot config in it (bootConfig): only the server of kops-agent gives one to a node that follows".to_owned()),
-        }
+            None => Err(Invalid::new(
+                "has no boot config in it (bootConfig): only the server of kops-agent gives one to a node that follows",
+            )),
         };
         let request = BootstrapRequest::for_node_config().with_boot_config(true);
         let asked = self.ask("the current configuration of its group", &request, accept).await;
@@ -267,7 +268,7 @@ impl KopsController {
     pub async fn program_file(&self) -> Result<(String, String), BootstrapError> {
         let accept = |answer: BootstrapResponse| {
             answer.program.ok_or_else(|| {
-                "has no program file in it (program): only the server of kops-agent of this version gives one".to_owned()
+                Invalid::new("has no program file in it (program): only the server of kops-agent of this version gives one")
             })
         };
         let asked = self.ask("the program file", &BootstrapRequest::for_program(), accept).await;
@@ -282,7 +283,7 @@ impl KopsController {
         &self,
         public_keys: BTreeMap<String, String>,
         keypair_ids: BTreeMap<String, String>,
-        accept: impl Fn(BTreeMap<String, String>) -> Result<T, String>,
+        accept: impl Fn(BTreeMap<String, String>) -> Result<T, Invalid>,
     ) -> Result<T, BootstrapError> {
         let names: Vec<&str> = public_keys.keys().map(String::as_str).collect();
         let what = format!("its certificates ({})", names.join(", "));
@@ -297,7 +298,7 @@ impl KopsController {
         &self,
         what: &str,
         request: &BootstrapRequest,
-        accept: impl Fn(BootstrapResponse) -> Result<T, String>,
+        accept: impl Fn(BootstrapResponse) -> Result<T, Invalid>,
     ) -> Result<(String, T), BootstrapError> {
         let servers = Server::from_urls(&self.servers, &self.tls_server_name)?;
         let root = &self.identity.root;
@@ -381,7 +382,7 @@ impl Asking {
         &self,
         servers: &[Server],
         trust: &rustls::ClientConfig,
-        accept: impl Fn(BootstrapResponse) -> Result<T, String>,
+        accept: impl Fn(BootstrapResponse) -> Result<T, Invalid>,
     ) -> Result<(String, T), Failures> {
         let ask = async |server: &Server, address| self.try_at(server, address, trust, &accept).await;
         let asked = ask_each(servers, ask).await;
@@ -405,7 +406,7 @@ impl Asking {
         server: &Server,
         address: SocketAddr,
         trust: &rustls::ClientConfig,
-        accept: impl Fn(BootstrapResponse) -> Result<T, String>,
+        accept: impl Fn(BootstrapResponse) -> Result<T, Invalid>,
     ) -> Result<T, Failure> {
         let body = self.body()?;
         let token = self.authenticator.token(body.as_bytes()).await?;
@@ -418,8 +419,8 @@ impl Asking {
                 other => other,
             })?;
         let answer = BootstrapResponse::parse(&answer)
-            .map_err(|error| Failure::Unusable(format!("cannot be read: {error}")))?;
-        accept(answer).map_err(Failure::Unusable)
+            .map_err(|error| Invalid::new(format!("cannot be read: {error}")))?;
+        Ok(accept(answer)?)
     }
 
     /// The request as JSON. A challenge is valid for one try.

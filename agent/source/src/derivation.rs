@@ -9,6 +9,7 @@ use kops_agent_plan::resolve::Problems;
 use kops_agent_spec::facts::{Architecture, Facts};
 use kops_agent_spec::failure::{Failing, Kind};
 use kops_agent_spec::go_yaml;
+use kops_agent_spec::invalid::Invalid;
 use kops_agent_spec::kops_release::{KopsRelease, Told, WrittenBy};
 use kops_agent_spec::{BootConfig, Cluster, InstanceGroup, NodeupConfig};
 use kops_agent_store::Store;
@@ -21,7 +22,7 @@ use crate::nodeup_config::Pinned;
 /// Everything that a configuration is derived from.
 pub struct Derivation {
     pub files: ClusterFiles,
-    written_by: Result<WrittenBy, String>,
+    written_by: Result<WrittenBy, Invalid>,
     known: KnownHashes,
     machine_type: Option<String>,
     api_server_addresses: Vec<String>,

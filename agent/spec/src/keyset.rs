@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 pub use material::{Certificate, PrivateMaterial};
 
 use super::error::SpecError;
+use super::invalid::Invalid;
 use super::metadata::{ObjectMeta, parse_object};
 use super::respell::{Respelling, moved};
 pub(super) use material::Base64;
@@ -169,7 +170,7 @@ impl Keyset {
 }
 
 impl KeysetItem {
-    fn from_file(item: FileItem) -> Result<KeysetItem, String> {
+    fn from_file(item: FileItem) -> Result<KeysetItem, Invalid> {
         let Base64(public) = item.public_material;
         let Base64(private) = item.private_material;
         Ok(KeysetItem {

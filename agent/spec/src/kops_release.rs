@@ -12,6 +12,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::NodeupConfig;
+use crate::invalid::Invalid;
 
 pub use written_by::{Evidence, Told, VARIABLE, WrittenBy};
 
@@ -97,13 +98,13 @@ impl KopsRelease {
     ///
     /// # Errors
     /// If the text is not a version of kOps, or the version is older than the oldest supported release.
-    pub fn of_version(version: &str) -> Result<KopsRelease, String> {
+    pub fn of_version(version: &str) -> Result<KopsRelease, Invalid> {
         let minor = minor_of(version).ok_or_else(|| format!("{version:?} is not a kOps version"))?;
         if minor < OLDEST_SUPPORTED_MINOR {
-            return Err(format!(
+            return Err(Invalid::new(format!(
                 "kOps {version} wrote this configuration, but kops-agent supports kOps 1.{OLDEST_SUPPORTED_MINOR} and newer; run \
                  `kops update cluster --yes` with a supported release first"
-            ));
+            )));
         }
         Ok(KopsRelease { minor: minor.min(NEWEST_KNOWN_MINOR) })
     }

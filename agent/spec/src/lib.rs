@@ -39,6 +39,7 @@ pub mod free_text;
 mod go_value;
 pub mod go_yaml;
 mod instance_group;
+pub mod invalid;
 mod keyset;
 mod kops_controller;
 pub mod kops_release;

@@ -1,11 +1,10 @@
 //! The configuration of one instance group's nodes.
 
 mod read;
-mod sides;
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_with::apply;
 
 use crate::api::APISpec;
@@ -104,7 +103,7 @@ pub struct NodeupConfig {
     /// Files that the user adds to nodes.
     pub file_assets: Vec<FileAssetSpec>,
     /// Units that the user adds to nodes: the group's list, then the cluster's list.
-    #[serde(with = "sides")]
+    #[serde(serialize_with = "serialize_hooks", deserialize_with = "deserialize_hooks")]
     #[serde_with(skip_apply)]
     pub hooks: Vec<Vec<HookSpec>>,
     #[serde(rename = "containerdConfig")]
@@ -179,10 +178,28 @@ pub struct NodeupConfig {
 }
 
 impl NodeupConfig {
+    /// The name under which the nodes find the API server.
+    pub fn api_internal_name(&self) -> String {
+        format!("api.internal.{}", self.cluster_name)
+    }
+
     /// Whether the node accepts any certificate of OpenStack's API, without verification.
     pub fn takes_any_certificate_of_openstack(&self) -> bool {
         self.openstack.as_ref().is_some_and(|openstack| openstack.insecure_skip_verify == Some(true))
     }
+}
+
+/// Writes the group's and the cluster's hooks as kOps does: an empty list as null.
+fn serialize_hooks<S: Serializer>(hooks: &[Vec<HookSpec>], serializer: S) -> Result<S::Ok, S::Error> {
+    let lists: Vec<Option<&Vec<HookSpec>>> =
+        hooks.iter().map(|list| Some(list).filter(|list| !list.is_empty())).collect();
+    Some(lists).filter(|lists| !lists.is_empty()).serialize(serializer)
+}
+
+/// Reads the group's and the cluster's hooks. A null is an empty list.
+fn deserialize_hooks<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Vec<HookSpec>>, D::Error> {
+    let lists: Option<Vec<Option<Vec<HookSpec>>>> = Deserialize::deserialize(deserializer)?;
+    Ok(lists.unwrap_or_default().into_iter().map(Option::unwrap_or_default).collect())
 }
 
 /// A container image to load before pods start.

@@ -6,7 +6,6 @@
 //! and the user, password, query and fragment of a URL.
 
 pub mod manifest;
-mod mark;
 mod pem;
 mod urls;
 mod variables;
@@ -23,11 +22,11 @@ use serde_json::Value;
 
 use crate::base64_text;
 use crate::yaml;
-pub use mark::MARK;
-use mark::push_marks;
 pub use urls::without_credentials;
 pub use variables::{LOGIN_VARIABLES, is_login};
 
+/// The mark that replaces hidden text.
+pub const MARK: &str = "[***]";
 /// Minimum length of a hidden value, in bytes. A shorter value is part of too many words.
 const SHORTEST: usize = 4;
 /// Minimum length of a hidden line or word of a longer text, in bytes. A shorter part is only hidden within the whole text.
@@ -247,6 +246,12 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
 fn json_escaped(text: &str) -> String {
     let quoted = Value::String(text.to_owned()).to_string();
     quoted[1..quoted.len() - 1].to_owned()
+}
+
+/// Appends one mark for each line of the hidden text to `shown`.
+fn push_marks(hidden: &str, shown: &mut String) {
+    shown.push_str(MARK);
+    hidden.matches('\n').for_each(|_| shown.extend(["\n", MARK]));
 }
 
 #[cfg(test)]

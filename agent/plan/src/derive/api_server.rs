@@ -8,6 +8,7 @@ use sha2::{Digest, Sha256};
 use super::Inputs;
 use super::authorities::{SERVICE_ACCOUNT, keyset};
 use crate::resolve::Problems;
+use kops_agent_spec::invalid::Invalid;
 use kops_agent_spec::{
     APIServerConfig, APISpec, AWSAuthenticationSpec, AuthenticationSpec, ControlPlaneConfig, DNSAccessSpec,
     LoadBalancerAccessSpec,
@@ -28,8 +29,8 @@ pub(super) fn api_server_config(inputs: &Inputs<'_>, problems: &mut Problems) ->
         problems.add("spec.kubeAPIServer", NOT_COMPLETED);
     }
     let service_account = keyset(inputs, SERVICE_ACCOUNT, problems);
-    let public_keys =
-        service_account.map(|keyset| keyset.public_keys_pem().map_err(|error| error.to_string()));
+    let public_keys = service_account
+        .map(|keyset| keyset.public_keys_pem().map_err(|error| Invalid::new(error.to_string())));
     Some(APIServerConfig {
         cluster_dns_domain: spec.cluster_dns_domain.clone(),
         kube_api_server: spec.kube_api_server.clone(),

@@ -11,6 +11,7 @@ use super::config::config_base;
 use super::discovery;
 use crate::resolve::{KUBERNETES_CA, Problems};
 use kops_agent_cluster::bootstrap::{server_name, server_url};
+use kops_agent_spec::invalid::Invalid;
 use kops_agent_spec::{BootConfig, CloudProvider, ConfigServerOptions, InstanceGroupRole};
 
 /// Derives the boot config. `nodeup_config_hash` is [`kops_agent_spec::NodeupConfig::hash`] of the bytes of the group's
@@ -23,7 +24,7 @@ pub fn boot_config(inputs: &Inputs<'_>, nodeup_config_hash: &str) -> Result<Boot
     let cloud_provider = inputs
         .cluster
         .cloud_provider()
-        .ok_or_else(|| "it is missing; name the cloud that the cluster is in".to_owned());
+        .ok_or_else(|| Invalid::new("it is missing; name the cloud that the cluster is in"));
     let Some(cloud_provider) = problems.keep("spec.cloudProvider", cloud_provider) else {
         return Err(problems);
     };
@@ -135,10 +136,10 @@ fn within_subnets(inputs: &Inputs<'_>, addresses: &[String], problems: &mut Prob
     within
 }
 
-fn range_of(range: &str) -> Result<IpNet, String> {
-    range
-        .parse()
-        .map_err(|_| format!("{range:?} is not a range of addresses; use a range such as 10.0.0.0/16"))
+fn range_of(range: &str) -> Result<IpNet, Invalid> {
+    range.parse().map_err(|_| {
+        Invalid::new(format!("{range:?} is not a range of addresses; use a range such as 10.0.0.0/16"))
+    })
 }
 
 fn etcd_ips(inputs: &Inputs<'_>, problems: &mut Problems) -> Vec<String> {

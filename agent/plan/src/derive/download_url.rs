@@ -1,6 +1,7 @@
 //! URLs as Go's `net/url` reads, changes and writes them. Also finds the URL of a file in a user's file repository (upstream:
 //! `pkg/assets/builder.go`, `RemapFile`).
 
+use kops_agent_spec::invalid::Invalid;
 use kops_agent_spec::urls::shown_url;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 
@@ -32,15 +33,15 @@ pub(super) struct Url {
 }
 
 /// The problem text for a text that is not a URL. The text may contain credentials, so they are removed.
-fn no_url(text: &str) -> String {
+fn no_url(text: &str) -> Invalid {
     let shown = shown_url(text);
     let shown = shown.rsplit('@').next().unwrap_or_default();
-    format!("{shown:?} is not a URL; use the form https://host/path")
+    Invalid::new(format!("{shown:?} is not a URL; use the form https://host/path"))
 }
 
 impl Url {
     /// Reads an absolute URL, or returns a description of the problem.
-    pub(super) fn parse(text: &str) -> Result<Url, String> {
+    pub(super) fn parse(text: &str) -> Result<Url, Invalid> {
         let (scheme, rest) = text.split_once("://").ok_or_else(|| no_url(text))?;
         let is_scheme = scheme.starts_with(|c: char| c.is_ascii_alphabetic())
             && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use kops_agent_spec::invalid::Invalid;
 use kops_agent_spec::yaml;
 use serde::Deserialize;
 
@@ -36,7 +37,7 @@ pub fn kops_controller_manifest<'a>(manifests: impl IntoIterator<Item = &'a Stri
 ///
 /// # Errors
 /// If the manifest is not YAML or has no configuration. The message says which.
-pub fn kops_controller_config(manifest: &str) -> Result<String, String> {
+pub fn kops_controller_config(manifest: &str) -> Result<String, Invalid> {
     for document in yaml::documents::<Option<Object>>(manifest) {
         let object = document.map_err(|error| format!("it is no YAML: {error}"))?;
         let Some(object) = object.filter(|object| object.kind == "ConfigMap" && object.metadata.name == NAME)
@@ -48,7 +49,7 @@ pub fn kops_controller_config(manifest: &str) -> Result<String, String> {
             return Ok(config.clone());
         }
     }
-    Err(format!("there is no ConfigMap {NAME} with {KEY} in it"))
+    Err(Invalid::new(format!("there is no ConfigMap {NAME} with {KEY} in it")))
 }
 
 #[cfg(test)]
@@ -95,7 +96,7 @@ mod tests {
             ("kind: ConfigMap\nmetadata: {name: kops-controller}\ndata: {other: x}\n", "no ConfigMap"),
             ("kind: [\n", "no YAML"),
         ] {
-            let error = kops_controller_config(manifest).unwrap_err();
+            let error = kops_controller_config(manifest).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         }
     }

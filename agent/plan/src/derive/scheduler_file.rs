@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::Inputs;
 use crate::resolve::Problems;
+use kops_agent_spec::invalid::Invalid;
 use kops_agent_spec::{FileAssetSpec, KubeSchedulerConfig};
 use kops_agent_spec::{go_yaml, yaml};
 
@@ -28,9 +29,9 @@ pub(super) fn scheduler_file(inputs: &Inputs<'_>, problems: &mut Problems) -> Op
     connection.insert("kubeconfig".to_owned(), KUBECONFIG.into());
     if let Some(scheduler) = kube_scheduler(inputs) {
         if let Some(qps) = &scheduler.qps {
-            let number = qps
-                .as_f64()
-                .ok_or_else(|| format!("{:?} is not a quantity; use a quantity such as 50 or 1500m", qps.0));
+            let number = qps.as_f64().ok_or_else(|| {
+                Invalid::new(format!("{:?} is not a quantity; use a quantity such as 50 or 1500m", qps.0))
+            });
             let number = problems.keep("spec.kubeScheduler.qps", number)?;
             connection.insert("qps".to_owned(), number.into());
         }
@@ -47,7 +48,7 @@ fn kube_scheduler<'a>(inputs: &Inputs<'a>) -> Option<&'a KubeSchedulerConfig> {
     inputs.user_cluster.unwrap_or(inputs.cluster).spec.kube_scheduler.as_ref()
 }
 
-fn user_config(inputs: &Inputs<'_>) -> Result<Map<String, Value>, String> {
+fn user_config(inputs: &Inputs<'_>) -> Result<Map<String, Value>, Invalid> {
     let mut configs = Vec::new();
     for document in yaml::documents::<Value>(inputs.cluster_addons.unwrap_or_default()) {
         let object = document.map_err(|error| format!("it cannot be read: {error}"))?;
@@ -63,7 +64,7 @@ fn user_config(inputs: &Inputs<'_>) -> Result<Map<String, Value>, String> {
             ("kind".to_owned(), KIND.into()),
         ])),
         1 => Ok(configs.remove(0)),
-        count => Err(format!("it holds {count} objects of kind {KIND}; keep one")),
+        count => Err(Invalid::new(format!("it holds {count} objects of kind {KIND}; keep one"))),
     }
 }
 

@@ -9,6 +9,7 @@ use super::Inputs;
 use super::images::remap_image;
 use crate::resolve::Problems;
 use kops_agent_cluster::addons::{BOOTSTRAP_CHANNEL, Channel, collect_images};
+use kops_agent_spec::invalid::Invalid;
 use kops_agent_spec::kops_release::KopsRelease;
 use kops_agent_spec::{InstanceGroupRole, SpecError, WarmPoolSpec, yaml};
 
@@ -124,7 +125,7 @@ fn addons(inputs: &Inputs<'_>, problems: &mut Problems) -> Vec<Addon> {
         );
         return Vec::new();
     };
-    let addons = addons_of(channel).map_err(|error| error.to_string());
+    let addons = addons_of(channel).map_err(|error| Invalid::new(error.to_string()));
     problems.keep(BOOTSTRAP_CHANNEL, addons).unwrap_or_default()
 }
 

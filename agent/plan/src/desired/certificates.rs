@@ -1,9 +1,11 @@
 //! Certificates and kubeconfigs for components. A machine with the authorities' keys issues them itself. Other machines
-//! request them from the control plane's bootstrap server.
+//! request them from the control plane's bootstrap server. Also writes keypairs of the cluster, for components that sign with
+//! these keypairs.
 
 use crate::resolve::{KUBERNETES_CA, NodeConfig};
 use crate::resource::{
-    Certificate, CertificateType, Content, DesiredState, Directory, File, Issuer, Kubeconfig, Mode, Subject,
+    Certificate, CertificateType, Content, DesiredState, Directory, File, Issuer, Kubeconfig, Mode,
+    SecretPiece, Subject,
 };
 
 /// The subject of a user without groups.
@@ -104,4 +106,16 @@ fn kubeconfig(state: &mut DesiredState, node: &NodeConfig, certificate: Certific
     });
     state.add(certificate);
     content
+}
+
+/// A file with the private key of this keyset.
+pub(super) fn private_key_file(node: &NodeConfig, keyset: &str, path: &str) -> File {
+    let key =
+        SecretPiece::KeysetPrivateKey { keyset: keyset.to_owned(), id: node.keypair_id(keyset).to_owned() };
+    File::new(path, Content::SecretText(vec![key])).mode(Mode::PRIVATE)
+}
+
+/// A file with the certificate of this keyset.
+pub(super) fn certificate_file(node: &NodeConfig, keyset: &str, path: &str) -> File {
+    File::text(path, node.keypair_certificate(keyset)).mode(Mode::PRIVATE)
 }

@@ -5,7 +5,7 @@
 use crate::resolve::{NodeConfig, etcd_manager_authorities};
 use crate::resource::{DesiredState, File, Mode};
 
-use super::{keypair, pod};
+use super::{certificates, pod};
 
 /// Adds the pods and the keys of every etcd cluster with a member on this control-plane machine.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
@@ -23,7 +23,7 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
         let directory = format!("/etc/kubernetes/pki/etcd-manager-{cluster}");
         for (file, keyset) in etcd_manager_authorities(cluster) {
             state.add(File::text(format!("{directory}/{file}.crt"), node.ca(&keyset)));
-            state.add(keypair::private_key_file(node, &keyset, &format!("{directory}/{file}.key")));
+            state.add(certificates::private_key_file(node, &keyset, &format!("{directory}/{file}.key")));
         }
     }
 }

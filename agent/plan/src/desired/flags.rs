@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use kops_agent_spec::{Duration, Quantity};
+use kops_agent_spec::{Duration, LeaderElectionConfiguration, Quantity};
 
 /// A value that can be the right-hand side of a flag.
 pub(super) trait FlagValue {
@@ -94,6 +94,18 @@ impl Flags {
     /// Adds a flag `--name=value` for each value.
     pub(super) fn repeat(&mut self, name: &str, values: &[String]) {
         self.0.extend(values.iter().map(|value| format!("--{name}={value}")));
+    }
+
+    /// Adds the flags by which replicas of a component elect a leader. All components have the same flags for this.
+    pub(super) fn set_leader_election(&mut self, config: Option<&LeaderElectionConfiguration>) {
+        let Some(config) = config else { return };
+        self.set("leader-elect", &config.leader_elect);
+        self.set("leader-elect-lease-duration", &config.leader_elect_lease_duration);
+        self.set("leader-elect-renew-deadline", &config.leader_elect_renew_deadline_duration);
+        self.set("leader-elect-resource-lock", &config.leader_elect_resource_lock);
+        self.set("leader-elect-resource-name", &config.leader_elect_resource_name);
+        self.set("leader-elect-resource-namespace", &config.leader_elect_resource_namespace);
+        self.set("leader-elect-retry-period", &config.leader_elect_retry_period);
     }
 
     /// The flags in sorted order. So the same configuration always gives the same command line.

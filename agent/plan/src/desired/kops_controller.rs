@@ -8,7 +8,7 @@ use crate::resource::{CertificateType, Content, DesiredState, Directory, File, M
 use kops_agent_cluster::bootstrap::server_name;
 use kops_agent_spec::go_yaml;
 
-use super::{certificates, keypair};
+use super::certificates;
 
 /// kops-controller's user on the machine (pkg/wellknownusers). Its certificate has this name too.
 pub(super) const NAME: &str = "kops-controller";
@@ -28,8 +28,8 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     add_serving_certificate(node, state);
     for keyset in signers(node) {
         let path = |suffix: &str| format!("{DIRECTORY}/{keyset}.{suffix}");
-        state.add(keypair::certificate_file(node, keyset, &path("crt")).owned_by(NAME));
-        state.add(keypair::private_key_file(node, keyset, &path("key")).owned_by(NAME));
+        state.add(certificates::certificate_file(node, keyset, &path("crt")).owned_by(NAME));
+        state.add(certificates::private_key_file(node, keyset, &path("key")).owned_by(NAME));
     }
     let keypair_ids = go_yaml::to_string(&node.config.keypair_ids);
     state.add(

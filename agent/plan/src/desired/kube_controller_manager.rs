@@ -8,9 +8,8 @@ use crate::resource::{DesiredState, File, Mode};
 use kops_agent_spec::KubeControllerManagerConfig;
 
 use super::flags::{FlagValue, Flags};
-use super::leader_election::leader_election_flags;
 use super::pod::{Access, Container, Critical, Pod, Resources, logged_command, proxy_env};
-use super::{certificates, keypair, paths, serving};
+use super::{certificates, paths, serving};
 
 const NAME: &str = "kube-controller-manager";
 const HOME: &str = "/var/lib/kube-controller-manager";
@@ -25,9 +24,9 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     let kubeconfig = certificates::issued_kubeconfig(state, node, NAME, subject);
     state.add(File::new(KUBECONFIG, kubeconfig).mode(Mode(0o400)));
     state.add(File::text(paths::log(NAME), "").mode(Mode(0o400)).create_only());
-    state.add(keypair::certificate_file(node, KUBERNETES_CA, &file(node, "ca.crt")));
-    state.add(keypair::private_key_file(node, KUBERNETES_CA, &file(node, "ca.key")));
-    state.add(keypair::private_key_file(node, "service-account", &file(node, "service-account.key")));
+    state.add(certificates::certificate_file(node, KUBERNETES_CA, &file(node, "ca.crt")));
+    state.add(certificates::private_key_file(node, KUBERNETES_CA, &file(node, "ca.key")));
+    state.add(certificates::private_key_file(node, "service-account", &file(node, "service-account.key")));
     if config.tls_cert_file.is_none() {
         serving::add_certificate(node, NAME, state);
     }
@@ -93,7 +92,7 @@ fn flags(node: &NodeConfig, config: &KubeControllerManagerConfig) -> Vec<String>
     add_node_flags(&mut flags, config);
     add_workload_flags(&mut flags, config);
     flags.set("flex-volume-plugin-dir", volume_plugin_directory(node));
-    leader_election_flags(&mut flags, config.leader_election.as_ref());
+    flags.set_leader_election(config.leader_election.as_ref());
     flags.set("controllers", &config.controllers);
     flags.set("enable-leader-migration", &config.enable_leader_migration);
     flags.set("feature-gates", &config.feature_gates);

@@ -8,7 +8,6 @@ use kops_agent_spec::KubeSchedulerConfig;
 use kops_agent_spec::go_yaml;
 
 use super::flags::Flags;
-use super::leader_election::leader_election_flags;
 use super::pod::{Access, Container, Critical, EnvVar, Pod, Resources, logged_command, proxy_env};
 use super::{certificates, paths, serving};
 
@@ -98,7 +97,7 @@ fn flags(node: &NodeConfig, config: &KubeSchedulerConfig) -> Vec<String> {
     flags.set("master", &config.master);
     flags.set_unless("logging-format", &config.log_format, "text");
     flags.set("v", &config.log_level);
-    leader_election_flags(&mut flags, config.leader_election.as_ref());
+    flags.set_leader_election(config.leader_election.as_ref());
     flags.set("feature-gates", &config.feature_gates);
     flags.set("kube-api-qps", &config.kube_api_qps);
     flags.set("kube-api-burst", &config.kube_api_burst);

@@ -4,7 +4,7 @@
 use serde_json::json;
 
 use super::testing::Machine;
-use super::{cloud_config, container_os_directories, ipv6_prefix, kube_proxy, kubectl, paths, warm_pool};
+use super::{cloud_config, container_os_directories, images, ipv6_prefix, kube_proxy, kubectl, paths};
 use crate::resource::{Content, Mode, SecretPiece};
 
 fn kube_proxy_flags(machine: &Machine) -> String {
@@ -82,11 +82,11 @@ fn openstacks_password_is_a_secret_reference() {
 #[test]
 fn warm_pool_images_are_pulled_while_warming() {
     let pool = Machine::node().config(json!({ "warmPoolImages": ["a", "b"] }));
-    assert!(pool.desired(warm_pool::add).0.is_empty());
+    assert!(pool.desired(images::add).0.is_empty());
     let warming = pool.facts(json!({ "cloud": { "aws": { "targetLifecycleState": "Warmed:Running" }}}));
-    assert!(warming.desired(warm_pool::add).has("image a"));
+    assert!(warming.desired(images::add).has("image a"));
     let control_plane = warming.in_control_plane();
-    assert!(control_plane.desired(warm_pool::add).0.is_empty());
+    assert!(control_plane.desired(images::add).0.is_empty());
 }
 
 #[test]

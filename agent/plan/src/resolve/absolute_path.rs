@@ -1,13 +1,17 @@
 //! Checks paths on the node that a user chose.
 
+use kops_agent_spec::invalid::Invalid;
+
 /// Checks that a path is absolute, without empty, `.` or `..` parts. Such a path names the same file from
 /// every working directory.
-pub(super) fn check(path: &str) -> Result<(), String> {
+pub(super) fn check(path: &str) -> Result<(), Invalid> {
     let Some(parts) = path.strip_prefix('/') else {
-        return Err(format!("{path:?} is relative; use an absolute path"));
+        return Err(Invalid::new(format!("{path:?} is relative; use an absolute path")));
     };
     if path != "/" && parts.split('/').any(|part| matches!(part, "" | "." | "..")) {
-        return Err(format!("{path:?} has empty, `.` or `..` parts; write the path without them"));
+        return Err(Invalid::new(format!(
+            "{path:?} has empty, `.` or `..` parts; write the path without them"
+        )));
     }
     Ok(())
 }

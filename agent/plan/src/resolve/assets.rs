@@ -7,6 +7,7 @@ use serde::Serialize;
 use crate::resource::{ArchiveFiles, ArchiveKind, AssetContent, Content};
 use kops_agent_spec::NodeupConfig;
 use kops_agent_spec::facts::Architecture;
+use kops_agent_spec::invalid::Invalid;
 use kops_agent_spec::urls::hash_and_urls;
 
 /// A file to download.
@@ -77,7 +78,7 @@ impl Assets {
         config: &NodeupConfig,
         arch: Architecture,
         known: &ArchiveFiles,
-    ) -> Result<Assets, String> {
+    ) -> Result<Assets, Invalid> {
         config
             .assets
             .get(arch.name())
@@ -107,20 +108,20 @@ impl Assets {
     }
 }
 
-fn read_entry(entry: &str) -> Result<Asset, String> {
+fn read_entry(entry: &str) -> Result<Asset, Invalid> {
     let (sha256, urls) = hash_and_urls(entry);
     if let Some(hash) = sha256
         && !(hash.len() == 64 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()))
     {
-        return Err(format!("{entry:?} does not start with a SHA-256 in hexadecimal"));
+        return Err(Invalid::new(format!("{entry:?} does not start with a SHA-256 in hexadecimal")));
     }
     let mut urls = urls.split(',').map(str::to_owned);
     let url = urls.next().unwrap_or_default();
     let mirrors: Vec<String> = urls.collect();
     if std::iter::once(&url).chain(&mirrors).any(|url| !url.contains("://")) {
-        return Err(format!(
+        return Err(Invalid::new(format!(
             "{entry:?} contains text that is not a URL; the form of an entry is sha256@url[,mirror…]"
-        ));
+        )));
     }
     Ok(Asset { sha256: sha256.map(str::to_ascii_lowercase), url, mirrors, files: None })
 }
@@ -144,8 +145,9 @@ mod tests {
 
     #[test]
     fn malformed_entries_are_rejected() {
-        assert!(read_entry("abc@https://a/b").unwrap_err().contains("SHA-256"));
-        assert!(read_entry(&format!("{}@/local", "ab".repeat(32))).unwrap_err().contains("not a URL"));
-        assert!(read_entry("https://a/b,").unwrap_err().contains("not a URL"));
+        let problem = |entry: &str| read_entry(entry).unwrap_err().to_string();
+        assert!(problem("abc@https://a/b").contains("SHA-256"));
+        assert!(problem(&format!("{}@/local", "ab".repeat(32))).contains("not a URL"));
+        assert!(problem("https://a/b,").contains("not a URL"));
     }
 }

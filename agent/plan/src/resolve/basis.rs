@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kops_agent_spec::facts::{AwsFacts, Facts};
+use kops_agent_spec::invalid::Invalid;
 use kops_agent_spec::{BootConfig, CloudProvider, InstanceGroupRole, Keyset, NodeupConfig};
 
 use kops_agent_spec::kops_release::KopsRelease;
@@ -47,9 +48,11 @@ impl Basis<'_> {
 
     /// Returns the download with this file name, or a problem text if the list of downloads does not have
     /// this name.
-    pub(super) fn required(&self, name: &str) -> Result<Asset, String> {
+    pub(super) fn required(&self, name: &str) -> Result<Asset, Invalid> {
         let asset = self.assets.named(name).cloned();
-        asset.ok_or_else(|| format!("has no {name}; run `kops update cluster --yes` to write the list again"))
+        asset.ok_or_else(|| {
+            Invalid::new(format!("has no {name}; run `kops update cluster --yes` to write the list again"))
+        })
     }
 
     /// The path of the field with the list of downloads, for problem texts.

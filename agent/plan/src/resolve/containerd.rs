@@ -6,6 +6,7 @@
 use serde::Serialize;
 
 use crate::resource::Content;
+use kops_agent_spec::invalid::Invalid;
 use kops_agent_spec::urls::shown_url;
 use kops_agent_spec::{
     CloudProvider, ContainerdConfig, Duration, InstanceGroupRole, NRIConfig, NodeupConfig, NvidiaGPUConfig,
@@ -157,10 +158,10 @@ fn config_version(basis: &Basis<'_>, config: &ContainerdConfig, installed: Optio
     version.config_version().min(basis.release.newest_containerd_configuration())
 }
 
-fn version(config: &ContainerdConfig) -> Result<ContainerdVersion, String> {
+fn version(config: &ContainerdConfig) -> Result<ContainerdVersion, Invalid> {
     let text = config.version.as_deref().unwrap_or_default();
     ContainerdVersion::parse(text)
-        .ok_or_else(|| format!("{text:?} is not a version; use a version such as 2.1.4"))
+        .ok_or_else(|| Invalid::new(format!("{text:?} is not a version; use a version such as 2.1.4")))
 }
 
 /// containerd exits if it does not know the level (`ParseLevel` of github.com/sirupsen/logrus).
@@ -210,27 +211,33 @@ fn release(
     basis: &Basis<'_>,
     config: &ContainerdConfig,
     version: ContainerdVersion,
-) -> Result<ContainerdRelease, String> {
+) -> Result<ContainerdRelease, Invalid> {
     let Some(archive) = basis.assets.containerd_archive(config).cloned() else {
-        return Err("has no containerd; run `kops update cluster --yes` to write the list again".into());
+        return Err(Invalid::new(
+            "has no containerd; run `kops update cluster --yes` to write the list again",
+        ));
     };
     let programs = basis.assets.containerd(config, &version);
     if !programs.iter().any(|program| program.name == "containerd") {
-        return Err(format!(
+        return Err(Invalid::new(format!(
             "the archive {} has no bin/containerd; set spec.containerd.packages to a release of containerd",
             shown_url(&archive.url)
-        ));
+        )));
     }
     let mut runc =
         basis.assets.iter().filter(|asset| matches!(asset.file_name(), "runc.amd64" | "runc.arm64"));
     match (runc.next(), runc.next()) {
         (Some(runc), None) => Ok(ContainerdRelease { archive, programs, runc: runc.content() }),
-        (None, _) => Err(format!("has no runc; its file must be called runc.{}", basis.facts.arch)),
-        (Some(one), Some(other)) => Err(format!("has runc twice: {} and {}", one.url, other.url)),
+        (None, _) => {
+            Err(Invalid::new(format!("has no runc; its file must be called runc.{}", basis.facts.arch)))
+        }
+        (Some(one), Some(other)) => {
+            Err(Invalid::new(format!("has runc twice: {} and {}", one.url, other.url)))
+        }
     }
 }
 
-fn config_additions(config: &ContainerdConfig) -> Result<Vec<(Vec<String>, toml::Value)>, String> {
+fn config_additions(config: &ContainerdConfig) -> Result<Vec<(Vec<String>, toml::Value)>, Invalid> {
     config
         .config_additions
         .iter()
@@ -271,12 +278,16 @@ fn warn_of_ignored_gpu(basis: &Basis<'_>, problems: &mut Problems) {
 
 /// The driver package, if the machine has a GPU and its group enables GPUs. On AWS, the facts tell whether the machine has a GPU. On
 /// OpenStack, only groups of machines with a GPU may enable GPUs. On other clouds, kOps sets up no GPU.
-fn nvidia_driver_package(basis: &Basis<'_>) -> Result<Option<String>, String> {
+fn nvidia_driver_package(basis: &Basis<'_>) -> Result<Option<String>, Invalid> {
     let has_gpu = match basis.boot.cloud_provider {
-        CloudProvider::Aws if enables_nvidia(basis.config) => basis.aws().and_then(|aws| aws.gpu).ok_or(
-            "is enabled, but the facts do not say whether the instance type has a GPU \
+        CloudProvider::Aws if enables_nvidia(basis.config) => {
+            basis.aws().and_then(|aws| aws.gpu).ok_or_else(|| {
+                Invalid::new(
+                    "is enabled, but the facts do not say whether the instance type has a GPU \
                  (cloud.aws.gpu, from EC2's DescribeInstanceTypes); complete the facts",
-        )?,
+                )
+            })?
+        }
         CloudProvider::Openstack => true,
         _ => false,
     };

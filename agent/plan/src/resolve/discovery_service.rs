@@ -9,6 +9,7 @@ use serde::Serialize;
 use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::public_key::PublicKey;
 
+use kops_agent_spec::invalid::Invalid;
 use kops_agent_spec::{Keyset, KeysetItem};
 
 use super::Problems;
@@ -54,22 +55,22 @@ pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<Disc
     Some(DiscoveryService { url, keys })
 }
 
-fn json_web_keys(keyset: &Keyset) -> Result<Vec<JsonWebKey>, String> {
+fn json_web_keys(keyset: &Keyset) -> Result<Vec<JsonWebKey>, Invalid> {
     let trusted = keyset.items().iter().filter(|item| item.distrust_timestamp.is_none());
-    let keys: Result<Vec<_>, String> = trusted.map(json_web_key).collect();
+    let keys: Result<Vec<_>, Invalid> = trusted.map(json_web_key).collect();
     let mut keys: Vec<JsonWebKey> = keys?.into_iter().flatten().collect();
     keys.sort_by(|a, b| a.key_id.cmp(&b.key_id));
     Ok(keys)
 }
 
 /// The public key of an item. `None` if kOps did not make the item.
-fn json_web_key(item: &KeysetItem) -> Result<Option<JsonWebKey>, String> {
+fn json_web_key(item: &KeysetItem) -> Result<Option<JsonWebKey>, Invalid> {
     let problem = |what: &str| {
-        format!(
+        Invalid::new(format!(
             "the certificate of keypair {} of service-account {what}; \
              distrust it with `kops distrust keypair service-account {}`",
             item.id, item.id
-        )
+        ))
     };
     let Some(certificate) = &item.certificate else { return Ok(None) };
     let (_, certificate) =

@@ -1,14 +1,16 @@
 //! Paths of keys, separated by dots. A key that contains dots is quoted:
 //! `plugins."io.containerd.grpc.v1.cri".sandbox_image`.
 
+use kops_agent_spec::invalid::Invalid;
+
 /// Splits a path into its keys. Quotes must enclose a whole key, and a quote inside the quotes is doubled, as
 /// in kOps (`applyConfigAdditions` in nodeup/pkg/model/containerd.go).
 ///
 /// # Errors
 /// A quote is misplaced or not closed, or the path is empty.
-pub(super) fn read(path: &str) -> Result<Vec<String>, String> {
+pub(super) fn read(path: &str) -> Result<Vec<String>, Invalid> {
     if path.is_empty() {
-        return Err("is empty; name a setting".into());
+        return Err(Invalid::new("is empty; name a setting"));
     }
     let mut keys = Vec::new();
     let mut rest = path;
@@ -26,11 +28,11 @@ pub(super) fn read(path: &str) -> Result<Vec<String>, String> {
 }
 
 /// Reads a key up to its closing quote. Returns the key, and the text after the dot that follows the quote.
-fn quoted_key(text: &str) -> Result<(String, Option<&str>), String> {
+fn quoted_key(text: &str) -> Result<(String, Option<&str>), Invalid> {
     let mut key = String::new();
     let mut rest = text;
     loop {
-        let (before, after) = rest.split_once('"').ok_or("a quote is not closed")?;
+        let (before, after) = rest.split_once('"').ok_or_else(|| Invalid::new("a quote is not closed"))?;
         key.push_str(before);
         rest = match after.strip_prefix('"') {
             Some(after) => {
@@ -39,22 +41,22 @@ fn quoted_key(text: &str) -> Result<(String, Option<&str>), String> {
             }
             None if after.is_empty() => return Ok((key, None)),
             None => {
-                let after = after
-                    .strip_prefix('.')
-                    .ok_or("a closing quote is followed by text; write a dot after the quote")?;
+                let after = after.strip_prefix('.').ok_or_else(|| {
+                    Invalid::new("a closing quote is followed by text; write a dot after the quote")
+                })?;
                 return Ok((key, Some(after)));
             }
         };
     }
 }
 
-fn bare_key(text: &str) -> Result<(String, Option<&str>), String> {
+fn bare_key(text: &str) -> Result<(String, Option<&str>), Invalid> {
     let (key, after) = match text.split_once('.') {
         Some((key, after)) => (key, Some(after)),
         None => (text, None),
     };
     if key.contains('"') {
-        Err("quotes must enclose a whole key".into())
+        Err(Invalid::new("quotes must enclose a whole key"))
     } else {
         Ok((key.to_owned(), after))
     }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use kops_agent_spec::NodeupConfig;
+use kops_agent_spec::invalid::Invalid;
 
 use super::{KubernetesVersion, Problems};
 
@@ -70,14 +71,14 @@ impl<'a> Gates<'a> {
 
     /// Checks the value of a gate. A pre-release may still have the gates of the previous release, so a value passes if either of the two
     /// releases accepts it.
-    fn check(&self, name: &str, value: bool) -> Result<(), String> {
+    fn check(&self, name: &str, value: bool) -> Result<(), Invalid> {
         self.unless_the_release_before(|gates| gates.check_in_release(name, value))
     }
 
     fn unless_the_release_before(
         &self,
-        check: impl Fn(&Gates<'_>) -> Result<(), String>,
-    ) -> Result<(), String> {
+        check: impl Fn(&Gates<'_>) -> Result<(), Invalid>,
+    ) -> Result<(), Invalid> {
         let before = || check(&Gates { minor: self.minor.saturating_sub(1), ..*self });
         check(self).or_else(|problem| match self.is_pre_release && before().is_ok() {
             true => Ok(()),
@@ -85,32 +86,32 @@ impl<'a> Gates<'a> {
         })
     }
 
-    fn check_in_release(&self, name: &str, value: bool) -> Result<(), String> {
+    fn check_in_release(&self, name: &str, value: bool) -> Result<(), Invalid> {
         if !(OLDEST_MINOR..=NEWEST_MINOR).contains(&self.minor) {
             return Ok(());
         }
         let release = self.minor;
         match self.gate(name) {
-            None => Err(format!(
+            None => Err(Invalid::new(format!(
                 "is no feature gate of Kubernetes 1.{release}, so the component does not start; {}",
                 TABLE
                     .get(name)
                     .map_or_else(|| "correct or remove it".to_owned(), |gate| gate.why_not(release))
-            )),
-            Some(Gate { is_locked: true, is_on, .. }) if is_on != value => Err(format!(
+            ))),
+            Some(Gate { is_locked: true, is_on, .. }) if is_on != value => Err(Invalid::new(format!(
                 "is {value}, but Kubernetes 1.{release} has this feature gate locked to {is_on}, so the component does not start; \
                  remove it"
-            )),
+            ))),
             Some(_) => self.check_needs(name, value),
         }
     }
 
-    fn check_needs(&self, name: &str, value: bool) -> Result<(), String> {
+    fn check_needs(&self, name: &str, value: bool) -> Result<(), Invalid> {
         match self.missing(name).as_slice() {
-            off if value && !off.is_empty() => Err(format!(
+            off if value && !off.is_empty() => Err(Invalid::new(format!(
                 "is on, but needs {}, which is off, so the component does not start; set that gate to true too",
                 off.join(", ")
-            )),
+            ))),
             _ => Ok(()),
         }
     }
@@ -125,7 +126,7 @@ impl<'a> Gates<'a> {
     }
 
     /// Checks the gates that no setting names, but that are on by default, by `AllAlpha` or by `AllBeta`.
-    fn check_defaults(&self) -> Result<(), String> {
+    fn check_defaults(&self) -> Result<(), Invalid> {
         let names = TABLE.keys().copied();
         let on = names
             .filter(|name| !self.set.contains_key(*name) && self.gate(name).is_some() && self.is_on(name));
@@ -136,11 +137,11 @@ impl<'a> Gates<'a> {
             .collect();
         match wrong.as_slice() {
             [] => Ok(()),
-            wrong => Err(format!(
+            wrong => Err(Invalid::new(format!(
                 "the component does not start, because a feature gate that is on by default needs a gate that is off: {}; \
                  set both to true or both to false",
                 wrong.join("; ")
-            )),
+            ))),
         }
     }
 }
@@ -201,7 +202,8 @@ pub(super) fn read(
 ) -> BTreeMap<String, bool> {
     let mut read = BTreeMap::new();
     for (name, value) in gates {
-        let on = go_bool(value).ok_or_else(|| format!("{name} is {value:?}; it must be true or false"));
+        let on = go_bool(value)
+            .ok_or_else(|| Invalid::new(format!("{name} is {value:?}; it must be true or false")));
         if let Some(on) = problems.keep(field, on) {
             read.insert(name.clone(), on);
         }

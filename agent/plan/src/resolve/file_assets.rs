@@ -11,6 +11,7 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use serde::Serialize;
 
 use crate::resource::{Content, Mode};
+use kops_agent_spec::invalid::Invalid;
 use kops_agent_spec::{FileAssetSpec, NodeupConfig};
 
 use super::{Problems, absolute_path};
@@ -63,22 +64,23 @@ pub(super) fn resolve(
     files
 }
 
-fn checked_path(path: &str) -> Result<(), String> {
+fn checked_path(path: &str) -> Result<(), Invalid> {
     if path.ends_with('/') {
-        return Err(format!("{path:?} is a directory; name a file in it"));
+        return Err(Invalid::new(format!("{path:?} is a directory; name a file in it")));
     }
     absolute_path::check(path)
 }
 
-fn mode(spec: &FileAssetSpec) -> Result<Mode, String> {
+fn mode(spec: &FileAssetSpec) -> Result<Mode, Invalid> {
     if spec.mode.is_empty() {
         return Ok(Mode(0o440));
     }
-    Mode::parse(&spec.mode)
-        .ok_or_else(|| format!("{:?} is not a file mode; use an octal mode such as 0644", spec.mode))
+    Mode::parse(&spec.mode).ok_or_else(|| {
+        Invalid::new(format!("{:?} is not a file mode; use an octal mode such as 0644", spec.mode))
+    })
 }
 
-fn content(spec: &FileAssetSpec) -> Result<Content, String> {
+fn content(spec: &FileAssetSpec) -> Result<Content, Invalid> {
     if !spec.is_base64 {
         return Ok(Content::Text(spec.content.clone()));
     }

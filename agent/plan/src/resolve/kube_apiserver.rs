@@ -8,12 +8,13 @@ use ipnet::IpNet;
 use serde::Serialize;
 
 use kops_agent_spec::facts::Facts;
+use kops_agent_spec::invalid::Invalid;
 use kops_agent_spec::{
     APIServerConfig, APISpec, AuthenticationSpec, CloudProvider, KubeAPIServerConfig, OIDCAuthenticationSpec,
 };
 
 use super::basis::Basis;
-use super::{Problems, StoredPod, api_name, stored_manifests};
+use super::{Problems, StoredPod, stored_manifests};
 
 /// The API server of this machine.
 #[derive(Clone, Debug, Serialize)]
@@ -170,7 +171,7 @@ fn serving_names(
         ["kubernetes", "kubernetes.default", "kubernetes.default.svc"].map(str::to_owned).into();
     names.push(format!("kubernetes.default.svc.{}", settings.cluster_dns_domain));
     names.push(settings.api.public_name.clone());
-    names.push(api_name::internal(basis.config));
+    names.push(basis.config.api_internal_name());
     names.extend(settings.api.additional_sans.iter().cloned());
     names.extend(basis.config.apiserver_additional_ips.iter().cloned());
     names.push(service_address.to_string());
@@ -182,13 +183,13 @@ fn serving_names(
 
 /// On Hetzner and OpenStack, the machine's own address, for the API server's certificate. On Hetzner, the API
 /// server also advertises this address. `None` on other clouds.
-fn local_address(basis: &Basis<'_>) -> Result<Option<String>, String> {
+fn local_address(basis: &Basis<'_>) -> Result<Option<String>, Invalid> {
     let cloud = &basis.facts.cloud;
     let address = match basis.boot.cloud_provider {
         CloudProvider::Hetzner => {
-            let hetzner = cloud.hetzner.as_ref().ok_or(
+            let hetzner = cloud.hetzner.as_ref().ok_or_else(|| Invalid::new(
                 "the API server announces the address of the first private network, but Hetzner's metadata service could not be read on this machine",
-            )?;
+            ))?;
             hetzner.private_ipv4.clone()
         }
         CloudProvider::Openstack => {
@@ -211,7 +212,7 @@ fn global_ipv6_address(facts: &Facts) -> Option<Ipv6Addr> {
 }
 
 /// The address of the Service `kubernetes`: the first address after the range's network address.
-fn first_address(range: &str) -> Result<IpAddr, String> {
+fn first_address(range: &str) -> Result<IpAddr, Invalid> {
     let range: IpNet =
         range.parse().map_err(|_| format!("{range:?} is no range of addresses such as 100.64.0.0/13"))?;
     Ok(match range.network() {
@@ -238,7 +239,7 @@ mod tests {
         assert_eq!(first_address("100.64.0.0/13").unwrap().to_string(), "100.64.0.1");
         assert_eq!(first_address("100.64.0.5/13").unwrap().to_string(), "100.64.0.1");
         assert_eq!(first_address("fd00:5e4f:ce::/108").unwrap().to_string(), "fd00:5e4f:ce::1");
-        assert!(first_address("100.64.0.1").unwrap_err().contains("100.64.0.1"));
+        assert!(first_address("100.64.0.1").unwrap_err().to_string().contains("100.64.0.1"));
     }
 
     #[test]

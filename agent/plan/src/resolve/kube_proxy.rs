@@ -4,10 +4,11 @@
 
 use std::net::IpAddr;
 
+use kops_agent_spec::invalid::Invalid;
 use kops_agent_spec::{KubeProxyConfig, Quantity};
 
+use super::Problems;
 use super::basis::Basis;
-use super::{Problems, api_name};
 
 /// A value of `bindAddress` that stands for the machine's own address.
 const AWS_LOCAL_ADDRESS: &str = "@aws";
@@ -30,7 +31,7 @@ pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<Kube
         config.master = if basis.is_control_plane() {
             "https://127.0.0.1".into()
         } else {
-            format!("https://{}", api_name::internal(basis.config))
+            format!("https://{}", basis.config.api_internal_name())
         };
     }
     config.cpu_request.get_or_insert_with(|| Quantity::from("100m"));
@@ -38,16 +39,18 @@ pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<Kube
     Some(config)
 }
 
-fn bind_address(basis: &Basis<'_>, address: &str) -> Result<String, String> {
+fn bind_address(basis: &Basis<'_>, address: &str) -> Result<String, Invalid> {
     match address {
         "" => Ok(String::new()),
         AWS_LOCAL_ADDRESS => match basis.aws() {
             Some(aws) => Ok(aws.local_ipv4.split_whitespace().next().unwrap_or_default().to_owned()),
-            None => Err(format!("{AWS_LOCAL_ADDRESS:?} is valid only on AWS; set an IP address")),
+            None => {
+                Err(Invalid::new(format!("{AWS_LOCAL_ADDRESS:?} is valid only on AWS; set an IP address")))
+            }
         },
         address => match address.parse::<IpAddr>() {
             Ok(_) => Ok(address.to_owned()),
-            Err(_) => Err(format!("{address:?} is no IP address")),
+            Err(_) => Err(Invalid::new(format!("{address:?} is no IP address"))),
         },
     }
 }

@@ -23,12 +23,7 @@ pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<Kube
     if !basis.boot.instance_group_role.runs_api_server() {
         return None;
     }
-    let program = problems.keep(
-        &basis.assets_field(),
-        basis.assets.named("kubectl").cloned().ok_or_else(|| {
-            "has no kubectl; run `kops update cluster --yes` to write the list again".to_owned()
-        }),
-    )?;
+    let program = problems.keep(&basis.assets_field(), basis.required("kubectl"))?;
     Some(Kubectl { program, user: user(basis) })
 }
 

@@ -15,11 +15,12 @@ use std::net::IpAddr;
 
 use serde::Serialize;
 
+use kops_agent_spec::invalid::Invalid;
 use kops_agent_spec::{CloudProvider, Duration, KubeletConfigSpec, NodeupConfig};
 
-use super::authorities::KUBERNETES_CA;
 use super::basis::Basis;
 use super::feature_gates::{self, Gates};
+use super::keypairs::KUBERNETES_CA;
 use super::{Asset, Problems, label_syntax, primary_interface};
 use eviction::Eviction;
 pub use reserved_cgroups::ReservedCgroup;
@@ -192,7 +193,7 @@ fn without_empty_entries(list: &str) -> String {
 }
 
 /// Parses `a<1,b<2` into a map. Whitespace around names and values is ignored.
-fn key_values(list: &str, separator: char) -> Result<BTreeMap<String, String>, String> {
+fn key_values(list: &str, separator: char) -> Result<BTreeMap<String, String>, Invalid> {
     if list.is_empty() {
         return Ok(BTreeMap::new());
     }
@@ -235,7 +236,7 @@ fn check_labels(labels: &BTreeMap<String, String>, problems: &mut Problems) {
 
 /// The problem of one taint. `None` if the taint is valid. Does not compare it with other taints.
 pub(crate) fn taint_problem(text: &str) -> Option<String> {
-    Taint::parse(text).map_or_else(Some, |taint| taint.wrong_effect(text))
+    Taint::parse(text).map_or_else(|invalid| Some(invalid.into()), |taint| taint.wrong_effect(text))
 }
 
 /// The problem of a taint with the key and the effect of another one.
@@ -256,8 +257,9 @@ impl Taint {
 
     /// Parses `key=value:Effect`, `key:Effect` or `key` (pkg/apis/kops/util/taints.go). The API server must accept the key and the value
     /// (`validateNodeTaints` in pkg/apis/core/validation).
-    fn parse(text: &str) -> Result<Taint, String> {
-        let unreadable = || format!("{text:?} is no taint; taints are key=value:Effect or key:Effect");
+    fn parse(text: &str) -> Result<Taint, Invalid> {
+        let unreadable =
+            || Invalid::new(format!("{text:?} is no taint; taints are key=value:Effect or key:Effect"));
         let (name, effect) = match text.split(':').collect::<Vec<_>>()[..] {
             [name] => (name, ""),
             [name, effect] => (name, effect),
@@ -282,14 +284,16 @@ pub(super) fn derives_max_pods(config: &NodeupConfig) -> bool {
 
 /// The maximum number of pods on this node. If each pod has an address of one of the machine's network interfaces, the instance type
 /// limits the number. The first address of each interface is the node's own, and two pods use the node's network.
-fn max_pods(basis: &Basis<'_>) -> Result<Option<i32>, String> {
+fn max_pods(basis: &Basis<'_>) -> Result<Option<i32>, Invalid> {
     if !derives_max_pods(basis.config) {
         return Ok(basis.config.kubelet_config.max_pods);
     }
-    let limits = basis.aws().and_then(|aws| aws.network_interfaces).ok_or(
-        "is derived from the network interfaces of the instance type, but the facts do not have them \
+    let limits = basis.aws().and_then(|aws| aws.network_interfaces).ok_or_else(|| {
+        Invalid::new(
+            "is derived from the network interfaces of the instance type, but the facts do not have them \
          (cloud.aws.networkInterfaces, from EC2's DescribeInstanceTypes); set maxPods, or complete the facts",
-    )?;
+        )
+    })?;
     let (interfaces, addresses) = (i64::from(limits.max), i64::from(limits.ipv4_per_interface));
     let most = if interfaces > 0 && addresses > 0 {
         DEFAULT_MAX_PODS.min(interfaces * (addresses - 1) + 2)
@@ -301,7 +305,7 @@ fn max_pods(basis: &Basis<'_>) -> Result<Option<i32>, String> {
 
 /// The addresses that kubelet announces. If a network plugin attaches more interfaces to the host, kubelet must know which address belongs
 /// to the node. In an IPv6-only cluster, `::` lets kubelet choose an IPv6 address.
-fn node_ips(basis: &Basis<'_>) -> Result<Vec<String>, String> {
+fn node_ips(basis: &Basis<'_>) -> Result<Vec<String>, Invalid> {
     let networking = &basis.config.networking;
     let cloud = &basis.facts.cloud;
     let mut addresses = Vec::new();
@@ -316,13 +320,14 @@ fn node_ips(basis: &Basis<'_>) -> Result<Vec<String>, String> {
             }
             CloudProvider::Hetzner => cloud.hetzner.as_ref().map(|hetzner| hetzner.private_ipv4.clone()),
             other => {
-                return Err(format!(
+                return Err(Invalid::new(format!(
                     "a network plugin that attaches further interfaces to the node is not supported on {other}"
-                ));
+                )));
             }
         };
-        let address =
-            address.ok_or("needs the machine's local address, which its cloud's metadata did not give")?;
+        let address = address.ok_or_else(|| {
+            Invalid::new("needs the machine's local address, which its cloud's metadata did not give")
+        })?;
         addresses.extend(Some(address).filter(|address| !address.is_empty()));
     }
     if basis.is_ipv6_only() {
@@ -331,20 +336,20 @@ fn node_ips(basis: &Basis<'_>) -> Result<Vec<String>, String> {
     Ok(addresses)
 }
 
-fn provider_id(basis: &Basis<'_>) -> Result<String, String> {
+fn provider_id(basis: &Basis<'_>) -> Result<String, Invalid> {
     let cloud = &basis.facts.cloud;
     match basis.boot.cloud_provider {
         CloudProvider::Aws => cloud
             .aws
             .as_ref()
             .map(|aws| format!("aws:///{}/{}", aws.availability_zone, aws.instance_id))
-            .ok_or_else(|| "aws: EC2's instance metadata could not be read on this machine".into()),
+            .ok_or_else(|| Invalid::new("aws: EC2's instance metadata could not be read on this machine")),
         CloudProvider::Azure if !basis.release.azure_nodes_have_provider_ids() => Ok(String::new()),
         CloudProvider::Azure => cloud
             .azure
             .as_ref()
             .map(|azure| format!("azure://{}", azure.resource_id))
-            .ok_or_else(|| "azure: the instance metadata could not be read on this machine".into()),
+            .ok_or_else(|| Invalid::new("azure: the instance metadata could not be read on this machine")),
         _ => Ok(String::new()),
     }
 }
@@ -390,7 +395,7 @@ fn is_named_by_us(basis: &Basis<'_>) -> bool {
     basis.boot.cloud_provider == CloudProvider::Linode
 }
 
-fn credential_provider(basis: &Basis<'_>) -> Result<Option<Asset>, String> {
+fn credential_provider(basis: &Basis<'_>) -> Result<Option<Asset>, Invalid> {
     match basis.boot.cloud_provider {
         CloudProvider::Aws => {
             basis.required(&format!("ecr-credential-provider-linux-{}", basis.facts.arch)).map(Some)
@@ -411,7 +416,9 @@ mod tests {
         assert_eq!(read["memory.available"], "100Mi");
         assert_eq!(read["nodefs.available"], "10%");
         assert!(key_values("", '<').unwrap().is_empty());
-        assert!(key_values("memory.available=1", '<').unwrap_err().contains("memory.available=1"));
+        assert!(
+            key_values("memory.available=1", '<').unwrap_err().to_string().contains("memory.available=1")
+        );
         assert!(key_values("memory.available<100Mi,", '<').is_err());
         let of_a_flag = without_empty_entries(",memory.available<100Mi,,nodefs.available<10%,");
         assert_eq!(of_a_flag, "memory.available<100Mi,nodefs.available<10%");

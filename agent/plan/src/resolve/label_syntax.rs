@@ -1,12 +1,13 @@
 //! Checks that the API server accepts the keys and values of labels and taints.
 
 use kops_agent_cluster::labels::{LONGEST, is_domain, is_name};
+use kops_agent_spec::invalid::Invalid;
 
 /// Checks a key: a name, or `domain/name`.
 ///
 /// # Errors
 /// The key is invalid; the error describes a valid key.
-pub(super) fn check_key(key: &str) -> Result<(), String> {
+pub(super) fn check_key(key: &str) -> Result<(), Invalid> {
     let (domain, name) = match key.split_once('/') {
         Some((domain, name)) => (Some(domain), name),
         None => (None, key),
@@ -14,24 +15,24 @@ pub(super) fn check_key(key: &str) -> Result<(), String> {
     if is_name(name) && domain.is_none_or(is_domain) {
         return Ok(());
     }
-    Err(format!(
+    Err(Invalid::new(format!(
         "{key:?} is no key that the API server accepts; a key is NAME or DOMAIN/NAME. NAME has at most {LONGEST} letters, \
          digits, '-', '_' and '.', and begins and ends with a letter or digit; DOMAIN is a DNS name in lower case"
-    ))
+    )))
 }
 
 /// Checks a value, which may be empty.
 ///
 /// # Errors
 /// The value is invalid; the error describes a valid value.
-pub(super) fn check_value(value: &str) -> Result<(), String> {
+pub(super) fn check_value(value: &str) -> Result<(), Invalid> {
     if value.is_empty() || is_name(value) {
         return Ok(());
     }
-    Err(format!(
+    Err(Invalid::new(format!(
         "{value:?} is no value that the API server accepts; a value is empty, or has at most {LONGEST} letters, digits, '-', \
          '_' and '.', and begins and ends with a letter or digit"
-    ))
+    )))
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 use std::net::Ipv4Addr;
 
 use kops_agent_spec::facts::{AwsFacts, Facts};
+use kops_agent_spec::invalid::Invalid;
 use kops_agent_spec::{CloudProvider, NodeupConfig};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +22,7 @@ pub(super) fn node_name(
     provider: CloudProvider,
     config: &NodeupConfig,
     facts: &Facts,
-) -> Result<NodeName, String> {
+) -> Result<NodeName, Invalid> {
     let hostname_override = hostname_override(provider, config, facts)?;
     let name = if hostname_override.is_empty() { &facts.hostname } else { &hostname_override };
     Ok(NodeName { name: name.trim().to_lowercase(), hostname_override })
@@ -43,7 +44,7 @@ fn hostname_override(
     provider: CloudProvider,
     config: &NodeupConfig,
     facts: &Facts,
-) -> Result<String, String> {
+) -> Result<String, Invalid> {
     let cloud = &facts.cloud;
     match provider {
         CloudProvider::Aws => {
@@ -73,18 +74,18 @@ fn hostname_override(
     }
 }
 
-fn unread(what: &str) -> String {
-    format!("the name of the node comes from {what}, which could not be read on this machine")
+fn unread(what: &str) -> Invalid {
+    Invalid::new(format!("the name of the node comes from {what}, which could not be read on this machine"))
 }
 
 /// The private DNS name that EC2 derives from an instance's address. An instance with a resource-based name has no such name, which is an
 /// error.
-fn ip_based_name(aws: &AwsFacts) -> Result<String, String> {
+fn ip_based_name(aws: &AwsFacts) -> Result<String, Invalid> {
     if aws.local_hostname.starts_with(&aws.instance_id) {
-        return Err(format!(
+        return Err(Invalid::new(format!(
             "instance {} was launched with a resource-based hostname, but useIPBasedNodeNames needs subnets with IP-based hostnames",
             aws.instance_id
-        ));
+        )));
     }
     let address: Ipv4Addr = aws.local_ipv4.parse().map_err(|_| {
         format!("local-ipv4 of EC2's instance metadata is {:?}, which is no IPv4 address", aws.local_ipv4)

@@ -1,4 +1,4 @@
-//! The packages that a user adds.
+//! The packages that a user adds, and whether the machine updates its packages.
 //!
 //! Sources: apt-get(8), "install"; dnf's manual, "Specifying Packages", "Specifying Groups", "Install Command".
 
@@ -38,6 +38,18 @@ pub(super) fn resolve(config: &NodeupConfig, format: PackageFormat, problems: &m
                 field,
                 format!("any hop on the way can change what {package} installs; use an https:// URL"),
             );
+        }
+    }
+}
+
+/// Whether this machine updates its own packages. With the policy `external`, another tool updates them.
+pub(super) fn updates_itself(config: &NodeupConfig, problems: &mut Problems) -> bool {
+    match config.update_policy.as_str() {
+        "external" => false,
+        "automatic" | "" => true,
+        other => {
+            problems.add("UpdatePolicy", format!("{other:?} is no update policy; set automatic or external"));
+            true
         }
     }
 }

@@ -4,6 +4,7 @@
 
 use kops_agent_spec::NetworkingSpec;
 use kops_agent_spec::facts::Facts;
+use kops_agent_spec::invalid::Invalid;
 
 use super::Problems;
 use super::basis::Basis;
@@ -27,10 +28,12 @@ pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<Stri
 
 /// The interface with the primary hardware address. Virtual interfaces are ignored, because they
 /// can have the hardware address of the interface below them.
-fn interface_with_primary_mac(facts: &Facts) -> Result<String, String> {
+fn interface_with_primary_mac(facts: &Facts) -> Result<String, Invalid> {
     let mac = facts.cloud.aws.as_ref().map_or("", |aws| aws.mac.trim());
     if mac.is_empty() {
-        return Err("the primary network interface is not known: EC2's instance metadata gave no mac".into());
+        return Err(Invalid::new(
+            "the primary network interface is not known: EC2's instance metadata gave no mac",
+        ));
     }
     let bears_mac = |address: &str| address.trim().eq_ignore_ascii_case(mac);
     let mut found = facts
@@ -40,12 +43,12 @@ fn interface_with_primary_mac(facts: &Facts) -> Result<String, String> {
         .map(|interface| interface.name.clone());
     match (found.next(), found.next()) {
         (Some(name), None) => Ok(name),
-        (Some(one), Some(other)) => Err(format!(
+        (Some(one), Some(other)) => Err(Invalid::new(format!(
             "the primary network interface is not known: {one} and {other} both have its hardware address {mac}"
-        )),
-        (None, _) => Err(format!(
+        ))),
+        (None, _) => Err(Invalid::new(format!(
             "the primary network interface is not known: no interface has its hardware address {mac}"
-        )),
+        ))),
     }
 }
 
@@ -55,7 +58,7 @@ mod tests {
     use super::*;
     use kops_agent_spec::facts::{AwsFacts, Interface};
 
-    fn found(interfaces: &[(&str, &str, bool)], mac: &str) -> Result<String, String> {
+    fn found(interfaces: &[(&str, &str, bool)], mac: &str) -> Result<String, Invalid> {
         let mut facts = Facts::default();
         facts.cloud.aws = Some(AwsFacts { mac: mac.into(), ..AwsFacts::default() });
         facts.interfaces = interfaces
@@ -81,8 +84,8 @@ mod tests {
     #[test]
     fn no_interface_or_two_interfaces_are_an_error() {
         let interfaces = [("ens5", "02:a0:ac:d3:05:3b", false), ("ens6", "02:a0:ac:d3:05:3b", false)];
-        assert!(found(&interfaces, "02:a0:ac:d3:05:3b").unwrap_err().contains("ens5 and ens6"));
-        assert!(found(&interfaces, "02:ff:ff:ff:ff:ff").unwrap_err().contains("no interface"));
-        assert!(found(&interfaces, "").unwrap_err().contains("gave no mac"));
+        assert!(found(&interfaces, "02:a0:ac:d3:05:3b").unwrap_err().to_string().contains("ens5 and ens6"));
+        assert!(found(&interfaces, "02:ff:ff:ff:ff:ff").unwrap_err().to_string().contains("no interface"));
+        assert!(found(&interfaces, "").unwrap_err().to_string().contains("gave no mac"));
     }
 }

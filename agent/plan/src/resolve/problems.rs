@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use kops_agent_spec::failure::{Failing, Kind};
+use kops_agent_spec::invalid::Invalid;
 use kops_agent_spec::redaction::{Redactor, without_credentials};
 
 /// The longest text of a problem, in characters. A specification may have values of any length, and thousands of problems may name them.
@@ -103,7 +104,7 @@ impl Problems {
     }
 
     /// Returns the value of an `Ok`. For an `Err`, adds a problem and returns `None`.
-    pub fn keep<T>(&mut self, field: &str, result: Result<T, String>) -> Option<T> {
+    pub fn keep<T>(&mut self, field: &str, result: Result<T, Invalid>) -> Option<T> {
         match result {
             Ok(value) => Some(value),
             Err(problem) => {
@@ -213,7 +214,7 @@ mod tests {
         let mut problems = Problems::default();
         problems.add("spec.a", "is empty; set it");
         problems.add("spec.a", "is empty; set it");
-        assert_eq!(problems.keep("spec.b", Err::<(), _>("is no address".into())), None);
+        assert_eq!(problems.keep("spec.b", Err::<(), _>(Invalid::new("is no address"))), None);
         assert_eq!(problems.keep("spec.c", Ok(1)), Some(1));
         assert_eq!(problems.to_string(), "spec.a: is empty; set it\nspec.b: is no address");
         assert!(problems.unless_any(()).is_err());

@@ -6,9 +6,9 @@
 use serde::Serialize;
 
 use crate::resource::{ArchiveKind, Content};
-use kops_agent_spec::ContainerdConfig;
+use kops_agent_spec::{ContainerdConfig, NodeupConfig};
 
-use super::{Asset, Assets, ContainerdVersion};
+use super::{Asset, Assets, ContainerdVersion, Problems};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Program {
@@ -55,6 +55,18 @@ impl Assets {
             .next()
             .or_else(|| self.starting("containerd-"))
     }
+}
+
+/// The archive of the standard CNI plugins; `None` if the network has its own plugins.
+pub(super) fn cni_plugins(config: &NodeupConfig, assets: &Assets, problems: &mut Problems) -> Option<Asset> {
+    if !config.install_cni_assets {
+        return None;
+    }
+    let archive = assets.starting("cni-plugins-").cloned();
+    if archive.is_none() {
+        problems.add("Assets", "InstallCNIAssets is set, but there is no cni-plugins-* archive for this architecture; run `kops update cluster --yes`");
+    }
+    archive
 }
 
 #[cfg(test)]

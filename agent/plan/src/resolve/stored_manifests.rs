@@ -3,6 +3,8 @@
 //!
 //! Source: nodeup/pkg/model/manifests.go, channels.go and kube_apiserver_healthcheck.go.
 
+use kops_agent_spec::invalid::Invalid;
+
 use super::basis::Basis;
 use super::{Problems, StoredPod};
 
@@ -39,8 +41,8 @@ pub(super) fn kube_apiserver_healthcheck(basis: &Basis<'_>, problems: &mut Probl
     problems.keep("staticManifests", manifest(basis, path).and_then(|text| StoredPod::parse(text, path)))
 }
 
-fn manifest<'a>(basis: &Basis<'a>, url: &str) -> Result<&'a str, String> {
+fn manifest<'a>(basis: &Basis<'a>, url: &str) -> Result<&'a str, Invalid> {
     basis.manifests.get(url).map(String::as_str).ok_or_else(|| {
-        format!("names {url}, which is not in the state store, or which this machine may not read; run `kops update cluster --yes`")
+        Invalid::new(format!("names {url}, which is not in the state store, or which this machine may not read; run `kops update cluster --yes`"))
     })
 }

@@ -3,6 +3,7 @@
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
+use kops_agent_spec::invalid::Invalid;
 use kops_agent_spec::parse_yaml;
 use kops_agent_spec::redaction::manifest::Manifest;
 
@@ -22,16 +23,22 @@ impl Serialize for StoredPod {
 
 impl StoredPod {
     /// Parses a pod. Problem texts contain `url`.
-    pub(super) fn parse(text: &str, url: &str) -> Result<StoredPod, String> {
+    pub(super) fn parse(text: &str, url: &str) -> Result<StoredPod, Invalid> {
         let document: Map<String, Value> =
             parse_yaml(text.as_bytes(), url).map_err(|error| error.to_string())?;
         let spec = match document.get("spec") {
             Some(Value::Object(spec)) => spec.clone(),
-            _ => return Err(format!("{url} has no spec, so it is no pod; run `kops update cluster --yes`")),
+            _ => {
+                return Err(Invalid::new(format!(
+                    "{url} has no spec, so it is no pod; run `kops update cluster --yes`"
+                )));
+            }
         };
         for field in ["containers", "volumes"] {
             if !matches!(spec.get(field), None | Some(Value::Null | Value::Array(_))) {
-                return Err(format!("spec.{field} of {url} is no list; run `kops update cluster --yes`"));
+                return Err(Invalid::new(format!(
+                    "spec.{field} of {url} is no list; run `kops update cluster --yes`"
+                )));
             }
         }
         Ok(StoredPod { text: text.to_owned(), document, spec })
@@ -102,7 +109,7 @@ mod tests {
     fn other_objects_than_pods_are_rejected_with_the_url() {
         for text in ["kind: Pod", "spec: {containers: {}}", "spec: [", ""] {
             let problem = StoredPod::parse(text, URL).unwrap_err();
-            assert!(problem.contains(URL), "{problem}");
+            assert!(problem.to_string().contains(URL), "{problem}");
         }
     }
 }

@@ -5,6 +5,7 @@
 //! pkg/apis/kops/validation/validation.go.
 
 use kops_agent_spec::NodeupConfig;
+use kops_agent_spec::invalid::Invalid;
 
 use super::Problems;
 
@@ -33,7 +34,7 @@ fn is_setting(line: &str) -> bool {
 }
 
 /// Parses a range as kube-apiserver does: `first-last`, `first+more` or one port.
-fn reserved_ports(range: &str) -> Result<String, String> {
+fn reserved_ports(range: &str) -> Result<String, Invalid> {
     let parse = || -> Option<(u16, u16)> {
         if let Some((first, last)) = range.split_once('-') {
             Some((first.parse().ok()?, last.parse().ok()?))
@@ -49,7 +50,7 @@ fn reserved_ports(range: &str) -> Result<String, String> {
         _ if range.is_empty() => Ok(DEFAULT_NODE_PORTS.into()),
         Some((first, last)) if first < last => Ok(format!("{first}-{last}")),
         Some((first, last)) if first == last => Ok(first.to_string()),
-        _ => Err(format!("{range:?} is not a range of ports; use a range such as 30000-32767")),
+        _ => Err(Invalid::new(format!("{range:?} is not a range of ports; use a range such as 30000-32767"))),
     }
 }
 

@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 
 use crate::resource::Mount;
+use kops_agent_spec::invalid::Invalid;
 use kops_agent_spec::{NodeupConfig, VolumeMountSpec};
 
 use super::{Problems, absolute_path};
@@ -33,32 +34,37 @@ pub(super) fn resolve(config: &NodeupConfig, problems: &mut Problems) -> Vec<Mou
     mounts
 }
 
-fn device(spec: &VolumeMountSpec, taken: &mut BTreeSet<String>) -> Result<String, String> {
+fn device(spec: &VolumeMountSpec, taken: &mut BTreeSet<String>) -> Result<String, Invalid> {
     if spec.device.is_empty() {
-        return Err("is empty; name the block device, such as /dev/nvme1n1".into());
+        return Err(Invalid::new("is empty; name the block device, such as /dev/nvme1n1"));
     }
     absolute_path::check(&spec.device)?;
     if taken.insert(spec.device.clone()) {
         Ok(spec.device.clone())
     } else {
-        Err(format!("{} is in another mount already; a device can be mounted once", spec.device))
+        Err(Invalid::new(format!(
+            "{} is in another mount already; a device can be mounted once",
+            spec.device
+        )))
     }
 }
 
-fn path(spec: &VolumeMountSpec, taken: &mut BTreeSet<String>) -> Result<String, String> {
+fn path(spec: &VolumeMountSpec, taken: &mut BTreeSet<String>) -> Result<String, Invalid> {
     let path = match spec.path.trim_end_matches('/') {
-        "" if spec.path.is_empty() => return Err("is empty; say where to mount the volume".into()),
-        "" => return Err("is the root of the node; mount the volume somewhere below".into()),
+        "" if spec.path.is_empty() => return Err(Invalid::new("is empty; say where to mount the volume")),
+        "" => return Err(Invalid::new("is the root of the node; mount the volume somewhere below")),
         path => path,
     };
     absolute_path::check(path)?;
     if let Some(why) = would_hide(path) {
-        return Err(format!("{path} {why}; mount the volume at another path, such as /mnt/data"));
+        return Err(Invalid::new(format!(
+            "{path} {why}; mount the volume at another path, such as /mnt/data"
+        )));
     }
     if taken.insert(path.to_owned()) {
         Ok(path.to_owned())
     } else {
-        Err(format!("{path} is where another volume is mounted; choose another path"))
+        Err(Invalid::new(format!("{path} is where another volume is mounted; choose another path")))
     }
 }
 
@@ -99,12 +105,12 @@ fn would_hide(path: &str) -> Option<&'static str> {
 }
 
 /// kOps' API calls btrfs `btfs`.
-fn filesystem(name: &str) -> Result<&str, String> {
+fn filesystem(name: &str) -> Result<&str, Invalid> {
     match name {
         "ext4" | "xfs" | "btrfs" => Ok(name),
         "btfs" => Ok("btrfs"),
-        "" => Err("is empty; set ext4, xfs or btrfs".into()),
-        other => Err(format!("{other:?} is not supported; set ext4, xfs or btrfs")),
+        "" => Err(Invalid::new("is empty; set ext4, xfs or btrfs")),
+        other => Err(Invalid::new(format!("{other:?} is not supported; set ext4, xfs or btrfs"))),
     }
 }
 

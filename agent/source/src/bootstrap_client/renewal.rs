@@ -3,6 +3,7 @@
 //! (`docs/certificate-renewal.md`).
 
 use kops_agent_cluster::bootstrap::message::BootstrapResponse;
+use kops_agent_spec::invalid::Invalid;
 use time::OffsetDateTime;
 
 use super::identity::KUBECONFIG;
@@ -18,7 +19,7 @@ impl KopsController {
         asking: &Asking,
         servers: &[Server],
         what: &str,
-        accept: &impl Fn(BootstrapResponse) -> Result<T, String>,
+        accept: &impl Fn(BootstrapResponse) -> Result<T, Invalid>,
     ) -> Option<(String, T)> {
         let present = match asking.identity.proof(OffsetDateTime::now_utc()) {
             Ok(present) => present,

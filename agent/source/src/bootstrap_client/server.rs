@@ -7,6 +7,7 @@ use std::{io, iter};
 use kops_agent_cluster::bootstrap::{PORT, renewal};
 use kops_agent_cluster::pacing::message;
 use kops_agent_spec::failure::{Failing, Kind};
+use kops_agent_spec::invalid::Invalid;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use reqwest::{Response, Url};
 use rustls::ClientConfig;
@@ -105,7 +106,7 @@ pub(super) enum Failure {
         advice: &'static str,
     },
     #[error("its answer {0}")]
-    Unusable(String),
+    Unusable(#[from] Invalid),
 }
 
 #[derive(Clone, Debug)]
@@ -236,10 +237,9 @@ impl Server {
         }
         let answer = request.send().await.map_err(unreachable)?;
         match answer.status().as_u16() {
-            200 => http::body(answer, LONGEST_ANSWER)
-                .await
-                .map_err(unreachable)?
-                .ok_or_else(|| Failure::Unusable(format!("is longer than {} MiB", LONGEST_ANSWER >> 20))),
+            200 => http::body(answer, LONGEST_ANSWER).await.map_err(unreachable)?.ok_or_else(|| {
+                Failure::Unusable(Invalid::new(format!("is longer than {} MiB", LONGEST_ANSWER >> 20)))
+            }),
             409 => Err(Failure::AlreadyRegistered),
             status => Err(refused(status, answer).await),
         }

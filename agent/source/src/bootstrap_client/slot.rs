@@ -6,6 +6,7 @@ use kops_agent_cluster::bootstrap::{server_name, server_url};
 use kops_agent_cluster::pacing::API_SERVER_MANIFEST;
 use kops_agent_cluster::pacing::message::{SlotAnswer, SlotRequest};
 use kops_agent_net::tls;
+use kops_agent_spec::invalid::Invalid;
 use rustls::ClientConfig;
 use time::OffsetDateTime;
 
@@ -35,7 +36,7 @@ impl KopsController {
         let ask = async |server: &Server, address| {
             let answer = server.post(&trust, address, None, body.clone()).await?;
             serde_json::from_slice(&answer)
-                .map_err(|error| Failure::Unusable(format!("cannot be read: {error}")))
+                .map_err(|error| Failure::Unusable(Invalid::new(format!("cannot be read: {error}"))))
         };
         match ask_each(&servers, ask).await {
             Ok((_, answer)) => Ok(answer),

@@ -8,6 +8,8 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Deserializer, de};
 use x509_parser::pem::Pem;
 
+use crate::invalid::Invalid;
+
 /// Private key material. Its content shows in no debug output, and it cannot be serialized.
 #[derive(Clone)]
 pub struct PrivateMaterial(Vec<u8>);
@@ -39,11 +41,11 @@ pub struct Certificate {
 
 impl Certificate {
     /// Reads the first certificate in a PEM text. The error describes the problem of the text.
-    pub(super) fn parse(pem: &[u8]) -> Result<Certificate, String> {
+    pub(super) fn parse(pem: &[u8]) -> Result<Certificate, Invalid> {
         let block = Pem::iter_from_buffer(pem)
             .filter_map(Result::ok)
             .find(|block| block.label == "CERTIFICATE")
-            .ok_or("it holds no PEM block titled CERTIFICATE")?;
+            .ok_or_else(|| Invalid::new("it holds no PEM block titled CERTIFICATE"))?;
         let certificate =
             block.parse_x509().map_err(|error| format!("its certificate cannot be read: {error}"))?;
         let public_key_der = certificate.public_key().raw.to_vec();

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::NodeupConfig;
+use crate::invalid::Invalid;
 use crate::urls::hash_and_urls;
 
 use super::{KopsRelease, NEWEST_KNOWN_MINOR, OLDEST_SUPPORTED_MINOR, minor_of, patches};
@@ -127,7 +128,7 @@ impl WrittenBy {
     ///
     /// # Errors
     /// If the release is older than the oldest supported one, or `told` is not a version.
-    pub fn find(told: Option<&Told>, config: &NodeupConfig) -> Result<WrittenBy, String> {
+    pub fn find(told: Option<&Told>, config: &NodeupConfig) -> Result<WrittenBy, Invalid> {
         if let Some(version) = version_of_downloads(config) {
             return WrittenBy::of_version(&version, Evidence::Downloads);
         }
@@ -144,14 +145,14 @@ impl WrittenBy {
     ///
     /// # Errors
     /// Same errors as [`WrittenBy::find`].
-    pub fn of_store(version_file: Option<&str>) -> Result<WrittenBy, String> {
+    pub fn of_store(version_file: Option<&str>) -> Result<WrittenBy, Invalid> {
         match version_file {
             Some(version) => WrittenBy::of_version(version.trim(), Evidence::VersionFile),
             None => Ok(WrittenBy { release: KopsRelease::NEWEST, version: None, evidence: Evidence::Fields }),
         }
     }
 
-    fn of_version(version: &str, evidence: Evidence) -> Result<WrittenBy, String> {
+    fn of_version(version: &str, evidence: Evidence) -> Result<WrittenBy, Invalid> {
         let release =
             KopsRelease::of_version(version).map_err(|problem| format!("{problem} ({evidence})"))?;
         Ok(WrittenBy { release, version: Some(version.to_owned()), evidence })
@@ -208,7 +209,7 @@ mod tests {
     }
 
     /// Finds the release for a configuration and the text of a version file.
-    fn find(version_file: Option<&str>, config: &NodeupConfig) -> Result<WrittenBy, String> {
+    fn find(version_file: Option<&str>, config: &NodeupConfig) -> Result<WrittenBy, Invalid> {
         let told = version_file.map(|text| Told::by_version_file(text.to_owned()));
         WrittenBy::find(told.as_ref(), config)
     }
@@ -282,7 +283,7 @@ mod tests {
     #[test]
     fn old_releases_are_rejected_and_new_ones_give_a_warning() {
         let worker = config("usesLegacyGossip: false");
-        let refused = find(Some("1.33.1"), &worker).unwrap_err();
+        let refused = find(Some("1.33.1"), &worker).unwrap_err().to_string();
         assert!(refused.contains("kOps 1.33.1") && refused.contains("1.34 and newer"), "{refused}");
         for nonsense in ["", "latest", "2.36.0"] {
             assert!(find(Some(nonsense), &config("{}")).is_err(), "{nonsense}");

@@ -1,6 +1,6 @@
 //! Finds private keys in PEM, even if each line has a prefix, as in a journal, or if `\n` separates the lines, as in JSON.
 
-use super::mark::push_marks;
+use super::push_marks;
 
 const BEGIN: &str = "-----BEGIN ";
 const END: &str = "-----END ";

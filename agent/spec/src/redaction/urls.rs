@@ -3,7 +3,7 @@
 //! A password may contain any character, escaped or not. So a URL's login extends to the last `@` before a space, the
 //! next URL or the quote around the URL. The scan reads the text once, so its time is linear in the length of a line.
 
-use super::mark::MARK;
+use super::MARK;
 
 const SCHEME: &str = "://";
 /// The prefix of an image's digest. An `@` before this prefix does not end a login.

@@ -240,7 +240,7 @@ impl Assets {
             log::warn!("instance group {name}: {warning}");
         }
         match problem {
-            Some(problem) => Err(Failure::new(Kind::FileUnreadable, problem).into()),
+            Some(problem) => Err(problem.into()),
             None => Ok(()),
         }
     }

@@ -4,9 +4,9 @@
 use crate::resolve::{KUBERNETES_CA, KubeApiServer, NodeConfig};
 use crate::resource::{Certificate, CertificateType, DesiredState, File, Mode};
 
-use crate::desired::{certificates, keypair};
+use crate::desired::certificates;
 
-use super::files::{directory, file};
+use super::{directory, file};
 
 const ETCD_CLIENTS_CA: &str = "etcd-clients-ca";
 const AGGREGATOR_CA: &str = "apiserver-aggregator-ca";
@@ -55,6 +55,6 @@ fn add_service_account_keys(node: &NodeConfig, api_server: &KubeApiServer, state
     let public_keys = api_server.service_account_public_keys.as_str();
     state.add(File::text(file(node, "service-account.pub"), public_keys).mode(Mode::PRIVATE));
     if api_server.config.service_account_signing_key_file.is_none() {
-        state.add(keypair::private_key_file(node, SERVICE_ACCOUNT, &file(node, "service-account.key")));
+        state.add(certificates::private_key_file(node, SERVICE_ACCOUNT, &file(node, "service-account.key")));
     }
 }

@@ -9,8 +9,7 @@ use crate::desired::paths;
 use crate::resolve::{KubeApiServer, NodeConfig, TokenWebhook};
 use kops_agent_spec::{KubeAPIServerConfig, OIDCAuthenticationSpec};
 
-use super::files::file;
-use super::{authentication, encryption};
+use super::{authentication, encryption_file, file};
 
 /// The flags, in the order of the command line.
 pub(super) fn flags(node: &NodeConfig, api_server: &KubeApiServer) -> Vec<String> {
@@ -107,7 +106,7 @@ fn add_authentication_flags(flags: &mut Flags, node: &NodeConfig, api_server: &K
     }
     flags.set("enable-bootstrap-token-auth", &config.enable_bootstrap_token_auth);
     match api_server.encrypts {
-        true => flags.set("encryption-provider-config", &encryption::configuration_file(node)),
+        true => flags.set("encryption-provider-config", &encryption_file(node)),
         false => flags.set("encryption-provider-config", &config.encryption_provider_config),
     }
     flags.set("experimental-encryption-provider-config", &config.experimental_encryption_provider_config);

@@ -12,7 +12,7 @@ use crate::resolve::{KubeApiServer, NodeConfig};
 use kops_agent_cluster::takeover::bootstrap_name;
 use kops_agent_spec::KubeAPIServerConfig;
 
-use super::files::{NAME, directory};
+use super::{NAME, directory};
 use super::{authentication, flags};
 
 const HEALTHCHECK_PORT: i32 = 3990;

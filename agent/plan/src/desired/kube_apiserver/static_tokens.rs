@@ -6,7 +6,7 @@
 use crate::resolve::NodeConfig;
 use crate::resource::{Content, DesiredState, File, Mode, SecretPiece};
 
-use super::files::file;
+use super::file;
 
 /// The users that can have a token. A user's token is the secret with the user's name.
 const USERS: [&str; 9] = [

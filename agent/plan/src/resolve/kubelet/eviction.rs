@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use kops_agent_spec::Duration;
+use kops_agent_spec::invalid::Invalid;
 
 use crate::resolve::Problems;
 
@@ -55,13 +56,14 @@ impl Eviction<'_> {
 fn check_each(
     field: &str,
     values: &BTreeMap<String, String>,
-    check: impl Fn(&str) -> Result<(), String>,
+    check: impl Fn(&str) -> Result<(), Invalid>,
     problems: &mut Problems,
 ) {
     let field = format!("KubeletConfig.{field}");
     for (signal, value) in values {
         if SIGNALS.contains(&signal.as_str()) {
-            problems.keep(&field, check(value).map_err(|problem| format!("{signal}: {problem}")));
+            problems
+                .keep(&field, check(value).map_err(|problem| Invalid::new(format!("{signal}: {problem}"))));
         } else {
             problems.add(
                 &field,
@@ -71,28 +73,28 @@ fn check_each(
     }
 }
 
-fn threshold(value: &str) -> Result<(), String> {
+fn threshold(value: &str) -> Result<(), Invalid> {
     match amount(value)? {
         Amount::Percent(percent) if (0.0..=100.0).contains(&percent) => Ok(()),
-        Amount::Percent(_) => Err(format!("{value} is refused by kubelet; use 0% to 100%")),
+        Amount::Percent(_) => Err(Invalid::new(format!("{value} is refused by kubelet; use 0% to 100%"))),
         Amount::Quantity(amount) if amount > 0.0 => Ok(()),
-        Amount::Quantity(_) => Err(format!("{value} is refused by kubelet; use more than 0")),
+        Amount::Quantity(_) => Err(Invalid::new(format!("{value} is refused by kubelet; use more than 0"))),
     }
 }
 
-fn reclaim(value: &str) -> Result<(), String> {
+fn reclaim(value: &str) -> Result<(), Invalid> {
     match amount(value)? {
         Amount::Percent(percent) if percent > 0.0 => Ok(()),
-        Amount::Percent(_) => Err(format!("{value} is refused by kubelet; use more than 0%")),
+        Amount::Percent(_) => Err(Invalid::new(format!("{value} is refused by kubelet; use more than 0%"))),
         Amount::Quantity(amount) if amount >= 0.0 => Ok(()),
-        Amount::Quantity(_) => Err(format!("{value} is refused by kubelet; use 0 or more")),
+        Amount::Quantity(_) => Err(Invalid::new(format!("{value} is refused by kubelet; use 0 or more"))),
     }
 }
 
-fn grace_period(value: &str) -> Result<(), String> {
+fn grace_period(value: &str) -> Result<(), Invalid> {
     let period = value.parse::<Duration>().map_err(|error| error.to_string())?;
     if period < Duration::default() {
-        return Err(format!("{value} is refused by kubelet; use 0s or more"));
+        return Err(Invalid::new(format!("{value} is refused by kubelet; use 0s or more")));
     }
     Ok(())
 }
@@ -102,7 +104,7 @@ enum Amount {
     Quantity(f64),
 }
 
-fn amount(value: &str) -> Result<Amount, String> {
+fn amount(value: &str) -> Result<Amount, Invalid> {
     if let Some(percent) = value.strip_suffix('%') {
         let percent = percent
             .parse()
@@ -111,5 +113,5 @@ fn amount(value: &str) -> Result<Amount, String> {
     }
     quantity(value)
         .map(Amount::Quantity)
-        .ok_or_else(|| format!("{}, or a percentage such as 10%", no_quantity(value)))
+        .ok_or_else(|| Invalid::new(format!("{}, or a percentage such as 10%", no_quantity(value))))
 }

@@ -1,6 +1,7 @@
 //! The cgroups on which kubelet enforces `kubeReserved` and `systemReserved`.
 
 use kops_agent_spec::KubeletConfigSpec;
+use kops_agent_spec::invalid::Invalid;
 use serde::Serialize;
 
 use crate::resolve::Problems;
@@ -39,11 +40,11 @@ pub(super) fn resolve(config: &KubeletConfigSpec, problems: &mut Problems) -> Ve
         .collect()
 }
 
-fn no_cgroup(name: &str) -> String {
-    format!(
+fn no_cgroup(name: &str) -> Invalid {
+    Invalid::new(format!(
         "is {name:?}, but kops-agent cannot make a cgroup of this name, and kubelet does not start without it; use a name of letters, \
          digits, \":\", \"_\" and \".\", with single \"-\" between them, such as /kube-reserved.slice"
-    )
+    ))
 }
 
 /// The slice that kubelet derives from a cgroup's name (`ParseSystemdToCgroupName`, `ToSystemd` in

@@ -3,6 +3,8 @@
 //! Source: `NewAllowlist` in pkg/kubelet/sysctl, `IsValidSysctlPattern` in pkg/apis/policy/validation, and
 //! k8s.io/component-helpers/node/util/sysctl.
 
+use kops_agent_spec::invalid::Invalid;
+
 /// Maximum length of a pattern.
 const LONGEST: usize = 253;
 /// Kernel settings that are separate for each pod.
@@ -25,22 +27,22 @@ const NAMESPACED_PREFIXES: [&str; 2] = ["fs.mqueue.", "net."];
 ///
 /// # Errors
 /// kubelet rejects the pattern; the error lists valid patterns.
-pub(super) fn check(pattern: &str) -> Result<(), String> {
+pub(super) fn check(pattern: &str) -> Result<(), Invalid> {
     if pattern.len() > LONGEST || !is_pattern(pattern) {
-        return Err(format!(
+        return Err(Invalid::new(format!(
             "{pattern:?} is not a sysctl that kubelet accepts; use a name without a value, such as \
              net.core.somaxconn, or a pattern that ends in *, such as net.ipv4.*"
-        ));
+        )));
     }
     let dotted = dotted(pattern);
     let known = dotted.split('*').next().unwrap_or_default();
     if NAMESPACED.contains(&known) || NAMESPACED_PREFIXES.iter().any(|prefix| known.starts_with(prefix)) {
         return Ok(());
     }
-    Err(format!(
+    Err(Invalid::new(format!(
         "{pattern:?} is not a known namespaced sysctl, so kubelet does not start; it accepts net.*, fs.mqueue.*, kernel.sem, \
          kernel.shm* and kernel.msg*; set other sysctls with sysctlParameters"
-    ))
+    )))
 }
 
 /// Whether the text consists of valid parts, separated by `.` or `/`. The last part may end in `*`.

@@ -1,0 +1,26 @@
+//! The reason why a value is not accepted.
+
+use thiserror::Error;
+
+/// Why a value of a configuration, a file or an answer is not accepted. The text can stand after the name of the value and a colon.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0}")]
+pub struct Invalid(String);
+
+impl Invalid {
+    pub fn new(reason: impl Into<String>) -> Invalid {
+        Invalid(reason.into())
+    }
+}
+
+impl From<String> for Invalid {
+    fn from(reason: String) -> Invalid {
+        Invalid(reason)
+    }
+}
+
+impl From<Invalid> for String {
+    fn from(Invalid(reason): Invalid) -> String {
+        reason
+    }
+}
