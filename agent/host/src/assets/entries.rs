@@ -214,7 +214,7 @@ mod tests {
             let header = header(kind, size, "x");
             let bomb = header.as_bytes().chain(Counted(endless, &read));
             let reason = files(bomb).unwrap_err();
-            assert!(reason.contains("takes 1.5 GiB") && reason.contains("64.0 KiB"), "{reason}");
+            assert!(reason.contains("is 1.5 GiB long") && reason.contains("64.0 KiB"), "{reason}");
             assert_eq!(read.get(), 0, "of {}", char::from(kind));
 
             // Descriptions of the maximum size, and one byte larger.

@@ -292,7 +292,8 @@ mod tests {
         assert_eq!(newer.release, KopsRelease::NEWEST);
         assert!(newer.warning().unwrap().contains("1.40.0-alpha.1"));
         assert_eq!(find(Some("1.35.2"), &worker).unwrap().warning(), None);
-        assert!(find(Some("1.35.0"), &worker).unwrap().warning().unwrap().contains("as kOps 1.35.2 does"));
+        let older = find(Some("1.35.0"), &worker).unwrap().warning().unwrap();
+        assert!(older.contains("kops-agent uses the rules of kOps 1.35.2"), "{older}");
     }
 
     #[test]

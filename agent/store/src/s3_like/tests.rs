@@ -68,7 +68,7 @@ async fn errors_have_the_urls_own_scheme_and_the_reason() {
         assert!(matches!(&elsewhere, StoreError::WrongBucket { bucket, .. } if bucket == "other"));
 
         let nowhere = store.read(&format!("{scheme}:///config")).await.unwrap_err().to_string();
-        assert!(nowhere.contains(&format!("as in {scheme}://BUCKET/CLUSTER")), "{nowhere}");
+        assert!(nowhere.contains(&format!("use the form {scheme}://BUCKET/CLUSTER")), "{nowhere}");
     }
 }
 

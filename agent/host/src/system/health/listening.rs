@@ -127,7 +127,7 @@ mod tests {
         assert_eq!(told("0100007F:2808", 8, "/system.slice/kubelet.service/below"), None);
         assert_eq!(
             told("0100007F:2808", 8, "/kubepods.slice/kubepods-pod1.slice/cri-1.scope").unwrap(),
-            "evil?[2J (process 8) listens at 127.0.0.1:10248, where kubelet.service should"
+            "evil?[2J (process 8) listens at 127.0.0.1:10248, where kubelet.service should listen"
         );
         // A user's own unit may have the same name.
         let of_user = "/user.slice/user-1000.slice/user@1000.service/app.slice/kubelet.service";

@@ -115,7 +115,7 @@ mod tests {
         let facts = Facts { memory_bytes: Some(2 * GIBIBYTE), ..Facts::default() };
         let problem = told("{kubeReserved: {memory: 16Gi}}", &[], &facts);
         let start = "KubeletConfig.kubeReserved.memory: reserves 16484 MiB together with";
-        assert!(problem.starts_with(start) && problem.contains("has 2048 MiB"), "{problem}");
+        assert!(problem.starts_with(start) && problem.contains("has only 2048 MiB"), "{problem}");
     }
 
     #[test]
