@@ -14,6 +14,9 @@ use kops_agent_process::output::{columns, one_line};
 
 use crate::command::fleet::table::{SHOWN_OF_PROBLEM, shown};
 
+/// Follows a problem that the node has cut.
+const CUT: &str = " (cut; `journalctl -u kops-agent-follow.service` on the node shows all of it)";
+
 /// The rollout and the policy, as `status` shows them.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -212,7 +215,9 @@ fn table_of_status(status: &Status) -> String {
             let _ = writeln!(text, "{node} waits: {}", one_line(why, SHOWN_OF_PROBLEM));
         }
         for (node, problem) in &group.failures {
-            let _ = writeln!(text, "{node} failed: {}", one_line(problem, SHOWN_OF_PROBLEM));
+            // The node cuts a long problem.
+            let more = if problem.ends_with('…') { CUT } else { "" };
+            let _ = writeln!(text, "{node} failed: {}{more}", one_line(problem, SHOWN_OF_PROBLEM));
         }
     }
     for (node, check) in status.pods.iter().filter(|(_, check)| !check.not_compared.is_empty()) {
@@ -333,6 +338,21 @@ mod tests {
         let texts = [119, 120, 149, 150, 7199, 7200, 9000].map(rounded);
         assert_eq!(texts, ["119 s", "2 min", "2 min", "3 min", "120 min", "2 h", "3 h"]);
         assert_eq!(rounded(u64::MAX), format!("{} h", u64::MAX / 3600));
+    }
+
+    #[test]
+    fn a_problem_that_the_node_has_cut_names_the_log_with_all_of_it() {
+        let lines = |problem: &str| {
+            let group = json!({
+                "hash": "", "nodes": 1, "done": 0, "updating": [], "waiting": 0, "failed": 1, "failures": {"i-2": problem},
+            });
+            let status =
+                json!({"rollout": "r-1", "attempt": 1, "phase": "stopped", "groups": {"nodes": group}});
+            table_of_status(&serde_json::from_value(status).unwrap())
+        };
+        let cut = "i-2 failed: kubelet is… (cut; `journalctl -u kops-agent-follow.service` on the node shows all of it)\n";
+        assert!(lines("kubelet is…").ends_with(cut), "{}", lines("kubelet is…"));
+        assert!(lines("kubelet is dead").ends_with("i-2 failed: kubelet is dead\n"));
     }
 
     #[test]
