@@ -14,6 +14,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::cluster::{Cluster, GROUP_LABEL, eventually, path_of, plain_agent};
+use crate::fleet_watch::Watching;
 
 const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 pub const ORDER: &str = "kops-agent/follow";
@@ -249,12 +250,23 @@ fn nodes_take_their_turns_and_a_failure_stops_a_rollout() {
     assert_eq!(order["hash"], fleet.current("control-plane", "masters"));
     assert_eq!((&order["drain"], &order["maxUnavailable"]), (&json!("auto"), &json!(1)));
     assert_eq!(fleet.order("a-0"), None);
+    let mut watching = Watching::start(&fleet.admin, &["rollout", "status"]);
+    watching.until("masters: updating: masters-0");
     fleet.answer("masters-0", "");
 
     fleet.at_work(&["a-0", "b-0"]);
+    watching.until("a: updating: a-0");
+    assert_eq!(watching.until("a: canaries:"), "a: canaries: a-0");
+    let left = watching.until("about ");
+    assert!(left.contains("Turns left: 3. Median time of the last finished orders (1)"), "{left}");
     fleet.answer("b-0", "");
     fleet.answer("a-0", "kubelet is dead");
     eventually("the rollout stops", || fleet.phase() == "stopped");
+    let (code, rest) = watching.ended();
+    assert!(
+        code == Some(4) && rest.contains(&"a-0 failed: kubelet is dead".to_owned()),
+        "{code:?} {rest:#?}"
+    );
     let (code, said) = fleet.rollout(&["status", "--watch"]);
     assert_eq!(code, Some(4), "{said}");
     assert!(said.contains("a-0 failed: kubelet is dead"), "{said}");
