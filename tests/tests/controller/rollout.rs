@@ -327,6 +327,28 @@ fn an_aborted_rollout_takes_its_orders_back_and_none_begins_without_a_controller
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
+fn the_flags_of_start_decide_about_groups_shares_and_earlier_configurations() {
+    let fleet = Fleet::start(&[("a", 4), ("b", 1), ("c", 1)]);
+    fleet.runs("masters-0", &fleet.current("control-plane", "masters"));
+    let _controller = fleet.cluster.controller();
+    let groups = ["--instance-group", "a", "--instance-group", "b"];
+    let settings = ["--max-unavailable", "50%", "--go-back", "--check-pods-after", "0"];
+    let (code, said) = fleet.rollout(&[&["start"][..], &groups, &settings].concat());
+    assert_eq!(code, Some(0), "{said}");
+    fleet.at_work(&["a-0", "a-1", "b-0"]);
+    for (node, at_a_time) in [("a-0", 2), ("b-0", 1)] {
+        let order = fleet.order(node).unwrap();
+        assert_eq!((&order["mayGoBack"], &order["maxUnavailable"]), (&json!(true), &json!(at_a_time)));
+    }
+    ["a-0", "a-1", "b-0"].iter().for_each(|node| fleet.answer(node, ""));
+    fleet.at_work(&["a-2", "a-3"]);
+    ["a-2", "a-3"].iter().for_each(|node| fleet.answer(node, ""));
+    eventually("the rollout is done", || fleet.phase() == "done");
+    assert_eq!(fleet.order("c-0"), None);
+}
+
+#[test]
+#[ignore = "starts an API server: tests/controller/run"]
 fn a_rollout_waits_for_its_window() {
     let fleet = Fleet::start(&[("a", 1)]);
     fleet.runs("masters-0", &fleet.current("control-plane", "masters"));
