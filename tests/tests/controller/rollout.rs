@@ -275,8 +275,8 @@ fn nodes_take_their_turns_and_a_failure_stops_a_rollout() {
     eventually("the metric counts it", || controller.get("/metrics").contains(&format!("{metric} 1")));
     assert_eq!(fleet.order("a-1"), None);
 
-    // The operator resumes, and another controller takes over.
-    controller.terminate();
+    // The operator resumes, and another controller takes over. No controller releases its Lease.
+    controller.kill();
     let (code, said) = fleet.rollout(&["resume"]);
     assert_eq!(code, Some(0), "{said}");
     let (code, said) = fleet.rollout(&["status"]);
@@ -285,7 +285,9 @@ fn nodes_take_their_turns_and_a_failure_stops_a_rollout() {
     let controller = fleet.cluster.controller();
     fleet.at_work(&["a-0"]);
     assert_eq!(fleet.order("a-0").unwrap()["attempt"], 2);
+    controller.kill();
     fleet.answer("a-0", "");
+    let controller = fleet.cluster.controller();
     fleet.at_work(&["a-1"]);
     let (code, said) = fleet.rollout(&["pause"]);
     assert_eq!(code, Some(0), "{said}");
