@@ -10,6 +10,7 @@
 mod arbitration;
 mod course;
 mod decide;
+mod estimate;
 mod order;
 mod pods;
 mod policy;
@@ -26,6 +27,7 @@ mod window;
 
 pub use arbitration::{Actions, Asked, decide_all};
 pub use decide::{Canary, Decision, Member, Rank, Seen, decide};
+pub use estimate::Estimate;
 pub use order::{ORDER, OUTCOME, Order, Outcome, Task};
 pub use pods::{Container, Containers, PodCheck};
 pub use policy::{

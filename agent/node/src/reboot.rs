@@ -158,5 +158,7 @@ mod tests {
         assert_eq!([slots(0), slots(2), slots(u32::MAX)], [1, 2, MOST_SLOTS]);
         assert_eq!(paces(1, "/").drain, DrainMode::Always);
         assert!(paces(1, "/").needs_slot && !paces(1, "/tmp/machine").needs_slot);
+        let drain = |drain| super::paces(&Order { drain, ..order(1) }, Path::new("/")).drain;
+        assert_eq!([DrainMode::Always, DrainMode::Never].map(drain), [DrainMode::Always, DrainMode::Never]);
     }
 }

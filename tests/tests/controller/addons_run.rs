@@ -68,7 +68,7 @@ fn one_of_three_services_leads_and_another_takes_over() {
         let holder = cluster.holder_of(LEASE);
         let leader = services.remove(services.iter().position(leads).unwrap());
         if is_killed {
-            drop(leader)
+            leader.kill()
         } else {
             leader.terminate()
         }

@@ -90,6 +90,11 @@ impl Controller {
         nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGTERM).unwrap();
         assert!(self.child.wait().unwrap().success());
     }
+
+    /// Sends SIGKILL, and waits until the controller has ended. Its Lease keeps others out until it expires.
+    pub fn kill(self) {
+        drop(self);
+    }
 }
 
 impl Drop for Controller {

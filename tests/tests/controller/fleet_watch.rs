@@ -1,6 +1,7 @@
 //! `fleet status --watch` with a real API server: its output when Nodes change, come and go, and when the API server restarts.
 
 use std::io::{BufRead as _, BufReader};
+use std::path::Path;
 use std::process::{Child, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
@@ -11,8 +12,8 @@ use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, TIMEOUT, plain_agent};
 
-/// A running `fleet status --watch`, and the lines that it prints.
-struct Watching {
+/// A running command of `fleet` with `--watch`, and the lines that it prints.
+pub struct Watching {
     child: Child,
     lines: Receiver<String>,
 }
@@ -25,10 +26,14 @@ impl Drop for Watching {
 }
 
 impl Watching {
-    fn start(cluster: &Cluster, arguments: &[&str]) -> Watching {
+    fn of_status(cluster: &Cluster, arguments: &[&str]) -> Watching {
         let admin = cluster.api.kubeconfig("admin", &["system:masters"]).unwrap();
+        Watching::start(&admin, &[&["status"][..], arguments].concat())
+    }
+
+    pub fn start(admin: &Path, command_of_fleet: &[&str]) -> Watching {
         let mut command = plain_agent();
-        command.args(["fleet", "status", "--watch", "--kubeconfig"]).arg(admin).args(arguments);
+        command.arg("fleet").args(command_of_fleet).args(["--watch", "--kubeconfig"]).arg(admin);
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let printed = BufReader::new(child.stdout.take().unwrap());
         let (sender, lines) = mpsc::channel();
@@ -43,7 +48,7 @@ impl Watching {
 
     /// The first line that contains `part`.
     #[track_caller]
-    fn until(&self, part: &str) -> String {
+    pub fn until(&self, part: &str) -> String {
         loop {
             let line = self.line();
             if line.contains(part) {
@@ -57,9 +62,14 @@ impl Watching {
         serde_json::from_str(&self.line()).unwrap()
     }
 
-    /// Sends this signal. Returns the exit code, and the lines that the test has not read yet.
+    /// Sends this signal, and waits as `ended` does.
     fn ended_by(&mut self, signal: Signal) -> (Option<i32>, Vec<String>) {
         kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
+        self.ended()
+    }
+
+    /// Waits until the command ends. Returns the exit code, and the lines that the test has not read yet.
+    pub fn ended(&mut self) -> (Option<i32>, Vec<String>) {
         let code = self.child.wait().unwrap().code();
         (code, self.lines.iter().collect())
     }
@@ -69,7 +79,7 @@ impl Watching {
 #[ignore = "starts an API server: tests/controller/run"]
 fn the_table_is_printed_again_when_a_node_changes_also_after_an_outage() {
     let mut cluster = Cluster::start();
-    let mut watching = Watching::start(&cluster, &[]);
+    let mut watching = Watching::of_status(&cluster, &[]);
     assert_eq!(watching.line(), "There are no Nodes.");
     cluster.create_node("a", None);
     assert_eq!(watching.line(), "");
@@ -98,7 +108,7 @@ fn as_json_each_node_that_has_changed_gets_a_line() {
     let cluster = Cluster::start();
     cluster.create_node("a", None);
     cluster.create_node("b", None);
-    let mut watching = Watching::start(&cluster, &["-o", "json"]);
+    let mut watching = Watching::of_status(&cluster, &["-o", "json"]);
     assert_eq!([watching.json(), watching.json()].map(|row| row["name"].clone()), ["a", "b"]);
     cluster.report("b");
     let row = watching.json();

@@ -14,6 +14,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::cluster::{Cluster, GROUP_LABEL, eventually, path_of, plain_agent};
+use crate::fleet_watch::Watching;
 
 const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 pub const ORDER: &str = "kops-agent/follow";
@@ -249,12 +250,23 @@ fn nodes_take_their_turns_and_a_failure_stops_a_rollout() {
     assert_eq!(order["hash"], fleet.current("control-plane", "masters"));
     assert_eq!((&order["drain"], &order["maxUnavailable"]), (&json!("auto"), &json!(1)));
     assert_eq!(fleet.order("a-0"), None);
+    let mut watching = Watching::start(&fleet.admin, &["rollout", "status"]);
+    watching.until("masters: updating: masters-0");
     fleet.answer("masters-0", "");
 
     fleet.at_work(&["a-0", "b-0"]);
+    watching.until("a: updating: a-0");
+    assert_eq!(watching.until("a: canaries:"), "a: canaries: a-0");
+    let left = watching.until("about ");
+    assert!(left.contains("Turns left: 3. Median time of the last finished orders (1)"), "{left}");
     fleet.answer("b-0", "");
     fleet.answer("a-0", "kubelet is dead");
     eventually("the rollout stops", || fleet.phase() == "stopped");
+    let (code, rest) = watching.ended();
+    assert!(
+        code == Some(4) && rest.contains(&"a-0 failed: kubelet is dead".to_owned()),
+        "{code:?} {rest:#?}"
+    );
     let (code, said) = fleet.rollout(&["status", "--watch"]);
     assert_eq!(code, Some(4), "{said}");
     assert!(said.contains("a-0 failed: kubelet is dead"), "{said}");
@@ -263,8 +275,8 @@ fn nodes_take_their_turns_and_a_failure_stops_a_rollout() {
     eventually("the metric counts it", || controller.get("/metrics").contains(&format!("{metric} 1")));
     assert_eq!(fleet.order("a-1"), None);
 
-    // The operator resumes, and another controller takes over.
-    controller.terminate();
+    // The operator resumes, and another controller takes over. No controller releases its Lease.
+    controller.kill();
     let (code, said) = fleet.rollout(&["resume"]);
     assert_eq!(code, Some(0), "{said}");
     let (code, said) = fleet.rollout(&["status"]);
@@ -273,7 +285,9 @@ fn nodes_take_their_turns_and_a_failure_stops_a_rollout() {
     let controller = fleet.cluster.controller();
     fleet.at_work(&["a-0"]);
     assert_eq!(fleet.order("a-0").unwrap()["attempt"], 2);
+    controller.kill();
     fleet.answer("a-0", "");
+    let controller = fleet.cluster.controller();
     fleet.at_work(&["a-1"]);
     let (code, said) = fleet.rollout(&["pause"]);
     assert_eq!(code, Some(0), "{said}");
@@ -311,6 +325,28 @@ fn an_aborted_rollout_takes_its_orders_back_and_none_begins_without_a_controller
     assert_eq!(fleet.phase(), "aborted");
     let (code, said) = fleet.rollout(&["resume"]);
     assert!(code == Some(1) && said.contains("was aborted"), "{said}");
+}
+
+#[test]
+#[ignore = "starts an API server: tests/controller/run"]
+fn the_flags_of_start_decide_about_groups_shares_and_earlier_configurations() {
+    let fleet = Fleet::start(&[("a", 4), ("b", 1), ("c", 1)]);
+    fleet.runs("masters-0", &fleet.current("control-plane", "masters"));
+    let _controller = fleet.cluster.controller();
+    let groups = ["--instance-group", "a", "--instance-group", "b"];
+    let settings = ["--max-unavailable", "50%", "--go-back", "--check-pods-after", "0"];
+    let (code, said) = fleet.rollout(&[&["start"][..], &groups, &settings].concat());
+    assert_eq!(code, Some(0), "{said}");
+    fleet.at_work(&["a-0", "a-1", "b-0"]);
+    for (node, at_a_time) in [("a-0", 2), ("b-0", 1)] {
+        let order = fleet.order(node).unwrap();
+        assert_eq!((&order["mayGoBack"], &order["maxUnavailable"]), (&json!(true), &json!(at_a_time)));
+    }
+    ["a-0", "a-1", "b-0"].iter().for_each(|node| fleet.answer(node, ""));
+    fleet.at_work(&["a-2", "a-3"]);
+    ["a-2", "a-3"].iter().for_each(|node| fleet.answer(node, ""));
+    eventually("the rollout is done", || fleet.phase() == "done");
+    assert_eq!(fleet.order("c-0"), None);
 }
 
 #[test]

@@ -169,8 +169,9 @@ fn decide_configurations(asked: &Asked, members: &[Member], seen: &Seen, now: Of
                 }
                 of_rollout => {
                     let (decision, policy) = by_policy(Some(rollout.id.as_str()));
-                    let canaries = of_rollout.map(|decision| decision.status.canaries).unwrap_or_default();
-                    let status = Status { canaries, ..waiting(rollout, &policy.status) };
+                    let Status { canaries, order_seconds, .. } =
+                        of_rollout.map(|decision| decision.status).unwrap_or_default();
+                    let status = Status { canaries, order_seconds, ..waiting(rollout, &policy.status) };
                     (decision, Some(status), policy)
                 }
             }

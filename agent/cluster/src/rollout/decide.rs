@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use time::OffsetDateTime;
 
 use super::course::Course;
+use super::estimate::{order_seconds, turns_left};
 use super::order::{Order, Outcome, Task};
 use super::pods::{Containers, PodCheck};
 use super::program::{ProgramFile, decide_programs};
@@ -19,7 +20,7 @@ use super::turns::{Begun, Group, next};
 use super::wanted::{Rollout, State};
 use kops_agent_spec::timestamp;
 
-/// The maximum number of failed nodes, and of held nodes, that the status names for each group. A ConfigMap has at most 1 MiB.
+/// The maximum number of failed nodes, of held nodes, and of canaries that the status names for each group. A ConfigMap has at most 1 MiB.
 const MOST_NAMED: usize = 10;
 
 /// The place of a node in the order of a rollout.
@@ -233,7 +234,7 @@ pub(super) fn decide_course(
         }
         decision.orders.insert(member.node.clone(), order);
     }
-    let mut status = status(course, &groups, seen, &decision.orders);
+    let mut status = status(course, &groups, seen, before, &decision.orders);
     status.unlabelled = FirstNodes::from_nodes(unlabelled.iter().map(|member| member.node.as_str()));
     for (group, (member, progress)) in
         groups.values().flat_map(|group| group.members.iter().map(move |member| (group, member)))
@@ -276,6 +277,8 @@ pub(super) fn decide_course(
     if status.phase != Phase::Done && !status.is_at_work() {
         status.waits_for = waits_for;
     }
+    status.order_seconds = order_seconds(course, &groups, before, &ordered, now);
+    status.turns_left = turns_left(course, &groups, &status);
     Decision { status, ..decision }
 }
 
@@ -304,6 +307,7 @@ fn status(
     course: &Course,
     groups: &BTreeMap<&str, Group<'_>>,
     seen: &Seen,
+    before: &Status,
     begun: &BTreeMap<String, Order>,
 ) -> Status {
     let mut status = Status {
@@ -327,6 +331,8 @@ fn status(
             nodes: group.members.len(),
             done: group.done(),
             problem,
+            canaries: canaries(group, before.groups.get(*name), begun),
+            canaries_left: if group.rank == Rank::Worker { group.canaries_left() } else { 0 },
             other_authorities: group
                 .members
                 .iter()
@@ -371,6 +377,19 @@ fn status(
         State::Running => Phase::Running,
     };
     status
+}
+
+/// The first canaries of a group. A node stays a canary until it needs another order.
+fn canaries(group: &Group<'_>, before: Option<&GroupStatus>, begun: &BTreeMap<String, Order>) -> Vec<String> {
+    let needs_canaries = group.rank == Rank::Worker && group.canaries_left() > 0;
+    let is_canary = |(member, progress): &&(&Member, Progress)| {
+        let was_canary = before.is_some_and(|before| before.canaries.contains(&member.node));
+        member.canary != Canary::No
+            || was_canary && *progress != Progress::Waiting
+            || needs_canaries && begun.contains_key(&member.node)
+    };
+    let canaries = group.members.iter().filter(is_canary).take(MOST_NAMED);
+    canaries.map(|(member, _)| member.node.clone()).collect()
 }
 
 #[cfg(test)]

@@ -50,6 +50,13 @@ pub struct Status {
     /// failed.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub failed_in: BTreeMap<String, String>,
+    /// How many turns are left, for [`Status::estimate`]. A turn that has begun counts as a whole. 0 if no turn is left, or if nodes wait for
+    /// something without a known end.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub turns_left: usize,
+    /// The times from the last orders until their nodes were done, in seconds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub order_seconds: Vec<u32>,
     /// The pods that the nodes with an order had before the order.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub pods: BTreeMap<String, PodCheck>,
@@ -126,6 +133,12 @@ pub struct GroupStatus {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub other_authorities: usize,
     pub failed: usize,
+    /// The first canaries: nodes with an order that the other workers of the group have waited for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub canaries: Vec<String>,
+    /// How many canaries must still be done before other workers begin. 0 while the group's windows are closed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub canaries_left: usize,
     /// The first failed nodes, each with its problem.
     pub failures: BTreeMap<String, String>,
     /// The first waiting nodes that may not begin, each with the reason.

@@ -62,7 +62,7 @@ impl<'a> Group<'a> {
     }
 
     /// The number of members that are neither done nor left out.
-    fn left(&self) -> usize {
+    pub(super) fn left(&self) -> usize {
         self.count(|progress| !matches!(progress, Progress::Current | Progress::LeftOut))
     }
 
@@ -108,7 +108,7 @@ impl<'a> Group<'a> {
 
     /// How many canaries the group still needs before all other workers may begin. While the group's windows are closed, the number is 0,
     /// so that other groups do not wait. If a node of the group has failed, the windows do not matter.
-    fn canaries_left(&self) -> usize {
+    pub(super) fn canaries_left(&self) -> usize {
         let Some(settings) = self.settings.filter(|_| self.closed.is_none() || self.has_failed()) else {
             return 0;
         };

@@ -146,27 +146,35 @@ async fn carry_out(args: &FleetFollowArgs, order: &Order) -> Result<()> {
         .arg("--root")
         .arg(&args.root)
         .args(["--wait", "--slot-timeout", SLOT_TIMEOUT])
-        // With 0, the run would take no slot, or would not roll back. An order must not ask for that.
-        .args(["--max-unavailable", &order.max_unavailable.clamp(1, MOST_SLOTS).to_string()])
-        .args(["--health-timeout", &order.health_timeout.max(1).to_string()])
-        .arg(format!("--follow={}", order.hash));
-    if !order.may_go_back {
-        command.arg("--only-newer");
-    }
-    if !order.authorities.is_empty() {
-        command.args(["--authorities", &order.authorities]);
-    }
-    match order.drain {
-        DrainMode::Auto => drop(command.arg("--drain=auto")),
-        DrainMode::Always => drop(command.arg("--drain")),
-        DrainMode::Never => {}
-    }
-    if order.attempt > 1 {
-        command.arg("--retry-failed");
-    }
+        .args(arguments(order));
     service_manager::keep_from_reporting(command.as_std_mut());
     let status = command.status().await.context("starting the run")?;
     ended(&args.root, order, status.code())
+}
+
+/// The arguments of `converge` that depend on the order.
+fn arguments(order: &Order) -> Vec<String> {
+    // With 0, the run would take no slot, or would not roll back. An order must not ask for that.
+    let mut arguments = vec![
+        format!("--max-unavailable={}", order.max_unavailable.clamp(1, MOST_SLOTS)),
+        format!("--health-timeout={}", order.health_timeout.max(1)),
+        format!("--follow={}", order.hash),
+    ];
+    if !order.may_go_back {
+        arguments.push("--only-newer".to_owned());
+    }
+    if !order.authorities.is_empty() {
+        arguments.push(format!("--authorities={}", order.authorities));
+    }
+    match order.drain {
+        DrainMode::Auto => arguments.push("--drain=auto".to_owned()),
+        DrainMode::Always => arguments.push("--drain".to_owned()),
+        DrainMode::Never => {}
+    }
+    if order.attempt > 1 {
+        arguments.push("--retry-failed".to_owned());
+    }
+    arguments
 }
 
 /// The outcome of a run, from its exit code and from the state that it left.
@@ -207,14 +215,43 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
+    fn order(authorities: &str) -> Order {
+        let text = format!(
+            r#"{{"rollout": "r", "attempt": 1, "hash": "b=", "authorities": {authorities:?}, "drain": "auto", "maxUnavailable": 1, "at": "t"}}"#
+        );
+        Order::read(&text).unwrap()
+    }
+
+    #[test]
+    fn the_run_drains_as_the_order_says() {
+        let first = Order { drain: DrainMode::Never, ..order("") };
+        let common = ["--max-unavailable=1", "--health-timeout=300", "--follow=b=", "--only-newer"];
+        assert_eq!(arguments(&first), common);
+        for (drain, flag) in [(DrainMode::Auto, "--drain=auto"), (DrainMode::Always, "--drain")] {
+            let order = Order { drain, ..first.clone() };
+            assert_eq!(arguments(&order), [&common[..], &[flag]].concat());
+        }
+    }
+
+    #[test]
+    fn a_run_takes_a_slot_and_may_roll_back_whatever_the_order_says() {
+        let order = Order {
+            max_unavailable: 0,
+            health_timeout: 0,
+            may_go_back: true,
+            attempt: 2,
+            drain: DrainMode::Never,
+            ..order("B")
+        };
+        let expected =
+            ["--max-unavailable=1", "--health-timeout=1", "--follow=b=", "--authorities=B", "--retry-failed"];
+        assert_eq!(arguments(&order), expected);
+        let most = arguments(&Order { max_unavailable: u32::MAX, ..order });
+        assert_eq!(most[0], format!("--max-unavailable={MOST_SLOTS}"));
+    }
+
     #[test]
     fn a_run_that_keeps_the_authorities_has_not_carried_out_its_order() {
-        let order = |authorities: &str| {
-            let text = format!(
-                r#"{{"rollout": "r", "attempt": 1, "hash": "b=", "authorities": {authorities:?}, "drain": "auto", "maxUnavailable": 1, "at": "t"}}"#
-            );
-            Order::read(&text).unwrap()
-        };
         assert_eq!(lacks(&order(""), "b=", None), None);
         assert_eq!(lacks(&order("B"), "b=", Some("B")), None);
         assert!(lacks(&order("B"), "a=", Some("B")).is_some_and(|lacks| lacks.contains("configuration")));

@@ -1,4 +1,5 @@
 #![allow(clippy::unwrap_used)]
+mod canaries;
 mod limits;
 
 use std::collections::BTreeSet;

@@ -82,6 +82,22 @@ fn a_node_that_does_not_take_the_ordered_authorities_fails() {
 }
 
 #[test]
+fn a_node_that_succeeds_and_is_never_ready_fails() {
+    let mut cluster = Cluster::new(&[("a", 2)]);
+    assert_eq!(cluster.step(), ["a-00"]);
+    cluster.act("a-00", "");
+    cluster.of_name("a-00").is_ready = false;
+    cluster.now += Duration::seconds(600);
+    assert_eq!(cluster.step(), [""; 0]);
+    assert_eq!(cluster.status.groups["a"].updating, ["a-00"], "it has as long as its timeout");
+    cluster.now += Duration::seconds(1);
+    assert_eq!(cluster.step(), [""; 0]);
+    assert_eq!(cluster.status.phase, Phase::Stopped);
+    let problem = &cluster.status.groups["a"].failures["a-00"];
+    assert!(problem.contains("10m after its order it is not Ready"), "{problem}");
+}
+
+#[test]
 fn a_node_that_reports_no_authorities_takes_configurations_as_before() {
     let mut cluster = trusting();
     cluster.members.iter_mut().for_each(|member| member.authorities = None);

@@ -3,14 +3,19 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use kops_agent_cluster::fleet::short_hash;
 use kops_agent_cluster::labels::INSTANCE_GROUP;
-use kops_agent_cluster::rollout::{Phase, Policy, PolicyState, PolicyStatus, Rollout, State, Status};
+use kops_agent_cluster::rollout::{
+    Estimate, Phase, Policy, PolicyState, PolicyStatus, Rollout, State, Status,
+};
 use kops_agent_process::output::{columns, one_line};
 
 use crate::command::fleet::table::{SHOWN_OF_PROBLEM, shown};
+
+/// Follows a problem that the node has cut.
+const CUT: &str = " (cut; `journalctl -u kops-agent-follow.service` on the node shows all of it)";
 
 /// The rollout and the policy, as `status` shows them.
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -20,6 +25,7 @@ pub(super) struct Shown {
     rollout: Option<Rollout>,
     /// Whether a controller has begun this attempt of the rollout. The status of an earlier attempt is left out.
     is_begun: bool,
+    #[serde(serialize_with = "with_estimate")]
     status: Option<Status>,
     /// `None` if all groups are manual.
     policy: Option<ShownPolicy>,
@@ -36,10 +42,26 @@ pub(super) struct ShownPolicy {
     accepted: Policy,
     unknown_groups: BTreeSet<String>,
     /// The status of the automatic rollout; `None` if no controller has read the policy since it was resumed.
+    #[serde(serialize_with = "with_estimate")]
     status: Option<Status>,
     /// The status of the automatic reboots; `None` if no controller has read the policy since it was resumed.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "with_estimate")]
     reboots: Option<Status>,
+}
+
+/// The JSON of a status, with the estimate of the time that is left. The ConfigMap has no estimate, only the values for it.
+#[derive(Serialize)]
+struct Estimated<'a> {
+    #[serde(flatten)]
+    status: &'a Status,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    estimate: Option<Estimate>,
+}
+
+#[allow(clippy::ref_option)] // serde passes a reference.
+fn with_estimate<S: Serializer>(status: &Option<Status>, serializer: S) -> Result<S::Ok, S::Error> {
+    let estimated = status.as_ref().map(|status| Estimated { status, estimate: status.estimate() });
+    estimated.serialize(serializer)
 }
 
 impl ShownPolicy {
@@ -144,21 +166,36 @@ pub(super) fn table(shown: &Shown) -> String {
     text
 }
 
-/// One line per group, the failures, and the reasons why nodes wait.
+/// One line per group, the failures, the reasons why nodes wait, and an estimate of the time that is left.
 fn table_of_status(status: &Status) -> String {
-    let header = ["GROUP", "HASH", "NODES", "DONE", "UPDATING", "WAITING", "FAILED"].map(str::to_owned);
+    let header = ["GROUP", "HASH", "NODES", "DONE", "UPDATING", "WAITING", "FAILED", "CANARIES LEFT"];
     let groups = status.groups.iter().map(|(name, group)| {
         let counts = [group.nodes, group.done, group.updating.len(), group.waiting, group.failed];
         let [nodes, done, updating, waiting, failed] = counts.map(|count| count.to_string());
-        [name.clone(), shown(&short_hash(&group.hash)), nodes, done, updating, waiting, failed]
+        let has_canaries = group.canaries_left > 0 || !group.canaries.is_empty();
+        let canaries = if has_canaries { group.canaries_left.to_string() } else { String::new() };
+        [
+            name.clone(),
+            shown(&short_hash(&group.hash)),
+            nodes,
+            done,
+            updating,
+            waiting,
+            failed,
+            shown(&canaries),
+        ]
     });
-    let lines: Vec<[String; 7]> = std::iter::once(header).chain(groups).collect();
+    let lines: Vec<[String; 8]> = std::iter::once(header.map(str::to_owned)).chain(groups).collect();
     let mut text = columns(&lines);
     // Writing to a String cannot fail.
     for (name, group) in &status.groups {
         if !group.updating.is_empty() {
             let nodes = one_line(&group.updating.join(", "), SHOWN_OF_PROBLEM);
             let _ = writeln!(text, "{name}: updating: {nodes}");
+        }
+        if !group.canaries.is_empty() {
+            let nodes = one_line(&group.canaries.join(", "), SHOWN_OF_PROBLEM);
+            let _ = writeln!(text, "{name}: canaries: {nodes}");
         }
         if !group.problem.is_empty() {
             let _ = writeln!(text, "{name}: {}", one_line(&group.problem, SHOWN_OF_PROBLEM));
@@ -178,7 +215,9 @@ fn table_of_status(status: &Status) -> String {
             let _ = writeln!(text, "{node} waits: {}", one_line(why, SHOWN_OF_PROBLEM));
         }
         for (node, problem) in &group.failures {
-            let _ = writeln!(text, "{node} failed: {}", one_line(problem, SHOWN_OF_PROBLEM));
+            // The node cuts a long problem.
+            let more = if problem.ends_with('…') { CUT } else { "" };
+            let _ = writeln!(text, "{node} failed: {}{more}", one_line(problem, SHOWN_OF_PROBLEM));
         }
     }
     for (node, check) in status.pods.iter().filter(|(_, check)| !check.not_compared.is_empty()) {
@@ -208,7 +247,28 @@ fn table_of_status(status: &Status) -> String {
     if !status.waits_for.is_empty() {
         let _ = writeln!(text, "waits for: {}", one_line(&status.waits_for, SHOWN_OF_PROBLEM));
     }
+    if let Some(Estimate { seconds_left, median_seconds }) = status.estimate() {
+        let (turns, orders) = (status.turns_left, status.order_seconds.len());
+        let _ = writeln!(
+            text,
+            "about {} left if nothing stops or holds the rollout. Turns left: {turns}. Median time of the \
+             last finished orders ({orders}): {median_seconds} s",
+            rounded(seconds_left)
+        );
+    }
     text
+}
+
+/// A time in the largest unit in which it is at least two, rounded.
+fn rounded(seconds: u64) -> String {
+    const MINUTE: u64 = 60;
+    const HOUR: u64 = 60 * MINUTE;
+    let in_units = |unit: u64| seconds.saturating_add(unit / 2) / unit;
+    match seconds {
+        0..=119 => format!("{seconds} s"),
+        120..=7199 => format!("{} min", in_units(MINUTE)),
+        7200.. => format!("{} h", in_units(HOUR)),
+    }
 }
 
 #[cfg(test)]
@@ -229,7 +289,8 @@ mod tests {
             "pods": {"i-1": {"notCompared": "forbidden"}, "i-2": {}},
             "unlabelled": {"nodes": 2, "first": ["i-8", "i-9"]}, "leftOut": {"nodes": 11, "first": ["i-7"]},
             "withoutAuthorities": {"nodes": 11, "first": ["i-6", "i-7"]},
-            "groups": {"nodes": {
+            "groups": {"gpu": {"hash": "", "nodes": 0, "done": 0, "updating": [], "waiting": 0, "failed": 0, "failures": {}}, "nodes": {
+                "canaries": ["i-1", "i-2"], "canariesLeft": 1,
                 "hash": "3yUaBzOeXkF8m0qLrTtV1wPq9nGh2sJd5cRb7vYx4Zk=", "nodes": 3, "done": 1, "updating": [], "waiting": 1, "leftOut": 2, "otherAuthorities": 1,
                 "failed": 1, "failures": {"i-2": "kubelet is dead"}, "held": {"i-3": "its pod runs"},
             }},
@@ -238,9 +299,12 @@ mod tests {
         let text = table(&Shown::new(Some(rollout()), &status, None));
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(lines[0], ["rollout", "r-1:", "stopped"]);
-        assert_eq!(lines[2], ["nodes", "3yUaBzOeXkF8", "3", "1", "0", "1", "1"]);
+        assert!(lines[1].ends_with(&["FAILED", "CANARIES", "LEFT"]), "{text}");
+        assert_eq!(lines[2], ["gpu", "-", "0", "0", "0", "0", "0", "-"]);
+        assert_eq!(lines[3], ["nodes", "3yUaBzOeXkF8", "3", "1", "0", "1", "1", "1"]);
         let (rest, strays) = (
-            "nodes: left out: 2\n\
+            "nodes: canaries: i-1, i-2\n\
+             nodes: left out: 2\n\
              nodes: nodes that have this configuration, but trust other certificates of kubernetes-ca than \
              new machines: 1\n\
              i-3 waits: its pod runs\ni-2 failed: kubelet is dead\ni-1: its pods are not compared: forbidden",
@@ -249,6 +313,46 @@ mod tests {
              nodes that do not report which authorities they trust (11), so update kops-agent on them: i-6, i-7, …",
         );
         assert!(text.ends_with(&format!("{rest}\n{strays}\nwaits for: the canaries\n")), "{text}");
+    }
+
+    #[test]
+    fn the_time_left_is_estimated_from_finished_orders() {
+        let status: Status = serde_json::from_value(json!({
+            "rollout": "r-1", "attempt": 1, "phase": "running", "groups": {}, "turnsLeft": 3, "orderSeconds": [1000, 230, 220],
+        }))
+        .unwrap();
+        let shown = |status: &Status| Shown::new(Some(rollout()), status, None);
+        let line = "about 12 min left if nothing stops or holds the rollout. Turns left: 3. Median time of the \
+                    last finished orders (3): 230 s\n";
+        assert!(table(&shown(&status)).ends_with(line), "{}", table(&shown(&status)));
+        let json = serde_json::to_value(shown(&status)).unwrap();
+        assert_eq!(json["status"]["estimate"], json!({"secondsLeft": 690, "medianSeconds": 230}));
+        assert_eq!((&json["status"]["turnsLeft"], &json["status"]["phase"]), (&json!(3), &json!("running")));
+        for unknown in
+            [Status { order_seconds: Vec::new(), ..status.clone() }, Status { turns_left: 0, ..status }]
+        {
+            assert!(!table(&shown(&unknown)).contains("about"), "{unknown:?}");
+            let json = serde_json::to_value(shown(&unknown)).unwrap();
+            assert_eq!(json["status"]["estimate"], serde_json::Value::Null);
+        }
+        let texts = [119, 120, 149, 150, 7199, 7200, 9000].map(rounded);
+        assert_eq!(texts, ["119 s", "2 min", "2 min", "3 min", "120 min", "2 h", "3 h"]);
+        assert_eq!(rounded(u64::MAX), format!("{} h", u64::MAX / 3600));
+    }
+
+    #[test]
+    fn a_problem_that_the_node_has_cut_names_the_log_with_all_of_it() {
+        let lines = |problem: &str| {
+            let group = json!({
+                "hash": "", "nodes": 1, "done": 0, "updating": [], "waiting": 0, "failed": 1, "failures": {"i-2": problem},
+            });
+            let status =
+                json!({"rollout": "r-1", "attempt": 1, "phase": "stopped", "groups": {"nodes": group}});
+            table_of_status(&serde_json::from_value(status).unwrap())
+        };
+        let cut = "i-2 failed: kubelet is… (cut; `journalctl -u kops-agent-follow.service` on the node shows all of it)\n";
+        assert!(lines("kubelet is…").ends_with(cut), "{}", lines("kubelet is…"));
+        assert!(lines("kubelet is dead").ends_with("i-2 failed: kubelet is dead\n"));
     }
 
     #[test]
