@@ -17,6 +17,7 @@ use kops_agent_cluster::fleet::{
 };
 use kops_agent_cluster::labels::{FIELD_MANAGER, INSTANCE_GROUP};
 use kops_agent_cluster::pacing::CONTROL_PLANE_LABEL;
+use kops_agent_cluster::pacing::drain::CORDONED;
 use kops_agent_cluster::rollout::{
     Actions, Asked, Canary, LAST_REBOOT, LastReboot, Member, ORDER, OUTCOME, Order, Outcome, Rank, Seen,
     Status, Task, decide_all,
@@ -321,6 +322,7 @@ pub(super) fn member(node: NodeObject) -> Member {
         last_reboot: annotations.get(LAST_REBOOT).and_then(|text| LastReboot::read(text)),
         requires_reboot: reasons.is_some_and(|reasons| !reasons.is_empty()),
         held: String::new(),
+        is_draining: annotations.contains_key(CORDONED),
         is_unchecked: program.as_ref().is_some_and(|program| program.is_unchecked),
         program: program.map(|program| program.sha256),
         is_healthy: status.condition(CONDITION).is_some_and(|condition| condition.status == "True"),
@@ -349,6 +351,7 @@ mod tests {
                 "annotations": {
                     ORDER: "{}", OUTCOME: r#"{"rollout": "r", "attempt": 1, "hash": "b="}"#, AUTHORITIES: "x",
                     AGENT_VERSION: "0.2.0", PROGRAM: ProgramReport::new("0.2.0", &"a".repeat(64)).unchecked(true).value(),
+                    CORDONED: "2026-11-29T00:00:00Z",
                 },
             },
             "spec": {},
@@ -366,7 +369,7 @@ mod tests {
         assert_eq!(member.outcome.unwrap().rollout, "r");
         assert_eq!(member.authorities, None, "any text of a kubelet counted as a digest");
         assert_eq!((member.program, member.architecture), (Some("a".repeat(64)), "arm64".to_owned()));
-        assert!(member.is_healthy && member.is_unchecked);
+        assert!(member.is_healthy && member.is_unchecked && member.is_draining);
     }
 
     #[test]
