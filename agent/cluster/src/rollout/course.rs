@@ -1,6 +1,6 @@
 //! The settings of a decision: an operator's rollout, or the standing policy.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use time::{Duration, OffsetDateTime};
 
@@ -34,6 +34,8 @@ pub(super) struct Course {
     pub(super) attempt: u32,
     /// Why no node may begin; `None` if nodes may begin.
     pub(super) hold: Option<String>,
+    /// The nodes whose open orders are taken back, because their reboot is blocked.
+    pub(super) taken_back: BTreeSet<String>,
     /// The number of nodes with an order in the other statuses of the ConfigMap.
     pub(super) elsewhere: usize,
     /// Whether the policy decides. No operator watches the policy, so a failure is forgotten once the spec has changed.
@@ -63,7 +65,10 @@ impl Course {
         match self.state {
             State::Aborted => true,
             State::Paused => self.task.expires(),
-            State::Running => self.task.expires() && self.settings(&member.group).is_none(),
+            State::Running => {
+                let is_part = self.settings(&member.group).is_some();
+                self.task.expires() && (!is_part || self.taken_back.contains(&member.node))
+            }
         }
     }
 }
@@ -114,6 +119,7 @@ impl From<&Rollout> for Course {
                 State::Paused => Some("the rollout is paused".to_owned()),
                 State::Aborted => Some("the rollout was aborted".to_owned()),
             },
+            taken_back: BTreeSet::new(),
             elsewhere: 0,
             is_of_policy: false,
             task: rollout.task(),

@@ -20,8 +20,9 @@ use super::turns::{Begun, Group, next};
 use super::wanted::{Rollout, State};
 use kops_agent_spec::timestamp;
 
-/// The maximum number of failed nodes, of held nodes, and of canaries that the status names for each group. A ConfigMap has at most 1 MiB.
-const MOST_NAMED: usize = 10;
+/// The maximum number of failed nodes, held nodes, finishing nodes and canaries that the status names for each group. A ConfigMap has
+/// at most 1 MiB.
+pub(super) const MOST_NAMED: usize = 10;
 
 /// The place of a node in the order of a rollout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -75,6 +76,9 @@ pub struct Member {
     pub last_reboot: Option<LastReboot>,
     /// Why the node may not begin in its turn; empty if it may begin.
     pub held: String,
+    /// Whether a run has cordoned the Node. If the node has an order to reboot, it drains or has drained. The cordon of an operator does
+    /// not count.
+    pub is_draining: bool,
     /// The value of the Node's annotation with an order; empty if the Node has no such annotation.
     pub order: String,
     pub outcome: Option<Outcome>,
@@ -122,10 +126,12 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// Whether the rollout is running, but has no node at work, starts none now, and does not wait for a check of blockers.
+    /// Whether the rollout is running, but has no node at work, starts none now, takes no order back, and does not wait for a check of
+    /// blockers.
     pub(super) fn only_waits(&self) -> bool {
         self.blockers_to_check.is_none()
             && self.orders.is_empty()
+            && self.withdrawn.is_empty()
             && self.status.phase == Phase::Running
             && !self.status.is_at_work()
     }

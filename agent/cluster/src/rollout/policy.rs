@@ -270,6 +270,7 @@ impl Policy {
             id,
             state: if hold.is_some() { State::Paused } else { State::Running },
             hold,
+            taken_back: BTreeSet::new(),
             is_of_policy: true,
             task,
             others: self.settings(what, ""),

@@ -4,14 +4,14 @@
 mod last;
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kops_agent_spec::terminal::one_line;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
 use super::course::Course;
-use super::decide::{Decision, Member, Seen, decide_course};
+use super::decide::{Decision, MOST_NAMED, Member, Seen, decide_course};
 use super::order::{LONGEST_PROBLEM, Order};
 use super::status::Status;
 use crate::fleet::{SeenNode, reboot_required, reports_reboots};
@@ -32,10 +32,10 @@ const NOT_DONE: &str = "not rebooted";
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Blockers {
-    /// A label selector of pods. A node gets no order to reboot while it has such a pod. Empty for none.
+    /// A label selector of pods. A node does not begin to reboot while it has such a pod. Empty for none.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub pods: String,
-    /// A query of Prometheus. No node gets an order while the query has a result. Empty for none.
+    /// A query of Prometheus. No node begins while the query has a result. Empty for none.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub alerts: String,
     /// The Service of Prometheus: `NAMESPACE/NAME:PORT`.
@@ -117,7 +117,8 @@ fn without_recovered<'a>(before: &'a Status, members: &[Member]) -> Cow<'a, Stat
 }
 
 /// Decides which nodes reboot now, by the rules of [`decide_course`]. A node is done once its Node has another boot ID, its kubelet is
-/// Ready in that boot, and the node has reported an outcome of its order.
+/// Ready in that boot, and the node has reported an outcome of its order. If a blocker appears after an order, the order is taken back,
+/// unless the node drains already.
 pub(super) fn decide_reboots(
     course: &Course,
     boots: &Boots,
@@ -129,14 +130,31 @@ pub(super) fn decide_reboots(
     let before = without_recovered(before, members);
     let order = |member: &Member| before.ordered.get(&member.node).filter(|_| before.rollout == course.id);
     let is_due = |member: &Member| boots.get(&member.node).is_some_and(|ends| !has_ended(member, ends));
+    let has_result = |member: &Member, order: &Order| {
+        order.attempt == course.attempt
+            && (member.has_answered(order) || before.failed.contains(&member.node))
+    };
     let may_begin = |member: &Member| {
-        course.hold.is_none() && member.held.is_empty() && is_due(member) && order(member).is_none()
+        is_due(member) && order(member).map_or(member.held.is_empty(), |order| !has_result(member, order))
     };
     let blocked = match &seen.blocked {
         Some(blocked) => blocked.clone(),
-        None if blockers.is_none() || !members.iter().any(may_begin) => Blocked::default(),
+        None if blockers.is_none() || course.hold.is_some() || !members.iter().any(may_begin) => {
+            Blocked::default()
+        }
         None => return Decision { blockers_to_check: Some(blockers.clone()), ..Decision::default() },
     };
+    let why_blocked = |member: &Member| blocked.nodes.get(&member.node).or(blocked.all.as_ref());
+    let (mut taken_back, mut finishing) = (BTreeSet::new(), Vec::new());
+    for member in members.iter().filter(|member| is_due(member)) {
+        let Some((order, why)) = order(member).zip(why_blocked(member)) else { continue };
+        // A drain may cause an alert. If the alert took back the order, the node would be drained again and again.
+        if member.is_draining && member.order == order.text() {
+            finishing.push((member, one_line(why, LONGEST_PROBLEM)));
+        } else if !has_result(member, order) {
+            taken_back.insert(member.node.clone());
+        }
+    }
     let as_configured = |member: &Member| {
         let is_open = order(member).is_some_and(|order| !member.has_answered(order));
         let runs = if is_due(member) || is_open { NOT_DONE } else { DONE };
@@ -149,7 +167,7 @@ pub(super) fn decide_reboots(
     let seen = Seen { current, listed: seen.listed.clone(), ..Seen::default() };
     // A query, a label selector or an answer of Prometheus may have any length, and the status has limits.
     let all = blocked.all.map(|why| one_line(&why, LONGEST_PROBLEM));
-    let course = Course { hold: course.hold.clone().or(all), ..course.clone() };
+    let course = Course { hold: course.hold.clone().or(all), taken_back, ..course.clone() };
     let mut decision = decide_course(&course, &members, &seen, &before, now);
     let name_boot = |(node, order): (&String, &mut Order)| {
         if order.boot_id.is_empty() {
@@ -158,6 +176,14 @@ pub(super) fn decide_reboots(
     };
     decision.orders.iter_mut().for_each(name_boot);
     decision.status.ordered.iter_mut().for_each(name_boot);
+    for (member, why) in finishing {
+        let group = decision.status.groups.get_mut(&member.group);
+        if let Some(group) = group.filter(|group| group.updating.contains(&member.node))
+            && group.finishing.len() < MOST_NAMED
+        {
+            group.finishing.insert(member.node.clone(), why);
+        }
+    }
     decision
 }
 

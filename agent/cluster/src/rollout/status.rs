@@ -144,6 +144,9 @@ pub struct GroupStatus {
     /// The first waiting nodes that may not begin, each with the reason.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub held: BTreeMap<String, String>,
+    /// The first nodes whose reboot is blocked, but which finish it because they drain already. Each has the reason of the block.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub finishing: BTreeMap<String, String>,
     /// Why the group's current configuration is not known; empty if it is known.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub problem: String,

@@ -57,6 +57,7 @@ fn member(group: &str, number: usize) -> Member {
         requires_reboot: false,
         last_reboot: None,
         held: String::new(),
+        is_draining: false,
         order: String::new(),
         outcome: None,
     }

@@ -17,6 +17,7 @@ use kops_agent_cluster::fleet::{
 };
 use kops_agent_cluster::labels::{FIELD_MANAGER, INSTANCE_GROUP};
 use kops_agent_cluster::pacing::CONTROL_PLANE_LABEL;
+use kops_agent_cluster::pacing::drain::CORDONED;
 use kops_agent_cluster::rollout::{
     Actions, Asked, Canary, LAST_REBOOT, LastReboot, Member, ORDER, OUTCOME, Order, Outcome, Rank, Seen,
     Status, Task, decide_all,
@@ -321,6 +322,7 @@ pub(super) fn member(node: NodeObject) -> Member {
         last_reboot: annotations.get(LAST_REBOOT).and_then(|text| LastReboot::read(text)),
         requires_reboot: reasons.is_some_and(|reasons| !reasons.is_empty()),
         held: String::new(),
+        is_draining: annotations.contains_key(CORDONED),
         is_unchecked: program.as_ref().is_some_and(|program| program.is_unchecked),
         program: program.map(|program| program.sha256),
         is_healthy: status.condition(CONDITION).is_some_and(|condition| condition.status == "True"),
@@ -336,8 +338,13 @@ pub(super) fn member(node: NodeObject) -> Member {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use http_body_util::BodyExt as _;
     use kops_agent_cluster::fleet::ProgramReport;
+    use kops_agent_cluster::rollout::Rollout;
+    use kops_agent_tests::test_server::{TestServer, text};
+    use kube::Config;
     use kube::runtime::watcher::Event;
+    use parking_lot::Mutex;
 
     use super::*;
 
@@ -349,6 +356,7 @@ mod tests {
                 "annotations": {
                     ORDER: "{}", OUTCOME: r#"{"rollout": "r", "attempt": 1, "hash": "b="}"#, AUTHORITIES: "x",
                     AGENT_VERSION: "0.2.0", PROGRAM: ProgramReport::new("0.2.0", &"a".repeat(64)).unchecked(true).value(),
+                    CORDONED: "2026-11-29T00:00:00Z",
                 },
             },
             "spec": {},
@@ -366,7 +374,7 @@ mod tests {
         assert_eq!(member.outcome.unwrap().rollout, "r");
         assert_eq!(member.authorities, None, "any text of a kubelet counted as a digest");
         assert_eq!((member.program, member.architecture), (Some("a".repeat(64)), "arm64".to_owned()));
-        assert!(member.is_healthy && member.is_unchecked);
+        assert!(member.is_healthy && member.is_unchecked && member.is_draining);
     }
 
     #[test]
@@ -378,5 +386,102 @@ mod tests {
         };
         let mut members = Watched::new(member);
         assert!(members.apply(node("2026-11-29T00:00:00Z")) && !members.apply(node("2026-11-29T00:00:10Z")));
+    }
+
+    /// What the API server has, and what it was asked.
+    #[derive(Default)]
+    struct Served {
+        /// The data of the ConfigMap with the rollout.
+        data: Value,
+        /// The order in the Node `a`; null if it has none.
+        order: Value,
+        fires: bool,
+        /// The patched objects, without the query.
+        patched: Vec<String>,
+        queries: usize,
+    }
+
+    fn answer_of(served: &mut Served, path: &str, body: &[u8]) -> String {
+        let mut patch: Value = serde_json::from_slice(body).unwrap_or_default();
+        if !patch.is_null() {
+            served.patched.push(path.to_owned());
+        }
+        if path.contains("/proxy/") {
+            served.queries += 1;
+            let result = if served.fires { json!([{"metric": {"alertname": "Fire"}}]) } else { json!([]) };
+            return json!({"status": "success", "data": {"result": result}}).to_string();
+        }
+        if path == "/api/v1/nodes/a" {
+            served.order = patch["metadata"]["annotations"][ORDER].take();
+        }
+        if let Value::Object(changed) = patch["data"].take() {
+            served.data.as_object_mut().unwrap().extend(changed);
+        }
+        json!({"metadata": {"name": "x", "resourceVersion": "1"}, "data": served.data}).to_string()
+    }
+
+    #[tokio::test]
+    async fn an_alert_takes_an_order_back_once_and_an_end_of_the_alert_gives_another_one() {
+        kops_agent_net::tls::install_provider();
+        let rollout: Rollout = serde_json::from_value(json!({
+            "id": "r-1", "state": "running", "attempt": 1, "reboot": {"a": "boot-1"}, "checkPodsAfter": 0,
+            "blockedBy": {"alerts": "ALERTS", "prometheus": "m/web:9090"},
+        }))
+        .unwrap();
+        let data = json!({"rollout": serde_json::to_string(&rollout).unwrap()});
+        let server = Arc::new(Mutex::new(Served { data, ..Served::default() }));
+        let state = server.clone();
+        let api = TestServer::start(move |request| {
+            let (path, state) = (request.uri().path().to_owned(), state.clone());
+            async move {
+                let body = request.into_body().collect().await.unwrap().to_bytes();
+                Ok(text(200, &answer_of(&mut state.lock(), &path, &body)))
+            }
+        })
+        .await;
+        let client = Client::try_from(Config::new(api.url.parse().unwrap())).unwrap();
+        let store = Arc::new(Store::new(&[]).unwrap());
+        let leadership = Leadership::uncontested();
+        let rollouts = Rollouts::new(client, store, "memfs://none", RolloutMetrics::default(), leadership);
+        let mut hashes = Hashes::default();
+        // Decides once with the Node as it is now. Returns the patched objects and the number of queries.
+        let mut step = async |blocking: &mut Blocking| {
+            let order = server.lock().order.clone();
+            let node = json!({
+                "metadata": {"name": "a", "labels": {INSTANCE_GROUP: "nodes"}, "annotations": {ORDER: order.as_str().unwrap_or_default()}},
+                "spec": {},
+                "status": {"conditions": [{"type": "Ready", "status": "True"}], "nodeInfo": {"bootID": "boot-1"}},
+            });
+            let mut members = Watched::new(member);
+            members.apply(Event::Apply(serde_json::from_value(node).unwrap()));
+            assert!(rollouts.step(&members, &mut hashes, blocking).await.is_ok());
+            let mut server = server.lock();
+            (std::mem::take(&mut server.patched), std::mem::take(&mut server.queries))
+        };
+        let config_map = "/api/v1/namespaces/kops-agent/configmaps/rollout".to_owned();
+        let node = "/api/v1/nodes/a".to_owned();
+        let mut blocking = Blocking::default();
+        assert_eq!(step(&mut blocking).await, (vec![config_map.clone(), node.clone()], 1));
+        assert_eq!(step(&mut blocking).await, (vec![], 0), "the node waits for its slot");
+
+        // A new `Blocking` stands for the end of the TTL.
+        server.lock().fires = true;
+        let mut blocking = Blocking::default();
+        assert_eq!(step(&mut blocking).await, (vec![node.clone()], 1));
+        assert!(server.lock().order.is_null());
+        let (patched, queries) = step(&mut blocking).await;
+        assert!(patched.contains(&config_map) && queries == 0, "{patched:?}");
+        let status: Status = serde_json::from_str(server.lock().data["status"].as_str().unwrap()).unwrap();
+        assert!(status.ordered.is_empty() && status.waits_for.contains("Fire"), "{status:?}");
+        for _ in 0..3 {
+            assert_eq!(step(&mut blocking).await, (vec![], 0));
+        }
+        for _ in 0..3 {
+            assert_eq!(step(&mut Blocking::default()).await, (vec![], 1), "the answer is the same");
+        }
+
+        server.lock().fires = false;
+        assert_eq!(step(&mut Blocking::default()).await, (vec![config_map, node], 1));
+        assert!(server.lock().order.is_string());
     }
 }

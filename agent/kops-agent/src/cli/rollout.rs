@@ -123,10 +123,10 @@ pub struct RebootArgs {
     /// Time in which nodes may begin, as for `fleet rollout start`; may be given more than once. Default: always.
     #[arg(long = "window", value_name = "DAYS HH:MM-HH:MM ZONE")]
     pub windows: Vec<Window>,
-    /// Label selector of pods. A node with such a pod gets no order to reboot.
+    /// Label selector of pods. A node with such a pod does not begin to reboot.
     #[arg(long, value_name = "SELECTOR", default_value = "")]
     pub blocked_by_pods: String,
-    /// Query of Prometheus. While it has a result, no node gets an order to reboot. Such as 'ALERTS{alertstate="firing",severity="critical"}'.
+    /// Query of Prometheus. While it has a result, no node begins to reboot. Such as 'ALERTS{alertstate="firing",severity="critical"}'.
     #[arg(long, value_name = "QUERY", default_value = "", requires = "prometheus")]
     pub blocked_by_alerts: String,
     /// The Service of Prometheus, such as monitoring/prometheus:9090.

@@ -1,4 +1,5 @@
 #![allow(clippy::unwrap_used)]
+mod blocked;
 mod policy;
 mod withdrawn;
 
@@ -264,6 +265,10 @@ enum Happens {
     Forgets(usize),
     Resumes,
     Passes,
+    /// An alert begins or ends.
+    Burns,
+    /// A run begins or ends to drain a node.
+    Drains(usize),
 }
 
 fn happens() -> impl Strategy<Value = Happens> {
@@ -275,6 +280,8 @@ fn happens() -> impl Strategy<Value = Happens> {
         1 => any::<usize>().prop_map(Happens::Forgets),
         1 => Just(Happens::Resumes),
         2 => Just(Happens::Passes),
+        2 => Just(Happens::Burns),
+        2 => any::<usize>().prop_map(Happens::Drains),
     ]
 }
 
@@ -288,6 +295,7 @@ proptest! {
         let mut cluster = cluster(&[("masters", masters), ("a", a), ("b", b)]);
         let mut rebooted = BTreeMap::new();
         cluster.rollout.max_unavailable = MaxUnavailable::Nodes(limit);
+        cluster.seen.blocked = Some(Blocked::default());
         for event in events {
             cluster.step();
             for (group, of_group) in &cluster.status.groups {
@@ -301,6 +309,11 @@ proptest! {
                 Order::read(&member.order)
                     .is_some_and(|order| member.outcome.as_ref().is_none_or(|outcome| !outcome.is_of(&order)))
             };
+            let is_blocked = cluster.seen.blocked.as_ref().is_some_and(|blocked| blocked.all.is_some());
+            for member in cluster.members.iter().filter(is_at_work) {
+                let is_begun = member.is_draining || member.boot_id != "boot-0";
+                prop_assert!(is_begun || !is_blocked, "{member:?}");
+            }
             let at_work: Vec<String> =
                 cluster.members.iter().filter(is_at_work).map(|member| member.node.clone()).collect();
             let pick = |number: usize| at_work.get(number % at_work.len().max(1)).cloned();
@@ -328,11 +341,20 @@ proptest! {
                 Happens::Forgets(number) => cluster.members[number % count].order.clear(),
                 Happens::Resumes => cluster.rollout.attempt += 1,
                 Happens::Passes => cluster.now += Duration::seconds(60),
+                Happens::Burns => {
+                    let all = (!is_blocked).then(|| "it burns".to_owned());
+                    cluster.seen.blocked = Some(Blocked { all, ..Blocked::default() });
+                }
+                Happens::Drains(number) => {
+                    let member = &mut cluster.members[number % count];
+                    member.is_draining = !member.is_draining;
+                }
             }
             prop_assert!(rebooted.values().all(|times| *times <= 1), "{rebooted:?}");
         }
         // Once all machines are back and an operator resumes, every node reboots, and the rollout is done.
         cluster.rollout.attempt += 1;
+        cluster.seen.blocked = Some(Blocked::default());
         for _ in 0..100 {
             for member in &mut cluster.members {
                 member.is_ready = true;

@@ -214,6 +214,10 @@ fn table_of_status(status: &Status) -> String {
         for (node, why) in &group.held {
             let _ = writeln!(text, "{node} waits: {}", one_line(why, SHOWN_OF_PROBLEM));
         }
+        for (node, why) in &group.finishing {
+            let why = one_line(why, SHOWN_OF_PROBLEM);
+            let _ = writeln!(text, "{node} finishes its reboot, because it drains already: {why}");
+        }
         for (node, problem) in &group.failures {
             // The node cuts a long problem.
             let more = if problem.ends_with('…') { CUT } else { "" };
@@ -292,7 +296,7 @@ mod tests {
             "groups": {"gpu": {"hash": "", "nodes": 0, "done": 0, "updating": [], "waiting": 0, "failed": 0, "failures": {}}, "nodes": {
                 "canaries": ["i-1", "i-2"], "canariesLeft": 1,
                 "hash": "3yUaBzOeXkF8m0qLrTtV1wPq9nGh2sJd5cRb7vYx4Zk=", "nodes": 3, "done": 1, "updating": [], "waiting": 1, "leftOut": 2, "otherAuthorities": 1,
-                "failed": 1, "failures": {"i-2": "kubelet is dead"}, "held": {"i-3": "its pod runs"},
+                "failed": 1, "failures": {"i-2": "kubelet is dead"}, "held": {"i-3": "its pod runs"}, "finishing": {"i-4": "it burns"},
             }},
         }))
         .unwrap();
@@ -307,7 +311,7 @@ mod tests {
              nodes: left out: 2\n\
              nodes: nodes that have this configuration, but trust other certificates of kubernetes-ca than \
              new machines: 1\n\
-             i-3 waits: its pod runs\ni-2 failed: kubelet is dead\ni-1: its pods are not compared: forbidden",
+             i-3 waits: its pod runs\ni-4 finishes its reboot, because it drains already: it burns\ni-2 failed: kubelet is dead\ni-1: its pods are not compared: forbidden",
             "nodes without the label kops.k8s.io/instancegroup (2), so without an order: i-8, i-9\n\
              nodes without a report of their kops-agent, or of an architecture without a program (11), so without an order: i-7, …\n\
              nodes that do not report which authorities they trust (11), so update kops-agent on them: i-6, i-7, …",
