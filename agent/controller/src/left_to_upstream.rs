@@ -61,12 +61,12 @@ struct StandingBy {
 }
 
 impl Health for StandingBy {
-    fn live(&self) -> Result<(), String> {
-        Ok(())
+    fn not_live(&self) -> Option<String> {
+        None
     }
 
-    fn ready(&self) -> Result<(), String> {
-        Ok(())
+    fn not_ready(&self) -> Option<String> {
+        None
     }
 
     fn doing(&self) -> &str {

@@ -252,22 +252,21 @@ struct State {
 }
 
 impl Health for State {
-    fn live(&self) -> Result<(), String> {
-        self.election.live()
+    fn not_live(&self) -> Option<String> {
+        self.election.not_live()
     }
 
-    fn ready(&self) -> Result<(), String> {
+    fn not_ready(&self) -> Option<String> {
         if self.metrics.bootstrap.down.get() != 0 {
-            return Err("machines cannot bootstrap here: see the log of this service".into());
+            return Some("machines cannot bootstrap here: see the log of this service".into());
         }
-        self.metrics
-            .cloud_calls
-            .answer()
-            .map_err(|silent| format!("{silent}: see the log of this service"))?;
+        if let Some(silent) = self.metrics.cloud_calls.silent() {
+            return Some(format!("{silent}: see the log of this service"));
+        }
         let leads = self.election.leadership().remaining().is_some();
         match !leads || self.node_labels.is_synced.load(Ordering::Relaxed) {
-            true => self.live(),
-            false => Err("this process leads, but has not listed all Nodes yet".into()),
+            true => self.not_live(),
+            false => Some("this process leads, but has not listed all Nodes yet".into()),
         }
     }
 }

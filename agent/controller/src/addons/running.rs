@@ -180,12 +180,11 @@ struct State {
 }
 
 impl Health for State {
-    fn live(&self) -> Result<(), String> {
-        self.election.live()
+    fn not_live(&self) -> Option<String> {
+        self.election.not_live()
     }
 
-    fn ready(&self) -> Result<(), String> {
-        self.live()?;
-        self.readiness.ready()
+    fn not_ready(&self) -> Option<String> {
+        self.not_live().or_else(|| self.readiness.problems())
     }
 }

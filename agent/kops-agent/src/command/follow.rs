@@ -8,11 +8,12 @@ use std::path::Path;
 use std::pin::pin;
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use kops_agent_cluster::pacing::message::MOST_SLOTS;
 use kops_agent_cluster::rollout::{DrainMode, Order, Task};
 use kops_agent_kube::own_node::{Orders, Untold, retried};
 use kops_agent_process::{program, service_manager, stop};
+use kops_agent_spec::failure::{Failure, Kind};
 use tokio::process::Command;
 use tokio::time::sleep;
 
@@ -181,13 +182,17 @@ fn ended(root: &Path, order: &Order, code: Option<i32>) -> Result<()> {
         return Ok(());
     }
     let how = code.map_or_else(|| "a signal".to_owned(), |code| code.to_string());
-    Err(match record.failure {
-        Some(failure) if !is_converged => anyhow!(failure.problem),
-        _ => anyhow!(
+    let failure = match record.failure {
+        Some(failure) if !is_converged => {
+            let kind = Kind::ALL.iter().find(|kind| kind.code() == failure.code);
+            Failure::new(kind.copied().unwrap_or(Kind::Other), failure.problem)
+        }
+        _ => Failure::new(Kind::FollowRefused, format!(
             "the run ended with {how}, and the node {}; `journalctl -u kops-agent-follow.service` on the node shows why",
             lacks.unwrap_or("may not have taken everything")
-        ),
-    })
+        )),
+    };
+    Err(failure.into())
 }
 
 /// The part of an order that a node lacks after its run; `None` if it lacks nothing. If the run cannot reach its
