@@ -183,16 +183,21 @@ fn ended(root: &Path, order: &Order, code: Option<i32>) -> Result<()> {
     }
     let how = code.map_or_else(|| "a signal".to_owned(), |code| code.to_string());
     let failure = match record.failure {
-        Some(failure) if !is_converged => {
-            let kind = Kind::ALL.iter().find(|kind| kind.code() == failure.code);
-            Failure::new(kind.copied().unwrap_or(Kind::Other), failure.problem)
-        }
-        _ => Failure::new(Kind::FollowRefused, format!(
-            "the run ended with {how}, and the node {}; `journalctl -u kops-agent-follow.service` on the node shows why",
-            lacks.unwrap_or("may not have taken everything")
-        )),
+        Some(failure) if !is_converged => Failure::new(kind_of_code(&failure.code), failure.problem),
+        _ => Failure::new(
+            Kind::FollowRefused,
+            format!(
+                "the run ended with {how}, and the node {}; `journalctl -u kops-agent-follow.service` on the node shows why",
+                lacks.unwrap_or("may not have taken everything")
+            ),
+        ),
     };
     Err(failure.into())
+}
+
+/// The kind of a recorded failure. A record of another version may have no code, or an unknown one.
+fn kind_of_code(code: &str) -> Kind {
+    Kind::ALL.iter().copied().find(|kind| kind.code() == code).unwrap_or(Kind::Other)
 }
 
 /// The part of an order that a node lacks after its run; `None` if it lacks nothing. If the run cannot reach its
@@ -211,6 +216,14 @@ fn lacks(order: &Order, config_hash: &str, authorities: Option<&str>) -> Option<
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn a_recorded_failure_keeps_its_kind() {
+        assert_eq!(kind_of_code("KA5013"), Kind::RolledBack);
+        for unknown in ["", "KA9999"] {
+            assert_eq!(kind_of_code(unknown), Kind::Other);
+        }
+    }
 
     #[test]
     fn a_run_that_keeps_the_authorities_has_not_carried_out_its_order() {
