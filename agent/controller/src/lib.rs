@@ -22,7 +22,6 @@ mod node_labels;
 mod options;
 mod pod_ranges;
 pub mod rollout;
-mod stopping;
 pub mod takeover;
 #[cfg(test)]
 mod test_log;
@@ -56,7 +55,7 @@ use kops_agent_store::Store;
 
 use bootstrap::Serving;
 use changed_files::Watched;
-use configuration::{changed_for_good, labels_from, options, store};
+use configuration::{changed_for_good, labels_from, options, reason_to_stop, store};
 use groups::Groups;
 use health::Health;
 use hosts::ApiHosts;
@@ -117,7 +116,7 @@ pub async fn run(given: &ControllerOptions) -> Result<u8> {
 
     let changed = changed_for_good(&mut files, given, changed_files::LOOKED_AT_EVERY);
     tokio::select! {
-        why = stopping::reason(&mut stopped, changed) => {
+        why = reason_to_stop(&mut stopped, changed) => {
             log::info!("stopping, because {why}");
             let drain = async {
                 if let Some(serving) = serving {

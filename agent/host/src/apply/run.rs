@@ -7,8 +7,8 @@ use kops_agent_plan::late_pods::LatePods;
 use kops_agent_plan::resource::{DesiredState, KernelModule, Kind, Resource};
 use kops_agent_plan::timeline::Work;
 
+use super::Report;
 use super::changing::Changing;
-use super::report::Report;
 use super::starts::Starts;
 use crate::assets::Progress;
 use crate::error::{Error, Result};
