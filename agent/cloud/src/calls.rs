@@ -66,15 +66,12 @@ impl CloudCalls {
         failing.insert(service, Failing { first, last: now });
     }
 
-    /// Checks that each service that is still in use has answered a call recently.
-    ///
-    /// # Errors
-    /// A sentence with the services that have not answered for minutes.
-    pub fn answer(&self) -> Result<(), String> {
-        self.answer_at(Instant::now())
+    /// A sentence with the services that are still in use and have not answered for minutes; `None` if there are none.
+    pub fn silent(&self) -> Option<String> {
+        self.silent_at(Instant::now())
     }
 
-    fn answer_at(&self, now: Instant) -> Result<(), String> {
+    fn silent_at(&self, now: Instant) -> Option<String> {
         let failing = self.failing.lock();
         let is_silent = |failing: &Failing| {
             now.duration_since(failing.last) < FAILURE_COUNTS_FOR
@@ -87,7 +84,7 @@ impl CloudCalls {
                 format!("all calls to {service} have failed for {minutes} minutes")
             })
             .collect();
-        if told.is_empty() { Ok(()) } else { Err(told.join("; ")) }
+        (!told.is_empty()).then(|| told.join("; "))
     }
 
     #[cfg(any(test, feature = "testing"))]
@@ -95,7 +92,7 @@ impl CloudCalls {
         self.counted.get_or_create(&Call { service, action, outcome }).get()
     }
 
-    /// Records that a call to a service failed `REPORTED_AFTER` ago. If one more call fails, `answer` reports the service.
+    /// Records that a call to a service failed `REPORTED_AFTER` ago. If one more call fails, `silent` reports the service.
     #[cfg(any(test, feature = "testing"))]
     pub fn fail_minutes_ago(&self, service: &'static str) {
         let now = Instant::now();
@@ -117,20 +114,20 @@ mod tests {
         let (calls, start) = (CloudCalls::default(), Instant::now());
         let minutes = |minutes: u64| start + Duration::from_secs(60 * minutes);
         calls.failed("sts", minutes(0));
-        assert_eq!(calls.answer_at(minutes(4)), Ok(()), "one failure");
+        assert_eq!(calls.silent_at(minutes(4)), None, "one failure");
         calls.failed("sts", minutes(2));
-        assert_eq!(calls.answer_at(minutes(2)), Ok(()), "a short outage");
+        assert_eq!(calls.silent_at(minutes(2)), None, "a short outage");
         calls.failed("sts", minutes(4));
         calls.failed("ec2", minutes(4));
         let told = "all calls to sts have failed for 6 minutes".to_owned();
-        assert_eq!(calls.answer_at(minutes(6)), Err(told), "ec2 has failed once");
-        assert_eq!(calls.answer_at(minutes(10)), Ok(()), "nobody has asked since");
+        assert_eq!(calls.silent_at(minutes(6)), Some(told), "ec2 has failed once");
+        assert_eq!(calls.silent_at(minutes(10)), None, "nobody has asked since");
         // Failures after a long gap begin a new outage.
         calls.failed("sts", minutes(20));
-        assert_eq!(calls.answer_at(minutes(20)), Ok(()));
+        assert_eq!(calls.silent_at(minutes(20)), None);
         calls.failed("sts", minutes(24));
-        assert!(calls.answer_at(minutes(24)).is_err());
+        assert!(calls.silent_at(minutes(24)).is_some());
         calls.note_answer("sts");
-        assert_eq!(calls.answer_at(minutes(24)), Ok(()));
+        assert_eq!(calls.silent_at(minutes(24)), None);
     }
 }

@@ -24,7 +24,7 @@ use crate::control_plane::{ControlPlane, ControlPlaneError};
 use crate::error::CloudError;
 use crate::hosts::Enrolled;
 use crate::inventory::{IdAuthenticator, Inventory, Listed as _, ListedControlPlane, ListedVerifier};
-use crate::metadata::{MetadataError, MetadataService};
+use crate::metadata::MetadataService;
 use crate::remembered::RememberedFacts;
 
 pub type OpenstackServers = Inventory<OpenstackServer>;
@@ -98,11 +98,7 @@ async fn server_id(
     if let Some(id) = OpenstackServer::id_of(facts) {
         return Ok(id.to_owned());
     }
-    let unknown =
-        |drive: String, service: MetadataError| AuthenticationError::NoServerMetadata { drive, service };
-    let service = MetadataService::new(endpoint, retries)
-        .map_err(|error| unknown("kops-agent did not look for it".into(), error))?;
-    facts::server_id(root, &service).await.map_err(|(drive, service)| unknown(drive, service))
+    facts::server_id(root, endpoint, retries).await
 }
 
 /// Adds the address of the server to the facts. If the metadata service does not give it, the address from an earlier run is used: a server

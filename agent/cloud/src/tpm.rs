@@ -6,8 +6,6 @@
 
 mod devices;
 mod problem;
-#[cfg(any(test, feature = "testing"))]
-mod software;
 #[cfg(test)]
 mod tests;
 

@@ -14,7 +14,6 @@ mod derived_configs;
 mod descriptors;
 mod grants;
 mod keystore;
-mod no_node_config;
 mod penalties;
 mod rate;
 mod renewal;

@@ -79,6 +79,20 @@ pub async fn changed_to_usable(
     }
 }
 
+/// Waits for a signal, or for the change of a file that was read at the start. Returns why this healthy process ends, as the end of a
+/// sentence.
+pub async fn reason_to_stop(
+    stopped: &mut (impl Future<Output = &'static str> + Unpin),
+    changed: impl Future<Output = PathBuf>,
+) -> String {
+    tokio::select! {
+        signal = stopped => format!("{signal} came"),
+        file = changed => {
+            format!("{} has changed; systemd (or another supervisor) restarts this process", file.display())
+        }
+    }
+}
+
 /// Checks the files as they are now.
 ///
 /// # Errors

@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use files::{
     BEHIND_GROUPS, BEHIND_INSTANCE_GROUPS, CONFIGURATION, GROUPS, INSTANCE_GROUPS, group_of, is_of_file,
 };
-use kops_agent_spec::failure::{Failure, Kind};
+use kops_agent_spec::failure::{Failing as _, Failure, Kind};
 use kops_agent_store::{Store, StoreError};
 
 pub use files::Labels;
@@ -67,7 +67,7 @@ struct Read {
     /// The labels of each file, from the last successful read.
     groups: BTreeMap<String, Arc<Labels>>,
     /// Why files cannot be read, by file.
-    problems: BTreeMap<String, String>,
+    problems: BTreeMap<String, Failure>,
 }
 
 /// The names of groups that changed since the last refresh.
@@ -176,9 +176,9 @@ impl Groups {
                     // The file was deleted after the listing. A file that comes back may have the same version, so note no
                     // version.
                     Ok(None) => continue,
-                    Err(problem) => {
+                    Err(failure) => {
                         read.groups.extend(last.map(|labels| (file.clone(), labels)));
-                        read.problems.insert(file, problem);
+                        read.problems.insert(file, failure);
                         continue;
                     }
                 },
@@ -214,15 +214,17 @@ impl Groups {
     }
 
     /// Reads the labels of a file; `None` if it was deleted after the listing. The inner error concerns this file alone.
-    async fn read_group(&self, file: &str) -> Result<Result<Option<Labels>, String>> {
+    async fn read_group(&self, file: &str) -> Result<Result<Option<Labels>, Failure>> {
         if let Some(name) = file.strip_prefix(INSTANCE_GROUPS) {
             return Ok(saved::labels(&self.store, &self.base, name).await?.map(Some));
         }
         let url = format!("{}/{file}", self.base);
         match self.store.read(&url).await {
-            Ok(text) => Ok(labels::applied(&text, &url).map(Some).map_err(|error| error.to_string())),
+            Ok(text) => Ok(labels::applied(&text, &url)
+                .map(Some)
+                .map_err(|error| Failure::new(error.kind(), error.to_string()))),
             Err(StoreError::NotFound { .. }) => Ok(Ok(None)),
-            Err(error) if is_of_file(&error) => Ok(Err(error.to_string())),
+            Err(error) if is_of_file(&error) => Ok(Err(Failure::new(error.kind(), error.to_string()))),
             Err(error) => Err(error).context("reading what kOps has applied of an instance group"),
         }
     }

@@ -21,17 +21,11 @@ use super::metrics;
 
 /// The answers to probes.
 pub trait Health: Send + Sync + 'static {
-    /// Whether this process does its work, or waits for its turn to lead.
-    ///
-    /// # Errors
-    /// The failure. A restart helps.
-    fn live(&self) -> Result<(), String>;
+    /// The failure of this process, which a restart helps; `None` if it does its work, or waits for its turn to lead.
+    fn not_live(&self) -> Option<String>;
 
-    /// Whether this process can do its work now.
-    ///
-    /// # Errors
-    /// The condition that it waits for.
-    fn ready(&self) -> Result<(), String>;
+    /// The condition that this process waits for; `None` if it can do its work now.
+    fn not_ready(&self) -> Option<String>;
 
     /// The text of a successful probe.
     fn doing(&self) -> &str {
@@ -135,8 +129,8 @@ fn answer(request: &Request<Incoming>, health: &dyn Health, registry: &Registry)
         return text(StatusCode::METHOD_NOT_ALLOWED, "only GET".into());
     }
     match request.uri().path() {
-        "/healthz" => told(health.live(), health.doing()),
-        "/readyz" => told(health.ready(), health.doing()),
+        "/healthz" => told(health.not_live(), health.doing()),
+        "/readyz" => told(health.not_ready(), health.doing()),
         "/metrics" => {
             let mut response = text(StatusCode::OK, metrics::text(registry));
             response
@@ -148,10 +142,10 @@ fn answer(request: &Request<Incoming>, health: &dyn Health, registry: &Registry)
     }
 }
 
-fn told(health: Result<(), String>, doing: &str) -> Response<String> {
-    match health {
-        Ok(()) => text(StatusCode::OK, doing.to_owned()),
-        Err(problem) => text(StatusCode::SERVICE_UNAVAILABLE, problem),
+fn told(problem: Option<String>, doing: &str) -> Response<String> {
+    match problem {
+        None => text(StatusCode::OK, doing.to_owned()),
+        Some(problem) => text(StatusCode::SERVICE_UNAVAILABLE, problem),
     }
 }
 

@@ -13,11 +13,10 @@ use tokio::net::TcpListener;
 use kops_agent_process::{exit, service_manager};
 
 use crate::changed_files::{LOOKED_AT_EVERY, Watched};
-use crate::configuration::changed_for_good;
+use crate::configuration::{changed_for_good, reason_to_stop};
 use crate::health::{self, Health};
 use crate::metrics::Metrics;
 use crate::options::ControllerOptions;
-use crate::stopping;
 
 /// Stands by for the reason `why`, until the configuration changes or a signal comes.
 ///
@@ -37,7 +36,7 @@ pub async fn stand_by(
     let probes = async { probes(health::listen(&given.health_listen).await?, why.to_owned()).await };
     service_manager::serving(&status);
     tokio::select! {
-        why = stopping::reason(stopped, changed_for_good(files, given, LOOKED_AT_EVERY)) => log::info!("stopping, because {why}"),
+        why = reason_to_stop(stopped, changed_for_good(files, given, LOOKED_AT_EVERY)) => log::info!("stopping, because {why}"),
         never = service_manager::go_on_serving(&status) => match never {},
         result = probes => match result? {},
     }
@@ -61,12 +60,12 @@ struct StandingBy {
 }
 
 impl Health for StandingBy {
-    fn live(&self) -> Result<(), String> {
-        Ok(())
+    fn not_live(&self) -> Option<String> {
+        None
     }
 
-    fn ready(&self) -> Result<(), String> {
-        Ok(())
+    fn not_ready(&self) -> Option<String> {
+        None
     }
 
     fn doing(&self) -> &str {

@@ -22,7 +22,6 @@ mod node_labels;
 mod options;
 mod pod_ranges;
 pub mod rollout;
-mod stopping;
 pub mod takeover;
 #[cfg(test)]
 mod test_log;
@@ -56,7 +55,7 @@ use kops_agent_store::Store;
 
 use bootstrap::Serving;
 use changed_files::Watched;
-use configuration::{changed_for_good, labels_from, options, store};
+use configuration::{changed_for_good, labels_from, options, reason_to_stop, store};
 use groups::Groups;
 use health::Health;
 use hosts::ApiHosts;
@@ -117,7 +116,7 @@ pub async fn run(given: &ControllerOptions) -> Result<u8> {
 
     let changed = changed_for_good(&mut files, given, changed_files::LOOKED_AT_EVERY);
     tokio::select! {
-        why = stopping::reason(&mut stopped, changed) => {
+        why = reason_to_stop(&mut stopped, changed) => {
             log::info!("stopping, because {why}");
             let drain = async {
                 if let Some(serving) = serving {
@@ -252,22 +251,21 @@ struct State {
 }
 
 impl Health for State {
-    fn live(&self) -> Result<(), String> {
-        self.election.live()
+    fn not_live(&self) -> Option<String> {
+        self.election.not_live()
     }
 
-    fn ready(&self) -> Result<(), String> {
+    fn not_ready(&self) -> Option<String> {
         if self.metrics.bootstrap.down.get() != 0 {
-            return Err("machines cannot bootstrap here: see the log of this service".into());
+            return Some("machines cannot bootstrap here: see the log of this service".into());
         }
-        self.metrics
-            .cloud_calls
-            .answer()
-            .map_err(|silent| format!("{silent}: see the log of this service"))?;
+        if let Some(silent) = self.metrics.cloud_calls.silent() {
+            return Some(format!("{silent}: see the log of this service"));
+        }
         let leads = self.election.leadership().remaining().is_some();
         match !leads || self.node_labels.is_synced.load(Ordering::Relaxed) {
-            true => self.live(),
-            false => Err("this process leads, but has not listed all Nodes yet".into()),
+            true => self.not_live(),
+            false => Some("this process leads, but has not listed all Nodes yet".into()),
         }
     }
 }

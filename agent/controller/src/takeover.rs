@@ -115,7 +115,7 @@ fn not_ready(why: impl Into<String>) -> Answer {
 pub async fn check(given: &TakeoverOptions) -> Result<Vec<Finding>> {
     let options = options(&given.conf)?;
     let controller = kops_agent_kube::client(Some(&given.kubeconfig));
-    let controller = controller.as_ref().map_err(error_text);
+    let controller = controller.as_ref().map_err(|error| unreachable(error_text(error)));
     let findings = [
         ("kops", release(given, &options).await),
         ("scope", scope(given, &options).await),
@@ -170,8 +170,8 @@ async fn scope(given: &TakeoverOptions, options: &KopsControllerOptions) -> Resu
     Ok(ready("kops-agent supports everything in kops-controller's configuration"))
 }
 
-async fn rights(client: Result<&Client, String>, options: &KopsControllerOptions) -> Result<Answer> {
-    let client = client.map_err(unreachable)?;
+async fn rights(client: Result<&Client, Failure>, options: &KopsControllerOptions) -> Result<Answer> {
+    let client = client?;
     let has_hosts = options.server.as_ref().is_some_and(|server| server.pki.is_some());
     let mut missing = Vec::new();
     for right in RIGHTS.into_iter().chain(has_hosts.then_some(RIGHT_OF_HOSTS)) {
@@ -237,8 +237,8 @@ async fn missing_of(client: &Client, right: Right) -> Result<Vec<String>> {
     Ok(missing)
 }
 
-async fn holder(client: Result<&Client, String>) -> Result<Answer> {
-    let client = client.map_err(unreachable)?;
+async fn holder(client: Result<&Client, Failure>) -> Result<Answer> {
+    let client = client?;
     let leases: Api<Lease> = Api::namespaced(client.clone(), lease::NAMESPACE);
     let lease =
         within(leases.get_opt(lease::NAME)).await.context("reading the Lease kops-controller-leader")?;

@@ -10,7 +10,6 @@ mod packages;
 mod phases;
 mod pods;
 mod removals;
-mod report;
 mod run;
 mod scope;
 mod starts;
@@ -18,12 +17,11 @@ mod units;
 mod volumes;
 
 use kops_agent_cluster::fleet::Next;
-use kops_agent_plan::diff::Plan;
-use kops_agent_plan::resource::DesiredState;
+use kops_agent_plan::diff::{Kept, Plan, Summary};
+use kops_agent_plan::resource::{DesiredState, ResourceId};
 use kops_agent_spec::failure::Kind;
 
 use phases::Change;
-pub use report::Report;
 pub use scope::Scope;
 
 use crate::assets::{Downloads, Progress};
@@ -31,6 +29,20 @@ use crate::error::{Error, Result};
 use crate::host::Host;
 use crate::record::{Failure, Superseded};
 use crate::secrets::Secrets;
+
+/// The report of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Report {
+    /// The resources that the run handled, in order.
+    pub applied: Vec<ResourceId>,
+    pub summary: Summary,
+    /// The units that are still starting. Nothing on the node depends on them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub starting: Vec<String>,
+    /// The resources that were left unchanged, with the reason.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<Kept>,
+}
 
 impl Host {
     /// Applies `plan`, which [`kops_agent_plan::diff::diff`] made of `desired` and of this host's observations.

@@ -14,7 +14,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 
-use kops_agent_plan::doctor::{Module, ModuleState, Seen};
+use kops_agent_plan::doctor::{Module, ModuleState, Seen, Unseen};
 
 use crate::host::Host;
 use crate::system::programs;
@@ -46,11 +46,11 @@ pub fn runs_systemd(root: &Path) -> Seen<bool> {
 /// `timedatectl` cannot be run, or its answer is not understood.
 pub fn is_clock_synchronized() -> Seen<bool> {
     let command = ["timedatectl", "show", "--property=NTPSynchronized", "--value"];
-    let answer = programs::ask(&command, TIMEDATED)?;
+    let answer = programs::ask(&command, TIMEDATED).map_err(Unseen::new)?;
     match answer.stdout.trim() {
         "yes" => Ok(true),
         "no" => Ok(false),
-        _ => Err(format!("timedatectl says: {}", answer.stderr.trim())),
+        _ => Err(Unseen::new(format_args!("timedatectl says: {}", answer.stderr.trim()))),
     }
 }
 
@@ -60,10 +60,10 @@ impl Host {
     }
 
     fn module_state(&self, name: &str) -> Seen<ModuleState> {
-        if self.kernel.is_loaded(name).map_err(|error| error.to_string())? {
+        if self.kernel.is_loaded(name).map_err(Unseen::new)? {
             return Ok(ModuleState::Loaded);
         }
-        if let Some(line) = self.kernel.forbidden(name).map_err(|error| error.to_string())? {
+        if let Some(line) = self.kernel.forbidden(name).map_err(Unseen::new)? {
             return Ok(ModuleState::Forbidden(line));
         }
         // If the kernel knows a file system without a loaded module, the file system is built in.
@@ -76,9 +76,9 @@ impl Host {
     }
 }
 
-/// The message for a file that cannot be read.
-fn unseen(path: &Path, error: &std::io::Error) -> String {
-    format!("cannot look at {}: {}", path.display(), crate::error::explain(error))
+/// The reason for a file that cannot be read.
+fn unseen(path: &Path, error: &std::io::Error) -> Unseen {
+    Unseen::new(format_args!("cannot look at {}: {}", path.display(), crate::error::explain(error)))
 }
 
 #[cfg(test)]

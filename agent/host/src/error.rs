@@ -6,7 +6,7 @@ use kops_agent_plan::diff::{CONTAINER_RUNTIME, KUBELET};
 use kops_agent_plan::resource::{Kind, ResourceId};
 
 use kops_agent_pki::CertificateError;
-use kops_agent_spec::failure::{Failing, Kind as Failed};
+use kops_agent_spec::failure::{Failing, Failure, Kind as Failed};
 
 use crate::assets::DownloadError;
 use crate::rolled_back::RolledBack;
@@ -190,6 +190,12 @@ impl Failing for Error {
             Error::OtherFiles { .. } => Failed::OtherFiles,
             Error::Invalid { .. } => Failed::InvalidResource,
         }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::new(error.kind(), error.to_string())
     }
 }
 

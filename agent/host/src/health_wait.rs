@@ -4,9 +4,11 @@ use std::time::{Duration, Instant};
 
 use kops_agent_plan::health::{Check, Component};
 use kops_agent_plan::resource::Kind;
+use kops_agent_spec::failure::Failure;
 
 use crate::error::{Error, Result};
 use crate::host::Host;
+use crate::system::health::unhealthy;
 use crate::system::systemd::Rest;
 
 /// The pod that is expected after a change of a static pod. kubelet gives each version of a manifest its own UID.
@@ -93,7 +95,7 @@ impl Host {
                     .all(|state| state.running || state.rests == Rest::RunsOnce)
                 {
                     true => Ok(()),
-                    false => Err("systemd says that it does not run".to_owned()),
+                    false => Err(unhealthy("systemd says that it does not run")),
                 },
                 Check::Pod { pod, socket } => match self.health.pod_uid(pod, socket) {
                     Ok(Some(uid)) => self.is_expected(&uid, expected, waited),
@@ -110,19 +112,19 @@ impl Host {
                 return Ok(Err(Why::OtherListener(listener)));
             }
             if let Err(why) = answer {
-                return Ok(Err(Why::Unhealthy(why)));
+                return Ok(Err(Why::Unhealthy(why.to_string())));
             }
         }
         Ok(Ok(()))
     }
 
-    fn is_expected(&self, uid: &str, expected: Expected<'_>, waited: Duration) -> Result<(), String> {
+    fn is_expected(&self, uid: &str, expected: Expected<'_>, waited: Duration) -> Result<(), Failure> {
         match expected {
             Expected::Other(before) if uid == before && waited < self.health_timings.unnoticed => {
-                Err("kubelet still runs the pod of the previous manifest".into())
+                Err(unhealthy("kubelet still runs the pod of the previous manifest"))
             }
             Expected::Same(before) if uid != before && waited < self.health_timings.unnoticed => {
-                Err("kubelet still runs the pod of the manifest that was rolled back".into())
+                Err(unhealthy("kubelet still runs the pod of the manifest that was rolled back"))
             }
             _ => Ok(()),
         }

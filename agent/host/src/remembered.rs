@@ -1,11 +1,11 @@
 //! Facts that the binary needs at the next run, even if the cloud does not provide them then.
 
-use kops_agent_cluster::lifecycle_action::LifecycleAction;
+use kops_agent_cluster::lifecycle_action::{Completion, LifecycleAction};
+use kops_agent_spec::failure::Failure;
 
 use crate::error::Result;
 use crate::host::Host;
 use crate::staged::write_file;
-use kops_agent_cluster::lifecycle_action::Completion;
 
 impl Host {
     /// Path of the remembered facts below the root, beside the record.
@@ -23,8 +23,8 @@ impl Host {
     /// Tells the cloud that this machine is ready, if a lifecycle hook holds the machine until then.
     ///
     /// # Errors
-    /// The report to the cloud fails; the text says why.
-    pub async fn complete_lifecycle_action(&self, action: &LifecycleAction) -> Result<Completion, String> {
+    /// The report to the cloud fails.
+    pub async fn complete_lifecycle_action(&self, action: &LifecycleAction) -> Result<Completion, Failure> {
         self.remote.complete_lifecycle_action(action).await
     }
 

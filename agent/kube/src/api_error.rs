@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::time::Duration;
 
-use kops_agent_spec::failure::{Failing, Kind};
+use kops_agent_spec::failure::{Failing, Failure, Kind};
 use kube::Error;
 use kube::core::Status;
 use tokio::time::timeout;
@@ -73,6 +73,12 @@ impl Failing for ApiError {
             ApiError::Refused(_) => Kind::ApiServerRefused,
             ApiError::Unanswered(_) => Kind::ApiServerUnanswered,
         }
+    }
+}
+
+impl From<ApiError> for Failure {
+    fn from(error: ApiError) -> Failure {
+        Failure::new(error.kind(), error.to_string())
     }
 }
 

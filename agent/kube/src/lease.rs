@@ -203,16 +203,12 @@ impl Election {
         }
     }
 
-    /// Whether this process still contends, for probes. Each attempt takes a few seconds at most, whatever the API server does.
-    ///
-    /// # Errors
-    /// This process has stopped contending.
-    pub fn live(&self) -> Result<(), String> {
+    /// The answer to a probe if this process has stopped contending; `None` while it contends. Each attempt takes a few seconds at most,
+    /// whatever the API server does.
+    pub fn not_live(&self) -> Option<String> {
         let beat = Duration::from_millis(self.beat.load(Ordering::Relaxed));
-        match self.leadership.start.elapsed().saturating_sub(beat) < STUCK_AFTER {
-            true => Ok(()),
-            false => Err("this process no longer tries to take or renew the Lease".into()),
-        }
+        let is_stuck = self.leadership.start.elapsed().saturating_sub(beat) >= STUCK_AFTER;
+        is_stuck.then(|| "this process no longer tries to take or renew the Lease".to_owned())
     }
 
     fn show_life(&self, is_answered: bool) {

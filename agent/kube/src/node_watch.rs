@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures_util::stream::{BoxStream, StreamExt as _};
+use kops_agent_spec::failure::{Failure, Kind};
 use kube::Api;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
@@ -42,19 +43,20 @@ impl NodeWatch {
 
     /// Returns the next event, or a problem that is retried. `None` means that the watch has ended, which never happens. Dropping
     /// the future loses no event.
-    pub async fn next(&mut self) -> Option<Result<Event<NodeObject>, String>> {
+    pub async fn next(&mut self) -> Option<Result<Event<NodeObject>, Failure>> {
+        let failed = |problem: String| Failure::new(Kind::ApiServerUnanswered, problem);
         let timeout = self.listing.map(|since| since + self.list_timeout);
         tokio::select! {
             event = self.events.next() => {
                 let event = event?;
                 let is_listing = matches!(event, Ok(Event::Init | Event::InitApply(_)));
                 self.listing = is_listing.then(Instant::now);
-                Some(event.map_err(|error| format!("watching Nodes: {error}")))
+                Some(event.map_err(|error| failed(format!("watching Nodes: {error}"))))
             }
             () = sleep_until(timeout.unwrap_or_else(Instant::now)), if timeout.is_some() => {
                 self.listing = None;
                 self.events = events(&self.api, &self.selected);
-                Some(Err(format!("listing Nodes: {}", no_answer(self.list_timeout))))
+                Some(Err(failed(format!("listing Nodes: {}", no_answer(self.list_timeout)))))
             }
         }
     }

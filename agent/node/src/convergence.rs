@@ -148,7 +148,7 @@ async fn tell_group(root: &Path, is_boot: bool) -> Result<()> {
             return Ok(());
         }
         let group = &action.group;
-        match host.complete_lifecycle_action(action).await.map_err(|problem| untold(&problem))? {
+        match host.complete_lifecycle_action(action).await.map_err(|failure| untold(&failure.to_string()))? {
             Completion::Completed => log::info!("{group} knows that this machine is ready"),
             Completion::NothingHeld => log::info!("no lifecycle hook of {group} holds this machine"),
             Completion::NotHeldYet => {

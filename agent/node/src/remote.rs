@@ -10,6 +10,7 @@ use kops_agent_host::system::remote::Remote;
 use kops_agent_net::{http, tls};
 use kops_agent_pki::PemPair;
 use kops_agent_plan::resource::{DiscoveryRegistration, Ipv6Prefix};
+use kops_agent_spec::failure::{Failing as _, Failure, Kind};
 use reqwest::Client;
 use reqwest::header::{ACCEPT, CONTENT_TYPE};
 use serde_json::Value;
@@ -27,25 +28,31 @@ pub struct World;
 
 #[async_trait::async_trait]
 impl Remote for World {
-    async fn assign_ipv6_prefix(&self) -> Result<(), String> {
+    async fn assign_ipv6_prefix(&self) -> Result<(), Failure> {
         let prefix = cloud::for_provider(Ipv6Prefix::ASKED_OF)
             .assign_ipv6_prefix()
             .await
-            .map_err(|error| error.to_string())?;
+            .map_err(|error| Failure::new(error.kind(), error.to_string()))?;
         log::info!("this node's pods get their addresses from {prefix}");
         Ok(())
     }
 
-    async fn register(&self, registration: &DiscoveryRegistration, identity: &PemPair) -> Result<(), String> {
+    async fn register(
+        &self,
+        registration: &DiscoveryRegistration,
+        identity: &PemPair,
+    ) -> Result<(), Failure> {
         let config = tls::client_config_as(&identity.certificate, &identity.private_key);
-        let client = http::client_with(config.map_err(|error| error.to_string())?);
-        register(&client.map_err(|error| error.to_string())?, registration).await
+        let config = config.map_err(|error| Failure::new(Kind::NoHttpClient, error.to_string()))?;
+        let client =
+            http::client_with(config).map_err(|error| Failure::new(error.kind(), error.to_string()))?;
+        register(&client, registration).await
     }
 
-    async fn complete_lifecycle_action(&self, action: &LifecycleAction) -> Result<Completion, String> {
+    async fn complete_lifecycle_action(&self, action: &LifecycleAction) -> Result<Completion, Failure> {
         let done =
             cloud::for_provider(LifecycleAction::HELD_BY).complete_lifecycle_action(action, uptime()).await;
-        done.map_err(|error| error.to_string())
+        done.map_err(|error| Failure::new(error.kind(), error.to_string()))
     }
 }
 
@@ -56,8 +63,9 @@ fn uptime() -> Duration {
     seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or(Duration::MAX)
 }
 
-async fn register(client: &Client, registration: &DiscoveryRegistration) -> Result<(), String> {
-    let url = url_of(registration).ok_or("its object has no namespace or no name")?;
+async fn register(client: &Client, registration: &DiscoveryRegistration) -> Result<(), Failure> {
+    let url = url_of(registration)
+        .ok_or_else(|| Failure::new(Kind::InvalidResource, "its object has no namespace or no name"))?;
     let answer = client
         .patch(url)
         .timeout(TIMEOUT)
@@ -66,13 +74,13 @@ async fn register(client: &Client, registration: &DiscoveryRegistration) -> Resu
         .body(registration.object.clone())
         .send()
         .await
-        .map_err(http::innermost_cause)?;
+        .map_err(|error| Failure::new(Kind::ApiServerUnanswered, http::innermost_cause(error)))?;
     let status = answer.status();
     if status.is_success() {
         return Ok(());
     }
     let said = http::said(answer, LONGEST_ANSWER).await;
-    Err(format!("it answers {status} {said}").trim_end().to_owned())
+    Err(Failure::new(Kind::ApiServerRefused, format!("it answers {status} {said}").trim_end()))
 }
 
 /// The URL of a registration's object.

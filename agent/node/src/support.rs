@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use kops_agent_host::Reader;
-use kops_agent_plan::doctor;
+use kops_agent_plan::doctor::{self, Unseen};
 use kops_agent_spec::failure::{Failure, Kind};
 use nix::unistd::geteuid;
 use serde_json::json;
@@ -81,7 +81,7 @@ pub async fn write(look: &NodeOptions, out: Option<&Path>) -> Result<Written> {
     known.extend(of_environment);
     let untold = known::why_not_known(&known);
     parts.extend(journals.into_iter().map(|journal| match &untold {
-        Some(why) => Part::text(journal.name, Err(why.clone())),
+        Some(why) => Part::text(journal.name, Err(Unseen::new(why))),
         None => journal,
     }));
     let learning = looked(LOOK, move || known::redactor(known)).await;
@@ -106,7 +106,8 @@ pub async fn write(look: &NodeOptions, out: Option<&Path>) -> Result<Written> {
     let bytes = archive::pack(&name, now, &manifest, &parts).context("packing the bundle")?;
     let path = out.map_or_else(|| Path::new(FOLDER).join(format!("{name}.tar.zst")), Path::to_owned);
     archive::write(&path, &bytes)?;
-    let missing = parts.into_iter().filter_map(|part| Some((part.name, part.content.err()?))).collect();
+    let missing =
+        parts.into_iter().filter_map(|part| Some((part.name, part.content.err()?.into()))).collect();
     Ok(Written { path, size: bytes.len(), missing })
 }
 
@@ -138,7 +139,7 @@ fn refuse(out: &Path) -> Result<()> {
 /// The findings of `kops-agent doctor`.
 async fn diagnosis(look: &NodeOptions) -> Part {
     let looking = asked(DIAGNOSIS, Box::pin(crate::doctor::look(look)));
-    let seen = looking.await.and_then(|seen| seen.map_err(|error| error_text(&error)));
+    let seen = looking.await.and_then(|seen| seen.map_err(|error| Unseen::new(error_text(&error))));
     Part::json("doctor.json", seen.map(|seen| json!({ "findings": doctor::findings(&seen) })))
 }
 

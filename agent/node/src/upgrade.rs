@@ -256,8 +256,8 @@ impl Change<'_> {
         service_manager::doing(format_args!("trying version {} of kops-agent", self.file.version));
         let tried = new.path();
         let trial = self.trial(&tried);
-        trial.prints_version(&self.file.version).await.map_err(not_replaced)?;
-        Ok(trial.follows().await.map_err(not_replaced)?)
+        trial.prints_version(&self.file.version).await?;
+        Ok(trial.follows().await?)
     }
 
     /// Compares this node with the program, and puts it in place. If a service fails with it, the previous one comes back.
@@ -265,7 +265,7 @@ impl Change<'_> {
         let Change { place: Place { host, path, .. }, file, .. } = self;
         service_manager::doing(format_args!("trying version {} of kops-agent", file.version));
         let tried = new.path();
-        let Changes { own, others } = self.trial(&tried).changes(&[]).await.map_err(not_replaced)?;
+        let Changes { own, others } = self.trial(&tried).changes(&[]).await?;
         if !others.is_empty() {
             return Err(not_replaced(format!(
                 "the new program would change this node ({}). Run `kops-agent verify` on the node. If the \
@@ -334,8 +334,7 @@ impl Change<'_> {
     async fn own_changes(&self) -> Result<Vec<String>> {
         service_manager::doing("verifying this node");
         let noted = self.place.host.noted_own(&self.wanted.sha256)?;
-        let changes = self.trial(self.place.path).changes(&noted).await;
-        let Changes { own, others } = changes.map_err(not_replaced)?;
+        let Changes { own, others } = self.trial(self.place.path).changes(&noted).await?;
         match others.is_empty() {
             true => Ok(own),
             false => Err(not_replaced(format!(

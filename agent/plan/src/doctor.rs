@@ -18,7 +18,7 @@ use kops_agent_spec::kops_release::WrittenBy;
 
 pub use clock::Clock;
 pub use disks::Disk;
-pub use finding::{Finding, Seen, Verdict};
+pub use finding::{Finding, Seen, Unseen, Verdict};
 pub use kernel::{Cgroups, Kernel, Module, ModuleState};
 pub use network::{Download, Name, NameOutcome, Outcome, Purpose, Service, ServiceKind};
 pub use packages::{PackageLock, Packages, Repositories};

@@ -17,6 +17,7 @@ use kops_agent_cluster::bootstrap::azure_token::{SIGNER, Signer};
 use kops_agent_net::http::{self, HttpError, innermost_cause};
 use kops_agent_net::tls::chains::{MOST_OF_DOCUMENT, signer_leads_to};
 use kops_agent_net::tls::{self, CaBundle};
+use kops_agent_spec::invalid::Invalid;
 use parking_lot::Mutex;
 use reqwest::header::LOCATION;
 use reqwest::{Client, StatusCode, Url};
@@ -173,7 +174,7 @@ impl Attestation {
         &self,
         signer: &Arc<Signer>,
         issuers: Arc<Vec<CertificateDer<'static>>>,
-    ) -> Result<Result<(), String>, Refusal> {
+    ) -> Result<Result<(), Invalid>, Refusal> {
         let unavailable =
             |problem: &dyn std::fmt::Display| Refusal::unavailable("SignatureUnchecked", problem);
         let turn = self.checks.clone().acquire_owned().await.map_err(|error| unavailable(&error))?;

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use kops_agent_net::causes::in_one_line;
+use kops_agent_spec::invalid::Invalid;
 use nix::fcntl::OFlag;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
@@ -31,10 +32,10 @@ const LONGEST: u64 = 512 * 1024;
 ///
 /// # Errors
 /// Why there is no metadata: the machine has no such drive, or it cannot be read.
-pub(super) async fn read(root: &Path) -> Result<String, String> {
+pub(super) async fn read(root: &Path) -> Result<String, Invalid> {
     let drive = LINKS.iter().map(|link| root.join(link)).find(|link| link.exists());
-    let drive = drive.ok_or("there is no disk with the label config-2")?;
-    read_from(drive, mounted).await
+    let drive = drive.ok_or_else(|| Invalid::new("there is no disk with the label config-2"))?;
+    Ok(read_from(drive, mounted).await?)
 }
 
 /// Reads the metadata in a separate thread. The mount disappears when this thread ends.
@@ -116,12 +117,13 @@ mod tests {
         assert_eq!(error, format!("{} cannot be read: iso9660: no", drive.path().display()));
 
         let machine = tempfile::tempdir().unwrap();
-        assert_eq!(read(machine.path()).await.unwrap_err(), "there is no disk with the label config-2");
+        let error = read(machine.path()).await.unwrap_err().to_string();
+        assert_eq!(error, "there is no disk with the label config-2");
         let labels = machine.path().join("dev/disk/by-label");
         fs::create_dir_all(&labels).unwrap();
         // The file is not a disk, so nobody can mount it, not even root.
         fs::write(labels.join("CONFIG-2"), "").unwrap();
-        let error = read(machine.path()).await.unwrap_err();
+        let error = read(machine.path()).await.unwrap_err().to_string();
         assert!(error.contains("by-label/CONFIG-2 cannot be read: "), "{error}");
         assert!(!Path::new(MOUNT_POINT).join("openstack").exists());
     }

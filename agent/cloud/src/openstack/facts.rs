@@ -5,10 +5,13 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use kops_agent_cluster::machine_id::IdForm;
+use kops_agent_net::retry::Retries;
+use kops_agent_spec::invalid::Invalid;
 use reqwest::header::HeaderMap;
 use serde::Deserialize;
 
 use super::config_drive::{self, META_DATA};
+use crate::authenticate::AuthenticationError;
 use crate::metadata::{MetadataError, MetadataService};
 
 /// The endpoint of the metadata service.
@@ -36,8 +39,13 @@ pub(super) async fn local_ipv4(service: &MetadataService) -> Result<String, Meta
 /// The reasons of both sources, if neither has the id.
 pub(super) async fn server_id(
     root: &Path,
-    service: &MetadataService,
-) -> Result<String, (String, MetadataError)> {
+    endpoint: &str,
+    retries: Retries,
+) -> Result<String, AuthenticationError> {
+    let unknown =
+        |drive: String, service: MetadataError| AuthenticationError::NoServerMetadata { drive, service };
+    let service = MetadataService::new(endpoint, retries)
+        .map_err(|error| unknown("kops-agent did not look for it".into(), error))?;
     let told = config_drive::read(root).await;
     let of_drive = match told.and_then(|meta_data| parse(&meta_data)) {
         Ok(id) => return Ok(id),
@@ -47,34 +55,33 @@ pub(super) async fn server_id(
         let meta_data = service.get_needed(META_DATA, &HeaderMap::new()).await?;
         parse(&meta_data).map_err(|problem| service.unusable(META_DATA, problem))
     };
-    asked.await.map_err(|error| (of_drive, error))
+    asked.await.map_err(|error| unknown(of_drive.into(), error))
 }
 
 /// Reads the id from `meta_data.json`. The file has secrets, such as the administrator's password, so errors do not repeat its content.
-fn parse(meta_data: &str) -> Result<String, String> {
+fn parse(meta_data: &str) -> Result<String, Invalid> {
     #[derive(Deserialize)]
     struct MetaData {
         uuid: String,
     }
     let parsed: Result<MetaData, _> = serde_json::from_str(meta_data);
-    let uuid = parsed.map_err(|_| "its meta_data.json has no uuid")?.uuid;
-    let id = IdForm::Uuid.parse(&uuid).ok_or("the uuid in its meta_data.json is malformed")?;
-    Ok(id.to_string())
+    let uuid = parsed.map_err(|_| Invalid::new("its meta_data.json has no uuid"))?.uuid;
+    match IdForm::Uuid.parse(&uuid) {
+        Some(id) => Ok(id.to_string()),
+        None => Err(Invalid::new("the uuid in its meta_data.json is malformed")),
+    }
 }
 
-/// Like `server_id`, with a metadata service at another endpoint.
+/// Like `server_id`, for tests of other crates.
 #[cfg(any(test, feature = "testing"))]
-pub async fn server_id_at(root: &Path, endpoint: &str) -> Result<String, String> {
-    let service = MetadataService::new(endpoint, kops_agent_net::retry::Retries::default());
-    let service = service.map_err(|error| error.to_string())?;
-    server_id(root, &service).await.map_err(|(drive, service)| format!("{drive}; {service}"))
+pub async fn server_id_at(root: &Path, endpoint: &str) -> Result<String, AuthenticationError> {
+    server_id(root, endpoint, Retries::default()).await
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use kops_agent_net::retry::Retries;
     use kops_agent_tests::test_server::{TestServer, text};
 
     const ID: &str = "5c89f7b6-01a0-4eaa-ac03-85cd43d82eeb";
@@ -98,7 +105,7 @@ mod tests {
         address(403, "").await.unwrap_err();
     }
 
-    async fn id(status: u16, answer: String) -> Result<String, String> {
+    async fn id(status: u16, answer: String) -> Result<String, AuthenticationError> {
         let server = TestServer::start(move |request| {
             assert_eq!(request.uri().path(), META_DATA);
             let answer = answer.clone();
@@ -126,7 +133,7 @@ mod tests {
             (404, "not here".into()),
             (403, "hidden".into()),
         ] {
-            let error = id(status, answer).await.unwrap_err();
+            let error = id(status, answer).await.unwrap_err().to_string();
             assert!(error.contains("config-2") && error.contains(META_DATA), "{error}");
             assert!(!error.contains("hidden"), "{error}");
         }

@@ -62,6 +62,15 @@ impl OpenTpm for KernelTpm {
     }
 }
 
+/// A software TPM in place of the kernel's TPM, for tests.
+#[cfg(any(test, feature = "testing"))]
+impl OpenTpm for kops_agent_tests::swtpm::Swtpm {
+    fn open(&self) -> Result<Box<dyn TpmDevice>, TpmProblem> {
+        let problem = |cause| TpmProblem::Open { path: "swtpm".into(), cause, advice: "" };
+        Ok(Box::new(self.connect().map_err(problem)?))
+    }
+}
+
 fn is_without_device(error: &std::io::Error) -> bool {
     error
         .raw_os_error()

@@ -128,7 +128,8 @@ impl Addon {
         }
         let rules = self.spec.prune.iter().flat_map(|prune| &prune.kinds);
         for (index, rule) in rules.enumerate() {
-            prune::check(rule).map_err(|problem| self.wrong(&format!("prune.kinds[{index}]"), problem))?;
+            prune::check(rule)
+                .map_err(|problem| self.wrong(&format!("prune.kinds[{index}]"), problem.into()))?;
         }
         Ok(())
     }

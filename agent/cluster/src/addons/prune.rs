@@ -1,6 +1,8 @@
 //! Decides which objects to delete: a rule of the add-on selects them, and the manifest does not contain them. These objects are deleted
 //! only when their replacements serve.
 
+use kops_agent_spec::failure::Failure;
+use kops_agent_spec::invalid::Invalid;
 use serde_json::Value;
 
 use super::manifest::Object;
@@ -27,18 +29,18 @@ pub struct Listed {
 ///
 /// # Errors
 /// The reason why the rule is invalid.
-pub fn check(rule: &PruneKind) -> Result<(), String> {
+pub fn check(rule: &PruneKind) -> Result<(), Invalid> {
     if rule.kind.is_empty() {
-        return Err("it has no kind".to_owned());
+        return Err(Invalid::new("it has no kind"));
     }
     let is_bounded =
         !rule.namespaces.is_empty() || !rule.label_selector.is_empty() || !rule.field_selector.is_empty();
     match is_bounded {
         true => Ok(()),
-        false => Err(format!(
+        false => Err(Invalid::new(format!(
             "it has neither namespaces nor a selector, so it would delete every {} of the cluster that is not in the manifest",
             rule.kind
-        )),
+        ))),
     }
 }
 
@@ -66,7 +68,7 @@ pub fn is_admission(group: &str) -> bool {
 pub struct Tried<'a> {
     pub object: &'a Object,
     /// The object from the API server, or the reason why applying it failed.
-    pub live: Result<Value, String>,
+    pub live: Result<Value, Failure>,
 }
 
 impl Tried<'_> {
@@ -74,7 +76,7 @@ impl Tried<'_> {
     fn problem(&self) -> Option<String> {
         match &self.live {
             Ok(live) => serving::problem(live),
-            Err(problem) => Some(problem.clone()),
+            Err(failure) => Some(failure.to_string()),
         }
     }
 }

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use kops_agent_spec::invalid::Invalid;
 use kops_agent_spec::{SpecError, parse_yaml};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -33,14 +34,14 @@ impl AddonSettings {
     ///
     /// # Errors
     /// The missing part of the containers or arguments, as a phrase without its subject.
-    pub fn of_pod(containers: &[Value], node_name: &str) -> Result<AddonSettings, String> {
+    pub fn of_pod(containers: &[Value], node_name: &str) -> Result<AddonSettings, Invalid> {
         let name = |container: &Value| container.get("name").and_then(Value::as_str).map(str::to_owned);
         let container = containers.iter().find(|container| name(container).as_deref() == Some(CONTAINER));
-        let container = container.ok_or_else(|| format!("has no container {CONTAINER}"))?;
+        let container = container.ok_or_else(|| Invalid::new(format!("has no container {CONTAINER}")))?;
         let words = container.get("args").and_then(Value::as_array).into_iter().flatten();
         let arguments = Arguments::from_words(words.filter_map(Value::as_str));
         if arguments.channels.is_empty() {
-            return Err(format!("has a container {CONTAINER} whose args name no channel"));
+            return Err(Invalid::new(format!("has a container {CONTAINER} whose args name no channel")));
         }
         let is_labelled = arguments.flags.contains_key("node-name");
         let mut settings = AddonSettings { channels: arguments.channels, ..AddonSettings::default() };
@@ -55,9 +56,9 @@ impl AddonSettings {
     ///
     /// # Errors
     /// If there are no channels. The error is a phrase without its subject.
-    pub fn of_protokube(channels: &[String], node_name: &str) -> Result<AddonSettings, String> {
+    pub fn of_protokube(channels: &[String], node_name: &str) -> Result<AddonSettings, Invalid> {
         if channels.is_empty() {
-            return Err("names no channel".to_owned());
+            return Err(Invalid::new("names no channel"));
         }
         let settings = AddonSettings { channels: channels.to_vec(), ..AddonSettings::default() };
         Ok(settings.labelling(node_name, ""))

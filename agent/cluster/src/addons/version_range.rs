@@ -5,6 +5,8 @@
 use std::cmp::Ordering;
 use std::str::FromStr;
 
+use kops_agent_spec::invalid::Invalid;
+
 /// The version of an API server without its pre-release: `1.36.0-rc.1` becomes `1.36.0`, as in upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ServerVersion {
@@ -56,12 +58,12 @@ impl VersionRange {
 }
 
 impl FromStr for VersionRange {
-    type Err = String;
+    type Err = Invalid;
 
-    fn from_str(text: &str) -> Result<VersionRange, String> {
+    fn from_str(text: &str) -> Result<VersionRange, Invalid> {
         let alternatives: Result<Vec<_>, String> = text.split("||").map(alternative).collect();
         alternatives.map(|alternatives| VersionRange { alternatives }).map_err(|problem| {
-            format!("{text:?} is not a version range such as \">=1.30.0 <1.34.0\": {problem}")
+            Invalid::new(format!("{text:?} is not a version range such as \">=1.30.0 <1.34.0\": {problem}"))
         })
     }
 }

@@ -13,6 +13,7 @@ use super::machine::{MachineComparison, WantedMachines, not_compared};
 use super::message::{Told, short_hash};
 use super::next::Next;
 use super::rows::{CLOCK_SKEW, SeenNode};
+use kops_agent_spec::failure::Failure;
 use kops_agent_spec::parse_timestamp;
 
 /// The age from which a report is stale, and the state of its node unknown. A node with the verify timer reports every
@@ -72,7 +73,7 @@ pub enum State {
 /// they are not known.
 pub fn groups(
     nodes: &[SeenNode],
-    wanted: &Result<WantedMachines, String>,
+    wanted: &Result<WantedMachines, Failure>,
     now: OffsetDateTime,
 ) -> Vec<GroupPlan> {
     let mut groups: BTreeMap<&str, Vec<NodePlan>> = BTreeMap::new();
@@ -83,7 +84,7 @@ pub fn groups(
             // The machine of a node with an unknown state is not compared, because the node's report may be stale or missing.
             _ if plan.state == State::Unknown => not_compared(&plan.why),
             Ok(wanted) => wanted.compare(&node.group, &node.machine),
-            Err(why) => not_compared(why),
+            Err(failure) => not_compared(&failure.to_string()),
         };
         if plan.state != State::Unknown && read_authorities(&node.authorities).is_some() {
             authorities.push((&node.group, &node.name, &node.authorities));

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use kops_agent_spec::invalid::Invalid;
 use kops_agent_spec::{
     InstanceGroupSpec, InstanceRootVolumeSpec, additional_parts_of_group, parse_timestamp,
 };
@@ -270,14 +271,16 @@ impl WantedMachines {
     ///
     /// # Errors
     /// The text has another form, or the controller has not read the specs for hours; the error says which.
-    pub fn read(text: &str, now: OffsetDateTime) -> Result<WantedMachines, String> {
+    pub fn read(text: &str, now: OffsetDateTime) -> Result<WantedMachines, Invalid> {
         let wanted: WantedMachines = serde_json::from_str(text)
             .ok()
             .filter(|wanted: &WantedMachines| wanted.schema_version == SCHEMA_VERSION)
-            .ok_or("this version of kops-agent does not know the form of the specs there")?;
+            .ok_or_else(|| {
+                Invalid::new("this version of kops-agent does not know the form of the specs there")
+            })?;
         match parse_timestamp(&wanted.at) {
             Some(at) if at <= now + CLOCK_SKEW && now - at <= STALE => Ok(wanted),
-            _ => Err(format!("no controller has read the specs since {}", wanted.at)),
+            _ => Err(Invalid::new(format!("no controller has read the specs since {}", wanted.at))),
         }
     }
 

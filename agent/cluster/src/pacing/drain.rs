@@ -5,6 +5,7 @@
 //! `--ignore-daemonsets` and `--delete-emptydir-data` (kops: `pkg/instancegroups/instancegroups.go`; kubectl:
 //! `pkg/drain/filters.go`).
 
+use kops_agent_spec::invalid::Invalid;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -83,8 +84,8 @@ impl Leaving {
 ///
 /// # Errors
 /// `pods` is not a list of pods.
-pub fn leaving(pods: Value) -> Result<Vec<Leaving>, String> {
-    let pods: Pods = serde_json::from_value(pods).map_err(|error| error.to_string())?;
+pub fn leaving(pods: Value) -> Result<Vec<Leaving>, Invalid> {
+    let pods: Pods = serde_json::from_value(pods).map_err(|error| Invalid::new(error.to_string()))?;
     Ok(pods.items.into_iter().map(|pod| pod.metadata).filter_map(one_leaving).collect())
 }
 

@@ -1,5 +1,6 @@
 //! The request and the response of `POST /slot`.
 
+use kops_agent_spec::invalid::Invalid;
 use serde::{Deserialize, Serialize};
 
 /// Path of the endpoint, on the server that has `/bootstrap`.
@@ -32,11 +33,12 @@ impl SlotRequest {
     ///
     /// # Errors
     /// The body is not a request, or `max_unavailable` is out of range.
-    pub fn parse(body: &[u8]) -> Result<SlotRequest, String> {
-        let request: SlotRequest = serde_json::from_slice(body).map_err(|error| error.to_string())?;
+    pub fn parse(body: &[u8]) -> Result<SlotRequest, Invalid> {
+        let request: SlotRequest =
+            serde_json::from_slice(body).map_err(|error| Invalid::new(error.to_string()))?;
         match request.max_unavailable {
             1..=MOST_SLOTS => Ok(request),
-            other => Err(format!("maxUnavailable is {other}, but must be 1 to {MOST_SLOTS}")),
+            other => Err(Invalid::new(format!("maxUnavailable is {other}, but must be 1 to {MOST_SLOTS}"))),
         }
     }
 }

@@ -16,8 +16,9 @@ use super::program::{ProgramFile, decide_programs};
 use super::progress::{Progress, Recorded, progress};
 use super::reboot::{Blocked, Blockers, LastReboot, decide_reboots};
 use super::status::{FirstNodes, GroupStatus, Phase, Status};
-use super::turns::{Begun, Group, next};
+use super::turns::{Begun, Group, Next, next};
 use super::wanted::{Rollout, State};
+use kops_agent_spec::failure::Failure;
 use kops_agent_spec::timestamp;
 
 /// The maximum number of failed nodes, held nodes, finishing nodes and canaries that the status names for each group. A ConfigMap has
@@ -141,15 +142,15 @@ impl Decision {
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     /// The hash of each group's current configuration, or the reason why it is not known.
-    pub current: BTreeMap<String, Result<String, String>>,
+    pub current: BTreeMap<String, Result<String, Failure>>,
     /// Whether `current` may have changed since it was read. While it may have changed, no rollout ends.
     pub is_stale: bool,
     /// The digest of the authorities that new machines of a group trust, if the hash of its configuration does not cover them.
     pub authorities: BTreeMap<String, String>,
     /// The containers of the nodes of [`Decision::pods_to_list`], or the reason why they are not known.
-    pub listed: BTreeMap<String, Result<Containers, String>>,
+    pub listed: BTreeMap<String, Result<Containers, Failure>>,
     /// The program file of the state store, or the reason why it is not known; `None` if it was not read.
-    pub program: Option<Result<ProgramFile, String>>,
+    pub program: Option<Result<ProgramFile, Failure>>,
     /// The nodes that the blockers of [`Decision::blockers_to_check`] keep from a reboot; `None` if the blockers were not checked.
     pub blocked: Option<Blocked>,
 }
@@ -209,10 +210,10 @@ pub(super) fn decide_course(
         group.members.push((member, progress));
     }
 
-    let next = course.hold.clone().map_or_else(|| next(&groups, &unlabelled, course.elsewhere), Err);
+    let next = course.hold.clone().map_or_else(|| next(&groups, &unlabelled, course.elsewhere), Next::Waits);
     let (begun, waits_for) = match next {
-        Ok(begun) => (begun, String::new()),
-        Err(waits_for) => (Vec::new(), waits_for),
+        Next::Begins(begun) => (begun, String::new()),
+        Next::Waits(waits_for) => (Vec::new(), waits_for),
     };
     // The watch may not show an order that was written just before, so these orders are taken back once more.
     let mut decision = Decision { withdrawn: gone, ..Decision::default() };
@@ -325,7 +326,7 @@ fn status(
     for (name, group) in groups.iter().filter(|(_, group)| group.settings.is_some() || group.is_at_work()) {
         let problem = match seen.current.get(*name) {
             Some(Ok(_)) => String::new(),
-            Some(Err(problem)) => problem.clone(),
+            Some(Err(failure)) => failure.to_string(),
             None => "the state store has no configuration of it".to_owned(),
         };
         let has_other_authorities = |member: &Member| {

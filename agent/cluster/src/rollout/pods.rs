@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use kops_agent_spec::failure::Failure;
 use kops_agent_spec::terminal::one_line;
 use serde::{Deserialize, Serialize};
 use time::{Duration, OffsetDateTime};
@@ -60,11 +61,11 @@ pub struct PodCheck {
 
 impl PodCheck {
     /// The check of a node that gets an order now, from its containers.
-    pub(super) fn before_order(listed: &Result<Containers, String>) -> PodCheck {
+    pub(super) fn before_order(listed: &Result<Containers, Failure>) -> PodCheck {
         let containers = match listed {
             Ok(containers) => containers,
-            Err(problem) => {
-                let not_compared = one_line(problem, LONGEST_PROBLEM);
+            Err(failure) => {
+                let not_compared = one_line(&failure.to_string(), LONGEST_PROBLEM);
                 return PodCheck { not_compared, ..PodCheck::default() };
             }
         };

@@ -4,7 +4,9 @@
 //! the controller [`PolicyStatus`].
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
+use kops_agent_spec::invalid::Invalid;
 use kops_agent_spec::yaml;
 use serde::{Deserialize, Serialize};
 use time::{Duration, OffsetDateTime};
@@ -178,9 +180,9 @@ impl Policy {
     ///
     /// # Errors
     /// The text is not YAML, has an unknown field, or has a value that `fleet rollout start` would refuse.
-    pub fn read(text: &str) -> Result<Policy, String> {
-        let policy: Option<Policy> =
-            yaml::from_str(text).map_err(|error| format!("the policy is not valid: {error}"))?;
+    pub fn read(text: &str) -> Result<Policy, Invalid> {
+        let wrong = |problem: fmt::Arguments<'_>| Invalid::new(format!("the policy is not valid: {problem}"));
+        let policy: Option<Policy> = yaml::from_str(text).map_err(|error| wrong(format_args!("{error}")))?;
         let policy = policy.unwrap_or_default();
         let parts = policy.groups.iter().map(|(name, part)| (format!("groups.{name}"), part));
         for (path, part) in parts.chain([("cluster".to_owned(), &policy.cluster)]) {
@@ -188,22 +190,16 @@ impl Policy {
                 [("healthTimeout", part.health_timeout), ("nodeTimeout", part.node_timeout)]
             {
                 if seconds == Some(0) {
-                    return Err(format!(
-                        "the policy is not valid: {path}.{field} is 0; set at least 1 second"
-                    ));
+                    return Err(wrong(format_args!("{path}.{field} is 0; set at least 1 second")));
                 }
             }
             if let Some(seconds @ 0..SHORTEST_REBOOT_INTERVAL) = part.reboot_interval {
-                return Err(format!(
-                    "the policy is not valid: {path}.rebootInterval is {seconds}; set at least \
-                     {SHORTEST_REBOOT_INTERVAL} seconds"
-                ));
+                return Err(wrong(format_args!(
+                    "{path}.rebootInterval is {seconds}; set at least {SHORTEST_REBOOT_INTERVAL} seconds"
+                )));
             }
         }
-        policy
-            .blocked_by
-            .service()
-            .map_err(|problem| format!("the policy is not valid: blockedBy: {problem}"))?;
+        policy.blocked_by.service().map_err(|problem| wrong(format_args!("blockedBy: {problem}")))?;
         Ok(policy)
     }
 
@@ -285,7 +281,7 @@ impl PolicyStatus {
     pub fn with_policy(&self, text: &str) -> PolicyStatus {
         let (accepted, refused) = match Policy::read(text) {
             Ok(policy) => (policy, String::new()),
-            Err(problem) => (self.accepted.clone(), problem),
+            Err(problem) => (self.accepted.clone(), problem.to_string()),
         };
         PolicyStatus { accepted, refused, ..self.clone() }
     }

@@ -230,7 +230,7 @@ fn hold(wanted: &WantedProgram, seen: &Seen) -> Option<String> {
              someone changed the ConfigMap. Run `fleet rollout abort`, and start `fleet upgrade` again"
         )),
         Some(Ok(_)) => None,
-        Some(Err(problem)) => Some(problem.clone()),
+        Some(Err(failure)) => Some(failure.to_string()),
         None => Some(format!("{PROGRAM_FILE} of the state store was not read")),
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kops_agent_spec::failure::Failure;
 use time::{Duration, OffsetDateTime};
 
 use super::course::{Course, Settings};
@@ -34,7 +35,7 @@ pub(super) struct Recorded<'a> {
     pub(super) ordered: &'a BTreeMap<String, Order>,
     pub(super) failed: &'a BTreeSet<String>,
     pub(super) pods: &'a BTreeMap<String, PodCheck>,
-    pub(super) listed: &'a BTreeMap<String, Result<Containers, String>>,
+    pub(super) listed: &'a BTreeMap<String, Result<Containers, Failure>>,
     pub(super) authorities: &'a BTreeMap<String, String>,
 }
 
@@ -148,7 +149,7 @@ impl<'a> Authorities<'a> {
 fn settled(
     order: &Order,
     pods: Option<&PodCheck>,
-    listed: Option<&Result<Containers, String>>,
+    listed: Option<&Result<Containers, Failure>>,
     after: u32,
     is_late: bool,
     now: OffsetDateTime,

@@ -6,6 +6,7 @@ mod last;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
+use kops_agent_spec::invalid::Invalid;
 use kops_agent_spec::terminal::one_line;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
@@ -61,7 +62,7 @@ impl Blockers {
     ///
     /// # Errors
     /// There is a query and no such Service.
-    pub fn service(&self) -> Result<Option<(&str, &str)>, String> {
+    pub fn service(&self) -> Result<Option<(&str, &str)>, Invalid> {
         let service = self.prometheus.split_once('/').filter(|(namespace, name)| {
             let is_part =
                 |part: &str| part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.:".contains(&byte));
@@ -70,10 +71,10 @@ impl Blockers {
         match service {
             _ if self.alerts.is_empty() => Ok(None),
             Some(service) => Ok(Some(service)),
-            None => Err(format!(
+            None => Err(Invalid::new(format!(
                 "the Service of Prometheus is {:?}; give it as NAMESPACE/NAME:PORT, such as monitoring/prometheus:9090",
                 self.prometheus
-            )),
+            ))),
         }
     }
 }

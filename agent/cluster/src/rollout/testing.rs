@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 use std::collections::{BTreeMap, BTreeSet};
 
+use kops_agent_spec::failure::Failure;
 use time::OffsetDateTime;
 
 use super::wanted::{DrainMode, MaxUnavailable};
@@ -69,7 +70,7 @@ pub(super) struct Cluster {
     pub(super) members: Vec<Member>,
     pub(super) seen: Seen,
     /// The pods of each node.
-    pub(super) containers: BTreeMap<String, Result<Containers, String>>,
+    pub(super) containers: BTreeMap<String, Result<Containers, Failure>>,
     /// How often the pods of a node were listed.
     pub(super) listings: BTreeMap<String, usize>,
     pub(super) status: Status,

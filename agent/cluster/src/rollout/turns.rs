@@ -149,39 +149,48 @@ impl<'a> Group<'a> {
     }
 }
 
+/// What comes next.
+pub(super) enum Next<'a> {
+    /// These members get an order now.
+    Begins(Vec<Begun<'a>>),
+    /// No member may get an order. The text names the obstacle.
+    Waits(String),
+}
+
 /// The members that get an order now. `elsewhere` is the number of nodes with an order in other statuses.
-///
-/// # Errors
-/// If no member may get an order. The text names the obstacle.
 pub(super) fn next<'a>(
     groups: &BTreeMap<&str, Group<'a>>,
     unlabelled: &[&'a Member],
     elsewhere: usize,
-) -> Result<Vec<Begun<'a>>, String> {
+) -> Next<'a> {
     let of_rank = |rank: Rank| groups.values().filter(move |group| group.rank == rank);
     let control_planes: Vec<&Group<'a>> = of_rank(Rank::ControlPlane).collect();
     let mut passed = None;
     if !control_planes.iter().all(|group| group.is_done()) {
         match one_control_plane(&control_planes, unlabelled) {
+            Ok(member) => return Next::Begins(vec![member]),
             Err(why) if control_planes.iter().all(|group| group.is_passed()) => passed = Some(why),
-            next => return next.map(|member| vec![member]),
+            Err(why) => return Next::Waits(why),
         }
     }
     let at_work: usize = groups.values().map(Group::at_work).sum();
     let free = MOST_AT_WORK.saturating_sub(at_work.saturating_add(elsewhere));
-    next_of_others(groups, unlabelled, free).map_err(|why| passed.unwrap_or(why))
+    match next_of_others(groups, unlabelled, free) {
+        Next::Waits(why) => Next::Waits(passed.unwrap_or(why)),
+        begins => begins,
+    }
 }
 
-/// The members other than control planes that get an order now, at most `free`. Same errors as [`next`].
+/// The members other than control planes that get an order now, at most `free`.
 fn next_of_others<'a>(
     groups: &BTreeMap<&str, Group<'a>>,
     unlabelled: &[&'a Member],
     free: usize,
-) -> Result<Vec<Begun<'a>>, String> {
+) -> Next<'a> {
     let of_rank = |rank: Rank| groups.values().filter(move |group| group.rank == rank);
     // The configuration of a machine without a group is unknown, so its API server may be older than the others.
     if let Some(member) = unlabelled.iter().find(|member| member.rank < Rank::Worker) {
-        return Err(format!(
+        return Next::Waits(format!(
             "{} has an API server and no label {INSTANCE_GROUP}, so its configuration is unknown; other \
              nodes wait until it has this label",
             member.node
@@ -214,26 +223,26 @@ fn next_of_others<'a>(
     })
 }
 
-/// Returns at most `free` members: the first of each group, then the second of each group, and so on. Fails if no group has a member, or if
-/// `free` is 0.
+/// Returns at most `free` members: the first of each group, then the second of each group, and so on. Nodes wait if no group has a
+/// member, or if `free` is 0.
 fn in_turn<'a>(
     groups: impl Iterator<Item = Vec<Begun<'a>>>,
     free: usize,
     waits_for: impl Fn() -> String,
-) -> Result<Vec<Begun<'a>>, String> {
+) -> Next<'a> {
     let mut members: Vec<(usize, Begun<'a>)> =
         groups.flat_map(|members| members.into_iter().enumerate()).collect();
     if members.is_empty() {
-        return Err(waits_for());
+        return Next::Waits(waits_for());
     }
     if free == 0 {
-        return Err(format!(
+        return Next::Waits(format!(
             "{MOST_AT_WORK} nodes are updating or have failed, in operators' rollouts and the policy's \
              rollouts together; this is the maximum"
         ));
     }
     members.sort_by_key(|(number, _)| *number);
-    Ok(members.into_iter().take(free).map(|(_, member)| member).collect())
+    Next::Begins(members.into_iter().take(free).map(|(_, member)| member).collect())
 }
 
 /// The next control plane. While another control plane is not Ready or at work, there is no next one, because etcd

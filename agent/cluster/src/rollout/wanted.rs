@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
+use kops_agent_spec::invalid::Invalid;
 use serde::{Deserialize, Serialize};
 
 use super::order::Task;
@@ -151,10 +152,12 @@ impl MaxUnavailable {
 }
 
 impl FromStr for MaxUnavailable {
-    type Err = String;
+    type Err = Invalid;
 
-    fn from_str(text: &str) -> Result<MaxUnavailable, String> {
-        let wrong = || format!("{text:?} is neither a number of nodes from 1 nor a share from 1% to 100%");
+    fn from_str(text: &str) -> Result<MaxUnavailable, Invalid> {
+        let wrong = || {
+            Invalid::new(format!("{text:?} is neither a number of nodes from 1 nor a share from 1% to 100%"))
+        };
         let (digits, is_share) = text.strip_suffix('%').map_or((text, false), |digits| (digits, true));
         let number = digits.parse().map_err(|_| wrong())?;
         match (number, is_share) {
@@ -174,9 +177,9 @@ enum Text {
 }
 
 impl TryFrom<Text> for MaxUnavailable {
-    type Error = String;
+    type Error = Invalid;
 
-    fn try_from(text: Text) -> Result<MaxUnavailable, String> {
+    fn try_from(text: Text) -> Result<MaxUnavailable, Invalid> {
         match text {
             Text::Number(number) => number.to_string().parse(),
             Text::Share(share) => share.parse(),

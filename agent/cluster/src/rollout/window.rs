@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan as _};
+use kops_agent_spec::invalid::Invalid;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
@@ -76,11 +77,13 @@ fn timestamp(at: OffsetDateTime) -> Option<Timestamp> {
 }
 
 impl FromStr for Window {
-    type Err = String;
+    type Err = Invalid;
 
-    fn from_str(text: &str) -> Result<Window, String> {
+    fn from_str(text: &str) -> Result<Window, Invalid> {
         let wrong = |problem: String| {
-            format!("{text:?} is no window such as \"Mon-Fri 22:00-05:00 Europe/Berlin\": {problem}")
+            Invalid::new(format!(
+                "{text:?} is no window such as \"Mon-Fri 22:00-05:00 Europe/Berlin\": {problem}"
+            ))
         };
         let [days, times, zone] = text.split_whitespace().collect::<Vec<_>>()[..] else {
             return Err(wrong("it needs days, times and a time zone, with spaces between them".into()));
@@ -141,9 +144,9 @@ fn minute_of(text: &str) -> Option<u16> {
 }
 
 impl TryFrom<String> for Window {
-    type Error = String;
+    type Error = Invalid;
 
-    fn try_from(text: String) -> Result<Window, String> {
+    fn try_from(text: String) -> Result<Window, Invalid> {
         text.parse()
     }
 }
@@ -207,7 +210,7 @@ mod tests {
             ("Mon +9:00-10:00 UTC", "no time"),
             ("Mon 10:00-10:00 UTC", "00:00-24:00"),
         ] {
-            let problem = text.parse::<Window>().unwrap_err();
+            let problem = text.parse::<Window>().unwrap_err().to_string();
             assert!(problem.contains(reason), "{text}: {problem}");
         }
     }

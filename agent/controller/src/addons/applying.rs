@@ -12,6 +12,7 @@ use kops_agent_cluster::addons::managed_fields::{self, Migration};
 use kops_agent_cluster::addons::manifest::{Object, Turn};
 use kops_agent_cluster::addons::pause::is_object_paused;
 use kops_agent_cluster::addons::prune::Tried;
+use kops_agent_spec::failure::{Failing as _, Failure, Kind};
 use kops_agent_spec::kops_release::KopsRelease;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
@@ -75,9 +76,9 @@ pub async fn apply<'a>(objects: &Objects, addon: &Addon, manifest: &'a [Object])
                 }
                 Ok(live)
             }
-            Err(problem) => {
-                applied.problems.push(format!("{object}: {problem}"));
-                Err(problem)
+            Err(failure) => {
+                applied.problems.push(format!("{object}: {failure}"));
+                Err(failure)
             }
         };
         applied.tried.push(Tried { object, live });
@@ -106,9 +107,9 @@ async fn established(
                 problems.extend(problem.map(|why| format!("{} is not healthy: {why}", one.object)));
                 one.live = Ok(live);
             }
-            Err(problem) => {
-                problems.push(format!("{} is not healthy: {problem}", one.object));
-                one.live = Err(problem);
+            Err(failure) => {
+                problems.push(format!("{} is not healthy: {failure}", one.object));
+                one.live = Err(failure);
             }
         }
         objects.resources.forget();
@@ -121,24 +122,30 @@ async fn established_one(
     release: KopsRelease,
     definition: &Object,
     deadline: Instant,
-) -> Result<Value, String> {
+) -> Result<Value, Failure> {
     loop {
         let found = match objects.resources.find(&definition.kind).await {
             Ok(Some(resource)) => objects.get(&resource, "", &definition.name).await,
             Ok(None) => Ok(None),
             Err(error) => Err(error),
         };
-        let problem = match found {
+        let refused = |problem: String| Failure::new(Kind::ApiServerRefused, problem);
+        let failure = match found {
             Ok(Some(live)) if health::is_established(&live) => return Ok(live),
             Ok(Some(live)) => match health::refused_names(&live) {
-                Some(problem) => return Err(problem),
-                None => health::problem(&live, release).unwrap_or_else(|| "it is not established".to_owned()),
+                Some(problem) => return Err(refused(problem)),
+                None => refused(
+                    health::problem(&live, release).unwrap_or_else(|| "it is not established".to_owned()),
+                ),
             },
-            Ok(None) => "it does not exist".to_owned(),
-            Err(error) => error.to_string(),
+            Ok(None) => refused("it does not exist".to_owned()),
+            Err(error) => error.into(),
         };
         if Instant::now() >= deadline {
-            return Err(format!("{problem}, after {} s", SERVED_WITHIN.as_secs()));
+            return Err(Failure::new(
+                failure.kind,
+                format!("{failure}, after {} s", SERVED_WITHIN.as_secs()),
+            ));
         }
         sleep(LOOKED_AT_EVERY).await;
     }
@@ -152,7 +159,7 @@ async fn apply_one(
     object: &Object,
     deadline: Option<Instant>,
     taken_over: &mut Vec<String>,
-) -> Result<Value, String> {
+) -> Result<Value, Failure> {
     loop {
         let tried = try_one(objects, addon, object, taken_over).await;
         match tried {
@@ -161,15 +168,21 @@ async fn apply_one(
                 objects.resources.forget();
                 sleep(LOOKED_AT_EVERY).await;
             }
-            Err(Unapplied::NotServed(problem) | Unapplied::Other(problem)) => return Err(problem),
+            Err(Unapplied::NotServed(failure) | Unapplied::Other(failure)) => return Err(failure),
             Ok(applied) => return Ok(applied),
         }
     }
 }
 
 enum Unapplied {
-    NotServed(String),
-    Other(String),
+    NotServed(Failure),
+    Other(Failure),
+}
+
+impl From<ApiError> for Unapplied {
+    fn from(error: ApiError) -> Unapplied {
+        Unapplied::Other(error.into())
+    }
 }
 
 async fn try_one(
@@ -179,20 +192,20 @@ async fn try_one(
     taken_over: &mut Vec<String>,
 ) -> Result<Value, Unapplied> {
     let Object { namespace, name, value, .. } = object;
-    let other = |problem: &dyn ToString| Unapplied::Other(problem.to_string());
     let not_served = || {
-        Unapplied::NotServed(format!(
+        let problem = format!(
             "the API server serves no {} of {}; the definition of this kind is missing",
             object.kind.kind,
             object.kind.api_version()
-        ))
+        );
+        Unapplied::NotServed(Failure::new(Kind::ApiServerRefused, problem))
     };
-    let resource = objects.resources.find(&object.kind).await.map_err(|error| other(&error))?;
+    let resource = objects.resources.find(&object.kind).await?;
     let resource = resource.ok_or_else(not_served)?;
     if let Some(problem) = scope_problem(object, &resource) {
-        return Err(Unapplied::Other(format!("it {problem}")));
+        return Err(Unapplied::Other(Failure::new(Kind::AddonRefused, format!("it {problem}"))));
     }
-    let before = objects.get(&resource, namespace, name).await.map_err(|error| other(&error))?;
+    let before = objects.get(&resource, namespace, name).await?;
     if let Some(paused) = before.as_ref().filter(|live| is_object_paused(live)) {
         return Ok(paused.clone());
     }
@@ -200,7 +213,10 @@ async fn try_one(
         before.as_ref().and_then(|live| managed_fields::migration(live, &object.kind.api_version()));
     if let Some(Migration { patch, taken_over: fields }) = migration {
         let merged = objects.merge(&resource, namespace, name, &patch).await;
-        merged.map_err(|error| Unapplied::Other(format!("taking over its fields: {error}")))?;
+        merged.map_err(|error| {
+            let problem = format!("taking over its fields: {error}");
+            Unapplied::Other(Failure::new(error.kind(), problem))
+        })?;
         note_taken_over(objects, addon, object, fields, taken_over).await;
     }
     let mut applied = objects.apply(&resource, namespace, name, value, Apply::Polite).await;
@@ -215,12 +231,15 @@ async fn try_one(
         }
         // If an apply answers 404, either the namespace or the kind is missing.
         Err(error) if error.is_not_found() && namespace.is_empty() => Err(not_served()),
-        Err(error) if error.is_not_found() => Err(Unapplied::NotServed(error.to_string())),
-        Err(error) if before.is_some() && error.is_of_immutable_field() => Err(Unapplied::Other(format!(
-            "{error}; to preview deleting and recreating it, run `kops-agent addons apply {addon} --recreate {}`",
-            recreate::selector(object)
-        ))),
-        Err(error) => Err(other(&error)),
+        Err(error) if error.is_not_found() => Err(Unapplied::NotServed(error.into())),
+        Err(error) if before.is_some() && error.is_of_immutable_field() => {
+            let problem = format!(
+                "{error}; to preview deleting and recreating it, run `kops-agent addons apply {addon} --recreate {}`",
+                recreate::selector(object)
+            );
+            Err(Unapplied::Other(Failure::new(error.kind(), problem)))
+        }
+        Err(error) => Err(error.into()),
     }
 }
 

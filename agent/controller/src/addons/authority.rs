@@ -5,6 +5,7 @@
 use kops_agent_cluster::addons::manifest::ObjectKind;
 use kops_agent_cluster::addons::prune::Listed;
 use kops_agent_pki::self_signed_authority;
+use kops_agent_spec::failure::{Failing as _, Failure};
 use serde_json::json;
 use time::OffsetDateTime;
 
@@ -49,9 +50,9 @@ pub async fn found(objects: &Objects, addon: &str) -> (Vec<(Resource, Listed)>, 
 ///
 /// # Errors
 /// The object that could not be created, and why.
-pub async fn make(objects: &Objects, addon: &str, now: OffsetDateTime) -> Result<(), String> {
-    let authority =
-        self_signed_authority(addon, now).map_err(|error| format!("making its authority: {error}"))?;
+pub async fn make(objects: &Objects, addon: &str, now: OffsetDateTime) -> Result<(), Failure> {
+    let authority = self_signed_authority(addon, now)
+        .map_err(|error| Failure::new(error.kind(), format!("making its authority: {error}")))?;
     let name = secret_name(addon);
     let secret = json!({
         "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
@@ -59,7 +60,9 @@ pub async fn make(objects: &Objects, addon: &str, now: OffsetDateTime) -> Result
         "stringData": { "tls.crt": authority.certificate, "tls.key": authority.private_key },
     });
     let made = objects.create(&secrets(), NAMESPACE, secret).await;
-    made.map_err(|error| format!("creating the Secret {NAMESPACE}/{name}: {error}"))?;
+    made.map_err(|error| {
+        Failure::new(error.kind(), format!("creating the Secret {NAMESPACE}/{name}: {error}"))
+    })?;
     let issuer = json!({
         "apiVersion": issuers().api.api_version, "kind": "Issuer",
         "metadata": { "name": addon, "namespace": NAMESPACE },
@@ -68,7 +71,7 @@ pub async fn make(objects: &Objects, addon: &str, now: OffsetDateTime) -> Result
     objects.create(&issuers(), NAMESPACE, issuer).await.map_err(|error| {
         let hint =
             if error.is_not_found() { "; install cert-manager first, which defines this kind" } else { "" };
-        format!("creating the Issuer {NAMESPACE}/{addon}: {error}{hint}")
+        Failure::new(error.kind(), format!("creating the Issuer {NAMESPACE}/{addon}: {error}{hint}"))
     })
 }
 

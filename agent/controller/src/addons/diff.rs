@@ -86,7 +86,7 @@ async fn prune(objects: &Objects, addon: &Addon, manifest: &[Object], difference
     for rule in addon.spec.prune.iter().flat_map(|prune| &prune.kinds) {
         match pruning::doomed(objects, rule, manifest).await {
             Ok(doomed) => difference.pruned.extend(doomed.iter().map(ToString::to_string)),
-            Err(problem) => difference.problems.push(problem),
+            Err(failure) => difference.problems.push(failure.to_string()),
         }
     }
 }

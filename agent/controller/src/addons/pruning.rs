@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use kops_agent_cluster::addons::manifest::{Object, named};
 use kops_agent_cluster::addons::prune::{self, Listed, Tried};
 use kops_agent_cluster::addons::{Addon, PruneKind};
+use kops_agent_kube::api_error::ApiError;
+use kops_agent_spec::failure::{Failing as _, Failure, Kind};
 
 use super::objects::Objects;
 use super::resources::Resource;
@@ -33,15 +35,19 @@ pub struct Pruned {
 ///
 /// # Errors
 /// The rule names namespaces for a cluster-scoped kind, or the API server does not list the objects.
-pub async fn doomed(objects: &Objects, rule: &PruneKind, manifest: &[Object]) -> Result<Vec<Doomed>, String> {
+pub async fn doomed(
+    objects: &Objects,
+    rule: &PruneKind,
+    manifest: &[Object],
+) -> Result<Vec<Doomed>, Failure> {
     let kind = named(&rule.group, &rule.kind, "", "");
     let kind = kind.trim_end();
-    let failed = |error: &dyn std::fmt::Display| format!("pruning {kind}: {error}");
-    let resource =
-        objects.resources.find_preferred(&rule.group, &rule.kind).await.map_err(|error| failed(&error))?;
+    let failed = |error: ApiError| Failure::new(error.kind(), format!("pruning {kind}: {error}"));
+    let resource = objects.resources.find_preferred(&rule.group, &rule.kind).await.map_err(failed)?;
     let Some(resource) = resource else { return Ok(Vec::new()) };
     if !resource.is_namespaced && !rule.namespaces.is_empty() {
-        return Err(failed(&"the rule names namespaces, but the kind is cluster-scoped"));
+        let problem = format!("pruning {kind}: the rule names namespaces, but the kind is cluster-scoped");
+        return Err(Failure::new(Kind::AddonRefused, problem));
     }
     let everywhere = [String::new()];
     let namespaces = if rule.namespaces.is_empty() { &everywhere[..] } else { &rule.namespaces[..] };
@@ -49,7 +55,7 @@ pub async fn doomed(objects: &Objects, rule: &PruneKind, manifest: &[Object]) ->
     for namespace in namespaces {
         let (labels, fields) = (&rule.label_selector, &rule.field_selector);
         let found = objects.list(&resource, namespace, labels, fields).await;
-        listed.extend(found.map_err(|error| failed(&error))?);
+        listed.extend(found.map_err(failed)?);
     }
     let doomed = prune::doomed(rule, manifest, listed);
     Ok(doomed.into_iter().map(|object| Doomed { resource: resource.clone(), object }).collect())
@@ -62,8 +68,8 @@ pub async fn prune(objects: &Objects, addon: &Addon, manifest: &[Object], tried:
     for rule in addon.spec.prune.iter().flat_map(|prune| &prune.kinds) {
         let doomed = match doomed(objects, rule, manifest).await {
             Ok(doomed) => doomed,
-            Err(problem) => {
-                pruned.problems.push(problem);
+            Err(failure) => {
+                pruned.problems.push(failure.to_string());
                 continue;
             }
         };

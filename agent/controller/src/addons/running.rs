@@ -28,9 +28,8 @@ use kops_agent_process::{exit, service_manager, stop};
 use super::channels::{self, ChannelOptions};
 use super::objects::Objects;
 use crate::changed_files::{LOOKED_AT_EVERY, Watched};
-use crate::configuration::{self, changed_to_usable};
+use crate::configuration::{self, changed_to_usable, reason_to_stop};
 use crate::health::{self, Health};
-use crate::stopping;
 use backoff::next_look;
 use metrics::AddonMetrics;
 use node::ThisNode;
@@ -95,7 +94,7 @@ pub async fn run(options: &ServiceOptions) -> Result<u8> {
     };
     let changed = changed_to_usable(&mut files, LOOKED_AT_EVERY, || can_be_used(options));
     tokio::select! {
-        why = stopping::reason(&mut stopped, changed) => {
+        why = reason_to_stop(&mut stopped, changed) => {
             log::info!("stopping, because {why}");
             election.release().await;
             Ok(exit::CONVERGED)
@@ -180,12 +179,11 @@ struct State {
 }
 
 impl Health for State {
-    fn live(&self) -> Result<(), String> {
-        self.election.live()
+    fn not_live(&self) -> Option<String> {
+        self.election.not_live()
     }
 
-    fn ready(&self) -> Result<(), String> {
-        self.live()?;
-        self.readiness.ready()
+    fn not_ready(&self) -> Option<String> {
+        self.not_live().or_else(|| self.readiness.problems())
     }
 }

@@ -89,7 +89,7 @@ async fn update(objects: &Objects, store: &Store, addon: &Addon, due: &Due) -> R
     if due.pki {
         match authority::make(objects, &addon.name, OffsetDateTime::now_utc()).await {
             Ok(()) => report.made_authority = true,
-            Err(problem) => report.problems.push(problem),
+            Err(failure) => report.problems.push(failure.to_string()),
         }
     }
     report
@@ -126,7 +126,7 @@ async fn apply(
     }
     if let Some(which) = due.marks {
         report.marked_nodes =
-            marking::mark(objects.client(), which).await.map_err(|problem| vec![problem])?;
+            marking::mark(objects.client(), which).await.map_err(|failure| vec![failure.to_string()])?;
     }
     let recorded = installed::record(objects.client(), addon.namespace(), &addon.name, version).await;
     recorded.map_err(|error| {

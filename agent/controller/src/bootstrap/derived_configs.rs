@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use kops_agent_cloud::verify::Refusal;
+use kops_agent_cloud::verify::{Answer, Refusal};
 use kops_agent_plan::derive::KnownHashes;
 use kops_agent_process::output::error_text;
 use kops_agent_source::asset_hashes::HashSource;
@@ -24,8 +24,8 @@ use parking_lot::Mutex as StdMutex;
 use tokio::sync::{Mutex, Semaphore};
 use tokio::time::{Instant, timeout};
 
-use super::no_node_config::no_node_config;
-
+/// The reason of a refusal by [`no_node_config`].
+pub(super) const NO_NODE_CONFIG: &str = "NoNodeConfig";
 /// How many groups may query publishers at the same time.
 const AT_ONCE: usize = 2;
 
@@ -199,6 +199,15 @@ impl Work {
 /// The error if the store takes longer than `within`.
 pub(super) fn late(within: Duration) -> anyhow::Error {
     Failure::new(Kind::StoreUnreachable, format!("the store does not answer within {within:.0?}")).into()
+}
+
+/// Refuses a configuration that cannot be built until the store changes.
+pub(super) fn no_node_config(problem: String) -> Refusal {
+    Refusal {
+        answer: Answer::BadRequest,
+        reason: NO_NODE_CONFIG,
+        message: format!("failed to build node config: {problem}"),
+    }
 }
 
 fn unavailable(group: &str, problem: &str) -> Refusal {

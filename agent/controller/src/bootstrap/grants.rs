@@ -19,9 +19,8 @@ use tokio::time::timeout;
 
 use super::boot_configs::BootConfigs;
 use super::cached::Cached;
-use super::derived_configs::{self, DerivedConfigs};
+use super::derived_configs::{self, DerivedConfigs, no_node_config};
 use super::keystore::{Keys, Keystore};
-use super::no_node_config::no_node_config;
 use kops_agent_cloud::verify::{Answer, Refusal, VerifiedNode};
 use kops_agent_net::random;
 use kops_agent_process::output::{error_text, one_line};

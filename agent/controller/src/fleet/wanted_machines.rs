@@ -19,6 +19,7 @@ use kops_agent_kube::api_error::{ApiError, answer};
 use kops_agent_kube::lease::Leadership;
 use kops_agent_kube::own_node::FIELD_MANAGER;
 use kops_agent_process::output::error_text;
+use kops_agent_spec::failure::{Failing as _, Failure, Kind};
 use kops_agent_spec::{InstanceGroup, timestamp};
 use kops_agent_store::Store;
 
@@ -117,17 +118,24 @@ impl Publisher {
     }
 }
 
-/// The published machines, or why there are none.
-pub async fn read(client: Client, now: OffsetDateTime) -> Result<WantedMachines, String> {
+/// The published machines.
+///
+/// # Errors
+/// The ConfigMap cannot be read, or no controller has published the machines lately.
+pub async fn read(client: Client, now: OffsetDateTime) -> Result<WantedMachines, Failure> {
     let api: Api<ConfigMap> = Api::namespaced(client, NAMESPACE);
     let found: Result<Option<ConfigMap>, ApiError> = answer(api.get_opt(WANTED_MACHINES)).await;
-    let found = found
-        .map_err(|error| format!("the ConfigMap {NAMESPACE}/{WANTED_MACHINES} cannot be read: {error}"))?;
+    let found = found.map_err(|error| {
+        let problem = format!("the ConfigMap {NAMESPACE}/{WANTED_MACHINES} cannot be read: {error}");
+        Failure::new(error.kind(), problem)
+    })?;
     let text = found.and_then(|map| map.data).and_then(|mut data| data.remove(WANTED_MACHINES_KEY));
     let none = || {
-        format!(
+        let problem = format!(
             "no controller has written the specs of the instance groups into {NAMESPACE}/{WANTED_MACHINES} yet"
-        )
+        );
+        Failure::new(Kind::Other, problem)
     };
-    WantedMachines::read(&text.ok_or_else(none)?, now)
+    let read = WantedMachines::read(&text.ok_or_else(none)?, now);
+    read.map_err(|invalid| Failure::new(Kind::Other, invalid))
 }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use kops_agent_process::output::error_text;
 use kops_agent_source::cluster_files::{self, COMPLETED};
+use kops_agent_source::failure::kind_of;
 use kops_agent_spec::digest::sha256_hex;
 use kops_agent_spec::failure::{Failure, Kind};
 use kops_agent_store::{Store, StoreError};
@@ -41,12 +42,12 @@ pub(super) async fn versions(
 }
 
 /// The labels of a group's nodes. The inner error concerns this group alone; other groups can still be read.
-pub(super) async fn labels(store: &Store, base: &str, group: &str) -> Result<Result<Labels, String>> {
+pub(super) async fn labels(store: &Store, base: &str, group: &str) -> Result<Result<Labels, Failure>> {
     match cluster_files::node_labels(store, base, group).await {
         Ok(labels) => Ok(Ok(labels)),
         Err(error) => match error.downcast_ref::<StoreError>() {
             Some(of_store) if !is_of_file(of_store) => Err(error),
-            _ => Ok(Err(error_text(&error))),
+            _ => Ok(Err(Failure::new(kind_of(&error), error_text(&error)))),
         },
     }
 }

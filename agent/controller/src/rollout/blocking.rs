@@ -70,7 +70,7 @@ async fn check(client: &Client, blockers: &Blockers) -> Blocked {
     let alerts = match blockers.service() {
         Ok(None) => Ok(None),
         Ok(Some(service)) => alerts(client, service, &blockers.alerts).await,
-        Err(problem) => Err(problem),
+        Err(invalid) => Err(invalid.to_string()),
     };
     match (nodes, alerts) {
         (Ok(nodes), Ok(all)) => Blocked { all, nodes },

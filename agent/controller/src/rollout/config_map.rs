@@ -13,6 +13,7 @@ use kops_agent_cluster::rollout::{
     Rollout, STATUS_KEY, Status,
 };
 use kops_agent_kube::api_error::{ApiError, answer};
+use kops_agent_spec::failure::{Failure, Kind};
 
 const FIELD_MANAGER: &str = "kops-agent";
 
@@ -25,14 +26,14 @@ pub struct Stored {
 /// The ConfigMap as it was read.
 pub struct Read {
     /// The operator's rollout. `None` if someone removed the key; an error if its text is no rollout.
-    pub rollout: Result<Option<Rollout>, String>,
+    pub rollout: Result<Option<Rollout>, Failure>,
     /// The controller's status of the rollout. The default if there is none yet, or if it cannot be read.
     pub status: Status,
     /// The text of the policy; empty if there is none.
     pub policy: String,
     /// The state of the policy, as operators have set it by `pause` and `resume`. The default if no operator has set
     /// it; an error if it cannot be read.
-    pub policy_state: Result<PolicyState, String>,
+    pub policy_state: Result<PolicyState, Failure>,
     /// The controller's status of the policy. The default if there is none yet, or if it cannot be read.
     pub policy_status: PolicyStatus,
     version: Option<String>,
@@ -115,7 +116,7 @@ impl Read {
             rollout: parsed(map, ROLLOUT_KEY),
             status: parsed(map, STATUS_KEY).ok().flatten().unwrap_or_default(),
             policy: value(map, POLICY_KEY).cloned().unwrap_or_default(),
-            policy_state: policy_state.map_err(|problem| format!("{problem}; remove that key")),
+            policy_state: policy_state.map_err(|failure| unreadable(format!("{failure}; remove that key"))),
             policy_status: parsed(map, POLICY_STATUS_KEY).ok().flatten().unwrap_or_default(),
             version: map.metadata.resource_version.clone(),
         }
@@ -127,9 +128,15 @@ fn value<'a>(map: &'a ConfigMap, key: &str) -> Option<&'a String> {
 }
 
 /// Parses the JSON of a key; `None` if the ConfigMap does not have the key.
-fn parsed<T: DeserializeOwned>(map: &ConfigMap, key: &str) -> Result<Option<T>, String> {
+fn parsed<T: DeserializeOwned>(map: &ConfigMap, key: &str) -> Result<Option<T>, Failure> {
     let parsed = value(map, key).map(|text| serde_json::from_str(text)).transpose();
-    parsed.map_err(|error| format!("the ConfigMap {NAMESPACE}/{CONFIG_MAP} has a wrong {key}: {error}"))
+    parsed.map_err(|error| {
+        unreadable(format!("the ConfigMap {NAMESPACE}/{CONFIG_MAP} has a wrong {key}: {error}"))
+    })
+}
+
+fn unreadable(problem: String) -> Failure {
+    Failure::new(Kind::RolloutUnreadable, problem)
 }
 
 /// The JSON of what operators set, with line breaks, because people read it with kubectl.

@@ -11,6 +11,7 @@ use kops_agent_cluster::labels::INSTANCE_GROUP;
 use kops_agent_cluster::rollout::{PROGRAM_FILE, ProgramFile, Rank};
 use kops_agent_plan::resolve::KUBERNETES_CA;
 use kops_agent_process::output::error_text;
+use kops_agent_spec::failure::{Failing as _, Failure, Kind};
 use kops_agent_spec::{InstanceGroupRole, NodeupConfig};
 use kops_agent_store::{Store, StoreError};
 use tokio::time::timeout;
@@ -22,24 +23,25 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Configurations {
     /// The hash of each group's configuration, or why it is not known.
-    pub(super) hashes: BTreeMap<String, Result<String, String>>,
+    pub(super) hashes: BTreeMap<String, Result<String, Failure>>,
     /// The digest of the authorities that new machines of a group trust, if the hash of its configuration does not cover them.
     pub(super) authorities: BTreeMap<String, String>,
     /// The program file, or why it is not known. `None` if it was not read.
-    pub(super) program: Option<Result<ProgramFile, String>>,
+    pub(super) program: Option<Result<ProgramFile, Failure>>,
 }
 
 impl Configurations {
     /// The configuration of a worker does not have the cluster's authorities, but its boot config has. kOps writes the same authorities
     /// into the configurations of the control planes. If those are not known, the worker's hash is an error. Otherwise a rollout would
     /// report nodes as done that trust other authorities.
-    fn new(configs: BTreeMap<String, (Rank, Result<Config, String>)>) -> Configurations {
+    fn new(configs: BTreeMap<String, (Rank, Result<Config, Failure>)>) -> Configurations {
         let authorities = authorities(&configs);
         let mut all = Configurations::default();
         for (group, (_, config)) in configs {
             let hash = match (config, &authorities) {
-                (Ok(config), Err(problem)) if config.authorities.is_none() => Err(format!(
-                    "the authorities that the nodes of this group must trust are unknown: {problem}"
+                (Ok(config), Err(failure)) if config.authorities.is_none() => Err(Failure::new(
+                    failure.kind,
+                    format!("the authorities that the nodes of this group must trust are unknown: {failure}"),
                 )),
                 (Ok(config), authorities) => {
                     if let (None, Ok(digest)) = (config.authorities, authorities) {
@@ -47,7 +49,7 @@ impl Configurations {
                     }
                     Ok(config.hash)
                 }
-                (Err(problem), _) => Err(problem),
+                (Err(failure), _) => Err(failure),
             };
             all.hashes.insert(group, hash);
         }
@@ -66,24 +68,29 @@ impl Configurations {
 }
 
 /// The digest of the authorities in the configurations of the control planes, or why it is not known.
-fn authorities(configs: &BTreeMap<String, (Rank, Result<Config, String>)>) -> Result<String, String> {
+fn authorities(configs: &BTreeMap<String, (Rank, Result<Config, Failure>)>) -> Result<String, Failure> {
     let mut found: Option<(&str, &str)> = None;
     for (group, (_, config)) in configs.iter().filter(|(_, (rank, _))| *rank == Rank::ControlPlane) {
         let config = config.as_ref().map_err(Clone::clone)?;
         let digest = config.authorities.as_deref().ok_or_else(|| {
-            format!("the configuration of the group {group} has no certificate of {KUBERNETES_CA}")
+            let problem =
+                format!("the configuration of the group {group} has no certificate of {KUBERNETES_CA}");
+            Failure::new(Kind::FileUnreadable, problem)
         })?;
         match found {
             Some((other, others)) if others != digest => {
-                return Err(format!(
+                let problem = format!(
                     "the configurations of the groups {other} and {group} have different certificates of \
                      {KUBERNETES_CA}; run `kops update cluster --yes`"
-                ));
+                );
+                return Err(Failure::new(Kind::FileUnreadable, problem));
             }
             _ => found = Some((group.as_str(), digest)),
         }
     }
-    let (_, digest) = found.ok_or_else(|| format!("no control plane has the label {INSTANCE_GROUP}"))?;
+    let (_, digest) = found.ok_or_else(|| {
+        Failure::new(Kind::NoGroup, format!("no control plane has the label {INSTANCE_GROUP}"))
+    })?;
     Ok(digest.to_owned())
 }
 
@@ -96,8 +103,9 @@ struct Config {
 }
 
 impl Config {
-    fn parse(text: &[u8], url: &str) -> Result<Config, String> {
-        let config = NodeupConfig::parse(text, url).map_err(|error| error.to_string())?;
+    fn parse(text: &[u8], url: &str) -> Result<Config, Failure> {
+        let config =
+            NodeupConfig::parse(text, url).map_err(|error| Failure::new(error.kind(), error.to_string()))?;
         let authorities = config.cas.get(KUBERNETES_CA).and_then(|bundle| authorities_digest(bundle));
         Ok(Config { hash: NodeupConfig::hash(text), authorities })
     }
@@ -131,32 +139,39 @@ impl Current {
     }
 
     /// The program file of the state store, or why it is not known.
-    async fn program_file(&self) -> Result<ProgramFile, String> {
+    async fn program_file(&self) -> Result<ProgramFile, Failure> {
         let url = format!("{}/{PROGRAM_FILE}", self.config_base);
-        let text = self.file(&url).await.map_err(|problem| {
-            format!("{problem}; copy the program file that was given to `fleet upgrade` to that URL")
+        let text = self.file(&url).await.map_err(|failure| {
+            let problem =
+                format!("{failure}; copy the program file that was given to `fleet upgrade` to that URL");
+            Failure::new(failure.kind, problem)
         })?;
-        ProgramFile::parse(&text, &url).map_err(|error| error.to_string())
+        ProgramFile::parse(&text, &url)
     }
 
-    async fn config(&self, group: &str, rank: Rank) -> Result<Config, String> {
+    async fn config(&self, group: &str, rank: Rank) -> Result<Config, Failure> {
         let role = match rank {
             Rank::ControlPlane => InstanceGroupRole::ControlPlane,
             Rank::ApiServer => InstanceGroupRole::APIServer,
             Rank::Worker => InstanceGroupRole::Node,
         };
-        let file = nodeup_config_file(role, group)
-            .ok_or_else(|| format!("{group:?} is not a valid name of an instance group"))?;
+        let file = nodeup_config_file(role, group).ok_or_else(|| {
+            Failure::new(Kind::NoGroup, format!("{group:?} is not a valid name of an instance group"))
+        })?;
         let url = format!("{}/{file}", self.config_base);
         self.file(&url).await.and_then(|text| Config::parse(&text, &url))
     }
 
-    async fn file(&self, url: &str) -> Result<Vec<u8>, String> {
+    async fn file(&self, url: &str) -> Result<Vec<u8>, Failure> {
         match timeout(TIMEOUT, self.store.read(url)).await {
             Ok(Ok(text)) => Ok(text),
-            Ok(Err(StoreError::NotFound { .. })) => Err(format!("{url} does not exist")),
-            Ok(Err(error)) => Err(error_text(&error.into())),
-            Err(_) => Err(format!("the store does not return {url} in time")),
+            Ok(Err(error @ StoreError::NotFound { .. })) => {
+                Err(Failure::new(error.kind(), format!("{url} does not exist")))
+            }
+            Ok(Err(error)) => Err(Failure::new(error.kind(), error_text(&error.into()))),
+            Err(_) => {
+                Err(Failure::new(Kind::StoreUnreachable, format!("the store does not return {url} in time")))
+            }
         }
     }
 }
@@ -167,7 +182,7 @@ mod tests {
 
     const URL: &str = "nodeupconfig.yaml";
 
-    fn config(authorities: &str) -> Result<Config, String> {
+    fn config(authorities: &str) -> Result<Config, Failure> {
         let certificate =
             |name: char| format!("-----BEGIN CERTIFICATE-----\n{name}\n-----END CERTIFICATE-----\n");
         let cas: String = authorities.chars().map(certificate).collect();
@@ -183,9 +198,9 @@ mod tests {
     }
 
     /// The configurations of these control planes and of a group of workers. The boot config of the workers has the authorities.
-    fn with(control_planes: Vec<Result<Config, String>>) -> Configurations {
+    fn with(control_planes: Vec<Result<Config, Failure>>) -> Configurations {
         let control_planes = control_planes.into_iter().enumerate();
-        let mut configs: BTreeMap<String, (Rank, Result<Config, String>)> = control_planes
+        let mut configs: BTreeMap<String, (Rank, Result<Config, Failure>)> = control_planes
             .map(|(number, config)| (format!("masters-{number}"), (Rank::ControlPlane, config)))
             .collect();
         configs.insert("nodes".to_owned(), (Rank::Worker, config("")));
@@ -208,12 +223,15 @@ mod tests {
             (vec![], "no control plane has the label"),
             (vec![config("")], "masters-0 has no certificate of kubernetes-ca"),
             (vec![config("a"), config("b")], "masters-0 and masters-1 have different certificates"),
-            (vec![config("a"), Err("the store is gone".to_owned())], "unknown: the store is gone"),
+            (
+                vec![config("a"), Err(Failure::new(Kind::StoreUnreachable, "the store is gone"))],
+                "unknown: the store is gone",
+            ),
             (vec![Config::parse(b"CAs: [", URL)], URL),
         ] {
             let all = with(control_planes);
             let problem = all.hashes.get("nodes").and_then(|hash| hash.as_ref().err());
-            assert!(problem.is_some_and(|problem| problem.contains(expected)), "{problem:?}");
+            assert!(problem.is_some_and(|problem| problem.to_string().contains(expected)), "{problem:?}");
             assert_eq!(all.authorities, BTreeMap::new());
             assert_eq!(all.after(known.clone()).authorities, known.authorities, "the last known ones stay");
         }

@@ -138,7 +138,7 @@ impl Rollouts {
                             changed.get_or_insert_with(Instant::now);
                         }
                     }
-                    Some(Err(problem)) => return Ended::Failed(problem),
+                    Some(Err(failure)) => return Ended::Failed(failure.to_string()),
                     None => return Ended::Failed("the watch of Nodes ended".to_owned()),
                 },
                 () = &mut decided, if members.is_complete => {
@@ -157,12 +157,12 @@ impl Rollouts {
             self.metrics.clear();
             return Err(Ended::Idle);
         };
-        let rollout = read.rollout.clone().map_err(Ended::Failed)?;
+        let rollout = read.rollout.clone().map_err(|failure| Ended::Failed(failure.to_string()))?;
         let asked = Asked {
             rollout: rollout.filter(|rollout| !read.status.is_over(rollout)),
             status: read.status.clone(),
             policy: read.policy_status.with_policy(&read.policy),
-            policy_state: read.policy_state.clone().map_err(Ended::Failed)?,
+            policy_state: read.policy_state.clone().map_err(|failure| Ended::Failed(failure.to_string()))?,
         };
         Ok((asked, read))
     }

@@ -6,6 +6,7 @@ use futures_util::stream::{self, StreamExt as _};
 use k8s_openapi::api::core::v1::Pod;
 use kops_agent_cluster::pacing::drain::MIRROR;
 use kops_agent_cluster::rollout::{Container, Containers};
+use kops_agent_spec::failure::{Failing as _, Failure};
 use kube::Client;
 use kube::api::{Api, Object};
 use kube::core::ApiResource;
@@ -68,7 +69,7 @@ impl Pods {
     pub(super) async fn list(
         &self,
         nodes: &BTreeSet<String>,
-    ) -> BTreeMap<String, Result<Containers, String>> {
+    ) -> BTreeMap<String, Result<Containers, Failure>> {
         stream::iter(nodes.clone())
             .map(|node| async move {
                 let containers = self.of_node(&node).await;
@@ -79,10 +80,11 @@ impl Pods {
             .await
     }
 
-    async fn of_node(&self, node: &str) -> Result<Containers, String> {
+    async fn of_node(&self, node: &str) -> Result<Containers, Failure> {
         let selected = pods_on(node).limit(MOST_PODS);
-        let pods =
-            answer(self.api.list(&selected)).await.map_err(|error| format!("listing its pods: {error}"))?;
+        let pods = answer(self.api.list(&selected))
+            .await
+            .map_err(|error| Failure::new(error.kind(), format!("listing its pods: {error}")))?;
         Ok(pods.items.into_iter().flat_map(containers).collect())
     }
 }

@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use futures_util::future::join_all;
 use k8s_openapi::api::core::v1::{Node, NodeAddress};
 use kops_agent_spec::KopsControllerOptions;
+use kops_agent_spec::failure::Failure;
 use kube::Client;
 use kube::api::{Api, ListParams};
 use kube::core::{ApiResource, Object};
@@ -15,7 +16,7 @@ use serde::de::IgnoredAny;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::{Answer, CONTROL_PLANE, bootstrap_port, not_ready, ready, unreachable, within};
+use super::{Answer, CONTROL_PLANE, bootstrap_port, not_ready, ready, within};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -31,13 +32,13 @@ struct Addresses {
 /// Checks that a bootstrap server listens on each control-plane machine: the server of kops-agent or of kOps' kops-controller. On a machine
 /// that replaces another one, neither listens unless its user-data starts kops-agent's server.
 pub(super) async fn servers(
-    client: Result<&Client, String>,
+    client: Result<&Client, Failure>,
     options: &KopsControllerOptions,
 ) -> Result<Answer> {
     let Some(port) = bootstrap_port(options)? else {
         return Ok(ready("the configuration has no bootstrap server, so no machine serves others"));
     };
-    let client = client.map_err(unreachable)?;
+    let client = client?;
     let nodes: Api<NodeObject> = Api::all_with(client.clone(), &ApiResource::erase::<Node>(&()));
     let nodes = within(nodes.list(&ListParams::default().labels(CONTROL_PLANE)))
         .await

@@ -12,9 +12,9 @@ use kops_agent_plan::timeline::Work;
 use kops_agent_plan::unit_files::is_read_by_systemd;
 use kops_agent_spec::failure::Failing;
 
+use super::Report;
 use super::images::changes_components;
 use super::packages::Installing;
-use super::report::Report;
 use super::run::Run;
 use super::scope::{Scope, attempt};
 use super::starts::Starts;

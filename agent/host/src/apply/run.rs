@@ -7,8 +7,8 @@ use kops_agent_plan::late_pods::LatePods;
 use kops_agent_plan::resource::{DesiredState, KernelModule, Kind, Resource};
 use kops_agent_plan::timeline::Work;
 
+use super::Report;
 use super::changing::Changing;
-use super::report::Report;
 use super::starts::Starts;
 use crate::assets::Progress;
 use crate::error::{Error, Result};
@@ -128,10 +128,10 @@ impl Run<'_> {
             return Ok(());
         };
         self.progress.applying(step);
-        self.host.remote.assign_ipv6_prefix().await.map_err(|reason| Error::Path {
+        self.host.remote.assign_ipv6_prefix().await.map_err(|failure| Error::Path {
             doing: "get",
             path: "a range of IPv6 addresses for this node's pods".into(),
-            reason,
+            reason: failure.to_string(),
         })
     }
 

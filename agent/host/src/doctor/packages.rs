@@ -1,6 +1,6 @@
 //! Checks of the package manager: its lock, the missing packages, and the repositories.
 
-use kops_agent_plan::doctor::{PackageLock, Repositories, Seen};
+use kops_agent_plan::doctor::{PackageLock, Repositories, Seen, Unseen};
 use kops_agent_plan::resource::{DesiredState, Resource};
 
 use crate::host::Host;
@@ -8,7 +8,7 @@ use crate::host::Host;
 impl Host {
     /// The lock of the package manager that a process holds. `None` if no process holds a lock.
     pub fn package_lock(&self) -> Seen<Option<PackageLock>> {
-        let held = self.packages.lock_holder().map_err(|error| error.to_string())?;
+        let held = self.packages.lock_holder().map_err(Unseen::new)?;
         Ok(held.map(|(path, holder)| PackageLock { path, holder }))
     }
 
@@ -21,7 +21,7 @@ impl Host {
                 _ => None,
             })
             .collect();
-        let installed = self.packages.installed(&names).map_err(|error| error.to_string())?;
+        let installed = self.packages.installed(&names).map_err(Unseen::new)?;
         Ok(names.into_iter().filter(|name| !installed.contains(*name)).map(str::to_owned).collect())
     }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 
-use kops_agent_plan::doctor::{Device, Seen, Volume, Volumes};
+use kops_agent_plan::doctor::{Device, Seen, Unseen, Volume, Volumes};
 use kops_agent_plan::resource::{DesiredState, Resource};
 
 use crate::system::devices::names;
@@ -23,7 +23,7 @@ pub fn volumes(root: &Path, desired: &DesiredState) -> Seen<Volumes> {
         return Ok(Volumes::default());
     }
     if root != Path::new("/") {
-        return Err("a root other than / has no devices".to_owned());
+        return Err(Unseen::new("a root other than / has no devices"));
     }
     let is_device =
         |path: &str| fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device());

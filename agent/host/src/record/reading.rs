@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use kops_agent_plan::resource::ResourceId;
+use kops_agent_spec::invalid::Invalid;
 use serde_json::{Map, Value};
 
 use super::Record;
@@ -78,22 +79,22 @@ impl Record {
     }
 }
 
-pub(super) fn parse(bytes: &[u8]) -> Result<Record, String> {
-    let mut fields: Map<String, Value> = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+pub(super) fn parse(bytes: &[u8]) -> Result<Record, Invalid> {
+    let mut fields: Map<String, Value> =
+        serde_json::from_slice(bytes).map_err(|error| Invalid::new(error.to_string()))?;
     let version = fields.remove(VERSION_FIELD).and_then(|version| version.as_u64()).unwrap_or_default();
     let unknown = match fields.get_mut(RESOURCES) {
         Some(Value::Object(resources)) => take_unknown(resources),
         _ => Map::new(),
     };
-    let mut record: Record = serde_json::from_value(Value::Object(fields)).map_err(|error| match version {
-        newer if newer > VERSION => {
-            format!(
+    let mut record: Record =
+        serde_json::from_value(Value::Object(fields)).map_err(|error| match version {
+            newer if newer > VERSION => Invalid::new(format!(
                 "{error}; a newer kops-agent wrote the record (version {newer}, but this kops-agent reads \
-                 version {VERSION}); use the newer kops-agent"
-            )
-        }
-        _ => error.to_string(),
-    })?;
+             version {VERSION}); use the newer kops-agent"
+            )),
+            _ => Invalid::new(error.to_string()),
+        })?;
     record.unknown = Unknown { resources: unknown };
     Ok(record)
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kops_agent_plan::health::StaticPod;
+use kops_agent_spec::failure::{Failure, Kind};
 use serde::Deserialize;
 
 use super::commands::{self, Outcome};
@@ -61,7 +62,7 @@ impl Container {
 }
 
 /// The running containers of a static pod. `None` if `ctr` is not installed.
-pub(crate) fn running(pod: &StaticPod, socket: &str) -> Result<Option<Vec<Container>>, String> {
+pub(crate) fn running(pod: &StaticPod, socket: &str) -> Result<Option<Vec<Container>>, Failure> {
     let Some(listed) = ask(socket, &list_of(pod)) else { return Ok(None) };
     let listed = output_or_error(listed)?;
     let running = running_tasks(socket)?;
@@ -78,15 +79,18 @@ pub(crate) fn running(pod: &StaticPod, socket: &str) -> Result<Option<Vec<Contai
 }
 
 /// The IDs of the containers that have a running process.
-pub(crate) fn running_tasks(socket: &str) -> Result<BTreeSet<String>, String> {
-    let tasks = output_or_error(ask(socket, &["tasks", "list"]).ok_or("ctr cannot be started")?)?;
-    Ok(running_of(&tasks))
+pub(crate) fn running_tasks(socket: &str) -> Result<BTreeSet<String>, Failure> {
+    Ok(running_of(&tasks(socket)?))
 }
 
 /// The first process of each running container, by container ID.
-pub(crate) fn processes(socket: &str) -> Result<BTreeMap<String, u32>, String> {
-    let tasks = output_or_error(ask(socket, &["tasks", "list"]).ok_or("ctr cannot be started")?)?;
-    Ok(processes_of(&tasks))
+pub(crate) fn processes(socket: &str) -> Result<BTreeMap<String, u32>, Failure> {
+    Ok(processes_of(&tasks(socket)?))
+}
+
+fn tasks(socket: &str) -> Result<String, Failure> {
+    let listed = ask(socket, &["tasks", "list"]);
+    output_or_error(listed.ok_or_else(|| Failure::new(Kind::Command, "ctr cannot be started"))?)
 }
 
 /// Runs `ctr`. `None` if it cannot be started, for example because it is not installed.
@@ -98,8 +102,11 @@ pub(crate) fn ask(socket: &str, arguments: &[impl AsRef<str>]) -> Option<Outcome
 }
 
 /// The output of `ctr`, or its error message if it failed.
-pub(crate) fn output_or_error(outcome: Outcome) -> Result<String, String> {
-    if outcome.status.success() { Ok(outcome.stdout) } else { Err(format!("ctr: {}", outcome.stderr.trim())) }
+pub(crate) fn output_or_error(outcome: Outcome) -> Result<String, Failure> {
+    match outcome.status.success() {
+        true => Ok(outcome.stdout),
+        false => Err(Failure::new(Kind::Command, format!("ctr: {}", outcome.stderr.trim()))),
+    }
 }
 
 /// The `ctr` arguments that list containers with the names and the namespace of this pod's containers.

@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use kops_agent_plan::health::{Check, Component, StaticPod};
 use kops_agent_plan::resource::ResourceId;
+use kops_agent_spec::failure::{Failure, Kind};
 
 #[async_trait::async_trait]
 pub trait Health: Send + Sync {
     /// Runs one check of kind `Answers` or `Runtime` once. The error says why the component is not healthy.
-    async fn ask(&self, check: &Check) -> Result<(), String>;
+    async fn ask(&self, check: &Check) -> Result<(), Failure>;
 
     /// Finds a process outside the unit that listens at the unit's health URL, and describes it. The answer of such a
     /// process says nothing about the unit. `None` if no such process is known.
@@ -22,7 +23,7 @@ pub trait Health: Send + Sync {
 
     /// The UID under which all containers of a static pod run. The error says what is wrong. `None` if the UID cannot
     /// be read, for example without `ctr`.
-    fn pod_uid(&self, pod: &StaticPod, socket: &str) -> Result<Option<String>, String>;
+    fn pod_uid(&self, pod: &StaticPod, socket: &str) -> Result<Option<String>, Failure>;
 
     /// The log lines of a component's last failed start that name the reason of the failure, or else its last lines.
     fn last_words(&self, resource: &ResourceId) -> Vec<String>;
@@ -56,6 +57,11 @@ impl Default for HealthTimings {
             restarted: Duration::from_secs(30),
         }
     }
+}
+
+/// The failure of a check.
+pub fn unhealthy(why: impl Into<String>) -> Failure {
+    Failure::new(Kind::Unhealthy, why)
 }
 
 /// The UID of a component's running pod, if the component is a pod and runs.

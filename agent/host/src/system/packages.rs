@@ -10,7 +10,7 @@ mod sources;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use kops_agent_plan::doctor::{Repositories, Seen};
+use kops_agent_plan::doctor::{Repositories, Seen, Unseen};
 use kops_agent_plan::resource::PackageSource;
 use kops_agent_spec::digest::sha256_hex;
 
@@ -70,7 +70,7 @@ pub trait PackageManager: Send + Sync {
     /// # Errors
     /// The package manager cannot check repositories without changing the machine.
     fn repositories(&self) -> Seen<Repositories> {
-        Err("this machine has no package manager that can check repositories".to_owned())
+        Err(Unseen::new("this machine has no package manager that can check repositories"))
     }
 }
 
@@ -249,9 +249,9 @@ impl PackageManager for Machine {
     }
 
     fn repositories(&self) -> Seen<Repositories> {
-        match self.manager().map_err(|error| error.to_string())? {
+        match self.manager().map_err(Unseen::new)? {
             Manager::Apt => heads::of_apt(&[]),
-            Manager::Rpm(_) => Err("dnf cannot check repositories without changing its cache".to_owned()),
+            Manager::Rpm(_) => Err(Unseen::new("dnf cannot check repositories without changing its cache")),
         }
     }
 }

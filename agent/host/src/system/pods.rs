@@ -5,6 +5,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime};
 
 use kops_agent_plan::health::{self, Check, StaticPod};
+use kops_agent_spec::failure::Failure;
 use nix::unistd::{SysconfVar, sysconf};
 
 use super::clock::Clock;
@@ -47,24 +48,25 @@ const GONE_WITHIN: Duration = Duration::from_secs(20);
 impl Pods for Ctr {
     fn end_containers(&self, pod: &StaticPod, socket: &str) -> Result<()> {
         let failed = |outcome| Error::Command { command: format!("ctr --address {socket}"), outcome };
-        let Some(containers) = ctr::running(pod, socket).map_err(failed)? else { return Ok(()) };
+        let of_ctr = |failure: Failure| failed(failure.to_string());
+        let Some(containers) = ctr::running(pod, socket).map_err(of_ctr)? else { return Ok(()) };
         let ids: Vec<String> = containers.into_iter().map(|container| container.id).collect();
         let grace = Duration::from_secs(pod.termination_grace_period_seconds);
         for (signal, within) in [("SIGTERM", grace), ("SIGKILL", GONE_WITHIN)] {
-            let running = ctr::running_tasks(socket).map_err(failed)?;
+            let running = ctr::running_tasks(socket).map_err(of_ctr)?;
             for id in ids.iter().filter(|id| running.contains(*id)) {
                 signalled(socket, id, signal)?;
             }
             let since = Instant::now();
             while since.elapsed() < within {
-                let running = ctr::running_tasks(socket).map_err(failed)?;
+                let running = ctr::running_tasks(socket).map_err(of_ctr)?;
                 if !ids.iter().any(|id| running.contains(id)) {
                     return Ok(());
                 }
                 sleep(ASK_EVERY);
             }
         }
-        let running = ctr::running_tasks(socket).map_err(failed)?;
+        let running = ctr::running_tasks(socket).map_err(of_ctr)?;
         match ids.iter().find(|id| running.contains(*id)) {
             None => Ok(()),
             Some(id) => Err(failed(format!(
@@ -75,12 +77,15 @@ impl Pods for Ctr {
     }
 
     fn started(&self, pod: &StaticPod, socket: &str) -> Result<Option<SystemTime>> {
-        let failed = |outcome| Error::Command { command: format!("ctr --address {socket}"), outcome };
-        let Some(containers) = ctr::running(pod, socket).map_err(failed)? else { return Ok(None) };
+        let of_ctr = |failure: Failure| Error::Command {
+            command: format!("ctr --address {socket}"),
+            outcome: failure.to_string(),
+        };
+        let Some(containers) = ctr::running(pod, socket).map_err(of_ctr)? else { return Ok(None) };
         if containers.is_empty() {
             return Ok(None);
         }
-        let processes = ctr::processes(socket).map_err(failed)?;
+        let processes = ctr::processes(socket).map_err(of_ctr)?;
         let clock = Clock::now();
         let started = containers.iter().filter_map(|container| {
             // A container that has ended meanwhile is skipped. The container that replaces it is younger, and only the

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use kops_agent_spec::failure::{Failure, Kind};
+
 use super::commands::prepare;
 use super::deadline::ask_prepared;
 
@@ -20,12 +22,13 @@ pub struct Answer {
 ///
 /// # Errors
 /// The program is not installed, cannot be started, or has not ended in time. The error says which.
-pub fn ask(command: &[&str], within: Duration) -> Result<Answer, String> {
+pub fn ask(command: &[&str], within: Duration) -> Result<Answer, Failure> {
     let program = command.first().copied().unwrap_or_default();
-    let mut prepared = prepare(command).map_err(|error| error.to_string())?;
+    let mut prepared = prepare(command)?;
     prepared.env_clear().env("LC_ALL", "C").env("PATH", folders(&std::env::var("PATH").unwrap_or_default()));
-    let outcome = ask_prepared(command, prepared, b"", within).map_err(|error| error.to_string())?;
-    let outcome = outcome.ok_or_else(|| format!("{program} is not installed"))?;
+    let outcome = ask_prepared(command, prepared, b"", within)?;
+    let outcome =
+        outcome.ok_or_else(|| Failure::new(Kind::Command, format!("{program} is not installed")))?;
     Ok(Answer { is_success: outcome.status.success(), stdout: outcome.stdout, stderr: outcome.stderr })
 }
 

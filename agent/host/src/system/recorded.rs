@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write as _};
 use std::time::SystemTime;
 
-use kops_agent_cluster::lifecycle_action::LifecycleAction;
+use kops_agent_cluster::lifecycle_action::{Completion, LifecycleAction};
 use kops_agent_plan::diff::Enablement;
 use kops_agent_plan::health::{Check, StaticPod};
 use kops_agent_plan::resource::{
     BindMount, DiscoveryRegistration, Group, Mount, PackageSource, ResourceId, User,
 };
+use kops_agent_spec::failure::Failure;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
@@ -31,7 +32,6 @@ use crate::assets::Progress;
 use crate::error::{Error, Result};
 use crate::root::Root;
 use crate::staged::write_file;
-use kops_agent_cluster::lifecycle_action::Completion;
 use kops_agent_pki::PemPair;
 
 /// File of the recorded requests, one a line, in the order of the requests.
@@ -386,11 +386,11 @@ impl Images for Recorder {
 /// The recorder runs no components, so every check succeeds immediately.
 #[async_trait::async_trait]
 impl Health for Recorder {
-    async fn ask(&self, _check: &Check) -> Result<(), String> {
+    async fn ask(&self, _check: &Check) -> Result<(), Failure> {
         Ok(())
     }
 
-    fn pod_uid(&self, _pod: &StaticPod, _socket: &str) -> Result<Option<String>, String> {
+    fn pod_uid(&self, _pod: &StaticPod, _socket: &str) -> Result<Option<String>, Failure> {
         Ok(None)
     }
 
@@ -425,24 +425,22 @@ impl PodNetwork for Recorder {
 
 #[async_trait::async_trait]
 impl Remote for Recorder {
-    async fn assign_ipv6_prefix(&self) -> Result<(), String> {
-        let noted = self.note("cloud: assign an IPv6 prefix", |state| state.has_ipv6_prefix = true);
-        noted.map_err(|error| error.to_string())
+    async fn assign_ipv6_prefix(&self) -> Result<(), Failure> {
+        Ok(self.note("cloud: assign an IPv6 prefix", |state| state.has_ipv6_prefix = true)?)
     }
 
     fn has_assigned_ipv6_prefix(&self) -> bool {
         self.read(|state| state.has_ipv6_prefix)
     }
 
-    async fn register(&self, registration: &DiscoveryRegistration, _: &PemPair) -> Result<(), String> {
-        let noted = self.note(&format!("discovery: register with {}", registration.url), |_| {});
-        noted.map_err(|error| error.to_string())
+    async fn register(&self, registration: &DiscoveryRegistration, _: &PemPair) -> Result<(), Failure> {
+        Ok(self.note(&format!("discovery: register with {}", registration.url), |_| {})?)
     }
 
-    async fn complete_lifecycle_action(&self, action: &LifecycleAction) -> Result<Completion, String> {
+    async fn complete_lifecycle_action(&self, action: &LifecycleAction) -> Result<Completion, Failure> {
         let LifecycleAction { group, instance_id, .. } = action;
-        let noted = self.note(&format!("cloud: {instance_id} of {group} is ready"), |_| {});
-        noted.map(|()| Completion::Completed).map_err(|error| error.to_string())
+        self.note(&format!("cloud: {instance_id} of {group} is ready"), |_| {})?;
+        Ok(Completion::Completed)
     }
 }
 

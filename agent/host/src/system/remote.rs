@@ -3,11 +3,12 @@
 use kops_agent_cluster::lifecycle_action::{Completion, LifecycleAction};
 use kops_agent_pki::PemPair;
 use kops_agent_plan::resource::DiscoveryRegistration;
+use kops_agent_spec::failure::{Failure, Kind};
 
 #[async_trait::async_trait]
 pub trait Remote: Send + Sync {
     /// Asks the cloud to assign this machine an IPv6 prefix for its pods.
-    async fn assign_ipv6_prefix(&self) -> Result<(), String>;
+    async fn assign_ipv6_prefix(&self) -> Result<(), Failure>;
 
     /// `true` if this implementation knows that the prefix is assigned. With `false`, the caller leaves the request out
     /// of the plan once the cloud reports a prefix.
@@ -17,29 +18,32 @@ pub trait Remote: Send + Sync {
 
     /// Registers with a discovery service under the name in the certificate of `identity`. The certificate is followed
     /// by its CA's certificate.
-    async fn register(&self, registration: &DiscoveryRegistration, identity: &PemPair) -> Result<(), String>;
+    async fn register(&self, registration: &DiscoveryRegistration, identity: &PemPair)
+    -> Result<(), Failure>;
 
     /// Tells the cloud that this machine is ready, if a lifecycle hook waits for that. The error says why
     /// the report failed.
-    async fn complete_lifecycle_action(&self, action: &LifecycleAction) -> Result<Completion, String>;
+    async fn complete_lifecycle_action(&self, action: &LifecycleAction) -> Result<Completion, Failure>;
 }
 
 /// Refuses every request to other machines.
 pub(crate) struct NoRemote;
 
-const NO_CONNECTION: &str = "this program sends no requests to other machines";
+fn no_connection() -> Failure {
+    Failure::new(Kind::Other, "this program sends no requests to other machines")
+}
 
 #[async_trait::async_trait]
 impl Remote for NoRemote {
-    async fn assign_ipv6_prefix(&self) -> Result<(), String> {
-        Err(NO_CONNECTION.to_owned())
+    async fn assign_ipv6_prefix(&self) -> Result<(), Failure> {
+        Err(no_connection())
     }
 
-    async fn register(&self, _: &DiscoveryRegistration, _: &PemPair) -> Result<(), String> {
-        Err(NO_CONNECTION.to_owned())
+    async fn register(&self, _: &DiscoveryRegistration, _: &PemPair) -> Result<(), Failure> {
+        Err(no_connection())
     }
 
-    async fn complete_lifecycle_action(&self, _: &LifecycleAction) -> Result<Completion, String> {
-        Err(NO_CONNECTION.to_owned())
+    async fn complete_lifecycle_action(&self, _: &LifecycleAction) -> Result<Completion, Failure> {
+        Err(no_connection())
     }
 }

@@ -2,7 +2,7 @@
 //! answers.
 #![allow(clippy::unwrap_used)]
 
-use kops_agent_spec::failure::Failing as _;
+use kops_agent_spec::failure::{Failing as _, Failure};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::support::images::Runtime;
 use crate::support::{Machine, ended_once, state};
 use crate::units::Manager;
-use kops_agent_host::health::Health;
+use kops_agent_host::health::{Health, unhealthy};
 use kops_agent_host::{Host, Waits};
 use kops_agent_plan::health::{Check, StaticPod};
 use kops_agent_plan::resource::{DesiredState, File, Resource, ResourceId, Unit};
@@ -63,15 +63,15 @@ struct ApiServer {
 
 #[async_trait::async_trait]
 impl Health for ApiServer {
-    async fn ask(&self, check: &Check) -> Result<(), String> {
+    async fn ask(&self, check: &Check) -> Result<(), Failure> {
         self.asked.store(true, Ordering::SeqCst);
         let is_it = matches!(check, Check::Answers { url } if url == PROBE);
         match is_it && self.answers.load(Ordering::SeqCst) {
             true => Ok(()),
-            false => Err("refused".to_owned()),
+            false => Err(unhealthy("refused")),
         }
     }
-    fn pod_uid(&self, _: &StaticPod, _: &str) -> Result<Option<String>, String> {
+    fn pod_uid(&self, _: &StaticPod, _: &str) -> Result<Option<String>, Failure> {
         Ok(None)
     }
     fn last_words(&self, _: &ResourceId) -> Vec<String> {

@@ -12,6 +12,7 @@ use kops_agent_cluster::lifecycle_action::{Completion, LifecycleAction};
 use kops_agent_host::system::remote::Remote;
 use kops_agent_pki::PemPair;
 use kops_agent_plan::resource::*;
+use kops_agent_spec::failure::{self, Failure};
 
 /// A remote that counts its requests, and fails the given number of times.
 struct Counting {
@@ -22,7 +23,7 @@ struct Counting {
 
 #[async_trait::async_trait]
 impl Remote for Counting {
-    async fn assign_ipv6_prefix(&self) -> Result<(), String> {
+    async fn assign_ipv6_prefix(&self) -> Result<(), Failure> {
         self.assigned.fetch_add(1, Ordering::SeqCst);
         Ok(())
     }
@@ -31,16 +32,16 @@ impl Remote for Counting {
         self.assigned.load(Ordering::SeqCst) > 0
     }
 
-    async fn register(&self, _: &DiscoveryRegistration, identity: &PemPair) -> Result<(), String> {
+    async fn register(&self, _: &DiscoveryRegistration, identity: &PemPair) -> Result<(), Failure> {
         self.registered.lock().push(identity.clone());
         let fails = self
             .failures
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1))
             .is_ok();
-        if fails { Err("nothing listens there".into()) } else { Ok(()) }
+        if fails { Err(Failure::new(failure::Kind::Other, "nothing listens there")) } else { Ok(()) }
     }
 
-    async fn complete_lifecycle_action(&self, _: &LifecycleAction) -> Result<Completion, String> {
+    async fn complete_lifecycle_action(&self, _: &LifecycleAction) -> Result<Completion, Failure> {
         Ok(Completion::NothingHeld)
     }
 }

@@ -13,12 +13,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::Machine;
-use kops_agent_host::health::{Health, HealthTimings};
+use kops_agent_host::health::{Health, HealthTimings, unhealthy};
 use kops_agent_host::system::commands::Commands;
 use kops_agent_host::system::systemd::Systemd as _;
 use kops_agent_host::{Error, Record};
 use kops_agent_plan::health::{Check, StaticPod};
 use kops_agent_plan::resource::*;
+use kops_agent_spec::failure::Failure;
 use scene::{KUBELET_CONFIG, Node, Scene, TIMINGS, node, with_keys, with_pods};
 
 #[tokio::test]
@@ -306,11 +307,11 @@ struct Stubborn(Arc<Node>);
 
 #[async_trait::async_trait]
 impl Health for Stubborn {
-    async fn ask(&self, _check: &Check) -> Result<(), String> {
-        Err("connection refused".into())
+    async fn ask(&self, _check: &Check) -> Result<(), Failure> {
+        Err(unhealthy("connection refused"))
     }
-    fn pod_uid(&self, _pod: &StaticPod, _socket: &str) -> Result<Option<String>, String> {
-        Err("no pod".into())
+    fn pod_uid(&self, _pod: &StaticPod, _socket: &str) -> Result<Option<String>, Failure> {
+        Err(unhealthy("no pod"))
     }
     fn last_words(&self, resource: &ResourceId) -> Vec<String> {
         self.0.last_words(resource)

@@ -11,12 +11,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::{Machine, Mirror, noon, tar_gz};
-use kops_agent_host::health::{Health, HealthTimings};
+use kops_agent_host::health::{Health, HealthTimings, unhealthy};
 use kops_agent_host::system::commands::Commands;
 use kops_agent_host::{Error, Host, Resetting, Silent};
 use kops_agent_plan::diff::diff_with_owned;
 use kops_agent_plan::health::{Check, StaticPod};
 use kops_agent_plan::resource::*;
+use kops_agent_spec::failure::Failure;
 
 const LIB: &str = "/lib/systemd/system/kubelet.service";
 const ETC: &str = "/etc/systemd/system/kubelet.service";
@@ -152,13 +153,13 @@ struct Picky(std::path::PathBuf);
 
 #[async_trait::async_trait]
 impl Health for Picky {
-    async fn ask(&self, check: &Check) -> Result<(), String> {
+    async fn ask(&self, check: &Check) -> Result<(), Failure> {
         let config = fs::read_to_string(&self.0).unwrap_or_default();
         let is_asked = matches!(check, Check::Answers { url } if url.contains(":10248/"));
-        if is_asked && config.contains("maxPods: 2") { Err("refused".to_owned()) } else { Ok(()) }
+        if is_asked && config.contains("maxPods: 2") { Err(unhealthy("refused")) } else { Ok(()) }
     }
 
-    fn pod_uid(&self, _pod: &StaticPod, _socket: &str) -> Result<Option<String>, String> {
+    fn pod_uid(&self, _pod: &StaticPod, _socket: &str) -> Result<Option<String>, Failure> {
         Ok(None)
     }
 

@@ -8,11 +8,12 @@ use std::path::Path;
 use std::pin::pin;
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use kops_agent_cluster::pacing::message::MOST_SLOTS;
 use kops_agent_cluster::rollout::{DrainMode, Order, Task};
 use kops_agent_kube::own_node::{Orders, Untold, retried};
 use kops_agent_process::{program, service_manager, stop};
+use kops_agent_spec::failure::{Failure, Kind};
 use tokio::process::Command;
 use tokio::time::sleep;
 
@@ -189,13 +190,22 @@ fn ended(root: &Path, order: &Order, code: Option<i32>) -> Result<()> {
         return Ok(());
     }
     let how = code.map_or_else(|| "a signal".to_owned(), |code| code.to_string());
-    Err(match record.failure {
-        Some(failure) if !is_converged => anyhow!(failure.problem),
-        _ => anyhow!(
-            "the run ended with {how}, and the node {}; `journalctl -u kops-agent-follow.service` on the node shows why",
-            lacks.unwrap_or("may not have taken everything")
+    let failure = match record.failure {
+        Some(failure) if !is_converged => Failure::new(kind_of_code(&failure.code), failure.problem),
+        _ => Failure::new(
+            Kind::FollowRefused,
+            format!(
+                "the run ended with {how}, and the node {}; `journalctl -u kops-agent-follow.service` on the node shows why",
+                lacks.unwrap_or("may not have taken everything")
+            ),
         ),
-    })
+    };
+    Err(failure.into())
+}
+
+/// The kind of a recorded failure. A record of another version may have no code, or an unknown one.
+fn kind_of_code(code: &str) -> Kind {
+    Kind::ALL.iter().copied().find(|kind| kind.code() == code).unwrap_or(Kind::Other)
 }
 
 /// The part of an order that a node lacks after its run; `None` if it lacks nothing. If the run cannot reach its
@@ -248,6 +258,14 @@ mod tests {
         assert_eq!(arguments(&order), expected);
         let most = arguments(&Order { max_unavailable: u32::MAX, ..order });
         assert_eq!(most[0], format!("--max-unavailable={MOST_SLOTS}"));
+    }
+
+    #[test]
+    fn a_recorded_failure_keeps_its_kind() {
+        assert_eq!(kind_of_code("KA5013"), Kind::RolledBack);
+        for unknown in ["", "KA9999"] {
+            assert_eq!(kind_of_code(unknown), Kind::Other);
+        }
     }
 
     #[test]

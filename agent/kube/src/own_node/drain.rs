@@ -86,7 +86,8 @@ impl OwnNode {
     pub async fn evict(&self) -> Result<Vec<Remaining>, ApiError> {
         let list = kube::core::Request::new("/api/v1/pods").list(&pods_on(&self.name));
         let list = list.map_err(|error| ApiError::Unanswered(error.to_string()))?;
-        let pods = leaving(answer(self.client.request(list)).await?).map_err(ApiError::Unanswered)?;
+        let pods = leaving(answer(self.client.request(list)).await?)
+            .map_err(|invalid| ApiError::Unanswered(invalid.to_string()))?;
         let mut remaining = Vec::new();
         for pod in pods {
             let mut why = String::new();

@@ -67,8 +67,8 @@ impl Orders {
     pub async fn next(&mut self) -> Result<Order, Untold> {
         loop {
             let event = self.watch.next().await;
-            let event = event.unwrap_or_else(|| Err("the watch of this Node ended".to_owned()));
-            match event.map_err(Untold::Unanswered)? {
+            let event = event.ok_or_else(|| Untold::Unanswered("the watch of this Node ended".to_owned()))?;
+            match event.map_err(|failure| Untold::Unanswered(failure.to_string()))? {
                 Event::Apply(node) | Event::InitApply(node) => {
                     if let Some(order) = open_order(&node, self.reported.as_ref()) {
                         return Ok(order);

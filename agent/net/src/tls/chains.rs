@@ -6,6 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use kops_agent_spec::invalid::Invalid;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{ServerCertVerified, ServerCertVerifier as _};
 use rustls::crypto::aws_lc_rs;
@@ -157,8 +158,8 @@ pub fn signer_leads_to(
     authorities: &RootCertStore,
     certificate: &[u8],
     between: &[CertificateDer<'_>],
-) -> Result<(), String> {
-    TooMany::check(between, MOST_OF_DOCUMENT).map_err(|problem| problem.to_string())?;
+) -> Result<(), Invalid> {
+    TooMany::check(between, MOST_OF_DOCUMENT).map_err(|problem| Invalid::new(problem.to_string()))?;
     let der = CertificateDer::from(certificate);
     let judged = EndEntityCert::try_from(&der).and_then(|certificate| {
         let algorithms = aws_lc_rs::default_provider().signature_verification_algorithms.all;
@@ -167,7 +168,7 @@ pub fn signer_leads_to(
             .verify_for_usage(algorithms, roots, between, UnixTime::now(), AnyUsage, None, None)
             .map(drop)
     });
-    judged.map_err(|error| error.to_string())
+    judged.map_err(|error| Invalid::new(error.to_string()))
 }
 
 /// Accepts every extended key usage.
@@ -281,7 +282,8 @@ mod tests {
         let judge =
             |of: &Authority, beside: usize| signer_leads_to(&roots(of), &signer, &decoys("ours", beside));
         assert_eq!(judge(&authority, MOST_OF_DOCUMENT), Ok(()));
-        assert!(judge(&authority, MOST_OF_DOCUMENT + 1).unwrap_err().contains("3 certificates came"));
+        let refused = judge(&authority, MOST_OF_DOCUMENT + 1).unwrap_err().to_string();
+        assert!(refused.contains("3 certificates came"), "{refused}");
         assert!(judge(&Authority::new("ours").unwrap(), 0).is_err(), "another key of that name");
     }
 }

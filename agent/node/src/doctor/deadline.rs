@@ -3,6 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
+use kops_agent_plan::doctor::{Seen, Unseen};
 use tokio::sync::oneshot;
 
 /// The timeout of one request to a server, including its DNS lookup.
@@ -15,25 +16,26 @@ pub const LOOK: Duration = Duration::from_secs(30);
 const STACK: usize = 8 << 20;
 
 /// The result of `asking`, or an error if it takes longer than `within`.
-pub async fn asked<T>(within: Duration, asking: impl Future<Output = T>) -> Result<T, String> {
-    tokio::time::timeout(within, asking).await.map_err(|_| format!("no answer within {} s", within.as_secs()))
+pub async fn asked<T>(within: Duration, asking: impl Future<Output = T>) -> Seen<T> {
+    let late = |_| Unseen::new(format_args!("no answer within {} s", within.as_secs()));
+    tokio::time::timeout(within, asking).await.map_err(late)
 }
 
 /// Runs a check that may hang, in its own thread. A thread that hangs ends with the process.
 pub async fn looked<T: Send + 'static>(
     within: Duration,
     look: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, String> {
+) -> Seen<T> {
     let (tell, told) = oneshot::channel();
     let started = thread::Builder::new().name("look".into()).stack_size(STACK).spawn(move || {
         // The caller may have timed out.
         let _ = tell.send(look());
     });
-    started.map_err(|error| format!("cannot start a thread: {error}"))?;
+    started.map_err(|error| Unseen::new(format_args!("cannot start a thread: {error}")))?;
     match tokio::time::timeout(within, told).await {
         Ok(Ok(seen)) => Ok(seen),
-        Ok(Err(_)) => Err("it ended without a result".to_owned()),
-        Err(_) => Err(format!("no result within {} s", within.as_secs())),
+        Ok(Err(_)) => Err(Unseen::new("it ended without a result")),
+        Err(_) => Err(Unseen::new(format_args!("no result within {} s", within.as_secs()))),
     }
 }
 
@@ -47,7 +49,7 @@ mod tests {
     #[tokio::test]
     async fn what_has_not_come_in_time_is_not_known() {
         assert_eq!(asked(QUESTION, std::future::ready(7)).await, Ok(7));
-        let error = asked(Duration::ZERO, std::future::pending::<()>()).await.unwrap_err();
+        let error = asked(Duration::ZERO, std::future::pending::<()>()).await.unwrap_err().to_string();
         assert!(error.contains("no answer within 0 s"), "{error}");
     }
 
@@ -56,7 +58,7 @@ mod tests {
         assert_eq!(looked(LOOK, || 7).await, Ok(7));
         let (keep, hangs) = channel::<()>();
         let error = looked(Duration::from_millis(10), move || hangs.recv().is_ok()).await.unwrap_err();
-        assert!(error.contains("no result within 0 s"), "{error}");
+        assert!(error.to_string().contains("no result within 0 s"), "{error}");
         drop(keep);
     }
 }

@@ -92,7 +92,7 @@ impl Asked {
                 return Outcome::Unknown("it takes too long to answer".to_owned());
             }
             Ok(Err(error)) => return Outcome::Fails(http::innermost_cause(error)),
-            Err(why) => return Outcome::Unknown(why),
+            Err(why) => return Outcome::Unknown(why.into()),
         };
         if let Some((host, ahead)) = clock_of(&answer) {
             self.clocks.push((host, ahead));
@@ -116,7 +116,7 @@ async fn located(store: &Store, url: &str, refused: fn(String) -> Outcome) -> Re
         Ok(Ok(location)) => Ok(location),
         Ok(Err(error)) if error.is_refused => Err(refused(error.reason)),
         Ok(Err(error)) => Err(Outcome::Fails(error.reason)),
-        Err(why) => Err(Outcome::Unknown(why)),
+        Err(why) => Err(Outcome::Unknown(why.into())),
     }
 }
 

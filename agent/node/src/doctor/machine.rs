@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use kops_agent_host::doctor as host;
-use kops_agent_plan::doctor::{Disk, Kernel, Listener, Machine, Module, Packages, Seen, Volumes};
+use kops_agent_plan::doctor::{Disk, Kernel, Listener, Machine, Module, Packages, Seen, Unseen, Volumes};
 
 use super::deadline::{LOOK, looked};
 use super::node::Wanted;
@@ -23,7 +23,7 @@ pub(super) async fn look(options: &NodeOptions, wanted: &Wanted) -> Seeing {
     let (root, all) = (options.source.node_root.clone(), wanted.clone());
     let (allows_swap, unfit) = (wanted.allows_swap, wanted.unfit.clone());
     let seeing = looked(LOOK, move || {
-        let host = open(&root).map_err(|error| error.to_string());
+        let host = open(&root).map_err(Unseen::new);
         let module = |name: &String| match &host {
             Ok(host) => host.module(name),
             Err(why) => Module { name: name.clone(), state: Err(why.clone()) },
@@ -58,7 +58,7 @@ pub(super) async fn volumes(options: &NodeOptions, wanted: &Wanted) -> Seen<Volu
 pub(super) async fn packages(options: &NodeOptions, wanted: &Wanted) -> Packages {
     let (root, desired) = (options.source.node_root.clone(), wanted.desired.clone());
     let seen = looked(LOOK, move || {
-        let host = open(&root).map_err(|error| error.to_string())?;
+        let host = open(&root).map_err(Unseen::new)?;
         let missing = desired.map(|desired| host.missing_packages(&desired));
         let is_to_install = matches!(&missing, Some(Ok(names)) if !names.is_empty());
         let repositories = is_to_install.then(|| host.repositories());
@@ -68,22 +68,22 @@ pub(super) async fn packages(options: &NodeOptions, wanted: &Wanted) -> Packages
     seen.unwrap_or_else(|why| Packages { lock: Err(why), missing: None, repositories: None })
 }
 
-fn unseen(why: &str, wanted: &Wanted) -> Seeing {
-    let module = |name: &String| Module { name: name.clone(), state: Err(why.to_owned()) };
+fn unseen(why: &Unseen, wanted: &Wanted) -> Seeing {
+    let module = |name: &String| Module { name: name.clone(), state: Err(why.clone()) };
     Seeing {
-        listeners: Err(why.to_owned()),
+        listeners: Err(why.clone()),
         kernel: Kernel {
-            cgroups: Err(why.to_owned()),
+            cgroups: Err(why.clone()),
             modules: wanted.modules.iter().map(module).collect(),
-            missing_parameters: Err(why.to_owned()),
-            parameters_are_read_only: Err(why.to_owned()),
+            missing_parameters: Err(why.clone()),
+            parameters_are_read_only: Err(why.clone()),
         },
         machine: Machine {
             unfit: wanted.unfit.clone(),
-            runs_systemd: Err(why.to_owned()),
-            swap: Err(why.to_owned()),
+            runs_systemd: Err(why.clone()),
+            swap: Err(why.clone()),
             allows_swap: wanted.allows_swap,
-            processes: Err(why.to_owned()),
+            processes: Err(why.clone()),
         },
     }
 }
@@ -106,6 +106,6 @@ pub(super) async fn disks(
 pub(super) async fn is_clock_synchronized(options: &NodeOptions) -> Seen<bool> {
     match options.is_this_machine() {
         true => looked(LOOK, host::is_clock_synchronized).await.and_then(|seen| seen),
-        false => Err("a root other than / has no clock".to_owned()),
+        false => Err(Unseen::new("a root other than / has no clock")),
     }
 }

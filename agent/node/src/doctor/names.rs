@@ -28,7 +28,7 @@ pub(super) async fn lookup(names: BTreeMap<String, Purpose>) -> Vec<Name> {
             Ok(Ok(addresses)) => NameOutcome::Addresses(addresses),
             Ok(Err(error)) if error.is_not_there() => NameOutcome::Absent(error.to_string()),
             Ok(Err(error)) => NameOutcome::Unknown(error.to_string()),
-            Err(why) => NameOutcome::Unknown(why),
+            Err(why) => NameOutcome::Unknown(why.into()),
         };
         Name { name, purpose, outcome }
     });

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use kops_agent_host::Applied;
-use kops_agent_plan::doctor::{Outcome, Service, ServiceKind};
+use kops_agent_plan::doctor::{Outcome, Seen, Service, ServiceKind};
 use kops_agent_plan::following::Followed;
 use kops_agent_plan::resolve::{KubernetesVersion, NodeConfig};
 use kops_agent_plan::resource::{Content, DesiredState, File, Resource, ResourceId};
@@ -74,7 +74,7 @@ pub(super) async fn wanted(
     options: &NodeOptions,
     boot: Option<&BootConfig>,
     is_reachable: bool,
-    facts: Result<Facts, String>,
+    facts: Seen<Facts>,
 ) -> (Wanted, Vec<Service>) {
     let mut wanted = Wanted {
         is_control_plane: boot.is_some_and(|boot| boot.instance_group_role.runs_api_server()),
@@ -106,10 +106,10 @@ pub(super) async fn wanted(
                 }
                 // Another finding reports a store that cannot be read.
                 Ok(Err(error)) => Outcome::Unknown(error_text(&error)),
-                Err(why) => Outcome::Unknown(why),
+                Err(why) => Outcome::Unknown(why.into()),
             }
         }
-        (true, Err(why)) => Outcome::Unknown(why),
+        (true, Err(why)) => Outcome::Unknown(why.into()),
         (false, _) => Outcome::Unknown(
             "no kops-controller, which gives this machine its configuration, can be reached".to_owned(),
         ),

@@ -73,7 +73,7 @@ impl Registries {
             let outcome = match base {
                 Ok(base) => {
                     let asking = ask(client, image.manifest_at(base), login);
-                    asked(QUESTION, asking).await.unwrap_or_else(Outcome::Unknown)
+                    asked(QUESTION, asking).await.unwrap_or_else(|why| Outcome::Unknown(why.into()))
                 }
                 Err(problem) => Outcome::Fails(problem),
             };

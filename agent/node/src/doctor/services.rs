@@ -10,7 +10,7 @@ use kops_agent_cloud::{self as cloud, MetadataError};
 use kops_agent_host::facts::observe_host;
 use kops_agent_net::dns::SystemResolver;
 use kops_agent_net::retry::{Pauses, Retries};
-use kops_agent_plan::doctor::{Outcome, Service, ServiceKind};
+use kops_agent_plan::doctor::{Outcome, Seen, Service, ServiceKind, Unseen};
 use kops_agent_source::cluster_files;
 use kops_agent_spec::BootConfig;
 use kops_agent_spec::facts::{CloudFacts, Facts};
@@ -57,7 +57,7 @@ pub(super) async fn store(
     };
     let (cluster, group_file) = match asked(within, reading).await {
         Ok(read) => read,
-        Err(why) => return vec![service(ServiceKind::Store, base, Outcome::Unknown(why))],
+        Err(why) => return vec![service(ServiceKind::Store, base, Outcome::Unknown(why.into()))],
     };
     let outcome = |read: Result<()>| match read {
         Ok(()) => Outcome::Answers,
@@ -74,22 +74,22 @@ pub(super) async fn store(
 pub(super) async fn metadata(
     boot: Option<&BootConfig>,
     options: &NodeOptions,
-) -> (Option<Service>, Result<Facts, String>) {
+) -> (Option<Service>, Seen<Facts>) {
     if let Some(file) = &options.facts {
-        return (None, facts::load(file).map_err(|error| error_text(&error)));
+        return (None, facts::load(file).map_err(|error| Unseen::new(error_text(&error))));
     }
-    let Some(boot) = boot else { return (None, Err("there is no boot config".to_owned())) };
-    let host = observe_host(&options.source.node_root).map_err(|error| error.to_string());
+    let Some(boot) = boot else { return (None, Err(Unseen::new("there is no boot config"))) };
+    let host = observe_host(&options.source.node_root).map_err(Unseen::new);
     let name = format!("the cloud {}", boot.cloud_provider);
     let of_cloud = asked(QUESTION, cloud::observe_within(boot.cloud_provider, METADATA)).await;
     let (outcome, cloud) = match of_cloud {
         Ok(Ok(nothing)) if nothing == CloudFacts::default() => return (None, host),
         Ok(Ok(cloud)) => (Outcome::Answers, Ok(cloud)),
         Ok(Err(error @ MetadataError::Silent { .. })) => {
-            (Outcome::Unknown(error.to_string()), Err(error.to_string()))
+            (Outcome::Unknown(error.to_string()), Err(Unseen::new(error)))
         }
-        Ok(Err(error)) => (Outcome::Fails(error.to_string()), Err(error.to_string())),
-        Err(why) => (Outcome::Unknown(why.clone()), Err(why)),
+        Ok(Err(error)) => (Outcome::Fails(error.to_string()), Err(Unseen::new(error))),
+        Err(why) => (Outcome::Unknown(why.to_string()), Err(why)),
     };
     let facts = match (host, cloud) {
         (Ok(host), Ok(cloud)) => Ok(Facts { cloud, ..host }),
@@ -105,7 +105,7 @@ pub(super) async fn kops_controllers(boot: Option<&BootConfig>, reads_store: boo
         let outcome = match asked(QUESTION, connect(url)).await {
             Ok(Ok(())) => Outcome::Answers,
             Ok(Err(why)) => Outcome::Fails(why),
-            Err(why) => Outcome::Unknown(why),
+            Err(why) => Outcome::Unknown(why.into()),
         };
         service(ServiceKind::KopsController, url, outcome)
     });

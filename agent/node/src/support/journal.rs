@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use kops_agent_host::system::programs;
+use kops_agent_plan::doctor::{Seen, Unseen};
 
 use super::part::Part;
 use super::units::{CLOUD_FINAL, CONTAINERD, KUBELET, OF_AGENT, OF_BOOT_SCRIPT};
@@ -57,14 +58,14 @@ fn of_boot_script(text: &str) -> String {
     text.lines().filter(is_of_script).map(|line| format!("{line}\n")).collect()
 }
 
-fn read(arguments: &[String]) -> Result<String, String> {
+fn read(arguments: &[String]) -> Seen<String> {
     let command: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let answer = programs::ask(&command, WITHIN)?;
+    let answer = programs::ask(&command, WITHIN).map_err(Unseen::new)?;
     match answer.is_success {
         true => Ok(answer.stdout),
         // journalctl also fails if the journal has no entry of a unit. In this case it prints nothing.
         false if answer.stderr.trim().is_empty() => Ok(answer.stdout),
-        false => Err(answer.stderr.trim().to_owned()),
+        false => Err(Unseen::new(answer.stderr.trim())),
     }
 }
 

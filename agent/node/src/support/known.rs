@@ -5,6 +5,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use kops_agent_host::Reader;
+use kops_agent_plan::doctor::Unseen;
 use kops_agent_plan::resource::{Content, DesiredState, File, FreeText, Resource, SecretPiece, Unit};
 use kops_agent_spec::failure::{Failure, Kind};
 use kops_agent_spec::redaction::manifest::Manifest;
@@ -82,7 +83,7 @@ pub async fn of_environment(root: &Path, known: &[Known]) -> Vec<Known> {
             known.extend(set.into_iter().map(variable));
             known.extend(unread.into_iter().map(Known::Untold));
         }
-        Err(why) => known.push(Known::Untold(why)),
+        Err(why) => known.push(Known::Untold(why.into())),
     }
     known
 }
@@ -95,9 +96,9 @@ pub async fn of_files(root: &Path) -> Vec<Known> {
     }
     let root = root.to_owned();
     let found = looked(LOOK, move || Reader::open(&root)?.private_files()).await;
-    let found = match found.and_then(|found| found.map_err(|error| error.to_string())) {
+    let found = match found.and_then(|found| found.map_err(Unseen::new)) {
         Ok(found) => found,
-        Err(why) => return vec![Known::Untold(why)],
+        Err(why) => return vec![Known::Untold(why.into())],
     };
     let mut known: Vec<Known> = found.unread.into_iter().map(Known::Untold).collect();
     known.extend(found.has_claims.then_some(Known::Claims));

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use kops_agent_host::{Host, Reader};
+use kops_agent_plan::doctor::{Seen, Unseen};
 use serde_json::{Value, json};
 
 use super::known::{Known, Told, of_state};
@@ -35,7 +36,7 @@ pub async fn parts(look: &NodeOptions) -> Told {
     parts.push(Part::json("applied.json", applied));
     let root = look.source.node_root.clone();
     known.extend(
-        looked(LOOK, move || kept_secrets(&root)).await.unwrap_or_else(|why| vec![Known::Untold(why)]),
+        looked(LOOK, move || kept_secrets(&root)).await.unwrap_or_else(|why| vec![Known::Untold(why.into())]),
     );
     (parts, known)
 }
@@ -43,36 +44,35 @@ pub async fn parts(look: &NodeOptions) -> Told {
 /// Maximum size of a file, in bytes. A longer file means a broken disk.
 const LONGEST: u64 = 32 << 20;
 
-fn read(root: &Path, path: &str) -> Result<Value, String> {
+fn read(root: &Path, path: &str) -> Seen<Value> {
     // A missing root has no files.
     let text = match root.is_dir() {
-        true => Reader::open(root)
-            .and_then(|reader| reader.read(path, LONGEST))
-            .map_err(|error| error.to_string())?,
+        true => Reader::open(root).and_then(|reader| reader.read(path, LONGEST)).map_err(Unseen::new)?,
         false => None,
     };
-    let text = text.ok_or_else(|| format!("{path} is not on this machine"))?;
-    serde_json::from_slice(&text).map_err(|error| format!("{path} is not JSON: {error}"))
+    let text = text.ok_or_else(|| Unseen::new(format_args!("{path} is not on this machine")))?;
+    serde_json::from_slice(&text).map_err(|error| Unseen::new(format_args!("{path} is not JSON: {error}")))
 }
 
-fn open(root: &Path) -> Result<Host, String> {
+fn open(root: &Path) -> Seen<Host> {
     // Reading must not create a missing root.
     if !root.is_dir() {
-        return Err(format!("there is no machine below {}", root.display()));
+        return Err(Unseen::new(format_args!("there is no machine below {}", root.display())));
     }
-    machine::open(root).map_err(|error| error_text(&error))
+    machine::open(root).map_err(|error| Unseen::new(error_text(&error)))
 }
 
-fn status(root: &Path) -> Result<Value, String> {
-    let status = open(root)?.status().map_err(|error| error.to_string())?;
-    serde_json::to_value(status).map_err(|error| error.to_string())
+fn status(root: &Path) -> Seen<Value> {
+    let status = open(root)?.status().map_err(Unseen::new)?;
+    serde_json::to_value(status).map_err(Unseen::new)
 }
 
 /// The last applied state: its configuration and the names of its resources. Texts of users are left out, because any
 /// of them may be secret.
-fn applied(root: &Path) -> Result<Value, String> {
-    let applied = open(root)?.applied().map_err(|error| error.to_string())?;
-    let applied = applied.ok_or("nothing has been applied to this machine, or its record is missing")?;
+fn applied(root: &Path) -> Seen<Value> {
+    let applied = open(root)?.applied().map_err(Unseen::new)?;
+    let nothing = "nothing has been applied to this machine, or its record is missing";
+    let applied = applied.ok_or_else(|| Unseen::new(nothing))?;
     let resources: Vec<String> = applied.desired().iter().map(|(id, _)| id.to_string()).collect();
     Ok(json!({
         "cluster": applied.cluster,
@@ -91,11 +91,11 @@ fn kept_secrets(root: &Path) -> Vec<Known> {
     if !root.is_dir() {
         return Vec::new();
     }
-    let states = open(root).and_then(|host| host.kept_states().map_err(|error| error.to_string()));
-    let read = states.and_then(|states| Ok((states, Reader::open(root).map_err(|error| error.to_string())?)));
+    let states = open(root).and_then(|host| host.kept_states().map_err(Unseen::new));
+    let read = states.and_then(|states| Ok((states, Reader::open(root).map_err(Unseen::new)?)));
     let (states, reader) = match read {
         Ok(read) => read,
-        Err(why) => return vec![Known::Untold(why)],
+        Err(why) => return vec![Known::Untold(why.into())],
     };
     let mut known = Vec::new();
     for state in states {

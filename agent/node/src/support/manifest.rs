@@ -14,7 +14,9 @@ pub fn text(host: &str, now: OffsetDateTime, parts: &[Part]) -> Result<String> {
     let mut text = format!("A support bundle of {host}, made at {now} by kops-agent {VERSION}.\n\n");
     for part in parts {
         match (&part.content, part.bytes()) {
-            (Err(why), _) => writeln!(text, "{}: not in it: {}", part.name, why.replace('\n', "\n    "))?,
+            (Err(why), _) => {
+                writeln!(text, "{}: not in it: {}", part.name, why.to_string().replace('\n', "\n    "))?
+            }
             (Ok(_), bytes) => writeln!(text, "{}: {} bytes", part.name, bytes.unwrap_or_default().len())?,
         }
     }

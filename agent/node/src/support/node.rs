@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use kops_agent_host::Reader;
+use kops_agent_plan::doctor::{Seen, Unseen};
 use kops_agent_source::asset_hashes::HashSource;
 use kops_agent_source::boot_config;
 use serde_json::Value;
@@ -38,9 +39,9 @@ pub async fn parts(look: &NodeOptions) -> Told {
 }
 
 /// Runs `work` to its end on its own runtime.
-fn run<T>(work: impl Future<Output = Result<T>>) -> Result<T, String> {
-    let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
-    runtime.block_on(Box::pin(work)).map_err(|error| error_text(&error))
+fn run<T>(work: impl Future<Output = Result<T>>) -> Seen<T> {
+    let runtime = Builder::new_current_thread().enable_all().build().map_err(Unseen::new)?;
+    runtime.block_on(Box::pin(work)).map_err(|error| Unseen::new(error_text(&error)))
 }
 
 async fn observed(look: &NodeOptions) -> Result<Value> {
@@ -60,7 +61,7 @@ async fn observed(look: &NodeOptions) -> Result<Value> {
 
 /// The plan as `kops-agent verify` makes it: for the last applied state, if the wanted state is unknown. The secrets
 /// are returned even if no plan can be made.
-async fn planned(look: &NodeOptions) -> Result<(Result<Value, String>, Vec<Known>)> {
+async fn planned(look: &NodeOptions) -> Result<(Seen<Value>, Vec<Known>)> {
     let options = look.clone();
     machine::must_exist(&look.source.node_root)?;
     let host = machine::open(&look.source.node_root)?;
@@ -73,7 +74,8 @@ async fn planned(look: &NodeOptions) -> Result<(Result<Value, String>, Vec<Known
         Err(error) => Box::pin(last_applied::stand_in(&options, &host, error)).await?.decision,
     };
     let plan = plan(&host, &decision).context("comparing this machine with its wanted configuration");
-    let plan = plan.and_then(|plan| Ok(serde_json::to_value(plan)?)).map_err(|error| error_text(&error));
+    let plan = plan.and_then(|plan| Ok(serde_json::to_value(plan)?));
+    let plan = plan.map_err(|error| Unseen::new(error_text(&error)));
     let secrets = decision.materials.secret_texts().into_iter().map(Known::Secret);
     let mut known: Vec<Known> = secrets.collect();
     known.extend(of_state(&decision.desired, Some(&Reader::open(&look.source.node_root)?)));

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use kops_agent_plan::doctor::{Seen, Unseen};
 use kops_agent_spec::redaction::Redactor;
 use serde_json::Value;
 
@@ -30,7 +31,7 @@ pub struct Part {
     /// The name of the part's file in the bundle.
     pub name: String,
     /// The content, or why it is missing.
-    pub content: Result<Content, String>,
+    pub content: Seen<Content>,
 }
 
 /// The redactors of a bundle. A redactor for thousands of values takes seconds to build, so all parts share these.
@@ -48,11 +49,11 @@ impl Hiding {
 }
 
 impl Part {
-    pub fn text(name: impl Into<String>, text: Result<String, String>) -> Part {
+    pub fn text(name: impl Into<String>, text: Seen<String>) -> Part {
         Part { name: name.into(), content: text.map(Content::Text) }
     }
 
-    pub fn json(name: impl Into<String>, value: Result<Value, String>) -> Part {
+    pub fn json(name: impl Into<String>, value: Seen<Value>) -> Part {
         Part { name: name.into(), content: value.map(Content::Json) }
     }
 
@@ -61,8 +62,9 @@ impl Part {
     pub async fn redacted_in_time(self, hiding: &Arc<Hiding>) -> Part {
         let (name, hiding) = (self.name.clone(), Arc::clone(hiding));
         let redacting = looked(REDACTION, move || self.redacted(&hiding)).await;
-        redacting
-            .unwrap_or_else(|why| Part::text(name, Err(format!("its secrets could not be hidden: {why}"))))
+        redacting.unwrap_or_else(|why| {
+            Part::text(name, Err(Unseen::new(format_args!("its secrets could not be hidden: {why}"))))
+        })
     }
 
     /// Returns this part with secrets hidden, and not longer than [`LONGEST`]. JSON values are from the agent and
@@ -76,7 +78,7 @@ impl Part {
             Ok(Content::Json(value)) => {
                 Ok(Content::Text(bounded(0, &format!("{:#}\n", hiding.secrets.json(&value)))))
             }
-            Err(why) => Err(hiding.all.text(&why)),
+            Err(why) => Err(Unseen::new(hiding.all.text(&why.to_string()))),
         };
         Part { content, ..self }
     }

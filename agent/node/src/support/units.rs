@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use kops_agent_host::system::programs;
+use kops_agent_plan::doctor::{Seen, Unseen};
 
 use super::known::{Known, Told};
 use super::part::Part;
@@ -48,20 +49,20 @@ pub async fn parts(look: &NodeOptions) -> Told {
         }
         // A drop-in may contain secrets, which only systemd knows. So without systemd's answer, the secrets are not
         // fully known.
-        Err(why) => (vec![Part::text("units.txt", Err(why.clone()))], vec![Known::Untold(why)]),
+        Err(why) => (vec![Part::text("units.txt", Err(why.clone()))], vec![Known::Untold(why.into())]),
     }
 }
 
-fn show(of_root: Option<&str>) -> Result<String, String> {
+fn show(of_root: Option<&str>) -> Seen<String> {
     let mut command = vec!["systemctl", "show", PROPERTIES];
     command.extend(of_root);
     command.push("--");
     command.extend(OF_AGENT);
     command.extend([OF_BOOT_SCRIPT, CLOUD_FINAL, KUBELET, CONTAINERD]);
-    let answer = programs::ask(&command, WITHIN)?;
+    let answer = programs::ask(&command, WITHIN).map_err(Unseen::new)?;
     match answer.is_success {
         true => Ok(answer.stdout),
-        false => Err(format!("systemctl: {}", answer.stderr.trim())),
+        false => Err(Unseen::new(format_args!("systemctl: {}", answer.stderr.trim()))),
     }
 }
 

@@ -41,7 +41,7 @@ fn text(root: &Path, is_this_machine: bool) -> String {
         let said = match programs::ask(command, WITHIN) {
             Ok(answer) if answer.is_success => answer.stdout,
             Ok(answer) => answer.stderr,
-            Err(why) => why,
+            Err(failure) => failure.to_string(),
         };
         text.push_str(&format!("\n{}:\n{}\n", command.join(" "), said.trim_end()));
     }

@@ -10,12 +10,14 @@ use kops_agent_plan::desired::{ADDONS_UNIT, CONTROLLER_UNIT, FOLLOW_UNIT, own_re
 use kops_agent_plan::resource::{Kind, ResourceId};
 use kops_agent_process::program::PATH_TO_BE;
 use kops_agent_process::{exit, service_manager};
-use kops_agent_spec::failure;
+use kops_agent_spec::failure::{self, Failure};
 use kops_agent_spec::terminal::one_line;
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::Command;
 use tokio::time::timeout;
+
+use super::not_replaced;
 
 /// How long the program may take to print its version.
 const PRINTED_WITHIN: Duration = Duration::from_secs(30);
@@ -46,18 +48,18 @@ pub(super) struct Trial<'a> {
 impl Trial<'_> {
     /// # Errors
     /// The program does not start, or prints another version.
-    pub(super) async fn prints_version(&self, version: &str) -> Result<(), String> {
+    pub(super) async fn prints_version(&self, version: &str) -> Result<(), Failure> {
         let output = self.run(self.command().arg("--version"), PRINTED_WITHIN).await?;
         if !output.status.success() {
-            return Err(format!("the new program does not start: {}", ended(&output)));
+            return Err(not_replaced(format!("the new program does not start: {}", ended(&output))));
         }
         let printed = String::from_utf8_lossy(&output.stdout);
         match printed.split_whitespace().nth(1) == Some(version) {
             true => Ok(()),
-            false => Err(format!(
+            false => Err(not_replaced(format!(
                 "the new program is another version: `--version` prints {:?}, and the program file has {version:?}",
                 one_line(printed.trim(), LONGEST_QUOTE)
-            )),
+            ))),
         }
     }
 
@@ -65,26 +67,26 @@ impl Trial<'_> {
     ///
     /// # Errors
     /// The program would not run as this service, its version has no orders to run another version, or the API server does not answer.
-    pub(super) async fn follows(&self) -> Result<(), String> {
+    pub(super) async fn follows(&self) -> Result<(), Failure> {
         let mut follow = self.command();
         // This process has the arguments of the service's unit.
         follow.args(std::env::args_os().skip(1)).arg("--check");
         let output = self.run(&mut follow, FOLLOWED_WITHIN).await?;
         match output.status.code() {
             Some(code) if code == i32::from(exit::CONVERGED) => Ok(()),
-            Some(code) if code == i32::from(exit::USAGE) => Err(format!(
+            Some(code) if code == i32::from(exit::USAGE) => Err(not_replaced(format!(
                 "the new program has no `fleet follow --check` ({}), so no rollout could upgrade this node \
                  again. To use this version anyway, install it by hand",
                 ended(&output)
-            )),
+            ))),
             _ if last_line(&output).ends_with(&format!("[{}]", failure::Kind::ApiServerUnanswered)) => {
-                Err(format!(
+                Err(not_replaced(format!(
                     "the new program cannot read this machine's Node now, because the API server does not answer ({}); \
                      `kops-agent fleet rollout resume` tries again",
                     ended(&output)
-                ))
+                )))
             }
-            _ => Err(format!("`fleet follow` of the new program fails: {}", ended(&output))),
+            _ => Err(not_replaced(format!("`fleet follow` of the new program fails: {}", ended(&output)))),
         }
     }
 
@@ -93,15 +95,18 @@ impl Trial<'_> {
     ///
     /// # Errors
     /// The program cannot plan.
-    pub(super) async fn changes(&self, noted: &[String]) -> Result<Changes, String> {
+    pub(super) async fn changes(&self, noted: &[String]) -> Result<Changes, Failure> {
         // Without --repair and --renew, `verify` changes nothing and reports nothing to the cluster. It cannot write the record either,
         // because this process has the lock.
         let output = self.run(self.verify().args(["--output", "json"]), PLANNED_WITHIN).await?;
         match output.status.code() {
             Some(code) if code == i32::from(exit::CONVERGED) => Ok(Changes::default()),
-            Some(code) if code == i32::from(exit::DIFFERENT) => Changes::read(&output.stdout, noted)
-                .map_err(|why| format!("the output of `verify` of the new program cannot be read: {why}")),
-            _ => Err(format!("`verify` of the new program fails: {}", ended(&output))),
+            Some(code) if code == i32::from(exit::DIFFERENT) => {
+                Changes::read(&output.stdout, noted).map_err(|why| {
+                    not_replaced(format!("the output of `verify` of the new program cannot be read: {why}"))
+                })
+            }
+            _ => Err(not_replaced(format!("`verify` of the new program fails: {}", ended(&output)))),
         }
     }
 
@@ -133,19 +138,21 @@ impl Trial<'_> {
         command
     }
 
-    async fn run(&self, command: &mut Command, within: Duration) -> Result<Output, String> {
+    async fn run(&self, command: &mut Command, within: Duration) -> Result<Output, Failure> {
         let starting = command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true).spawn();
-        let mut child = starting.map_err(|error| format!("the new program does not start: {error}"))?;
+        let mut child =
+            starting.map_err(|error| not_replaced(format!("the new program does not start: {error}")))?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let ended = async { tokio::join!(beginning(stdout), beginning(stderr), child.wait()) };
         match timeout(within, ended).await {
             Ok((Ok(stdout), Ok(stderr), Ok(status))) => Ok(Output { status, stdout, stderr }),
             Ok((Err(error), ..) | (_, Err(error), _) | (_, _, Err(error))) => {
-                Err(format!("the new program cannot be tried: {error}"))
+                Err(not_replaced(format!("the new program cannot be tried: {error}")))
             }
-            Err(_) => {
-                Err(format!("the new program has not ended within {} s, and was killed", within.as_secs()))
-            }
+            Err(_) => Err(not_replaced(format!(
+                "the new program has not ended within {} s, and was killed",
+                within.as_secs()
+            ))),
         }
     }
 }

@@ -1,9 +1,29 @@
 //! The result of one check.
 
+use std::fmt;
+
 use serde::Serialize;
+use thiserror::Error;
 
 /// An observation, or the reason why it is unknown.
-pub type Seen<T> = Result<T, String>;
+pub type Seen<T> = Result<T, Unseen>;
+
+/// Why an observation is unknown.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0}")]
+pub struct Unseen(String);
+
+impl Unseen {
+    pub fn new(why: impl fmt::Display) -> Unseen {
+        Unseen(why.to_string())
+    }
+}
+
+impl From<Unseen> for String {
+    fn from(Unseen(why): Unseen) -> String {
+        why
+    }
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]

@@ -228,7 +228,7 @@ fn time() {
         observed.clock = Clock { servers: vec![], is_synchronized: Ok(false) };
     });
     assert_finding(Verdict::Unknown, "is unknown: no timedatectl", |observed| {
-        observed.clock = Clock { servers: vec![], is_synchronized: Err("no timedatectl".into()) };
+        observed.clock = Clock { servers: vec![], is_synchronized: Err(Unseen::new("no timedatectl")) };
     });
 }
 
@@ -251,7 +251,7 @@ fn room() {
         disk(|disk| disk.free = disk.total / 100 * 9 + (1 << 29)),
     );
     assert_finding(Verdict::Warning, "4 % of its inodes", disk(|disk| disk.free_inodes = 4));
-    assert_finding(Verdict::Unknown, "hung", |observed| observed.disks = Err("hung".into()));
+    assert_finding(Verdict::Unknown, "hung", |observed| observed.disks = Err(Unseen::new("hung")));
     let mut btrfs = healthy();
     disk(|disk| (disk.free_inodes, disk.inodes) = (0, 0))(&mut btrfs);
     assert!(!stops(&findings(&btrfs)), "it does not count inodes");
@@ -275,7 +275,7 @@ fn kernel() {
     );
     assert_finding(Verdict::Problem, "no cgroups are mounted", cgroups(Ok(Cgroups::Missing)));
     assert_finding(Verdict::Warning, "cgroups v1", cgroups(Ok(Cgroups::V1(all()))));
-    assert_finding(Verdict::Unknown, "no /sys", cgroups(Err("no /sys".into())));
+    assert_finding(Verdict::Unknown, "no /sys", cgroups(Err(Unseen::new("no /sys"))));
     assert_finding(Verdict::Problem, "Kubernetes 1.35.0 does not start", |observed| {
         observed.kubernetes = KubernetesVersion::parse("1.35.0");
         observed.kernel.cgroups = Ok(Cgroups::V1(all()));
@@ -295,7 +295,7 @@ fn kernel() {
         "`blacklist x` in /etc/y forbids it",
         module("x", Ok(ModuleState::Forbidden("`blacklist x` in /etc/y".into()))),
     );
-    assert_finding(Verdict::Unknown, "modprobe hangs", module("x", Err("modprobe hangs".into())));
+    assert_finding(Verdict::Unknown, "modprobe hangs", module("x", Err(Unseen::new("modprobe hangs"))));
     assert_finding(Verdict::Problem, "/proc/sys is mounted read-only", |observed| {
         observed.kernel.parameters_are_read_only = Ok(true)
     });
@@ -303,7 +303,7 @@ fn kernel() {
         observed.kernel.missing_parameters = Ok(vec!["a.b".into(), "c".into()])
     });
     assert_finding(Verdict::Unknown, "no /proc", |observed| {
-        observed.kernel.parameters_are_read_only = Err("no /proc".into())
+        observed.kernel.parameters_are_read_only = Err(Unseen::new("no /proc"))
     });
 }
 
@@ -320,7 +320,7 @@ fn ports() {
     );
     assert_finding(Verdict::Unknown, "cannot see", listener(10248, None));
     assert_finding(Verdict::Unknown, "no /proc/net", |observed| {
-        observed.listeners = Err("no /proc/net".into())
+        observed.listeners = Err(Unseen::new("no /proc/net"))
     });
     assert_finding(Verdict::Problem, "port 443 of kube-apiserver is used by", |observed| {
         observed.is_control_plane = true;
@@ -345,9 +345,11 @@ fn packages() {
                 Ok(Some(PackageLock { path: "/lock".into(), holder: "apt-get (process 7)".into() }));
         },
     );
-    assert_finding(Verdict::Unknown, "denied", |observed| observed.packages.lock = Err("denied".into()));
+    assert_finding(Verdict::Unknown, "denied", |observed| {
+        observed.packages.lock = Err(Unseen::new("denied"))
+    });
     assert_finding(Verdict::Unknown, "are missing: no dpkg", |observed| {
-        observed.packages.missing = Some(Err("no dpkg".into()));
+        observed.packages.missing = Some(Err(Unseen::new("no dpkg")));
     });
     let missing = |answering, complaints: &[&str]| {
         let complaints = complaints.iter().map(|said| (*said).to_owned()).collect();
@@ -370,7 +372,7 @@ fn packages() {
     );
     assert_finding(Verdict::Unknown, "it is unknown whether their repositories answer: killed", |observed| {
         missing(0, &[])(observed);
-        observed.packages.repositories = Some(Err("killed".into()));
+        observed.packages.repositories = Some(Err(Unseen::new("killed")));
     });
     let mut observed = healthy();
     missing(3, &[])(&mut observed);
@@ -386,7 +388,7 @@ fn programs() {
         observed.machine.runs_systemd = Ok(false)
     });
     assert_finding(Verdict::Unknown, "no /run", |observed| {
-        observed.machine.runs_systemd = Err("no /run".into())
+        observed.machine.runs_systemd = Err(Unseen::new("no /run"))
     });
     assert_finding(Verdict::Problem, "/dev/zram0 is used as swap", |observed| {
         observed.machine.swap = Ok(vec!["/dev/zram0".into()])
@@ -394,7 +396,9 @@ fn programs() {
     assert_finding(Verdict::Unknown, "/dev/zram0 is used as swap, and it is unknown whether", |observed| {
         (observed.machine.swap, observed.machine.allows_swap) = (Ok(vec!["/dev/zram0".into()]), None);
     });
-    assert_finding(Verdict::Unknown, "no swaps", |observed| observed.machine.swap = Err("no swaps".into()));
+    assert_finding(Verdict::Unknown, "no swaps", |observed| {
+        observed.machine.swap = Err(Unseen::new("no swaps"))
+    });
     let process = |name: &str, unit: Option<&str>| {
         let process = Process { name: name.into(), number: 7, unit: unit.map(str::to_owned) };
         move |observed: &mut Observations| observed.machine.processes = Ok(vec![process])
@@ -409,7 +413,7 @@ fn programs() {
     assert_finding(Verdict::Warning, "Docker runs", process("dockerd", Some("docker.service")));
     assert_finding(Verdict::Problem, "k3s-server runs", process("k3s-server", None));
     assert_finding(Verdict::Unknown, "no /proc", |observed| {
-        observed.machine.processes = Err("no /proc".into())
+        observed.machine.processes = Err(Unseen::new("no /proc"))
     });
     let mut observed = healthy();
     process("kubelet", Some("kubelet.service"))(&mut observed);
@@ -431,7 +435,7 @@ fn a_missing_volume_device_is_reported_with_the_existing_ones() {
     assert!(missing.what.contains("/dev/nvme1n1 (nvme-Amazon_Elastic_Block_Store_vol0abc)"), "{missing:?}");
     assert!(missing.to_do.contains("/dev/disk/by-id/nvme-Amazon_Elastic_Block_Store_vol"), "{missing:?}");
     assert!(finding(vec![]).what.ends_with("this machine has no block devices"));
-    let unknown = only_finding(|observed| observed.volumes = Err("no".into()));
+    let unknown = only_finding(|observed| observed.volumes = Err(Unseen::new("no")));
     assert_eq!(unknown.verdict, Verdict::Unknown);
     let mut observed = healthy();
     observed.volumes = Ok(Volumes { wanted: vec![volume(true)], devices: vec![] });

@@ -3,6 +3,7 @@
 //! Source: Azure Storage REST API, "List Blobs".
 
 use aws_smithy_xml::decode::{Document, ScopedDecoder, XmlDecodeError, try_data};
+use kops_agent_spec::invalid::Invalid;
 use percent_encoding::percent_decode_str;
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -25,14 +26,14 @@ pub(super) struct Blob {
 ///
 /// # Errors
 /// If the answer is not a valid page.
-pub(super) fn parse(answer: &[u8]) -> Result<Page, String> {
-    let text = std::str::from_utf8(answer).map_err(|_| "it is not text")?;
+pub(super) fn parse(answer: &[u8]) -> Result<Page, Invalid> {
+    let text = std::str::from_utf8(answer).map_err(|_| Invalid::new("it is not text"))?;
     // To the parser, a truncated answer looks like a list with fewer blobs.
     if !text.trim_end().ends_with("</EnumerationResults>") {
-        return Err("it is not EnumerationResults, or is truncated".into());
+        return Err(Invalid::new("it is not EnumerationResults, or is truncated"));
     }
     // Azure's answer begins with a byte order mark.
-    read(text.trim_start_matches('\u{feff}')).map_err(|error| error.to_string())
+    read(text.trim_start_matches('\u{feff}')).map_err(|error| Invalid::new(error.to_string()))
 }
 
 fn read(text: &str) -> Result<Page, XmlDecodeError> {

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::manifest::{ObjectKind, Turn, objects};
 use super::prune::{Listed, Tried, doomed, holders};
 use super::{PruneKind, health, managed_fields, object_diff, pause};
+use kops_agent_spec::failure::{Failure, Kind};
 use kops_agent_spec::kops_release::KopsRelease;
 
 const URL: &str = "s3://clusters/c.example.com/addons/a.yaml";
@@ -149,7 +150,7 @@ fn only_objects_outside_the_manifest_are_pruned() {
 #[test]
 fn objects_stay_until_their_kind_and_all_workloads_serve() {
     let objects = objects(MANIFEST.as_bytes(), URL).unwrap();
-    let tried = |deployment: Result<Value, String>, widget: Result<Value, String>| -> Vec<Tried<'_>> {
+    let tried = |deployment: Result<Value, Failure>, widget: Result<Value, Failure>| -> Vec<Tried<'_>> {
         let live = |object: &super::manifest::Object| match object.kind.kind.as_str() {
             "Deployment" => deployment.clone(),
             "Widget" => widget.clone(),
@@ -165,7 +166,7 @@ fn objects_stay_until_their_kind_and_all_workloads_serve() {
         "status": {"observedGeneration": 1}}),
     );
     let fine = Ok(json!({"kind": "Widget"}));
-    let refused = Err("refused".to_owned());
+    let refused = Err(Failure::new(Kind::ApiServerRefused, "refused"));
     let all = [("apps", "Deployment"), ("apps", "DaemonSet"), ("", "ConfigMap"), ("example.com", "Widget")];
     for (group, kind) in all {
         assert_eq!(held(&tried(serves.clone(), fine.clone()), group, kind), [""; 0], "{kind}");

@@ -56,7 +56,7 @@ fn an_invalid_range_is_an_error() {
         "1.2.3.4",
         ">=1.4.0 && <2.0.0",
     ] {
-        let problem = range.parse::<VersionRange>().unwrap_err();
+        let problem = range.parse::<VersionRange>().unwrap_err().to_string();
         assert!(problem.contains(&format!("{range:?} is not a version range")), "{problem}");
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use kops_agent_spec::invalid::Invalid;
 use serde_json::{Value, json};
 
 use super::super::AddonSettings;
@@ -9,7 +10,7 @@ use super::super::AddonSettings;
 const BOOTSTRAP: &str = "s3://clusters/c.example.com/addons/bootstrap-channel.yaml";
 const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 
-fn settings(args: &Value) -> Result<AddonSettings, String> {
+fn settings(args: &Value) -> Result<AddonSettings, Invalid> {
     let containers =
         [json!({"name": "a-sidecar", "args": ["x"]}), json!({"name": "kops-channels", "args": args})];
     AddonSettings::of_pod(&containers, "i-1")
@@ -72,9 +73,14 @@ fn a_pod_without_a_node_name_labels_no_node() {
 
 #[test]
 fn a_pod_without_channels_is_rejected() {
-    assert!(AddonSettings::of_pod(&[json!({"name": "a"})], "i-1").unwrap_err().contains("no container"));
+    assert!(
+        AddonSettings::of_pod(&[json!({"name": "a"})], "i-1")
+            .unwrap_err()
+            .to_string()
+            .contains("no container")
+    );
     for args in [json!(["apply", "channel", "--yes"]), json!(null), json!("x")] {
-        assert!(settings(&args).unwrap_err().contains("name no channel"), "{args}");
+        assert!(settings(&args).unwrap_err().to_string().contains("name no channel"), "{args}");
     }
 }
 
@@ -84,7 +90,7 @@ fn protokubes_settings_have_the_channels_and_the_mandatory_labels() {
     let of_protokube = AddonSettings::of_protokube(&channels, "i-1").unwrap();
     let of_pod = settings(&json!(["apply", "channel", "--node-name=x", BOOTSTRAP, channels[1]])).unwrap();
     assert_eq!(of_protokube, of_pod);
-    assert!(AddonSettings::of_protokube(&[], "i-1").unwrap_err().contains("no channel"));
+    assert!(AddonSettings::of_protokube(&[], "i-1").unwrap_err().to_string().contains("no channel"));
 }
 
 #[test]

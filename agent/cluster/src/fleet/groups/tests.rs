@@ -4,13 +4,18 @@ use super::super::{
 };
 use super::*;
 use crate::pacing::Versions;
+use kops_agent_spec::failure::Kind;
 
 const NOW: &str = "2026-11-26T12:00:00Z";
 const EARLIER: &str = "2026-11-26T11:30:00Z";
 const TODAY: &str = "2026-11-26T03:00:00Z";
 
+fn no_controller() -> Failure {
+    Failure::new(Kind::Other, "no controller")
+}
+
 fn plans(nodes: &[SeenNode]) -> Vec<GroupPlan> {
-    groups(nodes, &Err("no controller".to_owned()), parse_timestamp(NOW).unwrap())
+    groups(nodes, &Err(no_controller()), parse_timestamp(NOW).unwrap())
 }
 
 fn configuration(hash: &str) -> Option<Configuration> {
@@ -178,6 +183,6 @@ fn each_node_is_compared_with_the_spec_of_its_group() {
         plan(&Ok(wanted)).into_iter().map(|node| (node.name, node.machine.needs_new_machine.len())).collect();
     let expected = [("silent", 0), ("told", 1), ("untold", 0)];
     assert_eq!(compared, expected.map(|(name, count)| (name.to_owned(), count)));
-    let unknown = plan(&Err("no controller".to_owned()));
+    let unknown = plan(&Err(no_controller()));
     assert!(unknown.iter().all(|node| node.machine.not_compared.len() == 1), "{unknown:?}");
 }

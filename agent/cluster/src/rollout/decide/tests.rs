@@ -4,6 +4,7 @@ mod limits;
 
 use std::collections::BTreeSet;
 
+use kops_agent_spec::failure::Kind;
 use proptest::prelude::*;
 
 use time::Duration;
@@ -187,7 +188,10 @@ fn a_paused_rollout_is_not_done_by_configurations_that_may_have_changed() {
 #[test]
 fn a_group_whose_configuration_is_unknown_gets_no_order_and_is_told() {
     let mut cluster = Cluster::new(&[("a", 1), ("b", 1)]);
-    cluster.seen.current.insert("a".into(), Err("the store does not answer".into()));
+    cluster
+        .seen
+        .current
+        .insert("a".into(), Err(Failure::new(Kind::StoreUnreachable, "the store does not answer")));
     cluster.run();
     assert_eq!(cluster.status.groups["a"].problem, "the store does not answer");
     assert_eq!((cluster.status.groups["a"].done, cluster.status.groups["b"].done), (0, 1));
@@ -219,13 +223,13 @@ fn no_node_begins_outside_the_windows_and_nodes_at_work_finish() {
     assert_eq!(cluster.step(), ["a-01"]);
 }
 
-fn web(restarts: u32, is_looping: bool) -> Result<Containers, String> {
+fn web(restarts: u32, is_looping: bool) -> Result<Containers, Failure> {
     let container = Container { restarts, is_looping, created: Some(BEGIN), ..Container::default() };
     Ok([("default/web-0/web".to_owned(), container)].into())
 }
 
 /// A cluster with one group of two nodes. The first node took the configuration ten seconds ago, and had these containers before.
-fn settling(before: Result<Containers, String>) -> Cluster {
+fn settling(before: Result<Containers, Failure>) -> Cluster {
     let mut cluster = Cluster::new(&[("a", 2)]);
     cluster.rollout.check_pods_after = 60;
     cluster.containers.insert("a-00".into(), before);
@@ -291,13 +295,13 @@ fn the_time_begins_again_if_the_node_is_not_ready() {
 
 #[test]
 fn pods_that_cannot_be_listed_are_not_compared() {
-    let mut cluster = settling(Err("forbidden".into()));
+    let mut cluster = settling(Err(Failure::new(Kind::ApiServerRefused, "forbidden")));
     assert_eq!(cluster.status.pods["a-00"].not_compared, "forbidden");
     assert_eq!(cluster.step(), ["a-01"]);
     // After the order, the controller retries a failed list until the node times out.
     let mut cluster = settling(web(1, false));
     cluster.step();
-    cluster.containers.insert("a-00".into(), Err("no answer".into()));
+    cluster.containers.insert("a-00".into(), Err(Failure::new(Kind::ApiServerUnanswered, "no answer")));
     cluster.now += Duration::seconds(60);
     assert_eq!((cluster.step(), cluster.step()), (Vec::new(), Vec::new()));
     assert_eq!(cluster.listings["a-00"], 3);
@@ -309,7 +313,11 @@ fn pods_that_cannot_be_listed_are_not_compared() {
 fn an_order_counts_while_the_configuration_is_unknown() {
     let mut cluster = Cluster::new(&[("a", 2)]);
     assert_eq!(cluster.step(), ["a-00"]);
-    let known = cluster.seen.current.insert("a".into(), Err("the store does not answer".into())).unwrap();
+    let known = cluster
+        .seen
+        .current
+        .insert("a".into(), Err(Failure::new(Kind::StoreUnreachable, "the store does not answer")))
+        .unwrap();
     assert_eq!(cluster.step(), [""; 0]);
     assert_eq!(cluster.status.groups["a"].updating, ["a-00"]);
     cluster.act("a-00", "kubelet is dead");

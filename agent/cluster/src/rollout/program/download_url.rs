@@ -2,6 +2,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use kops_agent_spec::invalid::Invalid;
 use url::{Host, Url};
 
 /// Maximum length of a URL, in bytes.
@@ -24,36 +25,39 @@ const METADATA_NAMES: [&str; 5] =
 
 /// Refuses a URL with credentials, and a URL that leads to the machine's own files or to its cloud's metadata service. That protects from
 /// mistakes only: a name may lead to any address. The messages do not repeat the URL, because it may have a password.
-pub(super) fn check(url: &str) -> Result<(), String> {
+pub(super) fn check(url: &str) -> Result<(), Invalid> {
     if url.len() > LONGEST || !url.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\') {
-        return Err(format!(
+        return Err(Invalid::new(format!(
             "has more than {LONGEST} bytes, or a character that is not allowed; escape such a character with \
              %"
-        ));
+        )));
     }
-    let (scheme, rest) = url.split_once("://").ok_or("has no scheme such as https://")?;
+    let (scheme, rest) =
+        url.split_once("://").ok_or_else(|| Invalid::new("has no scheme such as https://"))?;
     if !SERVERS.contains(&scheme) && !BUCKETS.contains(&scheme) {
-        return Err(format!(
+        return Err(Invalid::new(format!(
             "has an unsupported scheme; use one of {}, {}",
             SERVERS.join(", "),
             BUCKETS.join(", ")
-        ));
+        )));
     }
     if rest.starts_with('/') {
-        return Err("names no host or no file".to_owned());
+        return Err(Invalid::new("names no host or no file"));
     }
-    let read = Url::parse(url).map_err(|error| format!("is not valid: {error}"))?;
+    let read = Url::parse(url).map_err(|error| Invalid::new(format!("is not valid: {error}")))?;
     let has_credentials = !read.username().is_empty() || read.password().is_some();
     if has_credentials || rest.split('/').next().is_some_and(|authority| authority.contains('@')) {
-        return Err("has credentials; leave them out".to_owned());
+        return Err(Invalid::new("has credentials; leave them out"));
     }
     if read.query().is_some() || read.fragment().is_some() {
-        return Err("has a query or a fragment, which may be a credential; leave it out".to_owned());
+        return Err(Invalid::new("has a query or a fragment, which may be a credential; leave it out"));
     }
     let host = read.host().filter(|_| !read.path().trim_matches('/').is_empty());
-    let host = host.ok_or("names no host or no file")?;
+    let host = host.ok_or_else(|| Invalid::new("names no host or no file"))?;
     match SERVERS.contains(&scheme) && is_metadata_service(&host) {
-        true => Err("leads to a cloud's metadata service, or has an address in an unusual form".to_owned()),
+        true => {
+            Err(Invalid::new("leads to a cloud's metadata service, or has an address in an unusual form"))
+        }
         false => Ok(()),
     }
 }
@@ -119,7 +123,7 @@ mod tests {
             ("https://mirror\\x/y", "character that is not allowed"),
             ("https://mirror:port/y", "is not valid"),
         ] {
-            let refused = check(url).unwrap_err();
+            let refused = check(url).unwrap_err().to_string();
             assert!(refused.contains(expected) && !refused.contains("sesame"), "{url}: {refused}");
         }
     }
@@ -152,7 +156,7 @@ mod tests {
             "instance-data",
             "METADATA.google.internal",
         ] {
-            let refused = check(&format!("http://{host}/x")).unwrap_err();
+            let refused = check(&format!("http://{host}/x")).unwrap_err().to_string();
             assert!(refused.contains("metadata service"), "{host}: {refused}");
         }
     }

@@ -394,7 +394,7 @@ fn an_upgrade_that_only_waits_does_not_hold_configurations_of_the_policy() {
         actions.orders.into_iter().map(|(node, order)| (node, order.task())).collect::<Vec<_>>()
     };
     let ordered = |node: &str, task| vec![(node.to_owned(), task)];
-    cluster.seen.program = Some(Err("the file does not exist".into()));
+    cluster.seen.program = Some(Err(Failure::new(Kind::StoreNotFound, "the file does not exist")));
     assert_eq!(step(&mut cluster), ordered("a-00", Task::Configuration));
     assert_eq!(cluster.status.waits_for, "the file does not exist");
     cluster.act("a-00", "");
@@ -467,7 +467,10 @@ fn no_node_begins_unless_the_state_store_has_the_file() {
     let mut cluster = cluster(&[("a", 2)]);
     for (stored, expected) in [
         (None, "was not read"),
-        (Some(Err("s3://c/kops-agent/program.yaml does not exist".to_owned())), "does not exist"),
+        (
+            Some(Err(Failure::new(Kind::StoreNotFound, "s3://c/kops-agent/program.yaml does not exist"))),
+            "does not exist",
+        ),
         (Some(Ok(file("0.3.0"))), "for version 0.3.0"),
     ] {
         cluster.seen.program = stored;
@@ -478,7 +481,7 @@ fn no_node_begins_unless_the_state_store_has_the_file() {
     cluster.seen.program = Some(Ok(file("0.2.0")));
     assert_eq!(cluster.step(), ["a-00"]);
     // A node at work finishes although the file is gone.
-    cluster.seen.program = Some(Err("gone".into()));
+    cluster.seen.program = Some(Err(Failure::new(Kind::StoreNotFound, "gone")));
     answer(&mut cluster, "a-00", &sha256('a'), "");
     assert_eq!(cluster.step(), [""; 0]);
     assert_eq!((cluster.status.groups["a"].done, cluster.status.groups["a"].failed), (1, 0));

@@ -1,4 +1,5 @@
 #![allow(clippy::unwrap_used)]
+use kops_agent_spec::failure::{Failure, Kind};
 use time::Duration;
 
 use super::super::testing::Cluster;
@@ -141,7 +142,10 @@ fn while_the_authorities_are_unknown_a_node_at_work_is_not_done() {
     assert_eq!(cluster.step(), ["a-00"]);
     let known = cluster.seen.clone();
     cluster.seen.authorities.clear();
-    cluster.seen.current.insert("a".into(), Err("the store does not answer".into()));
+    cluster
+        .seen
+        .current
+        .insert("a".into(), Err(Failure::new(Kind::StoreUnreachable, "the store does not answer")));
     assert_eq!(cluster.step(), [""; 0]);
     assert_eq!(cluster.status.groups["a"].updating, ["a-00"], "its order stays");
     assert_eq!(cluster.status.phase, Phase::Running);

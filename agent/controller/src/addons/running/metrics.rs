@@ -145,6 +145,7 @@ pub mod tests {
     use std::time::Duration;
 
     use kops_agent_cluster::addons::{Channel, ServerVersion};
+    use kops_agent_spec::failure::{Failure, Kind};
     use kops_agent_spec::kops_release::KopsRelease;
 
     use super::*;
@@ -202,7 +203,8 @@ pub mod tests {
                 && !shown.contains("node_labelled")
         );
 
-        let unread = Round { channels: [(URL.to_owned(), Err("403".into()))].into(), ..Round::default() };
+        let forbidden = Err(Failure::new(Kind::StoreForbidden, "403"));
+        let unread = Round { channels: [(URL.to_owned(), forbidden)].into(), ..Round::default() };
         metrics.note(&unread, 300);
         let shown = text(&metrics.registry(false));
         assert!(

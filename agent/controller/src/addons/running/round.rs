@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use kops_agent_cluster::addons::{Addon, ChannelVersion, Due, LeftOut, due, leave_to_last_channel};
 use kops_agent_process::output::error_text;
+use kops_agent_source::failure::kind_of;
+use kops_agent_spec::failure::{Failing as _, Failure};
 use kops_agent_store::Store;
 use tokio::time::Instant;
 
@@ -118,14 +120,13 @@ impl Rounds {
             Err(error) => return Round { problem: Some(error_text(&error)), ..round },
         };
         // Without the release, no channel can be parsed.
-        let release = reading::release(&self.store, &self.channels).await.map_err(|error| error_text(&error));
+        let failed = |error: anyhow::Error| Failure::new(kind_of(&error), error_text(&error));
+        let release = reading::release(&self.store, &self.channels).await.map_err(failed);
         let (mut readable, mut menus) = (Vec::new(), Vec::new());
         for channel in &self.channels {
             let menu = match &release {
-                Ok(release) => reading::menu(&self.store, channel, version, *release)
-                    .await
-                    .map_err(|error| error_text(&error)),
-                Err(problem) => Err(problem.clone()),
+                Ok(release) => reading::menu(&self.store, channel, version, *release).await.map_err(failed),
+                Err(failure) => Err(failure.clone()),
             };
             let read = menu.map(|menu| {
                 let left_out = menu.left_out.clone();
@@ -171,7 +172,9 @@ impl Rounds {
         let mut recorded = BTreeMap::new();
         for namespace in namespaces {
             let read = installed::of_namespace(self.objects.client(), namespace).await;
-            let read = read.map_err(|error| format!("reading the namespace {namespace}: {error}"));
+            let read = read.map_err(|error| {
+                Failure::new(error.kind(), format!("reading the namespace {namespace}: {error}"))
+            });
             recorded.insert(namespace.to_owned(), read);
         }
         recorded
@@ -191,7 +194,7 @@ impl Rounds {
                 return Look::Settled(State::Paused(updating::pause_of(addon)));
             }
             Some(Ok(found)) => found.versions.get(&addon.name),
-            Some(Err(problem)) => return unknown(problem.clone()),
+            Some(Err(failure)) => return unknown(failure.to_string()),
             None => None,
         };
         let has_authority = match self.has_authority(addon).await {
@@ -262,9 +265,9 @@ enum Look {
 }
 
 /// The skipped entries of a channel, or why it could not be read.
-type Read = Result<Vec<LeftOut>, String>;
+type Read = Result<Vec<LeftOut>, Failure>;
 /// The records of a namespace, or why it could not be read.
-type Recorded = Result<OfNamespace, String>;
+type Recorded = Result<OfNamespace, Failure>;
 
 #[cfg(test)]
 mod tests;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::future::join_all;
 use kops_agent_cluster::addons::Addon;
+use kops_agent_spec::failure::Failure;
 use parking_lot::Mutex;
 
 use super::round::{Round, State};
@@ -57,8 +58,8 @@ impl Telling {
         news.extend(self.changed(api, None, round.problem.as_deref()));
         for (channel, read) in &round.channels {
             let unread = format!("the channel {channel} cannot be read, so its add-ons are not changed");
-            let problem = read.as_ref().err().map(String::as_str);
-            news.extend(self.changed(&unread, Some("ChannelUnreadable"), problem));
+            let problem = read.as_ref().err().map(Failure::to_string);
+            news.extend(self.changed(&unread, Some("ChannelUnreadable"), problem.as_deref()));
             for left_out in read.iter().flatten() {
                 let problem = left_out.problem.to_string();
                 news.extend(self.changed(
@@ -194,14 +195,11 @@ impl Readiness {
         *self.labelling.lock() = problem;
     }
 
-    /// Whether there is no problem.
-    ///
-    /// # Errors
-    /// All problems, one per line.
-    pub fn ready(&self) -> Result<(), String> {
+    /// All problems, one per line; `None` if there is no problem.
+    pub fn problems(&self) -> Option<String> {
         let problems: Vec<String> =
             [&self.labelling, &self.applying].into_iter().filter_map(|one| one.lock().clone()).collect();
-        if problems.is_empty() { Ok(()) } else { Err(problems.join("\n")) }
+        (!problems.is_empty()).then(|| problems.join("\n"))
     }
 }
 
@@ -211,6 +209,7 @@ mod tests {
     use std::time::Duration;
 
     use kops_agent_cluster::addons::{Channel, ServerVersion};
+    use kops_agent_spec::failure::Kind;
     use kops_agent_spec::kops_release::KopsRelease;
 
     use super::*;
@@ -232,7 +231,10 @@ mod tests {
     }
 
     fn unread(why: &str) -> Round {
-        Round { channels: [(URL.to_owned(), Err(why.into()))].into(), ..Round::default() }
+        Round {
+            channels: [(URL.to_owned(), Err(Failure::new(Kind::StoreForbidden, why)))].into(),
+            ..Round::default()
+        }
     }
 
     fn messages(told: Vec<Told>) -> Vec<(Option<&'static str>, String)> {
@@ -292,14 +294,15 @@ mod tests {
     #[test]
     fn it_is_ready_once_nothing_is_wrong_with_add_ons_or_the_node() {
         let readiness = Readiness::default();
-        assert_eq!(readiness.ready(), Ok(()));
+        assert_eq!(readiness.problems(), None);
         readiness.note(&unread("403"));
         readiness.labels(Some("no Node".into()));
-        assert_eq!(readiness.ready(), Err(format!("no Node\nthe channel {URL} cannot be read: 403")));
+        let problems = format!("no Node\nthe channel {URL} cannot be read: 403");
+        assert_eq!(readiness.problems(), Some(problems));
         readiness.labels(None);
         for (state, is_ready) in [(State::Waiting("no".into()), false), (State::Current, true)] {
             readiness.note(&round(state));
-            assert_eq!(readiness.ready().is_ok(), is_ready);
+            assert_eq!(readiness.problems().is_none(), is_ready);
         }
     }
 }

@@ -252,12 +252,12 @@ async fn probes_are_answered_while_no_thread_of_the_server_is_free() {
 async fn what_does_not_live_says_so() {
     struct Dead;
     impl Health for Dead {
-        fn live(&self) -> Result<(), String> {
-            Err("it is dead".into())
+        fn not_live(&self) -> Option<String> {
+            Some("it is dead".into())
         }
 
-        fn ready(&self) -> Result<(), String> {
-            self.live()
+        fn not_ready(&self) -> Option<String> {
+            self.not_live()
         }
     }
     let asked = probes(Arc::new(Dead), Metrics::new().registry(true)).await;

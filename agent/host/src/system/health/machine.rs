@@ -7,12 +7,13 @@ use std::time::Duration;
 use kops_agent_net::{causes, http};
 use kops_agent_plan::health::{Check, StaticPod};
 use kops_agent_plan::resource::{Kind, ResourceId};
+use kops_agent_spec::failure::Failure;
 use reqwest::{Client, redirect};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 use super::listening::{Processes, other_listener};
-use super::{Health, last_words};
+use super::{Health, last_words, unhealthy};
 use crate::system::ctr::{self, Container};
 
 /// Timeout of an answer. kubelet's own probes use the same timeout for the API server's pod.
@@ -25,7 +26,7 @@ pub(crate) struct Machine;
 
 #[async_trait::async_trait]
 impl Health for Machine {
-    async fn ask(&self, check: &Check) -> Result<(), String> {
+    async fn ask(&self, check: &Check) -> Result<(), Failure> {
         match check {
             Check::Answers { url } => answers(url).await,
             Check::Runtime { socket } => runtime(socket).await,
@@ -37,7 +38,7 @@ impl Health for Machine {
         other_listener(Path::new("/"), url, unit, || Processes::from_unit(unit))
     }
 
-    fn pod_uid(&self, pod: &StaticPod, socket: &str) -> Result<Option<String>, String> {
+    fn pod_uid(&self, pod: &StaticPod, socket: &str) -> Result<Option<String>, Failure> {
         match ctr::running(pod, socket)? {
             Some(containers) => complete(pod, &containers).map(Some),
             None => Ok(None),
@@ -53,7 +54,7 @@ impl Health for Machine {
 }
 
 /// Checks a URL as kubelet's probes do: any certificate is accepted, and no redirect is followed.
-async fn answers(url: &str) -> Result<(), String> {
+async fn answers(url: &str) -> Result<(), Failure> {
     let client = Client::builder()
         .no_proxy()
         .redirect(redirect::Policy::none())
@@ -61,14 +62,17 @@ async fn answers(url: &str) -> Result<(), String> {
         .connect_timeout(CONNECT_WITHIN)
         .timeout(ANSWER_WITHIN)
         .build()
-        .map_err(|error| format!("cannot request {url}: {error}"))?;
-    let answer =
-        client.get(url).send().await.map_err(|error| format!("{url} does not answer: {}", cause(&error)))?;
+        .map_err(|error| unhealthy(format!("cannot request {url}: {error}")))?;
+    let answer = client
+        .get(url)
+        .send()
+        .await
+        .map_err(|error| unhealthy(format!("{url} does not answer: {}", cause(&error))))?;
     let status = answer.status();
     if status.is_success() || status.is_redirection() {
         return Ok(());
     }
-    Err(format!("{url} answers {status}: {}", http::said(answer, LONGEST_ANSWER).await))
+    Err(unhealthy(format!("{url} answers {status}: {}", http::said(answer, LONGEST_ANSWER).await)))
 }
 
 /// The innermost cause of an error, which people understand best.
@@ -77,11 +81,11 @@ fn cause(error: &(dyn std::error::Error + 'static)) -> String {
     said.split(" (os error").next().unwrap_or(&said).to_owned()
 }
 
-async fn runtime(socket: &str) -> Result<(), String> {
+async fn runtime(socket: &str) -> Result<(), Failure> {
     match timeout(CONNECT_WITHIN, UnixStream::connect(socket)).await {
-        Err(_) => return Err(format!("{socket} accepts no connection")),
+        Err(_) => return Err(unhealthy(format!("{socket} accepts no connection"))),
         Ok(Err(error)) => {
-            return Err(format!("cannot connect to {socket}: {}", crate::error::explain(&error)));
+            return Err(unhealthy(format!("cannot connect to {socket}: {}", crate::error::explain(&error))));
         }
         Ok(Ok(_)) => {}
     }
@@ -91,20 +95,20 @@ async fn runtime(socket: &str) -> Result<(), String> {
 }
 
 /// Checks that containerd's CRI plugin works. Without the plugin, containerd still runs.
-fn cri_is_loaded(plugins: &str) -> Result<(), String> {
+fn cri_is_loaded(plugins: &str) -> Result<(), Failure> {
     let columns = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     let cri = plugins.lines().map(columns).find(|columns| columns.get(1).is_some_and(|id| id == "cri"));
     match cri.as_ref().and_then(|columns| columns.last()).map(String::as_str) {
         Some("ok") => Ok(()),
-        Some(status) => {
-            Err(format!("its plugin cri is in state {status:?}; `ctr plugins list -d id==cri` says why"))
-        }
-        None => Err("it has no plugin cri, which kubelet needs; is it in disabled_plugins?".into()),
+        Some(status) => Err(unhealthy(format!(
+            "its plugin cri is in state {status:?}; `ctr plugins list -d id==cri` says why"
+        ))),
+        None => Err(unhealthy("it has no plugin cri, which kubelet needs; is it in disabled_plugins?")),
     }
 }
 
 /// The UID of a pod that has all of its containers in `running`.
-fn complete(pod: &StaticPod, running: &[Container]) -> Result<String, String> {
+fn complete(pod: &StaticPod, running: &[Container]) -> Result<String, Failure> {
     let mut found: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for container in running {
         found.entry(container.uid()).or_default().insert(container.name());
@@ -117,7 +121,12 @@ fn complete(pod: &StaticPod, running: &[Container]) -> Result<String, String> {
     let running: BTreeSet<&str> = found.into_values().flatten().collect();
     let missing = pod.containers.iter().filter(|name| !running.contains(name.as_str()));
     let missing: Vec<&str> = missing.map(String::as_str).collect();
-    Err(format!("containers of the pod {}/{} do not run: {}", pod.namespace, pod.name, missing.join(", ")))
+    Err(unhealthy(format!(
+        "containers of the pod {}/{} do not run: {}",
+        pod.namespace,
+        pod.name,
+        missing.join(", ")
+    )))
 }
 
 #[cfg(test)]
@@ -137,7 +146,7 @@ mod tests {
     fn a_static_pod_runs_if_all_of_its_containers_run() {
         let complete = |running: &[Container]| super::complete(&pod(), running);
         let one = [Container::stand_in("aaa", "kube-apiserver")];
-        let error = complete(&one).unwrap_err();
+        let error = complete(&one).unwrap_err().to_string();
         assert_eq!(error, "containers of the pod kube-system/kube-apiserver do not run: healthcheck");
         let of_two =
             [Container::stand_in("aaa", "kube-apiserver"), Container::stand_in("bbb", "healthcheck")];
@@ -156,8 +165,8 @@ mod tests {
             )
         };
         cri_is_loaded(&plugins("ok")).unwrap();
-        assert!(cri_is_loaded(&plugins("error")).unwrap_err().contains("\"error\""));
-        assert!(cri_is_loaded("").unwrap_err().contains("disabled_plugins"));
+        assert!(cri_is_loaded(&plugins("error")).unwrap_err().to_string().contains("\"error\""));
+        assert!(cri_is_loaded("").unwrap_err().to_string().contains("disabled_plugins"));
     }
 
     #[tokio::test]
@@ -181,16 +190,17 @@ mod tests {
         };
         let ask = async {
             answers(&url).await.unwrap();
-            assert!(answers(&url).await.unwrap_err().contains("500 Internal Server Error: [-]etcd bad"));
-            let error = answers(&url).await.unwrap_err();
+            let error = answers(&url).await.unwrap_err().to_string();
+            assert!(error.contains("500 Internal Server Error: [-]etcd bad"), "{error}");
+            let error = answers(&url).await.unwrap_err().to_string();
             assert!(error.contains("[-]etcd badxxx") && error.len() < LONGEST_ANSWER + 100, "{error}");
         };
         tokio::join!(serve, ask);
         // The test uses port 1, not a port it just closed: another test's child holds such a port open between fork
         // and exec.
-        let error = answers("http://127.0.0.1:1/healthz").await.unwrap_err();
+        let error = answers("http://127.0.0.1:1/healthz").await.unwrap_err().to_string();
         assert!(error.contains("does not answer: Connection refused"), "{error}");
-        let error = runtime("/no/such/socket").await.unwrap_err();
+        let error = runtime("/no/such/socket").await.unwrap_err().to_string();
         assert!(error.starts_with("cannot connect to /no/such/socket: No such file"), "{error}");
     }
 }

@@ -2,11 +2,12 @@
 //! keys and clock apply. The download goes to a folder that nothing else reads.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use kops_agent_plan::doctor::{Repositories, Seen};
+use kops_agent_plan::doctor::{Repositories, Seen, Unseen};
 use kops_agent_spec::terminal::one_line;
 
 use crate::system::commands::{Outcome, prepare};
@@ -45,8 +46,11 @@ pub(super) fn of_apt(options: &[&str]) -> Seen<Repositories> {
 }
 
 fn ask(options: &[&str]) -> Seen<Answers> {
-    let folder = tempfile::tempdir().map_err(|error| format!("cannot create a temporary folder: {error}"))?;
-    prepare_folder(folder.path()).map_err(|error| format!("cannot prepare a temporary folder: {error}"))?;
+    let cannot = |doing: &str, error: io::Error| {
+        Unseen::new(format_args!("cannot {doing} a temporary folder: {error}"))
+    };
+    let folder = tempfile::tempdir().map_err(|error| cannot("create", error))?;
+    prepare_folder(folder.path()).map_err(|error| cannot("prepare", error))?;
     let configuration = folder.path().join("apt.conf").display().to_string();
     let mut all = vec![
         format!("Dir::State::Lists={}", folder.path().join("lists").display()),
@@ -59,13 +63,14 @@ fn ask(options: &[&str]) -> Seen<Answers> {
     let mut command = vec!["apt-get", "-c", &configuration];
     all.iter().for_each(|option| command.extend(["-o", option]));
     command.push("update");
-    let prepared = prepare(&command).map_err(|error| error.to_string())?;
+    let prepared = prepare(&command).map_err(Unseen::new)?;
     let asked = ask_prepared(&["apt-get", "update"], prepared, b"", TIMEOUT);
-    read(&asked.map_err(|error| error.to_string())?.ok_or("apt-get is not installed")?)
+    let outcome = asked.map_err(Unseen::new)?;
+    read(&outcome.ok_or_else(|| Unseen::new("apt-get is not installed"))?)
 }
 
 /// Creates the folders that apt needs. apt downloads as another user, who must be able to reach them.
-fn prepare_folder(folder: &Path) -> std::io::Result<()> {
+fn prepare_folder(folder: &Path) -> io::Result<()> {
     std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755))?;
     std::fs::write(folder.join("apt.conf"), WITHOUT_HOOKS)?;
     std::fs::create_dir_all(folder.join("lists/partial"))?;
@@ -124,7 +129,7 @@ fn read(outcome: &Outcome) -> Seen<Answers> {
         .map(|said| one_line(said, LONGEST_COMPLAINT))
         .collect();
     if !outcome.status.success() && complaints.is_empty() {
-        return Err(format!("apt-get update ended with {}", outcome.status));
+        return Err(Unseen::new(format_args!("apt-get update ended with {}", outcome.status)));
     }
     Ok(Answers { of_repositories, complaints })
 }
@@ -177,6 +182,6 @@ mod tests {
         let complaints = vec!["Failed to fetch http://c.test  503   [2J".to_owned()];
         assert_eq!(Repositories::from(answers), Repositories { answering: 3, complaints });
         let silent = Outcome { stderr: String::new(), ..outcome };
-        assert!(read(&silent).unwrap_err().contains("apt-get update ended with"));
+        assert!(read(&silent).unwrap_err().to_string().contains("apt-get update ended with"));
     }
 }

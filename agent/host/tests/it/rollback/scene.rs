@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use kops_agent_host::health::{Health, HealthTimings};
+use kops_agent_host::health::{Health, HealthTimings, unhealthy};
 use kops_agent_host::system::pods::Pods;
 use kops_agent_host::system::systemd::{Systemd, UnitState};
 use kops_agent_host::{Error, Host};
@@ -15,6 +15,7 @@ use kops_agent_plan::diff::Enablement;
 use kops_agent_plan::health::{Check, StaticPod};
 use kops_agent_plan::resource::*;
 use kops_agent_spec::digest::sha256_hex;
+use kops_agent_spec::failure::Failure;
 use parking_lot::Mutex;
 
 use crate::support::{Machine, noon};
@@ -144,10 +145,10 @@ impl Systemd for Node {
 
 #[async_trait::async_trait]
 impl Health for Node {
-    async fn ask(&self, check: &Check) -> Result<(), String> {
+    async fn ask(&self, check: &Check) -> Result<(), Failure> {
         match check {
             Check::Answers { url } if url.contains(":10248/") && !self.is_healthy("kubelet.service") => {
-                Err("connection refused".to_owned())
+                Err(unhealthy("connection refused"))
             }
             _ => Ok(()),
         }
@@ -158,7 +159,7 @@ impl Health for Node {
         self.other_listener.lock().as_ref().map(|name| format!("{name} listens at {url}"))
     }
 
-    fn pod_uid(&self, pod: &StaticPod, _socket: &str) -> Result<Option<String>, String> {
+    fn pod_uid(&self, pod: &StaticPod, _socket: &str) -> Result<Option<String>, Failure> {
         let manifest = self.read(&format!("/etc/kubernetes/manifests/{}.manifest", pod.name));
         let uid = sha256_hex(manifest.as_bytes());
         let news = format!("pod {} {}", pod.name, manifest.lines().last().unwrap_or_default());
@@ -169,7 +170,7 @@ impl Health for Node {
         drop(asked);
         let has_bad_key = self.key_of(&pod.name, &uid).contains("bad");
         match manifest.contains("bad") || has_bad_key || !self.is_healthy("kubelet.service") {
-            true => Err(format!("{} does not run", pod.name)),
+            true => Err(unhealthy(format!("{} does not run", pod.name))),
             false => Ok(Some(uid)),
         }
     }

@@ -39,7 +39,10 @@ pub(super) async fn run(args: &FleetPlanArgs) -> Result<u8> {
     groups.retain(|group| wanted.is_empty() || wanted.contains(&group.group));
     match args.output {
         Output::Json => output::print_json(&groups)?,
-        Output::Text => output::print_text(&table(&groups, machines.err().as_deref()))?,
+        Output::Text => {
+            let not_compared = machines.err().map(|failure| failure.to_string());
+            output::print_text(&table(&groups, not_compared.as_deref()))?
+        }
     };
     Ok(exit::CONVERGED)
 }
@@ -161,6 +164,7 @@ mod tests {
         ObservedMachine, SeenCondition, SeenNode, WantedMachine, WantedMachines,
     };
     use kops_agent_cluster::pacing::Versions;
+    use kops_agent_spec::failure::{Failure, Kind};
 
     use super::*;
 
@@ -218,10 +222,11 @@ mod tests {
         let text = text_of(&[superseded("i-1", &refused)]);
         assert!(text.contains("nodes: i-1 cannot plan the change: no network\n"), "{text}");
         assert_eq!(text_of(&[]), "There are no Nodes.\n");
-        let why = "no controller has read the specs".to_owned();
+        let why = "no controller has read the specs";
+        let unknown = Err(Failure::new(Kind::Other, why));
         let now = OffsetDateTime::UNIX_EPOCH;
-        let text = table(&groups(&[superseded("i-1", &planned())], &Err(why.clone()), now), Some(&why));
-        assert_eq!(text.matches(&why).count(), 1, "{text}");
+        let text = table(&groups(&[superseded("i-1", &planned())], &unknown, now), Some(why));
+        assert_eq!(text.matches(why).count(), 1, "{text}");
     }
 
     #[test]

@@ -154,7 +154,7 @@ async fn change(kubeconfig: &KubeconfigArgs, state: State) -> Result<u8> {
                 }
             }
         }
-        let before = read.policy_state.clone().map_err(unreadable)?;
+        let before = read.policy_state.clone()?;
         let policy_state = match state {
             State::Running => {
                 let PolicyStatus { status, reboots, .. } = &read.policy_status;
@@ -204,8 +204,8 @@ async fn status(args: &RolloutStatusArgs) -> Result<u8> {
 /// Extracts the parts of the ConfigMap that `status` shows.
 fn shown(read: &Read) -> Result<Shown> {
     let policy = has_policy(read).then(|| {
-        let state = read.policy_state.clone().map_err(unreadable)?;
-        let refused = Policy::read(&read.policy).err().unwrap_or_default();
+        let state = read.policy_state.clone()?;
+        let refused = Policy::read(&read.policy).err().map(String::from).unwrap_or_default();
         Ok::<_, anyhow::Error>(ShownPolicy::new(state, refused, read.policy_status.clone()))
     });
     let (rollout, policy) = (rollout_of(read)?, policy.transpose()?);
@@ -243,16 +243,12 @@ async fn existing(stored: &Stored) -> Result<Read> {
 
 /// The operator's rollout in the ConfigMap, if there is one.
 fn rollout_of(read: &Read) -> Result<Option<Rollout>> {
-    read.rollout.clone().map_err(unreadable)
+    Ok(read.rollout.clone()?)
 }
 
 /// An error: the state of the rollout does not allow the command.
 fn not_now(problem: impl Into<String>) -> anyhow::Error {
     Failure::new(Kind::RolloutState, problem).into()
-}
-
-fn unreadable(problem: String) -> anyhow::Error {
-    Failure::new(Kind::RolloutUnreadable, problem).into()
 }
 
 pub(super) fn client(kubeconfig: &KubeconfigArgs) -> Result<Client> {

@@ -38,8 +38,8 @@ pub(super) async fn watch(nodes: Nodes, output: Output) -> Result<u8> {
             _ = &mut stopped => return Ok(exit::CONVERGED),
             event = watch.next() => match event {
                 Some(Ok(event)) => is_due |= seen.apply(event),
-                Some(Err(problem)) if seen.is_complete => log::warn!("{problem}; trying again"),
-                Some(Err(problem)) => return Err(Failure::new(Kind::ApiServerUnanswered, problem).into()),
+                Some(Err(failure)) if seen.is_complete => log::warn!("{failure}; trying again"),
+                Some(Err(failure)) => return Err(failure.into()),
                 None => return Err(Failure::new(Kind::Ended, "the watch of Nodes ended").into()),
             },
             () = sleep_until(not_before), if is_due => {

@@ -432,7 +432,7 @@ async fn whether_an_object_is_healthy_follows_from_the_kops_that_wrote_the_chann
     }
     played.change(|scene| scene.kops("1.33.1", "3"));
     let round = played.rounds.round().await;
-    let problem = round.channels[&own].as_ref().unwrap_err();
+    let problem = round.channels[&own].as_ref().unwrap_err().to_string();
     assert!(problem.contains("kOps 1.33.1") && problem.contains("1.34 and newer"), "{problem}");
     assert_eq!((round.problem, round.addons.len()), (None, 0));
 }
