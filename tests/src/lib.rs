@@ -23,6 +23,7 @@ pub mod hetzner;
 pub mod imds;
 pub mod kops_controller;
 pub mod kops_releases;
+pub mod kubeconfig;
 pub mod linode;
 pub mod listed;
 pub mod loopback;

@@ -5,13 +5,24 @@
 //! exits permanently if it cannot listen on the port of its bootstrap server (upstream: `cmd/kops-controller/main.go`,
 //! `pkg/server/server.go`). So if kops-agent cannot do part of the work, upstream keeps all of it: the Lease, the labels and the port.
 
+mod servers;
+
 use std::collections::BTreeSet;
 
 use kops_agent_spec::{CloudProvider, Cluster, KopsControllerOptions};
 
+pub use servers::{ControlPlane, Leaving, OtherServer, stay_served};
+
 /// The clouds that give machines address ranges for pods and have an API to read the ranges. On any other cloud, upstream's kops-controller
 /// exits (upstream: `setupCloudIPAM` in `cmd/kops-controller/main.go`).
 const GIVES_POD_RANGES: [CloudProvider; 3] = [CloudProvider::Aws, CloudProvider::Gce, CloudProvider::Metal];
+
+/// The name of upstream's kops-controller: the value of the label `k8s-app` of its pods, and the name of its process (upstream:
+/// `upup/models/cloudup/resources/addons/kops-controller.addons.k8s.io/k8s-1.16.yaml.template`).
+pub const UPSTREAM: &str = "kops-controller";
+
+/// The value of the label `k8s-app` of the pods of kops-agent's controller (`packaging/kubernetes/controller.yaml`).
+pub const PODS_OF_AGENT: &str = "kops-agent-controller";
 
 /// The annotation whose value lists DNS names. dns-controller publishes these names (upstream:
 /// `dns-controller/pkg/watchers/annotations.go`).

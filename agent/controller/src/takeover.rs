@@ -4,7 +4,6 @@
 //! This module collects facts; `kops_agent_cluster::takeover` decides what they mean. If this command lacks a right, or the API server
 //! does not answer, a finding is unknown, never "not ready".
 
-mod port;
 mod servers;
 
 use std::collections::BTreeSet;
@@ -25,11 +24,13 @@ use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
 use kops_agent_cluster::identity::host::NAMESPACE;
-use kops_agent_cluster::pacing;
-use kops_agent_cluster::takeover::{self as decide, INTERNAL_NAMES};
+use kops_agent_cluster::pacing::{self, CONTROL_PLANE_LABEL};
+use kops_agent_cluster::takeover::{self as decide, INTERNAL_NAMES, Leaving, UPSTREAM};
+use kops_agent_kube::bootstrap_servers::{self, Kubeconfigs};
 use kops_agent_kube::lease;
 use kops_agent_net::http;
 use kops_agent_process::output::error_text;
+use kops_agent_process::port::{self, Holder};
 use kops_agent_source::cluster_files;
 use kops_agent_spec::failure::{Failure, Kind};
 use kops_agent_spec::kops_release::WrittenBy;
@@ -42,10 +43,6 @@ use crate::hosts;
 const TIMEOUT: Duration = Duration::from_secs(15);
 /// How much of an answer a message quotes, in characters.
 const LONGEST_ANSWER: usize = 200;
-/// The value of the label `k8s-app` of kOps' own kops-controller pods (upstream:
-/// `upup/models/cloudup/resources/addons/kops-controller.addons.k8s.io/k8s-1.16.yaml.template`).
-const UPSTREAM_APP: &str = "kops-controller";
-const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 /// A group, a resource, a name, a namespace and verbs.
 type Right = (&'static str, &'static str, &'static str, &'static str, &'static [&'static str]);
 
@@ -76,6 +73,8 @@ pub struct TakeoverOptions {
     pub kubeconfig: PathBuf,
     /// An administrator's kubeconfig, because the controller has no right to list pods.
     pub admin_kubeconfig: PathBuf,
+    /// kubelet's kubeconfig, which names this machine's Node.
+    pub kubelet_kubeconfig: PathBuf,
     /// Folders to read in place of URLs (`URL=DIR`).
     pub store_mirrors: Vec<String>,
     /// The address at which `kops-agent-controller.service` of this machine answers probes.
@@ -125,12 +124,30 @@ pub async fn check(given: &TakeoverOptions) -> Result<Vec<Finding>> {
         ("port", port_of(&options)),
         ("service", service(&given.health, TIMEOUT).await),
         ("servers", servers::servers(controller.clone(), &options).await),
-    ]
-    .map(|(what, answer)| {
-        let (state, why) = answer.unwrap_or_else(|error| (State::Unknown, error_text(&error)));
-        Finding { what, state, why }
+    ];
+    Ok(findings.map(|(what, answer)| finding(what, answer)).into())
+}
+
+fn finding(what: &'static str, answer: Result<Answer>) -> Finding {
+    let (state, why) = answer.unwrap_or_else(|error| (State::Unknown, error_text(&error)));
+    Finding { what, state, why }
+}
+
+/// Checks the way back: whether machines can still bootstrap after kops-agent's service has left this machine.
+///
+/// # Errors
+/// The configuration cannot be read.
+pub async fn check_back(given: &TakeoverOptions) -> Result<Vec<Finding>> {
+    let options = options(&given.conf)?;
+    let kubeconfigs = Kubeconfigs { controller: &given.kubeconfig, kubelet: &given.kubelet_kubeconfig };
+    let told = bootstrap_servers::stay_served_without_this(Leaving::Service, &options, kubeconfigs).await;
+    let answer = told.map(|told| match told {
+        Ok(why) => ready(format!("the service can leave this machine: {why}")),
+        Err(why) => {
+            not_ready(format!("without the service of this machine, no machine can bootstrap: {why}"))
+        }
     });
-    Ok(findings.into())
+    Ok(vec![finding("servers", answer)])
 }
 
 /// Checks that the kOps release that wrote the store is supported: its rules decide how machines are served.
@@ -267,7 +284,7 @@ async fn names(given: &TakeoverOptions, options: &KopsControllerOptions) -> Resu
     let name = decide::bootstrap_name(&options.cluster_name);
     let client = administrator(&given.admin_kubeconfig)?;
     let nodes: Api<Node> = Api::all(client.clone());
-    let selected = ListParams::default().labels(CONTROL_PLANE);
+    let selected = ListParams::default().labels(CONTROL_PLANE_LABEL);
     let nodes =
         within(nodes.list_metadata(&selected)).await.context("listing the Nodes of the control plane")?;
     let control_plane: BTreeSet<String> =
@@ -278,7 +295,9 @@ async fn names(given: &TakeoverOptions, options: &KopsControllerOptions) -> Resu
     let pods: Vec<decide::Pod> = pods.items.into_iter().map(pod).collect();
     let missing = decide::unpublished(&name, &pods, &control_plane);
     Ok(match (control_plane.len(), missing.len()) {
-        (0, _) => not_ready(format!("no Node has the label {CONTROL_PLANE}, so {name} has no addresses")),
+        (0, _) => {
+            not_ready(format!("no Node has the label {CONTROL_PLANE_LABEL}, so {name} has no addresses"))
+        }
         (_, 0) => {
             ready(format!("{name} keeps the addresses of all {} control-plane machines", control_plane.len()))
         }
@@ -326,32 +345,24 @@ fn pod(pod: PodObject) -> decide::Pod {
         node: pod.spec.node_name,
         has_host_network: pod.spec.host_network,
         internal_names: annotations.get(INTERNAL_NAMES).cloned().unwrap_or_default(),
-        is_of_upstream: app.as_deref() == Some(UPSTREAM_APP),
+        is_of_upstream: app.as_deref() == Some(UPSTREAM),
     }
 }
 
-/// The port of the bootstrap server; `None` if the configuration has no such server.
-fn bootstrap_port(options: &KopsControllerOptions) -> Result<Option<u16>> {
-    let Some(server) = &options.server else { return Ok(None) };
-    let (_, port) = server.listen.rsplit_once(':').context("reading server.Listen of the configuration")?;
-    let port = port.parse().with_context(|| format!("reading the port of server.Listen, {port:?}"))?;
-    Ok(Some(port))
-}
-
 fn port_of(options: &KopsControllerOptions) -> Result<Answer> {
-    let Some(port) = bootstrap_port(options)? else {
+    let Some(port) = bootstrap_servers::port(options)? else {
         return Ok(ready("the configuration has no bootstrap server, so it needs no port"));
     };
     Ok(match port::holder(port)? {
-        port::Holder::Free => ready(format!("port {port} is free; the service takes it when it starts")),
-        port::Holder::ThisProgram => ready(format!("kops-agent listens on port {port}")),
-        port::Holder::Program(name) if name == UPSTREAM_APP => ready(format!(
+        Holder::Free => ready(format!("port {port} is free; the service takes it when it starts")),
+        Holder::ThisProgram => ready(format!("kops-agent listens on port {port}")),
+        Holder::Program(name) if name == UPSTREAM => ready(format!(
             "kOps' kops-controller listens on port {port}; the service waits, and takes the port once kops-controller stops"
         )),
-        port::Holder::Program(name) => {
+        Holder::Program(name) => {
             not_ready(format!("{name} listens on {port}, the port of the bootstrap server: stop {name}"))
         }
-        port::Holder::NotSeen => (
+        Holder::NotSeen => (
             State::Unknown,
             format!(
                 "a process of another user listens on port {port}; run this command as root to see which \

@@ -302,6 +302,10 @@ pub struct ResetArgs {
     /// this before making an image of the machine.
     #[arg(long)]
     pub purge: bool,
+    /// Reset this machine even if machines can bootstrap at no other control plane of the cluster afterwards. Without this
+    /// flag, such a reset ends with 1, and changes nothing.
+    #[arg(long)]
+    pub allow_no_server: bool,
 }
 
 #[derive(Args, Clone, Debug)]

@@ -36,7 +36,7 @@ pub async fn run(command: Command) -> Result<u8> {
         Command::Status(args) => status::run(&args),
         Command::Doctor(args) => Box::pin(doctor::run(&args)).await,
         Command::SupportBundle(args) => Box::pin(support_bundle::run(&args)).await,
-        Command::Reset(args) => reset::run(&args),
+        Command::Reset(args) => Box::pin(reset::run(&args)).await,
         Command::Render(args) => Box::pin(render::run(&args)).await,
         Command::Facts(args) => facts::run(&args).await,
         Command::Config { command } => Box::pin(config::run(command)).await,

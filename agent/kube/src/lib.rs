@@ -1,9 +1,10 @@
 //! Access to the API server, for both modes: clients by a kubeconfig or a service account, Leases, Events, lists and
-//! watches, and the Node of the machine itself.
+//! watches, the Node of the machine itself, and the bootstrap servers of the control planes.
 
 mod client;
 
 pub mod api_error;
+pub mod bootstrap_servers;
 pub mod events;
 pub mod failure;
 pub mod lease;

@@ -17,7 +17,7 @@ use super::machine::lock;
 use super::materials::Materials;
 use super::options::RunOptions;
 use super::plan::plan;
-use super::{certificates, pacing};
+use super::{certificates, last_server, pacing};
 
 /// Steps 6 to 8 of node mode: observes the machine, compares it with the node, and applies the differences.
 ///
@@ -51,16 +51,21 @@ pub async fn apply(options: &RunOptions, host: &Host, decision: &Decision) -> Re
     let is_refused = host.refusal(&seen, &decision.desired, &decision.config_hash)?.is_some();
     let paced = match is_refused {
         true => None,
-        false => Box::pin(pacing::begin(options, host, decision, &seen)).await?,
+        false => {
+            Box::pin(last_server::stays(options, decision, &seen)).await?;
+            Box::pin(pacing::begin(options, host, decision, &seen)).await?
+        }
     };
     let Some(paced) = paced else {
         return Box::pin(carry_out(host, decision, seen, &downloads, watch)).await;
     };
-    // The machine may have changed while the run waited for its slot or drained the node.
-    let outcome = match plan(host, decision) {
-        Ok(plan) => Box::pin(carry_out(host, decision, plan, &downloads, watch)).await,
-        Err(error) => Err(error),
+    // The machine and the other control planes may have changed while the run waited for its slot or drained the node.
+    let change = async {
+        let plan = plan(host, decision)?;
+        Box::pin(last_server::stays(options, decision, &plan)).await?;
+        Box::pin(carry_out(host, decision, plan, &downloads, watch)).await
     };
+    let outcome = Box::pin(change).await;
     Box::pin(paced.end()).await;
     outcome
 }

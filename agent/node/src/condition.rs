@@ -19,7 +19,7 @@ use kops_agent_host::facts::root_volume_gib;
 use kops_agent_host::{Applied, Host, Record};
 use kops_agent_kube::own_node::{self, Told, Untold};
 use kops_agent_net::retry::{Pauses, Retries};
-use kops_agent_plan::desired::{FOLLOW_UNIT, KUBELET_KUBECONFIG};
+use kops_agent_plan::desired::{CONTROLLER_UNIT, FOLLOW_UNIT, KUBELET_KUBECONFIG};
 use kops_agent_plan::following::Followed;
 use kops_agent_plan::resolve::KUBERNETES_CA;
 use kops_agent_process::program::{self, with_path_in_commands};
@@ -173,6 +173,7 @@ pub async fn tell_once(root: &Path, compared: Compared) -> Result<Result<String,
         reboot: is_real.then(|| host.reboot_report()).flatten(),
         authorities,
         program,
+        runs_controller: if is_real { runs_controller(&host) } else { None },
         ..report(record, compared)
     };
     let mut statement = report.statement();
@@ -187,6 +188,13 @@ pub async fn tell_once(root: &Path, compared: Compared) -> Result<Result<String,
 /// The digest of the `kubernetes-ca` authorities that a node with this applied state trusts. `None` if it trusts none.
 pub fn trusted_authorities(applied: &Applied) -> Option<String> {
     authorities_digest(applied.trusted_certificates(KUBERNETES_CA)?)
+}
+
+/// Whether the service of control-plane mode runs on this machine. `None` if systemd does not say.
+fn runs_controller(host: &Host) -> Option<bool> {
+    host.runs(CONTROLLER_UNIT)
+        .inspect_err(|error| log::debug!("this report leaves out {CONTROLLER_UNIT}: {error}"))
+        .ok()
 }
 
 /// The version and the report of this program. Both are `None` if another program follows rollouts on this machine, or is in place by

@@ -10,7 +10,7 @@
 //! `render` stops after deciding, `plan` after comparing, and `converge` goes to the end. If a node cannot be decided
 //! or applied, [`last_applied`] replaces the decision. [`convergence`] has the parts of a run around the plan, and
 //! [`condition`] reports to the cluster at the end of a run, with the change that [`next`] has planned. [`pacing`] makes a run wait if its change would disrupt a
-//! working node while other nodes of its group are disrupted.
+//! working node while other nodes of its group are disrupted. [`last_server`] keeps the last server at which machines bootstrap.
 //!
 //! [`doctor`] and [`support`] examine a machine on which these steps may fail.
 
@@ -32,6 +32,7 @@ pub mod failure;
 pub mod known;
 pub mod kops_version;
 pub mod last_applied;
+pub mod last_server;
 pub mod machine;
 pub mod materials;
 pub mod next;

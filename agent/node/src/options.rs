@@ -59,6 +59,8 @@ pub struct RunOptions {
     pub waits_for_lock: bool,
     /// The pacing of changes that restart components of a working node.
     pub pacing: Pacing,
+    /// Whether the run may remove the last server at which machines bootstrap.
+    pub allows_no_server: bool,
     pub stopwatch: Stopwatch,
     /// Creates the display of the run's progress.
     pub progress: fn() -> Box<dyn Progress>,
@@ -68,6 +70,11 @@ impl RunOptions {
     /// Returns these options without a drain, for a change that pods do not notice.
     pub fn without_drain(self) -> RunOptions {
         RunOptions { pacing: Pacing { drain: DrainMode::Never, ..self.pacing }, ..self }
+    }
+
+    /// Sets whether the run may remove the last server at which machines bootstrap.
+    pub fn allowing_no_server(self, allows_no_server: bool) -> RunOptions {
+        RunOptions { allows_no_server, ..self }
     }
 
     /// Returns these options for a run that asks for a slot only once.

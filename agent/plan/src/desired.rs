@@ -63,7 +63,9 @@ use crate::resource::{Conflict, DesiredState};
 
 pub(crate) use addons_service::MIRROR as ADDONS_MIRROR;
 pub use addons_service::{AddonsService, UNIT as ADDONS_UNIT};
-pub use controller_service::{ControllerService, UNIT as CONTROLLER_UNIT};
+pub use controller_service::{
+    CONF as CONTROLLER_CONF, ControllerService, KUBECONFIG as CONTROLLER_KUBECONFIG, UNIT as CONTROLLER_UNIT,
+};
 pub use follow_service::{FollowService, UNIT as FOLLOW_UNIT};
 use kops_channels::AppliedBy;
 pub use kops_controller::NODE_AUTHORITIES;

@@ -1,8 +1,9 @@
 //! Services for every long run of the agent, on a node and on a control plane. The services are stop signals, the status for systemd, the
-//! output of results and errors, and exit codes.
+//! output of results and errors, exit codes, and which program listens on a port.
 
 pub mod exit;
 pub mod output;
+pub mod port;
 pub mod program;
 pub mod service_manager;
 pub mod stop;

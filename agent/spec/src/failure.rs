@@ -205,6 +205,7 @@ kinds! {
     Ended "7102" Again
     NoGroups "7103" Again
     ServerKeys "7104" Again
+    LastServer "7105" Again
     // Failures of add-ons.
     AddonRefused "7201" Configuration
     ObjectRemains "7202" Again

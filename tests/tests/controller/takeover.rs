@@ -29,6 +29,11 @@ fn report_address(cluster: &Cluster, node: &str, address: &str) {
     cluster.kubectl(&["patch", "node", node, "--subresource=status", "--type=strategic", "-p", &patch]);
 }
 
+/// Reports that the service of kops-agent's controller runs on a control-plane machine, as its node does.
+fn report_controller(cluster: &Cluster, node: &str) {
+    cluster.kubectl(&["annotate", "node", node, "kops-agent/controller=running"]);
+}
+
 /// Checks that a cluster on any cloud becomes ready for a takeover from kops-controller. `controller` serves its machines at
 /// this address.
 pub fn becomes_ready(cluster: &Cluster, controller: &Controller, address: Ipv4Addr) {
@@ -36,6 +41,7 @@ pub fn becomes_ready(cluster: &Cluster, controller: &Controller, address: Ipv4Ad
     cluster.create_node(node, None);
     cluster.kubectl(&["label", "node", node, "node-role.kubernetes.io/control-plane="]);
     report_address(cluster, node, &address.to_string());
+    report_controller(cluster, node);
     let bootstrap = format!("kops-controller.internal.{CLUSTER}");
     put_pod(cluster, "kops-controller-1", "kops-controller", node, &bootstrap);
     put_pod(cluster, "kube-apiserver-1", "kube-apiserver", node, &api);
@@ -82,6 +88,16 @@ fn a_takeover_needs_the_name_the_port_and_the_rights() {
     put_pod(cluster, &format!("kube-apiserver-{}", id(2)), "kube-apiserver", &id(2), &both);
     let controller = world.controller();
     let health = ["--health", controller.address()];
+    // A server listens on both machines. It could be kops-controller's, which ends.
+    let (code, said) = cluster.check_takeover(&health);
+    let servers = line(&said, "servers");
+    assert!(code == Some(4) && servers.contains("no report says that kops-agent runs there"), "{said}");
+    assert!(servers.contains(&id(1)) && servers.contains(&id(2)), "{said}");
+    report_controller(cluster, &id(1));
+    let (code, said) = cluster.check_takeover(&health);
+    let servers = line(&said, "servers");
+    assert!(code == Some(4) && !servers.contains(&id(1)) && servers.contains(&id(2)), "{said}");
+    put_pod(cluster, "kops-agent-controller-2", "kops-agent-controller", &id(2), &bootstrap);
     let (code, said) = cluster.check_takeover(&health);
     assert_eq!(code, Some(0), "{said}");
     assert!(line(&said, "port").contains("kops-agent listens"), "{said}");
@@ -137,6 +153,53 @@ fn a_takeover_needs_the_name_the_port_and_the_rights() {
     world.configure(&on_aws(REGION), &json!({"capi": {"enabled": true}}));
     let (_, said) = cluster.check_takeover(&health);
     assert!(line(&said, "scope").contains("capi.enabled"), "{said}");
+}
+
+#[test]
+#[ignore = "starts an API server: tests/controller/run"]
+fn the_last_server_does_not_leave() {
+    let mut world = WithSts::start();
+    let cluster = &world.cluster;
+    for (number, address) in [(1, "127.0.0.1"), (2, "127.0.0.9")] {
+        cluster.create_node(&id(number), Some(&id(number)));
+        cluster.kubectl(&["label", "node", &id(number), "node-role.kubernetes.io/control-plane="]);
+        report_address(cluster, &id(number), address);
+    }
+    let controller = world.controller();
+    // What `converge` decides on this machine if KOPS_AGENT_CONTROLLER=false is set.
+    let check = |cluster: &Cluster, machine: usize| {
+        let kubelet =
+            cluster.api.kubeconfig(&format!("system:node:{}", id(machine)), &["system:nodes"]).unwrap();
+        let kubelet = kubelet.to_str().unwrap();
+        cluster.check_takeover(&["--back", "--kubelet-kubeconfig", kubelet])
+    };
+    let (code, said) = check(cluster, 2);
+    assert!(code == Some(0) && said.contains(&format!("a server listens on {}", id(1))), "{said}");
+    // kops-controller's pod on this machine is no reason to end the last server that answers.
+    put_pod(cluster, "kops-controller-1", "kops-controller", &id(1), "");
+    let (code, said) = check(cluster, 1);
+    assert!(code == Some(4) && said.contains(&format!("{} (127.0.0.9:", id(2))), "{said}");
+
+    // On the only control plane, nothing but kops-controller's waiting pod takes the port.
+    cluster.kubectl(&["delete", "node", &id(2)]);
+    let (code, said) = check(cluster, 1);
+    assert!(code == Some(0) && said.contains("waits here for the port"), "{said}");
+    cluster.kubectl(&[
+        "-n",
+        "kube-system",
+        "delete",
+        "pod",
+        "kops-controller-1",
+        "--force",
+        "--grace-period=0",
+    ]);
+    let (code, said) = check(cluster, 1);
+    assert!(code == Some(4) && said.contains("this is the only control plane"), "{said}");
+
+    drop(controller);
+    world.world.cluster.api.kill_api_server();
+    let (code, said) = check(&world.cluster, 1);
+    assert!(code == Some(1) && said.contains("unknown"), "{said}");
 }
 
 #[test]

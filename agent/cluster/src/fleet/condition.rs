@@ -16,6 +16,10 @@ use kops_agent_spec::redaction::Redactor;
 pub const AGENT_VERSION: &str = "kops-agent/version";
 /// The annotation with the configuration that the user-data pins, on a node that follows its group to another configuration.
 pub const FOLLOWED_FROM: &str = "kops-agent/followed-from";
+/// The annotation of a node on which the service of control-plane mode runs. Its value is [`RUNNING`].
+pub const CONTROLLER: &str = "kops-agent/controller";
+/// The value of the annotation [`CONTROLLER`].
+pub const RUNNING: &str = "running";
 pub const CONDITION: &str = "KopsConfigured";
 
 /// The state of a node, as the node itself knows it.
@@ -46,6 +50,8 @@ pub struct NodeReport {
     /// The program that follows rollouts. `None` if this process runs another one, or cannot read its file; the annotation of an earlier
     /// report stays.
     pub program: Option<ProgramReport>,
+    /// Whether the service of control-plane mode runs. `None` if this was not observed; the annotation of an earlier report stays.
+    pub runs_controller: Option<bool>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,6 +101,8 @@ pub struct Statement {
     pub authorities: Option<String>,
     /// The program that follows rollouts. `None` leaves the annotation of an earlier report as it is.
     pub program: Option<ProgramReport>,
+    /// Whether the service of control-plane mode runs. `None` leaves the annotation of an earlier report as it is.
+    pub runs_controller: Option<bool>,
 }
 
 /// The condition that the Node already has.
@@ -142,6 +150,7 @@ impl NodeReport {
             reboot: self.reboot.clone(),
             authorities: self.authorities.clone(),
             program: self.program.clone(),
+            runs_controller: self.runs_controller,
         }
     }
 }
@@ -172,6 +181,9 @@ impl Statement {
         }
         if let Some(program) = &self.program {
             annotations[PROGRAM] = json!(program.value());
+        }
+        if let Some(runs_controller) = self.runs_controller {
+            annotations[CONTROLLER] = json!(runs_controller.then_some(RUNNING));
         }
         json!({"metadata": {"annotations": annotations}, "status": {"conditions": [{
             "type": CONDITION, "status": status, "reason": self.reason, "message": self.message,
@@ -285,22 +297,30 @@ mod tests {
             reboot,
             authorities: Some("d0".to_owned()),
             program,
+            runs_controller: Some(true),
             ..runs()
         };
         let patch = report.statement().patch(None, &Versions::default(), "now");
         let annotations = json!({"annotations": {
             FIRST_CERTIFICATE: "1970-01-01T00:00:00Z kubelet", AGENT_VERSION: "0.1.0 (abc)", NEXT: value, FOLLOWED_FROM: "c=",
-            MACHINE: observed, REBOOT_REQUIRED: required, AUTHORITIES: "d0", PROGRAM: runs_program,
+            MACHINE: observed, REBOOT_REQUIRED: required, AUTHORITIES: "d0", PROGRAM: runs_program, CONTROLLER: RUNNING,
         }});
         assert_eq!(patch["metadata"], annotations);
         let without = runs().statement().patch(None, &Versions::default(), "now");
         for annotation in [FIRST_CERTIFICATE, NEXT, FOLLOWED_FROM, AUTHORITIES] {
             assert_eq!(without["metadata"]["annotations"][annotation], Value::Null, "it is taken away");
         }
-        for annotation in [AGENT_VERSION, MACHINE, REBOOT_REQUIRED, PROGRAM] {
+        for annotation in [AGENT_VERSION, MACHINE, REBOOT_REQUIRED, PROGRAM, CONTROLLER] {
             let kept = without["metadata"]["annotations"].get(annotation);
             assert_eq!(kept, None, "what was not observed changes nothing");
         }
+        let stopped = NodeReport { runs_controller: Some(false), ..runs() };
+        let stopped = stopped.statement().patch(None, &Versions::default(), "now");
+        assert_eq!(
+            stopped["metadata"]["annotations"].get(CONTROLLER),
+            Some(&Value::Null),
+            "it is taken away"
+        );
         assert_eq!(patch.as_object().unwrap().len(), 2);
         assert_eq!(patch["status"].as_object().unwrap().len(), 1);
         assert_eq!(patch["status"]["conditions"].as_array().unwrap().len(), 1);

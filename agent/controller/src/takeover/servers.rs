@@ -1,79 +1,81 @@
-//! Connects to the bootstrap server of each control-plane machine, for `controller takeover --check`.
+//! Checks the bootstrap server of each control plane, for `controller takeover --check`.
 
-use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
+use std::collections::BTreeSet;
 
 use anyhow::{Context, Result};
-use futures_util::future::join_all;
-use k8s_openapi::api::core::v1::{Node, NodeAddress};
+use k8s_openapi::api::core::v1::Pod;
+use kops_agent_cluster::pacing::CONTROL_PLANE_LABEL;
+use kops_agent_cluster::takeover::{ControlPlane, PODS_OF_AGENT};
+use kops_agent_kube::bootstrap_servers::{control_planes, port};
+use kops_agent_kube::lease;
 use kops_agent_spec::KopsControllerOptions;
 use kops_agent_spec::failure::Failure;
 use kube::Client;
 use kube::api::{Api, ListParams};
-use kube::core::{ApiResource, Object};
-use serde::Deserialize;
-use serde::de::IgnoredAny;
-use tokio::net::TcpStream;
-use tokio::time::timeout;
+use kube::core::ApiResource;
 
-use super::{Answer, CONTROL_PLANE, bootstrap_port, not_ready, ready, within};
+use super::{Answer, PodObject, not_ready, pod, ready, unreachable, within};
 
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// A Node with the addresses that its kubelet or its cloud reports.
-type NodeObject = Object<IgnoredAny, Addresses>;
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct Addresses {
-    addresses: Vec<NodeAddress>,
-}
-
-/// Checks that a bootstrap server listens on each control-plane machine: the server of kops-agent or of kOps' kops-controller. On a machine
-/// that replaces another one, neither listens unless its user-data starts kops-agent's server.
+/// Checks that machines can bootstrap at each control plane, now and after kOps' kops-controller has stopped. While kops-controller
+/// listens, only the Node or a pod shows that kops-agent runs there too. On a machine that replaces another one, kops-agent does not run
+/// unless its user-data starts kops-agent's server.
 pub(super) async fn servers(
     client: Result<&Client, Failure>,
     options: &KopsControllerOptions,
 ) -> Result<Answer> {
-    let Some(port) = bootstrap_port(options)? else {
+    let Some(port) = port(options)? else {
         return Ok(ready("the configuration has no bootstrap server, so no machine serves others"));
     };
-    let client = client?;
-    let nodes: Api<NodeObject> = Api::all_with(client.clone(), &ApiResource::erase::<Node>(&()));
-    let nodes = within(nodes.list(&ListParams::default().labels(CONTROL_PLANE)))
-        .await
-        .context("listing the Nodes of the control plane")?;
-    let count = nodes.items.len();
-    let silent: Vec<String> = join_all(nodes.items.into_iter().map(|node| not_serving(node, port)))
-        .await
-        .into_iter()
-        .flatten()
-        .collect();
-    Ok(match silent.as_slice() {
-        [] if count == 0 => not_ready(format!("no Node has the label {CONTROL_PLANE}")),
-        [] => ready(format!("a server listens on port {port} of all {count} control-plane machines")),
-        silent => not_ready(format!(
-            "machines cannot bootstrap at {}. Run `kops-agent converge --controller` on these control \
-             planes, and start the service in the group's user-data, so that new machines of the group run it",
-            silent.join(", ")
+    let client = client.map_err(unreachable)?;
+    let all = control_planes(client, port).await?;
+    if all.is_empty() {
+        return Ok(not_ready(format!("no Node has the label {CONTROL_PLANE_LABEL}")));
+    }
+    let silent: Vec<String> = all.iter().filter_map(ControlPlane::why_silent).collect();
+    let without = all.iter().filter(|one| one.silent.is_none() && !one.runs_controller);
+    let without: BTreeSet<String> = without.map(|one| one.node.clone()).collect();
+    let without = match without.is_empty() {
+        true => Ok(without),
+        false => nodes_with_pods(client).await.map(|with| without.difference(&with).cloned().collect()),
+    };
+    let without: Vec<String> = match without {
+        Ok(without) => without.into_iter().collect(),
+        // The silent machines are known all the same.
+        Err(_) if !silent.is_empty() => Vec::new(),
+        Err(error) => return Err(error),
+    };
+    let mut why = Vec::new();
+    if !silent.is_empty() {
+        why.push(format!("machines cannot bootstrap at {}", silent.join(", ")));
+    }
+    if !without.is_empty() {
+        why.push(format!(
+            "a server listens on {}, but no report says that kops-agent runs there. Once kOps' kops-controller stops, machines may not \
+             bootstrap there",
+            without.join(", ")
+        ));
+    }
+    Ok(match why.as_slice() {
+        [] => ready(format!(
+            "kops-agent runs on all {} control-plane machines, and a server listens on port {port} of each",
+            all.len()
+        )),
+        why => not_ready(format!(
+            "{}. Run `kops-agent converge --controller` on these control planes, and start the service in the group's user-data, so that \
+             new machines of the group run it",
+            why.join("; ")
         )),
     })
 }
 
-/// The name of a Node on whose machine nothing listens on this port, with the reason.
-async fn not_serving(node: NodeObject, port: u16) -> Option<String> {
-    let name = node.metadata.name.unwrap_or_default();
-    let addresses = node.status.unwrap_or_default().addresses;
-    let Some(internal) = addresses.into_iter().find(|address| address.type_ == "InternalIP") else {
-        return Some(format!("{name} (its Node has no InternalIP)"));
-    };
-    let address = match internal.address.parse::<IpAddr>() {
-        Ok(address) => SocketAddr::new(address, port),
-        Err(error) => return Some(format!("{name} ({}: {error})", internal.address)),
-    };
-    match timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await {
-        Ok(Ok(_)) => None,
-        Ok(Err(error)) => Some(format!("{name} ({address}: {error})")),
-        Err(_) => Some(format!("{name} ({address}: no answer within {CONNECT_TIMEOUT:.0?})")),
-    }
+/// The Nodes with a pod of kops-agent's controller.
+async fn nodes_with_pods(client: &Client) -> Result<BTreeSet<String>> {
+    let pods: Api<PodObject> =
+        Api::namespaced_with(client.clone(), lease::NAMESPACE, &ApiResource::erase::<Pod>(&()));
+    let selected = ListParams::default().labels(&format!("k8s-app={PODS_OF_AGENT}"));
+    let pods = within(pods.list(&selected)).await.context(
+        "listing the pods of kops-agent's controller, because not every control plane reports its service (needs the right of \
+         packaging/kubernetes/rbac.yaml)",
+    )?;
+    Ok(pods.items.into_iter().map(|found| pod(found).node).collect())
 }

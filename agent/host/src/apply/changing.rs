@@ -152,7 +152,12 @@ impl Host {
 
     /// Whether kubelet runs now, even if an unfinished run started it.
     pub fn runs_kubelet(&self) -> Result<bool> {
+        self.runs(KUBELET)
+    }
+
+    /// Whether a unit runs now, and does not wait for its next start.
+    pub fn runs(&self, unit: &str) -> Result<bool> {
         let runs = |state: &UnitState| state.running && !state.restarting;
-        Ok(self.systemd.states(&[KUBELET])?.first().is_some_and(runs))
+        Ok(self.systemd.states(&[unit])?.first().is_some_and(runs))
     }
 }

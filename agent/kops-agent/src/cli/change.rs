@@ -33,6 +33,11 @@ pub struct ChangeArgs {
     #[arg(long)]
     pub retry_failed: bool,
 
+    /// Remove kops-agent-controller.service even if no other server is left at which machines can bootstrap, or if the API
+    /// server does not answer. Without this flag, such a run ends with 1, and the last applied configuration stays.
+    #[arg(long)]
+    pub allow_no_server: bool,
+
     /// Number of nodes of this instance group whose kubelet, containerd, API server or etcd may restart at a time.
     /// Control planes always restart one at a time. 0 takes no slot, to repair a cluster that gives no slots. Default:
     /// KOPS_AGENT_MAX_UNAVAILABLE, or else 1.
@@ -59,6 +64,7 @@ impl Default for ChangeArgs {
         ChangeArgs {
             health_timeout: HEALTH_TIMEOUT,
             retry_failed: false,
+            allow_no_server: false,
             max_unavailable: None,
             slot_timeout: SLOT_TIMEOUT,
             drain: DrainArg::Never,

@@ -7,6 +7,7 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use kops_agent_controller::takeover::TakeoverOptions;
 use kops_agent_controller::{ControllerOptions, LabelsFrom};
+use kops_agent_plan::desired::{CONTROLLER_CONF, CONTROLLER_KUBECONFIG, KUBELET_KUBECONFIG};
 
 use super::Output;
 
@@ -46,15 +47,22 @@ pub struct TakeoverArgs {
     /// unknown.
     #[arg(long, required = true)]
     pub check: bool,
+    /// Check the way back instead: whether machines can still bootstrap after `converge` has removed
+    /// kops-agent-controller.service from this machine. `converge` makes the same check.
+    #[arg(long)]
+    pub back: bool,
     /// kops-controller's configuration file, as kOps writes it
-    #[arg(long, value_name = "FILE", default_value = "/etc/kubernetes/kops-controller/config.yaml")]
+    #[arg(long, value_name = "FILE", default_value = CONTROLLER_CONF)]
     pub conf: PathBuf,
     /// The controller's kubeconfig, to check its RBAC rights and to read the Lease
-    #[arg(long, value_name = "FILE", default_value = "/etc/kubernetes/kops-controller/kubeconfig")]
+    #[arg(long, value_name = "FILE", default_value = CONTROLLER_KUBECONFIG)]
     pub kubeconfig: PathBuf,
     /// An administrator's kubeconfig, to list the pods of kube-system (the controller has no right to list pods)
     #[arg(long, value_name = "FILE", default_value = "/var/lib/kubectl/kubeconfig")]
     pub admin_kubeconfig: PathBuf,
+    /// With --back: kubelet's kubeconfig, to find this machine's Node and its pods
+    #[arg(long, value_name = "FILE", default_value = KUBELET_KUBECONFIG)]
+    pub kubelet_kubeconfig: PathBuf,
     /// Read what is below URL from the folder DIR; may be given more than once.
     #[arg(long, value_name = "URL=DIR")]
     pub store_mirror: Vec<String>,
@@ -72,6 +80,7 @@ impl TakeoverArgs {
             conf: self.conf.clone(),
             kubeconfig: self.kubeconfig.clone(),
             admin_kubeconfig: self.admin_kubeconfig.clone(),
+            kubelet_kubeconfig: self.kubelet_kubeconfig.clone(),
             store_mirrors: self.store_mirror.clone(),
             health: self.health.clone(),
         }
@@ -85,7 +94,7 @@ pub struct ControllerArgs {
     #[command(subcommand)]
     pub command: Option<ControllerCommand>,
     /// kops-controller's configuration file, as kOps writes it
-    #[arg(long, value_name = "FILE", default_value = "/etc/kubernetes/kops-controller/config.yaml")]
+    #[arg(long, value_name = "FILE", default_value = CONTROLLER_CONF)]
     pub conf: PathBuf,
     /// Kubeconfig for the API server. Default: the service account of this pod.
     #[arg(long, value_name = "FILE")]

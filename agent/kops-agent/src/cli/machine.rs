@@ -37,6 +37,7 @@ impl RootArgs {
             download_timeout: Duration::from_secs(self.download_timeout),
             waits_for_lock,
             pacing,
+            allows_no_server: false,
             stopwatch: Stopwatch::since(started::at()),
             progress: Watch::start,
         }

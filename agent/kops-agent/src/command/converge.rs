@@ -46,7 +46,9 @@ pub(super) async fn run(args: &ConvergeArgs) -> Result<u8> {
     let converge = async {
         upkeep::place_before_first_run(root, &options.source.conf, is_boot, &*Watch::start()).await;
         let pacing = noted(root, args.change.pacing().map_err(Into::into))?;
-        Run { args, options, on: args.root.options(is_boot || args.wait, pacing) }.converge_until_done().await
+        let on =
+            args.root.options(is_boot || args.wait, pacing).allowing_no_server(args.change.allow_no_server);
+        Run { args, options, on }.converge_until_done().await
     };
     let tell = async |_: &Result<u8>| condition::have_told(root).await;
     until_stopped_or_told(root, converge, tell).await

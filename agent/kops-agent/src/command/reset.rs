@@ -10,7 +10,7 @@ use super::install_unit;
 use crate::cli::ResetArgs;
 use crate::output;
 use kops_agent_node::exit;
-use kops_agent_node::{environment, machine};
+use kops_agent_node::{environment, last_server, machine};
 use kops_agent_spec::failure::{Failure, Kind};
 
 /// Units that packages install (see `units/`). A timer comes before the service that it starts. Their files belong to
@@ -39,7 +39,7 @@ const GIVEN: [&str; 3] =
 
 const METRICS: &str = "/var/lib/prometheus/node-exporter/kops-agent.prom";
 
-pub(super) fn run(args: &ResetArgs) -> Result<u8> {
+pub(super) async fn run(args: &ResetArgs) -> Result<u8> {
     if !args.root.is_dir() {
         let problem = format!("{} is not a directory: there is nothing to reset", args.root.display());
         return Err(Failure::new(Kind::NoMachine, problem).into());
@@ -53,6 +53,9 @@ pub(super) fn run(args: &ResetArgs) -> Result<u8> {
         reset.published.push(METRICS.to_owned());
     }
     output::print_text(&text(&reset, left, &args.root))?;
+    if !args.allow_no_server {
+        Box::pin(last_server::stays_after_reset(&args.root, &reset.units)).await?;
+    }
     if !args.yes && !is_confirmed()? {
         return Err(Failure::new(Kind::Stopped, "nothing was reset").into());
     }

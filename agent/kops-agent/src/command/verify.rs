@@ -39,11 +39,9 @@ pub(super) async fn run(args: &VerifyArgs) -> Result<u8> {
     if args.repair && root == Path::new("/") && sandbox::is_read_only_here("/etc") {
         return repair_outside();
     }
-    let run = Run {
-        args,
-        options: args.spec.for_machine(root),
-        on: args.root.options(is_limited(args), args.change.pacing()?),
-    };
+    let on = args.root.options(is_limited(args), args.change.pacing()?);
+    let on = on.allowing_no_server(args.change.allow_no_server);
+    let run = Run { args, options: args.spec.for_machine(root), on };
     if !args.repair && !args.renew {
         // This run changes nothing, and may compare with another store than the machine's. So it reports nothing to the
         // cluster.

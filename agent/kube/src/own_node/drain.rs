@@ -110,6 +110,19 @@ impl OwnNode {
         Ok(remaining)
     }
 
+    /// Whether the Node has a pod of one of these apps (the label `k8s-app`) in `kube-system` that is not being deleted.
+    ///
+    /// # Errors
+    /// The API server does not list the pods, or does not answer.
+    pub async fn has_system_pod(&self, apps: &[&str]) -> Result<bool, ApiError> {
+        let selected = pods_on(&self.name).labels(&format!("k8s-app in ({})", apps.join(",")));
+        let list = kube::core::Request::new("/api/v1/namespaces/kube-system/pods").list(&selected);
+        let list = list.map_err(|error| ApiError::Unanswered(error.to_string()))?;
+        let pods: Value = answer(self.client.request(list)).await?;
+        let pods = pods["items"].as_array().map(Vec::as_slice).unwrap_or_default();
+        Ok(pods.iter().any(|pod| pod["metadata"]["deletionTimestamp"].is_null()))
+    }
+
     /// The versions of kubelet and of the container runtime that the Node has.
     ///
     /// # Errors

@@ -11,6 +11,10 @@ use crate::resource::{DesiredState, File, Mode, Symlink, Unit};
 use super::{certificates, kops_controller, own_service};
 
 pub const UNIT: &str = "kops-agent-controller.service";
+/// The configuration of the service, which kOps wrote for its own kops-controller.
+pub const CONF: &str = "/etc/kubernetes/kops-controller/config.yaml";
+/// The kubeconfig of the service.
+pub const KUBECONFIG: &str = "/etc/kubernetes/kops-controller/kubeconfig";
 const UNIT_TEXT: &str = include_str!("../../../../units/kops-agent-controller.service");
 
 /// The account to which kOps grants the rights of kops-controller
@@ -34,11 +38,10 @@ pub(super) fn add(node: &NodeConfig, service: &ControllerService, state: &mut De
         return;
     }
     let path = |file: &str| format!("{}/{file}", kops_controller::DIRECTORY);
-    let (options, kubeconfig) = (path("config.yaml"), path("kubeconfig"));
-    state.add(File::text(&options, &service.options).owned_by(kops_controller::NAME));
+    state.add(File::text(CONF, &service.options).owned_by(kops_controller::NAME));
     let identity = certificates::user(IDENTITY);
     let content = certificates::issued_kubeconfig(state, node, CERTIFICATE, identity);
-    state.add(File::new(&kubeconfig, content).mode(Mode(0o400)).owned_by(kops_controller::NAME));
+    state.add(File::new(KUBECONFIG, content).mode(Mode(0o400)).owned_by(kops_controller::NAME));
     // The service trusts the same authorities as the API server: during a CA rotation, nodes still have certificates of
     // the previous CA.
     state.add(
@@ -47,7 +50,7 @@ pub(super) fn add(node: &NodeConfig, service: &ControllerService, state: &mut De
     );
     state.add(Symlink { path: path("pki"), target: ".".into() });
     let text = own_service::unit_text(node, UNIT_TEXT, &service.program);
-    state.add(Unit::new(UNIT, text).restarted_by_files([options, kubeconfig]));
+    state.add(Unit::new(UNIT, text).restarted_by_files([CONF, KUBECONFIG]));
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
-//! `kops-agent controller takeover --check`: prints whether kops-agent can take over from kOps' kops-controller.
+//! `kops-agent controller takeover --check`: prints whether kops-agent can take over from kOps' kops-controller, or, with `--back`, whether
+//! its service can leave.
 
 use std::fmt::Write as _;
 
 use anyhow::Result;
 
-use kops_agent_controller::takeover::{Finding, State, check};
+use kops_agent_controller::takeover::{Finding, State, check, check_back};
 use kops_agent_process::exit;
 
 use crate::cli::{Output, TakeoverArgs};
@@ -12,7 +13,10 @@ use crate::output;
 
 /// Prints the findings.
 pub(super) async fn run(args: &TakeoverArgs) -> Result<u8> {
-    let findings = check(&args.options()).await?;
+    let findings = match args.back {
+        true => check_back(&args.options()).await?,
+        false => check(&args.options()).await?,
+    };
     match args.output {
         Output::Json => output::print_json(&findings)?,
         Output::Text => output::print_text(&text(&findings)?)?,

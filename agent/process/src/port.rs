@@ -1,5 +1,4 @@
-//! Finds the program that listens on a TCP port of this machine, for `controller takeover --check`. It does not touch
-//! the port.
+//! Finds the program that listens on a TCP port of this machine. It does not touch the port.
 //!
 //! Source: proc_pid_net(5) (`/proc/net/tcp`: the local address in hex, state 0A for listening, the socket's inode) and
 //! proc_pid_fd(5).
@@ -9,7 +8,8 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use kops_agent_process::program;
+
+use crate::program;
 
 const TABLES: [&str; 2] = ["/proc/net/tcp", "/proc/net/tcp6"];
 /// TCP_LISTEN of the kernel's `include/net/tcp_states.h`.

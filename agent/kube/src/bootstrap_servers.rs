@@ -1,0 +1,190 @@
+//! Finds the control planes at which machines can bootstrap: a server of kops-agent or of kOps' kops-controller listens there.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use futures_util::future::join_all;
+use k8s_openapi::api::core::v1::{Node, NodeAddress};
+use kops_agent_cluster::fleet::{CONTROLLER, RUNNING};
+use kops_agent_cluster::pacing::CONTROL_PLANE_LABEL;
+use kops_agent_cluster::takeover::{
+    ControlPlane, Leaving, OtherServer, PODS_OF_AGENT, UPSTREAM, serves_machines, stay_served,
+};
+use kops_agent_process::port::{self, Holder};
+use kops_agent_spec::KopsControllerOptions;
+use kops_agent_spec::failure::{Failure, Kind};
+use kube::Client;
+use kube::api::{Api, ListParams};
+use kube::core::{ApiResource, Object};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::api_error::{ApiError, answer};
+use crate::client::client_asking_once;
+use crate::own_node::OwnNode;
+
+/// The timeout of the list of control planes.
+const LIST_TIMEOUT: Duration = Duration::from_secs(15);
+/// The timeout of a connection to a control plane.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// The deadline of all requests and connections before a server leaves.
+const ASKED_WITHIN: Duration = Duration::from_secs(20);
+
+/// A Node with the addresses that its kubelet or its cloud reports.
+type NodeObject = Object<IgnoredAny, Addresses>;
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Addresses {
+    addresses: Vec<NodeAddress>,
+}
+
+/// The port of the bootstrap server; `None` if the configuration has no such server.
+///
+/// # Errors
+/// The server's address has no port.
+pub fn port(options: &KopsControllerOptions) -> Result<Option<u16>> {
+    let Some(server) = &options.server else { return Ok(None) };
+    let number = server.listen.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+    match number {
+        Some(_) => Ok(number),
+        None => {
+            let problem =
+                format!("server.Listen of kops-controller's configuration has no port: {:?}", server.listen);
+            Err(Failure::new(Kind::ControlPlaneSettings, problem).into())
+        }
+    }
+}
+
+/// Connects to the bootstrap server of each control plane.
+///
+/// # Errors
+/// The API server does not list the Nodes.
+pub async fn control_planes(client: &Client, port: u16) -> Result<Vec<ControlPlane>> {
+    let nodes: Api<NodeObject> = Api::all_with(client.clone(), &ApiResource::erase::<Node>(&()));
+    let selected = ListParams::default().labels(CONTROL_PLANE_LABEL);
+    let nodes = match timeout(LIST_TIMEOUT, answer(nodes.list(&selected))).await {
+        Ok(nodes) => nodes,
+        Err(_) => Err(ApiError::Unanswered(format!("timeout after {} s", LIST_TIMEOUT.as_secs()))),
+    };
+    let nodes = nodes.context("listing the Nodes of the control plane")?;
+    Ok(join_all(nodes.items.into_iter().map(|node| control_plane(node, port))).await)
+}
+
+async fn control_plane(node: NodeObject, port: u16) -> ControlPlane {
+    let annotations = node.metadata.annotations.unwrap_or_default();
+    let found = ControlPlane {
+        node: node.metadata.name.unwrap_or_default(),
+        runs_controller: annotations.get(CONTROLLER).is_some_and(|value| value == RUNNING),
+        ..ControlPlane::default()
+    };
+    let addresses = node.status.unwrap_or_default().addresses;
+    let Some(internal) = addresses.into_iter().find(|address| address.type_ == "InternalIP") else {
+        return ControlPlane { silent: Some("its Node has no InternalIP".to_owned()), ..found };
+    };
+    match internal.address.parse::<IpAddr>() {
+        Ok(address) => {
+            let address = SocketAddr::new(address, port);
+            ControlPlane { address: address.to_string(), silent: silent(address).await, ..found }
+        }
+        Err(error) => ControlPlane { address: internal.address, silent: Some(error.to_string()), ..found },
+    }
+}
+
+/// Why nothing accepts connections at an address.
+async fn silent(address: SocketAddr) -> Option<String> {
+    match timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await {
+        Ok(Ok(_)) => None,
+        Ok(Err(error)) => Some(error.to_string()),
+        Err(_) => Some(format!("no answer within {CONNECT_TIMEOUT:.0?}")),
+    }
+}
+
+/// The kubeconfigs of a control plane.
+#[derive(Clone, Copy, Debug)]
+pub struct Kubeconfigs<'a> {
+    /// The kubeconfig of kops-agent's controller, which may list Nodes.
+    pub controller: &'a Path,
+    /// kubelet's, which names this machine's Node and may list its pods.
+    pub kubelet: &'a Path,
+}
+
+/// Whether machines can bootstrap once the server of this machine has left, and why. The answer comes within 20 seconds.
+///
+/// # Errors
+/// The outer error: this cannot be found out. The inner error: the reason why no machine could bootstrap any more.
+pub async fn stay_served_without_this(
+    leaving: Leaving,
+    options: &KopsControllerOptions,
+    kubeconfigs: Kubeconfigs<'_>,
+) -> Result<Result<String, String>> {
+    let Some(port) = port(options)?.filter(|_| serves_machines(options)) else {
+        return Ok(Ok("machines of this cluster do not bootstrap at kops-agent".to_owned()));
+    };
+    if leaving == Leaving::Service && port::holder(port)? == Holder::Program(UPSTREAM.to_owned()) {
+        return Ok(stay_served(leaving, &[], OtherServer::Listens));
+    }
+    let asked = async {
+        let own = OwnNode::new(kubeconfigs.kubelet).context("finding the Node of this machine")?;
+        let client = client_asking_once(kubeconfigs.controller)?;
+        let mut others = control_planes(&client, port).await?;
+        others.retain(|other| other.node != own.name);
+        let is_alone = others.is_empty() && leaving == Leaving::Service;
+        let here = match is_alone && own.has_system_pod(&[UPSTREAM, PODS_OF_AGENT]).await? {
+            true => OtherServer::Waits,
+            false => OtherServer::Absent,
+        };
+        Ok::<_, anyhow::Error>(stay_served(leaving, &others, here))
+    };
+    timeout(ASKED_WITHIN, asked).await.unwrap_or_else(|_| {
+        Err(ApiError::Unanswered(format!("timeout after {} s", ASKED_WITHIN.as_secs())).into())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_port_is_part_of_the_servers_address() {
+        let port_of = |more: &str| {
+            let text = format!("{{clusterName: c, cloud: aws{more}}}");
+            port(&KopsControllerOptions::parse(text.as_bytes(), "config.yaml").unwrap())
+        };
+        assert_eq!(port_of("").unwrap(), None);
+        for listen in [":3988", "127.0.0.1:3988", "[::]:3988"] {
+            assert_eq!(
+                port_of(&format!(", server: {{Listen: '{listen}'}}")).unwrap(),
+                Some(3988),
+                "{listen}"
+            );
+        }
+        let error = port_of(", server: {Listen: '127.0.0.1'}").unwrap_err();
+        assert!(error.to_string().contains("has no port"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_node_without_a_usable_address_is_silent() {
+        let node = |address: serde_json::Value, annotations: serde_json::Value| {
+            serde_json::from_value::<NodeObject>(serde_json::json!({
+                "apiVersion": "v1", "kind": "Node", "metadata": {"name": "a", "annotations": annotations},
+                "spec": {}, "status": {"addresses": [address]},
+            }))
+            .unwrap()
+        };
+        let running = serde_json::json!({CONTROLLER: RUNNING});
+        let hostname = serde_json::json!({"type": "Hostname", "address": "a"});
+        let found = control_plane(node(hostname, running), 3988).await;
+        assert!(found.runs_controller);
+        assert_eq!(found.why_silent().unwrap(), "a (its Node has no InternalIP)");
+        let wrong = serde_json::json!({"type": "InternalIP", "address": "x"});
+        let found = control_plane(node(wrong, serde_json::json!({CONTROLLER: "other"})), 3988).await;
+        assert!(!found.runs_controller);
+        assert!(found.why_silent().unwrap().starts_with("a (x: "), "{found:?}");
+    }
+}
