@@ -12,7 +12,7 @@
 
 mod kubelet;
 pub mod machine;
-mod network;
+pub mod network;
 pub mod upstream;
 
 use std::net::{Ipv4Addr, SocketAddr};

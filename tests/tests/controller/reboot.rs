@@ -1,14 +1,22 @@
 //! `fleet reboot` on a real API server: the leading controller orders reboots, and nodes answer as `fleet follow` does. A
 //! stand-in for the node's machine gets another boot ID, or does not come back.
 
+use std::convert::Infallible;
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use kops_agent_tests::loopback::LoopbackServer;
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, agent_on_node, eventually, id, plain_agent};
+use crate::boot_to_label::network::{CONTROL_PLANE, on_control_plane};
+use crate::cluster::{Cluster, agent_on_node, eventually, id, path_of, plain_agent};
 use crate::pacing::Scene;
 use crate::rollout::{Fleet, ORDER, OUTCOME, ended};
 
@@ -135,6 +143,67 @@ fn the_policy_reboots_a_node_once_an_interval_and_takes_orders_back_once_it_is_s
     let held = "a-0 waits: it rebooted for the order from ";
     eventually("the node is held back", || fleet.rollout(&["status"]).1.contains(held));
     assert_eq!(fleet.order("a-0").unwrap()["bootID"], "boot-1");
+}
+
+/// A stand-in for Prometheus behind the Service `monitoring/prometheus`. Each query has a result while `fires` is true. The API server
+/// proxies only to addresses of pods, and accepts no address of the loopback network as an endpoint.
+fn prometheus(fleet: &Fleet, fires: Arc<AtomicBool>) -> LoopbackServer {
+    let service = service_fn(move |request: Request<Incoming>| {
+        let result = match fires.load(Ordering::Relaxed) {
+            true => json!([{"metric": {"alertname": "DiskFull"}, "value": [1, "1"]}]),
+            false => json!([]),
+        };
+        let answer = match request.uri().path() {
+            "/api/v1/query" => json!({"status": "success", "data": {"result": result}}).to_string(),
+            path => format!("there is no {path}"),
+        };
+        async move { Ok::<_, Infallible>(Response::new(answer)) }
+    });
+    let server = LoopbackServer::start_at((CONTROL_PLANE, 0).into(), "prometheus", service).unwrap();
+    let metadata = json!({"name": "prometheus", "namespace": "monitoring"});
+    let pod = json!({"kind": "Pod", "name": "prometheus", "namespace": "monitoring"});
+    let objects = json!({"apiVersion": "v1", "kind": "List", "items": [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "monitoring"}},
+        {"apiVersion": "v1", "kind": "Pod", "metadata": metadata,
+         "spec": {"nodeName": "masters-0", "containers": [{"name": "prometheus", "image": "prometheus"}]}},
+        {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"ports": [{"port": 9090}]}},
+        {"apiVersion": "v1", "kind": "Endpoints", "metadata": metadata, "subsets": [
+            {"addresses": [{"ip": CONTROL_PLANE, "targetRef": pod}], "ports": [{"port": server.address().port()}]},
+        ]},
+    ]});
+    fleet.cluster.api.kubectl(&["create", "-f", "-"], &objects.to_string()).unwrap();
+    let status = json!({"status": {"podIP": CONTROL_PLANE, "podIPs": [{"ip": CONTROL_PLANE}]}}).to_string();
+    let patch = ["patch", "pod", "-n", "monitoring", "prometheus", "--subresource=status", "-p", &status];
+    fleet.cluster.kubectl(&patch);
+    server
+}
+
+#[test]
+#[ignore = "starts an API server: tests/controller/run"]
+fn alerts_hold_reboots_and_the_controller_asks_prometheus_with_the_right_of_the_page() {
+    on_control_plane(|| {
+        let fleet = Fleet::start(&[("a", 1)]);
+        boots(&fleet.cluster, "a-0", "boot-1", "True");
+        requires(&fleet.cluster, "a-0", "boot-1", &["packages ask for it: libc6"]);
+        let fires = Arc::new(AtomicBool::new(true));
+        let _prometheus = prometheus(&fleet, Arc::clone(&fires));
+        let _controller = fleet.cluster.controller();
+        let alerts = ["--blocked-by-alerts", "ALERTS", "--prometheus", "monitoring/prometheus:9090"];
+        let reboot = ["reboot", "--all-required", "--check-pods-after", "0"];
+        let (code, said) = fleet_command(&fleet.admin, &[&reboot[..], &alerts].concat());
+        assert_eq!(code, Some(0), "{said}");
+        let waits_for = |why: &str| eventually(why, || fleet.rollout(&["status"]).1.contains(why));
+        waits_for("no node reboots: asking Prometheus (monitoring/prometheus:9090) for ALERTS");
+
+        let page = fs::read_to_string(path_of("docs/rollout.md")).unwrap();
+        let mut blocks = page.split("```yaml\n").map(|rest| rest.split("```").next().unwrap());
+        let right = blocks.find(|block| block.contains("services/proxy")).unwrap();
+        fleet.cluster.api.kubectl(&["apply", "-f", "-"], right).unwrap();
+        waits_for("no node reboots while Prometheus has a result for ALERTS");
+        assert_eq!(fleet.order("a-0"), None);
+        fires.store(false, Ordering::Relaxed);
+        fleet.at_work(&["a-0"]);
+    });
 }
 
 /// A folder in place of a machine, with the kubeconfig of a Node's kubelet. Requests to systemd, such as a reboot, succeed and

@@ -17,6 +17,8 @@ use crate::scale::create_objects;
 const GROUPS: usize = 10;
 /// The share of a group that may change at once, in percent.
 const SHARE: usize = 5;
+/// The most Nodes that a rollout has at work at a time, in all groups (`MOST_AT_WORK` of `agent/cluster/src/rollout/turns.rs`).
+const MOST_AT_WORK: usize = 500;
 /// How long each Node takes for its order.
 const WORK: Duration = Duration::from_secs(2);
 /// The promised limits: the time, as a multiple of the time that pacing alone takes; the controller's memory in MiB; and the calls of the
@@ -162,8 +164,9 @@ fn measured_rollout() {
         watched.stop();
         measured
     });
-    let at_once = (nodes() / GROUPS * SHARE / 100).max(1);
-    let alone = WORK.as_secs_f64() * (nodes() / GROUPS).div_ceil(at_once) as f64;
+    let of_group = (nodes() / GROUPS * SHARE / 100).max(1);
+    let at_once = (of_group * GROUPS).min(MOST_AT_WORK);
+    let alone = WORK.as_secs_f64() * nodes().div_ceil(at_once) as f64;
     let (ratio, memory) = (took / alone, controller.peak_memory());
     // Each Node answers its order with one request.
     let calls = calls as f64 / nodes() as f64 - 1.0;

@@ -438,7 +438,8 @@ async fn api_server(
         async move {
             let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound",
                                 "message": "not found", "code": 404});
-            let node = json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": name, "creationTimestamp": HEARTBEAT},
+            let node = json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": name, "creationTimestamp": HEARTBEAT,
+                                                                               "labels": {"kops.k8s.io/instancegroup": "nodes"}},
                               "spec": {"providerID": provider_id.clone().unwrap_or_default()},
                               "status": {"conditions": [{"type": "Ready", "status": if is_ready { "True" } else { "False" },
                                                          "lastHeartbeatTime": HEARTBEAT}]}});
