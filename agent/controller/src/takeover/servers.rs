@@ -14,7 +14,7 @@ use kube::Client;
 use kube::api::{Api, ListParams};
 use kube::core::ApiResource;
 
-use super::{Answer, PodObject, not_ready, pod, ready, unreachable, within};
+use super::{Answer, PodObject, not_ready, pod, ready, within};
 
 /// Checks that machines can bootstrap at each control plane, now and after kOps' kops-controller has stopped. While kops-controller
 /// listens, only the Node or a pod shows that kops-agent runs there too. On a machine that replaces another one, kops-agent does not run
@@ -26,7 +26,7 @@ pub(super) async fn servers(
     let Some(port) = port(options)? else {
         return Ok(ready("the configuration has no bootstrap server, so no machine serves others"));
     };
-    let client = client.map_err(unreachable)?;
+    let client = client?;
     let all = control_planes(client, port).await?;
     if all.is_empty() {
         return Ok(not_ready(format!("no Node has the label {CONTROL_PLANE_LABEL}")));
