@@ -38,7 +38,7 @@ pub fn kubelet_settings_roll_out(cluster: &Cluster) {
         .control_plane()
         .until("all guarded pods were seen ready", || witness.states(GUARDED).fewest_pods());
     let requests = Requests::begin(&cluster.workers()[0], cluster, workload::GUARDED);
-    change(cluster, "{spec: {kubelet: {maxPods: 43}, masterKubelet: {maxPods: 43}}}");
+    change_max_pods(cluster, "43");
     fake_nodes::at_work(
         &fakes,
         |fake| fake.obeys(cluster),
@@ -77,10 +77,7 @@ fn each_had_its_turn(cluster: &Cluster, states: &States, fakes: &[FakeNode]) {
         assert_eq!(turn.group, slots_of(member.group));
         turn.clone()
     };
-    let ordered = |node: &str| {
-        let order = fake_nodes::order(cluster, node).unwrap();
-        second(order["at"].as_str().unwrap())
-    };
+    let ordered = |node: &str| second(&ordered_at(cluster, node));
     let of_control_plane = turn(cluster.of_group(CONTROL_PLANE));
     for worker in cluster.workers() {
         let (turn, restarted) = (turn(worker), kubelet_runs_since(worker));
@@ -96,10 +93,20 @@ fn each_had_its_turn(cluster: &Cluster, states: &States, fakes: &[FakeNode]) {
     }
 }
 
+/// When the controller gave a Node its last order.
+pub fn ordered_at(cluster: &Cluster, node: &str) -> String {
+    fake_nodes::order(cluster, node).unwrap()["at"].as_str().unwrap().to_owned()
+}
+
 /// Checks that a run of an order has evicted a guarded pod of this worker.
 pub fn has_evicted(worker: &Member) {
-    let said = worker.machine.run(&["journalctl", "--no-pager", "--unit", "kops-agent-follow.service"]);
+    let said = said_by_orders(worker);
     assert!(said.contains(&format!("evicting the pod default/{}", workload::GUARDED)), "{said}");
+}
+
+/// The journal of the service that carries out orders, with the output of its runs.
+pub fn said_by_orders(member: &Member) -> String {
+    member.machine.run(&["journalctl", "--no-pager", "--unit", "kops-agent-follow.service"])
 }
 
 /// The group of whose slots a node of this instance group takes one. All control planes share one slot.
@@ -201,9 +208,11 @@ pub fn boot_configs(cluster: &Cluster) -> Vec<String> {
     cluster.members.iter().map(|member| member.machine.read(BOOT_CONFIG)).collect()
 }
 
-/// Changes the cluster spec, and writes the configurations of all groups as `kops update cluster --yes` does.
-pub fn change(cluster: &Cluster, change: &str) {
-    cluster.store.merge("cluster-completed.spec", change);
+/// Changes `maxPods` of all kubelets in the cluster spec, and writes the configurations of all groups.
+pub fn change_max_pods(cluster: &Cluster, max_pods: &str) {
+    let change =
+        format!("{{spec: {{kubelet: {{maxPods: {max_pods}}}, masterKubelet: {{maxPods: {max_pods}}}}}}}");
+    cluster.store.merge("cluster-completed.spec", &change);
     update(cluster);
 }
 
@@ -256,17 +265,27 @@ pub fn until_phase(cluster: &Cluster, phase: &str) {
 /// Waits until the rollout is in this phase, while it may be in one of the phases `before`. Fails if it ends in another phase.
 #[track_caller]
 pub fn until_phase_after(cluster: &Cluster, phase: &str, before: &[&str]) {
+    until_status(cluster, &format!("is {phase}"), |status| {
+        let now = status["status"]["phase"].as_str().unwrap();
+        let is_expected = now == phase || before.contains(&now);
+        assert!(is_expected || !["done", "stopped", "aborted"].contains(&now), "{status:#}");
+        now == phase
+    });
+}
+
+/// Waits until `is_so` is true for the status of the rollout.
+#[track_caller]
+pub fn until_status(cluster: &Cluster, what: &str, is_so: impl Fn(&Value) -> bool) {
     let mut seen = Vec::new();
     loop {
         // A rollout of many nodes takes longer than one wait. Each node that begins or ends starts another wait.
         let (is_over, now) =
-            cluster.control_plane().until(&format!("the rollout goes on, or is {phase}"), || {
+            cluster.control_plane().until(&format!("the rollout goes on, or {what}"), || {
                 let status = try_status(cluster)?;
-                let now = status["status"]["phase"].as_str()?;
-                let is_expected = now == phase || before.contains(&now);
-                assert!(is_expected || !["done", "stopped", "aborted"].contains(&now), "{status:#}");
-                let progress = progress(&status);
-                (now == phase || progress != seen).then_some((now == phase, progress))
+                // Before the controller has begun the rollout, the status has no phase.
+                status["status"]["phase"].as_str()?;
+                let (is_over, progress) = (is_so(&status), progress(&status));
+                (is_over || progress != seen).then_some((is_over, progress))
             });
         if is_over {
             return;
