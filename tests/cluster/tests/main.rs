@@ -114,6 +114,8 @@ fn blank_machines_become_a_cluster() {
     scene::add_ons_are_applied(&cluster);
     step("labels and taints");
     scene::nodes_are_labelled(&cluster);
+    step("reports of machines");
+    scene::machines_are_reported(&cluster);
     step("identities");
     scene::workers_joined_by_their_identity(&cluster);
     step("what a cloud's controller does");
