@@ -1,32 +1,20 @@
 //! Connects to the bootstrap server of each control-plane machine, for `controller takeover --check`.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use futures_util::future::join_all;
-use k8s_openapi::api::core::v1::{Node, NodeAddress};
+use kops_agent_kube::node_api::{NodeObject, Nodes};
 use kops_agent_spec::KopsControllerOptions;
 use kube::Client;
-use kube::api::{Api, ListParams};
-use kube::core::{ApiResource, Object};
-use serde::Deserialize;
-use serde::de::IgnoredAny;
+use kube::api::ListParams;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::{Answer, CONTROL_PLANE, bootstrap_port, not_ready, ready, unreachable, within};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// A Node with the addresses that its kubelet or its cloud reports.
-type NodeObject = Object<IgnoredAny, Addresses>;
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct Addresses {
-    addresses: Vec<NodeAddress>,
-}
 
 /// Checks that a bootstrap server listens on each control-plane machine: the server of kops-agent or of kOps' kops-controller. On a machine
 /// that replaces another one, neither listens unless its user-data starts kops-agent's server.
@@ -38,7 +26,7 @@ pub(super) async fn servers(
         return Ok(ready("the configuration has no bootstrap server, so no machine serves others"));
     };
     let client = client.map_err(unreachable)?;
-    let nodes: Api<NodeObject> = Api::all_with(client.clone(), &ApiResource::erase::<Node>(&()));
+    let nodes = Nodes::new(client.clone()).api();
     let nodes = within(nodes.list(&ListParams::default().labels(CONTROL_PLANE)))
         .await
         .context("listing the Nodes of the control plane")?;
@@ -62,14 +50,10 @@ pub(super) async fn servers(
 /// The name of a Node on whose machine nothing listens on this port, with the reason.
 async fn not_serving(node: NodeObject, port: u16) -> Option<String> {
     let name = node.metadata.name.unwrap_or_default();
-    let addresses = node.status.unwrap_or_default().addresses;
-    let Some(internal) = addresses.into_iter().find(|address| address.type_ == "InternalIP") else {
+    let Some(internal) = node.status.unwrap_or_default().internal_ip else {
         return Some(format!("{name} (its Node has no InternalIP)"));
     };
-    let address = match internal.address.parse::<IpAddr>() {
-        Ok(address) => SocketAddr::new(address, port),
-        Err(error) => return Some(format!("{name} ({}: {error})", internal.address)),
-    };
+    let address = SocketAddr::new(internal, port);
     match timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await {
         Ok(Ok(_)) => None,
         Ok(Err(error)) => Some(format!("{name} ({address}: {error})")),
