@@ -1,4 +1,5 @@
 #![allow(clippy::unwrap_used)]
+mod api_servers;
 mod limits;
 
 use std::collections::BTreeSet;
