@@ -26,7 +26,7 @@ mod wanted;
 mod window;
 
 pub use arbitration::{Actions, Asked, decide_all};
-pub use decide::{Canary, Decision, Member, Rank, Seen, decide};
+pub use decide::{ApiServer, Canary, Decision, Member, Rank, Seen, decide};
 pub use estimate::Estimate;
 pub use order::{ORDER, OUTCOME, Order, Outcome, Task};
 pub use pods::{Container, Containers, PodCheck};

@@ -46,6 +46,7 @@ use kops_agent_cloud::hosts::{Enrolled, HostVerifier};
 use kops_agent_cloud::verify::Verifier;
 use kops_agent_cloud::verify::admission::{self, Admission};
 use kops_agent_cluster::takeover::kops_writes_no_configurations;
+use kops_agent_kube::ApiServers;
 use kops_agent_kube::node_api::Nodes;
 use kops_agent_process::output::error_text;
 use kops_agent_spec::failure::{Failure, Kind};
@@ -143,7 +144,7 @@ impl Setup {
             admission: Admission::new(admission::Limits::default(), metrics.waiting.clone()),
             call_back: CallBack::new(&options.cluster_name, keystore.clone()),
             renewal: Renewal::default(),
-            slots: Slots::new(&nodes),
+            slots: Slots::new(&nodes, ApiServers::new(self.kubeconfig.as_deref())?),
             nodes,
             grants: Grants::new(
                 self.store.clone(),

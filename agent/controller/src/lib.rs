@@ -43,6 +43,7 @@ use tokio::sync::watch;
 use kops_agent_cloud::ControlPlane;
 use kops_agent_cloud::hosts::Enrolled;
 use kops_agent_cluster::takeover::{kops_writes_no_configurations, left_to_upstream};
+use kops_agent_kube::ApiServers;
 use kops_agent_kube::events::Events;
 use kops_agent_kube::lease::{self, Election, Leadership, OF_CONTROLLERS};
 use kops_agent_kube::node_api::Nodes;
@@ -91,6 +92,7 @@ pub async fn run(given: &ControllerOptions) -> Result<u8> {
     });
     let rollouts = Rollouts::new(
         client.clone(),
+        ApiServers::new(given.kubeconfig.as_deref())?,
         store.clone(),
         &options.config_base,
         metrics.rollout.clone(),

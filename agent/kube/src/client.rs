@@ -3,6 +3,7 @@
 //! This module makes the connections itself. kube's own support of kubeconfigs would link a second YAML parser and JSON paths, a megabyte
 //! of the binary. It would also not rerun a login program that returns certificates.
 
+mod api_servers;
 mod chosen;
 mod exec;
 mod kubeconfig;
@@ -32,6 +33,7 @@ use kops_agent_net::proxies::ProxyServer;
 use kops_agent_net::{http, tls};
 use kops_agent_spec::failure::{Failure, Kind};
 
+pub use api_servers::ApiServers;
 pub use chosen::Chosen;
 use exec::ExecToken;
 pub use kubeconfig::Kubeconfig;
@@ -52,14 +54,7 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(295);
 /// # Errors
 /// The kubeconfig cannot be read or needs something unsupported. Or there is no kubeconfig, and this is no pod.
 pub fn client(kubeconfig: Option<&Path>) -> Result<Client> {
-    tls::install_provider();
-    match kubeconfig {
-        Some(path) => of_kubeconfig(&Chosen::file(path), RetryPolicy::server_retry()),
-        None => of_service_account().context(
-            "finding the API server; this process does not run in a pod (no KUBERNETES_SERVICE_HOST or no service \
-             account token), so give --kubeconfig",
-        ),
-    }
+    connection(kubeconfig)?.open(RetryPolicy::server_retry())
 }
 
 /// Creates a client for the kubeconfig that a user has chosen. Runs the login program of the kubeconfig now, if it
@@ -69,7 +64,7 @@ pub fn client(kubeconfig: Option<&Path>) -> Result<Client> {
 /// Same errors as [`client`].
 pub fn client_of(chosen: &Chosen) -> Result<Client> {
     tls::install_provider();
-    of_kubeconfig(chosen, RetryPolicy::server_retry())
+    of_kubeconfig(chosen)?.open(RetryPolicy::server_retry())
 }
 
 /// Creates a client for the kubeconfig that a user has chosen, without running a login program: such a program may ask the user or a
@@ -84,7 +79,7 @@ pub fn client_without_login(chosen: &Chosen) -> Result<Client> {
         let problem = format!("{chosen} names a login program, which this command does not run");
         return Err(Failure::new(Kind::KubeconfigUnusable, problem).into());
     }
-    of_access(access, asking_once()?)
+    of_access(access)?.open(asking_once()?)
 }
 
 /// Creates a client that sends each request once. A 429 is an answer to the caller, not a reason to retry for minutes.
@@ -93,7 +88,7 @@ pub fn client_without_login(chosen: &Chosen) -> Result<Client> {
 /// Same errors as [`client`].
 pub fn client_asking_once(kubeconfig: &Path) -> Result<Client> {
     tls::install_provider();
-    of_kubeconfig(&Chosen::file(kubeconfig), asking_once()?)
+    of_kubeconfig(&Chosen::file(kubeconfig))?.open(asking_once()?)
 }
 
 fn asking_once() -> Result<RetryPolicy> {
@@ -101,12 +96,24 @@ fn asking_once() -> Result<RetryPolicy> {
     Ok(RetryPolicy::new(pause, pause, 0, false)?)
 }
 
-fn of_kubeconfig(chosen: &Chosen, retries: RetryPolicy) -> Result<Client> {
-    let access = Kubeconfig::from_files(chosen)?.access(chosen.context.as_deref())?;
-    of_access(access, retries).with_context(|| format!("using {chosen}"))
+/// The connection by the kubeconfig's current context. Without a kubeconfig, the connection to the cluster of this pod.
+fn connection(kubeconfig: Option<&Path>) -> Result<Connection> {
+    tls::install_provider();
+    match kubeconfig {
+        Some(path) => of_kubeconfig(&Chosen::file(path)),
+        None => of_service_account().context(
+            "finding the API server; this process does not run in a pod (no KUBERNETES_SERVICE_HOST or no service \
+             account token), so give --kubeconfig",
+        ),
+    }
 }
 
-fn of_access(mut access: Access, retries: RetryPolicy) -> Result<Client> {
+fn of_kubeconfig(chosen: &Chosen) -> Result<Connection> {
+    let access = Kubeconfig::from_files(chosen)?.access(chosen.context.as_deref())?;
+    of_access(access).with_context(|| format!("using {chosen}"))
+}
+
+fn of_access(mut access: Access) -> Result<Connection> {
     let authorization = match access.credentials {
         Credentials::None => Authorization::None,
         Credentials::Token(token) => Authorization::Token(http::bearer(token.trim())?),
@@ -128,16 +135,16 @@ fn of_access(mut access: Access, retries: RetryPolicy) -> Result<Client> {
         None => ProxyServer::of_environment(&access.server)?,
         named => named,
     };
-    connect(&access.server, access.tls_server_name, proxy.as_ref(), tls, authorization, retries)
+    Connection::new(&access.server, access.tls_server_name, proxy, tls, authorization)
 }
 
-fn of_service_account() -> Result<Client> {
+fn of_service_account() -> Result<Connection> {
     let server = service_account::server(|name| std::env::var(name).ok())?;
     let folder = Path::new(service_account::FOLDER);
     let tls = service_account::trusting_file(folder.join("ca.crt"))?;
     let token = TokenFile::open(folder.join("token"))?;
     // No proxy: a pod is inside the cluster of its API server, and an egress proxy leads out of it.
-    connect(&server, None, None, tls, Authorization::File(Arc::new(token)), RetryPolicy::server_retry())
+    Connection::new(&server, None, None, tls, Authorization::File(Arc::new(token)))
 }
 
 #[derive(Clone)]
@@ -166,50 +173,73 @@ impl Authorization {
     }
 }
 
-fn connect(
-    server: &str,
-    tls_server_name: Option<String>,
-    proxy: Option<&ProxyServer>,
+/// An API server, and the credentials for it.
+#[derive(Clone)]
+struct Connection {
+    url: Uri,
+    /// The name that the server's certificate must have; `None` for the host of the URL.
+    server_name: Option<ServerName<'static>>,
+    proxy: Option<ProxyServer>,
     tls: ClientConfig,
     authorization: Authorization,
-    retries: RetryPolicy,
-) -> Result<Client> {
-    let url: Uri = server.parse().with_context(|| format!("the API server's URL {server:?} is not a URL"))?;
-    if !matches!(url.scheme_str(), Some("https" | "http")) {
-        let problem = format!("the API server's URL {server:?} does not begin with https://");
-        return Err(Failure::new(Kind::KubeconfigUnusable, problem).into());
-    }
-    // Never send unencrypted requests through a proxy.
-    let way = Way::by(proxy.filter(|_| url.scheme_str() == Some("https")))?;
-    let mut https = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
-    if let Some(name) = tls_server_name {
-        let expected = ServerName::try_from(name.clone());
-        let expected = expected.with_context(|| format!("tls-server-name {name:?} is not a server name"))?;
-        https = https.with_server_name_resolver(FixedServerNameResolver::new(expected));
-    }
-    let mut connector = TimeoutConnector::new(https.enable_http1().wrap_connector(way));
-    connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
-    connector.set_read_timeout(Some(READ_TIMEOUT));
-    connector.set_write_timeout(Some(WRITE_TIMEOUT));
-    let connections = legacy::Client::builder(TokioExecutor::new()).build(connector);
-    let service = ServiceBuilder::new()
-        .layer(Config::new(url).base_uri_layer())
-        .layer(RetryLayer::new(retries))
-        .service_fn(move |mut request: Request<Body>| {
-            let (authorization, connections) = (authorization.clone(), connections.clone());
-            async move {
-                let value = authorization.now().await.map_err(tower::BoxError::from)?;
-                if let Some(value) = &value {
-                    request.headers_mut().insert(AUTHORIZATION, value.clone());
-                }
-                let answer = connections.request(request).await?;
-                if answer.status() == StatusCode::UNAUTHORIZED {
-                    authorization.refused(value).await;
-                }
-                Ok::<_, tower::BoxError>(answer)
-            }
+}
+
+impl Connection {
+    /// # Errors
+    /// The URL or the server name is invalid.
+    fn new(
+        server: &str,
+        tls_server_name: Option<String>,
+        proxy: Option<ProxyServer>,
+        tls: ClientConfig,
+        authorization: Authorization,
+    ) -> Result<Connection> {
+        let url: Uri =
+            server.parse().with_context(|| format!("the API server's URL {server:?} is not a URL"))?;
+        if !matches!(url.scheme_str(), Some("https" | "http")) {
+            let problem = format!("the API server's URL {server:?} does not begin with https://");
+            return Err(Failure::new(Kind::KubeconfigUnusable, problem).into());
+        }
+        let server_name = tls_server_name.map(|name| {
+            let expected = ServerName::try_from(name.clone());
+            expected.with_context(|| format!("tls-server-name {name:?} is not a server name"))
         });
-    Ok(Client::new(service, "default"))
+        Ok(Connection { url, server_name: server_name.transpose()?, proxy, tls, authorization })
+    }
+
+    /// Creates a client. It connects with its first request.
+    fn open(self, retries: RetryPolicy) -> Result<Client> {
+        let Connection { url, server_name, proxy, tls, authorization } = self;
+        // Never send unencrypted requests through a proxy.
+        let way = Way::by(proxy.as_ref().filter(|_| url.scheme_str() == Some("https")))?;
+        let mut https = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
+        if let Some(name) = server_name {
+            https = https.with_server_name_resolver(FixedServerNameResolver::new(name));
+        }
+        let mut connector = TimeoutConnector::new(https.enable_http1().wrap_connector(way));
+        connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+        connector.set_read_timeout(Some(READ_TIMEOUT));
+        connector.set_write_timeout(Some(WRITE_TIMEOUT));
+        let connections = legacy::Client::builder(TokioExecutor::new()).build(connector);
+        let service = ServiceBuilder::new()
+            .layer(Config::new(url).base_uri_layer())
+            .layer(RetryLayer::new(retries))
+            .service_fn(move |mut request: Request<Body>| {
+                let (authorization, connections) = (authorization.clone(), connections.clone());
+                async move {
+                    let value = authorization.now().await.map_err(tower::BoxError::from)?;
+                    if let Some(value) = &value {
+                        request.headers_mut().insert(AUTHORIZATION, value.clone());
+                    }
+                    let answer = connections.request(request).await?;
+                    if answer.status() == StatusCode::UNAUTHORIZED {
+                        authorization.refused(value).await;
+                    }
+                    Ok::<_, tower::BoxError>(answer)
+                }
+            });
+        Ok(Client::new(service, "default"))
+    }
 }
 
 #[cfg(test)]

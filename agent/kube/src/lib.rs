@@ -13,5 +13,7 @@ pub mod node_api;
 pub mod node_watch;
 pub mod own_node;
 
-pub use client::{Chosen, Kubeconfig, client, client_asking_once, client_of, client_without_login};
+pub use client::{
+    ApiServers, Chosen, Kubeconfig, client, client_asking_once, client_of, client_without_login,
+};
 pub use kube::Client;

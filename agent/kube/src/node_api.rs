@@ -1,6 +1,7 @@
 //! Watches, reads and patches Nodes on the API server.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
@@ -38,7 +39,17 @@ pub struct NodeSpec {
 pub struct NodeStatus {
     #[serde(deserialize_with = "conditions_that_matter")]
     conditions: Vec<Condition>,
+    /// The first address of type `InternalIP`. `None` if there is no such address, or if it is not an IP address.
+    #[serde(rename = "addresses", deserialize_with = "internal_ip")]
+    pub internal_ip: Option<IpAddr>,
     pub node_info: NodeInfo,
+}
+
+#[derive(Deserialize)]
+struct Address {
+    #[serde(rename = "type")]
+    type_: String,
+    address: String,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -113,6 +124,12 @@ impl Registration {
 
 fn boot_id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     String::deserialize(deserializer).map(known_boot_id)
+}
+
+fn internal_ip<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<IpAddr>, D::Error> {
+    let addresses = Option::<Vec<Address>>::deserialize(deserializer)?.unwrap_or_default();
+    let internal = addresses.iter().find(|address| address.type_ == "InternalIP");
+    Ok(internal.and_then(|internal| internal.address.parse().ok()))
 }
 
 /// Selects the pods on a Node.
@@ -286,6 +303,26 @@ mod tests {
         assert_eq!(boot_id(known), known);
         for other in ["", "a b", "\u{1b}[2J", &"b".repeat(65), &"b".repeat(1 << 20)] {
             assert_eq!(boot_id(other), "");
+        }
+    }
+
+    #[test]
+    fn the_address_of_a_machine_is_the_first_internal_ip() {
+        let internal_ip = |addresses: Value| {
+            let status = json!({"addresses": addresses});
+            serde_json::from_value::<NodeStatus>(status).unwrap().internal_ip.map(|ip| ip.to_string())
+        };
+        let address = |kind: &str, address: &str| json!({"type": kind, "address": address});
+        let addresses = [
+            address("Hostname", "i-1"),
+            address("ExternalIP", "192.0.2.1"),
+            address("InternalIP", "fd00::1"),
+            address("InternalIP", "10.0.0.1"),
+        ];
+        assert_eq!(internal_ip(json!(addresses)).as_deref(), Some("fd00::1"));
+        for without in [json!(null), json!([]), json!(addresses[..2]), json!([address("InternalIP", "i-1")])]
+        {
+            assert_eq!(internal_ip(without), None);
         }
     }
 

@@ -156,6 +156,8 @@ fn three_control_planes_outlive_the_loss_of_one() {
     quorum::all_are_back(&cluster, [first, second], &uids);
     step("another controller leads in the middle of a rollout");
     disturbed::another_controller_ends_a_rollout(&cluster);
+    step("an etcd is away");
+    quorum::no_control_plane_changes_while_an_etcd_is_away(&cluster);
     step("the end");
 }
 

@@ -217,10 +217,19 @@ impl Cluster {
 
     /// The API server's count of requests for a resource with this verb.
     pub fn requests(&self, resource: &str, verb: &str) -> usize {
+        self.requests_with(&[&format!(r#"resource="{resource}""#), &format!(r#"verb="{verb}""#)])
+    }
+
+    /// How often the API server was asked whether it is ready.
+    pub fn questions(&self) -> usize {
+        self.requests_with(&[r#"subresource="/readyz""#])
+    }
+
+    /// The API server's count of requests with these labels of the metric.
+    fn requests_with(&self, labels: &[&str]) -> usize {
         let metrics = self.kubectl(&["get", "--raw", "/metrics"]);
-        let parts = [format!(r#"resource="{resource}""#), format!(r#"verb="{verb}""#)];
         let lines = metrics.lines().filter(|line| {
-            line.starts_with("apiserver_request_total{") && parts.iter().all(|part| line.contains(part))
+            line.starts_with("apiserver_request_total{") && labels.iter().all(|label| line.contains(label))
         });
         lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap() as usize).sum()
     }
@@ -279,20 +288,23 @@ impl Cluster {
         self.kubectl(&["patch", "node", name, "--type=merge", "-p", patch]);
     }
 
-    /// Reports a Node as Ready, as a kubelet does all the time. Conditions that others report stay.
+    /// Reports a Node as Ready, as a kubelet does all the time, and on the machine of the API server. Conditions that others report stay.
     pub fn report(&self, name: &str) {
         let time = "2026-11-21T00:00:00Z";
-        let patch = json!({"status": {"conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady",
-            "message": "", "lastHeartbeatTime": time, "lastTransitionTime": time}]}});
-        self.kubectl(&[
-            "patch",
-            "node",
-            name,
-            "--subresource=status",
-            "--type=strategic",
-            "-p",
-            &patch.to_string(),
-        ]);
+        let ready = json!({"type": "Ready", "status": "True", "reason": "KubeletReady",
+            "message": "", "lastHeartbeatTime": time, "lastTransitionTime": time});
+        self.patch_status(name, &json!({"conditions": [ready]}));
+        self.is_at(name, "127.0.0.1");
+    }
+
+    /// Reports the address of a Node's machine. Where an API server is asked about its etcd, it is the API server at this address.
+    pub fn is_at(&self, name: &str, address: &str) {
+        self.patch_status(name, &json!({"addresses": [{"type": "InternalIP", "address": address}]}));
+    }
+
+    fn patch_status(&self, name: &str, status: &Value) {
+        let patch = json!({"status": status}).to_string();
+        self.kubectl(&["patch", "node", name, "--subresource=status", "--type=strategic", "-p", &patch]);
     }
 
     /// A label of a Node.

@@ -33,6 +33,7 @@ mod reboot;
 mod renewal;
 mod rollout;
 mod rollout_authorities;
+mod rollout_etcd;
 mod rollout_scale;
 mod running;
 mod scale;

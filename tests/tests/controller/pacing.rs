@@ -217,12 +217,16 @@ fn a_control_plane_gets_a_slot_only_while_all_others_are_ready() {
     assert_eq!(scene.ask(3, "acquire", 1)["holders"][0]["node"], id(4));
     scene.ask(4, "release", 1);
     cluster.report(&id(4));
+    // Its Node is Ready, but no API server answers there, as without an etcd.
+    cluster.is_at(&id(4), "127.0.0.2");
+    is_held_back(&scene.ask(3, "acquire", 1), 4, "its API server is not ready: 127.0.0.2:");
+    cluster.is_at(&id(4), "127.0.0.1");
     assert_eq!(scene.acquire(3, 1).as_deref(), Some(lease));
     // A run that has begun may renew its slot. A new run gets no slot, although the old slot is not released.
     is_off(4);
     assert_eq!(scene.ask(3, "renew", 1)["granted"], true);
     is_held_back(&scene.ask(3, "acquire", 1), 4, "NodeStatusUnknown");
-    assert!(controller.get("/metrics").contains(r#"reason="ControlPlaneNotReady"} 3"#));
+    assert!(controller.get("/metrics").contains(r#"reason="ControlPlaneNotReady"} 4"#));
 
     // If the Nodes cannot be listed, the server does not treat any of them as healthy.
     let rules = json!({"rules": [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]}]});

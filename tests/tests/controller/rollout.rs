@@ -37,8 +37,7 @@ impl Fleet {
         cluster.apply("control-plane", "masters", "");
         let admin = cluster.api.kubeconfig("admin", &["system:masters"]).unwrap();
         let fleet = Fleet { cluster, admin };
-        fleet.create("masters-0", "masters");
-        fleet.cluster.kubectl(&["label", "node", "masters-0", &format!("{CONTROL_PLANE}=")]);
+        fleet.create_control_plane("masters-0");
         for (group, nodes) in groups {
             fleet.cluster.apply("node", group, "");
             for number in 0..*nodes {
@@ -46,6 +45,11 @@ impl Fleet {
             }
         }
         fleet
+    }
+
+    pub fn create_control_plane(&self, node: &str) {
+        self.create(node, "masters");
+        self.cluster.kubectl(&["label", "node", node, &format!("{CONTROL_PLANE}=")]);
     }
 
     fn create(&self, node: &str, group: &str) {

@@ -148,10 +148,10 @@ fn measured_rollout() {
     let (proxy, watched) = (Proxy::start(&fleet), Proxy::start(&fleet));
     let (sender, orders) = channel();
     let controller = fleet.cluster.controller();
-    let (took, calls) = thread::scope(|scope| {
+    let (took, calls, questions) = thread::scope(|scope| {
         scope.spawn(|| watch_orders(&watched, sender));
         let answers = scope.spawn(|| carry_out(&proxy, orders));
-        let before = requests(&fleet);
+        let before = (requests(&fleet), fleet.cluster.questions());
         let begun = Instant::now();
         let share = format!("{SHARE}%");
         let (code, said) = fleet.rollout(&["start", "--max-unavailable", &share, "--check-pods-after", "0"]);
@@ -160,9 +160,10 @@ fn measured_rollout() {
             assert!(begun.elapsed() < TIMEOUT && !answers.is_finished(), "{}", fleet.status());
             thread::sleep(Duration::from_millis(250));
         }
-        let measured = (begun.elapsed().as_secs_f64(), requests(&fleet) - before);
+        let took = begun.elapsed().as_secs_f64();
+        let after = (requests(&fleet), fleet.cluster.questions());
         watched.stop();
-        measured
+        (took, after.0 - before.0, after.1 - before.1)
     });
     let of_group = (nodes() / GROUPS * SHARE / 100).max(1);
     let at_once = (of_group * GROUPS).min(MOST_AT_WORK);
@@ -181,6 +182,8 @@ fn measured_rollout() {
         "| the same, as a multiple of what pacing alone takes ({alone:.0} s) | {ratio:.2} | {longest} |"
     );
     println!("| calls of the API server for each Node, without the Node's own | {calls:.1} | {most_calls} |");
+    println!("| questions to API servers whether they are ready | {questions} | 0 |");
     println!("| peak memory of the controller, MiB | {memory:.1} | {most} |");
     assert!(ratio <= longest && memory <= most && calls <= most_calls);
+    assert_eq!(questions, 0, "only turns of control planes need an answer");
 }

@@ -55,7 +55,7 @@ pub struct SlotAnswer {
     /// The slots of other nodes, if this node gets no slot because of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub holders: Vec<SlotHolder>,
-    /// The other control planes that are not Ready, if a control plane gets no slot because of them.
+    /// The other control planes that are not Ready, or whose API servers are not ready, if a control plane gets no slot because of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub not_ready: Vec<NotReady>,
     /// The node gets no slot before this time (RFC 3339), because it has held slots for too long. Empty if the node may get a
@@ -78,12 +78,12 @@ pub struct SlotHolder {
     pub since: String,
 }
 
-/// A Node that is not Ready.
+/// A control plane that is not Ready, or whose API server is not ready.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct NotReady {
     pub node: String,
-    /// Since when and why the Node is not Ready, from its condition.
+    /// Since when and why the Node is not Ready, from its condition. Or why its API server is not ready.
     pub why: String,
 }
 

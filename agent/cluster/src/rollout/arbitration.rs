@@ -32,6 +32,9 @@ pub struct Actions {
     /// The nodes whose pods must be listed first. The caller then decides again with these lists, and writes nothing before
     /// that.
     pub pods_to_list: BTreeSet<String>,
+    /// The control planes whose API servers must be asked first. The caller then decides again with the answers in
+    /// [`Member::api_server`], and writes nothing before that.
+    pub api_servers_to_ask: BTreeSet<String>,
     /// The blockers of reboots that must be checked first. The caller then decides again, and writes nothing before that.
     pub blockers_to_check: Option<Blockers>,
     /// The status of the operator's rollout. `None` if there is no rollout or it is over: then the written status does not change.
@@ -70,8 +73,9 @@ impl Asked {
 
 impl Actions {
     fn new(decision: Decision, status: Option<Status>, policy: PolicyStatus) -> Actions {
-        let Decision { orders, withdrawn, pods_to_list, blockers_to_check, status: _ } = decision;
-        Actions { orders, withdrawn, pods_to_list, blockers_to_check, status, policy }
+        let Decision { orders, withdrawn, pods_to_list, api_servers_to_ask, blockers_to_check, status: _ } =
+            decision;
+        Actions { orders, withdrawn, pods_to_list, api_servers_to_ask, blockers_to_check, status, policy }
     }
 
     /// The status to show: of the operator's rollout, if there is one. Otherwise of the policy's reboots, if they are at work or stopped
@@ -113,6 +117,7 @@ pub fn decide_all(asked: &Asked, members: &[Member], seen: &Seen, now: OffsetDat
         actions.orders.extend(decision.orders);
         actions.withdrawn.extend(decision.withdrawn);
         actions.pods_to_list.extend(decision.pods_to_list);
+        actions.api_servers_to_ask.extend(decision.api_servers_to_ask);
         actions.blockers_to_check = decision.blockers_to_check;
         actions.policy.reboots = decision.status;
     } else if !policy.accepted.reboots() {

@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use time::OffsetDateTime;
 
@@ -13,7 +14,7 @@ use super::estimate::{order_seconds, turns_left};
 use super::order::{Order, Outcome, Task};
 use super::pods::{Containers, PodCheck};
 use super::program::{ProgramFile, decide_programs};
-use super::progress::{Progress, Recorded, progress};
+use super::progress::{Progress, Recorded, depends_on_api_server, progress};
 use super::reboot::{Blocked, Blockers, LastReboot, decide_reboots};
 use super::status::{FirstNodes, GroupStatus, Phase, Status};
 use super::turns::{Begun, Group, Next, next};
@@ -45,6 +46,16 @@ pub enum Canary {
     Failed(String),
 }
 
+/// Whether the API server of a control plane is ready, by its own answer. It is ready only if its etcd members serve and have a quorum.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ApiServer {
+    #[default]
+    NotAsked,
+    Ready,
+    /// The text is the reason. An API server without an answer counts as not ready.
+    NotReady(String),
+}
+
 /// The facts about a Node that a rollout uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
@@ -53,6 +64,10 @@ pub struct Member {
     pub group: String,
     pub rank: Rank,
     pub is_ready: bool,
+    /// The address of a control plane's machine. `None` if its Node has none, and for other nodes.
+    pub address: Option<IpAddr>,
+    /// The answer to [`Decision::api_servers_to_ask`].
+    pub api_server: ApiServer,
     /// The hash of the configuration that the node runs, by its own report; `None` if the node has not reported one.
     pub runs: Option<String>,
     /// The digest of the authorities that the node trusts, by its own report; `None` if the node has not reported one.
@@ -91,6 +106,15 @@ impl Member {
         self.outcome.as_ref().is_some_and(|outcome| outcome.is_of(order))
     }
 
+    pub(super) fn was_asked(&self) -> bool {
+        self.api_server != ApiServer::NotAsked
+    }
+
+    /// Whether the node is Ready and, if it is a control plane, its API server too. An API server that was not asked counts as ready.
+    pub(super) fn is_serving(&self) -> bool {
+        self.is_ready && !matches!(self.api_server, ApiServer::NotReady(_))
+    }
+
     /// [`Order::authorities`] of an order to this node.
     fn authorities_to_order(&self, by_group: &BTreeMap<String, String>) -> String {
         // A node that does not report its authorities would not name them in its outcome.
@@ -121,6 +145,9 @@ pub struct Decision {
     /// The nodes whose pods must be listed first. The caller then decides again with these lists, and writes nothing before
     /// that.
     pub pods_to_list: BTreeSet<String>,
+    /// The control planes whose API servers must be asked first. The caller then decides again with the answers in
+    /// [`Member::api_server`], and writes nothing before that.
+    pub api_servers_to_ask: BTreeSet<String>,
     /// The blockers of reboots that must be checked first. The caller then decides again, and writes nothing before that.
     pub blockers_to_check: Option<Blockers>,
     pub status: Status,
@@ -128,9 +155,10 @@ pub struct Decision {
 
 impl Decision {
     /// Whether the rollout is running, but has no node at work, starts none now, takes no order back, and does not wait for a check of
-    /// blockers.
+    /// blockers or for the answer of an API server.
     pub(super) fn only_waits(&self) -> bool {
         self.blockers_to_check.is_none()
+            && self.api_servers_to_ask.is_empty()
             && self.orders.is_empty()
             && self.withdrawn.is_empty()
             && self.status.phase == Phase::Running
@@ -189,11 +217,15 @@ pub(super) fn decide_course(
     let recorded =
         Recorded { ordered: &ordered, failed: &before.failed, pods: &before.pods, listed, authorities };
     let mut pods: BTreeMap<String, PodCheck> = BTreeMap::new();
+    let mut api_servers_to_ask: BTreeSet<String> = BTreeSet::new();
     let mut groups: BTreeMap<&str, Group<'_>> = BTreeMap::new();
     let (labelled, unlabelled): (Vec<&Member>, Vec<&Member>) =
         members.iter().partition(|member| !member.group.is_empty());
     for member in labelled {
         let hash = current.get(&member.group).and_then(|hash| hash.as_deref().ok());
+        if depends_on_api_server(course, member, hash, &recorded, now) {
+            api_servers_to_ask.insert(member.node.clone());
+        }
         let (progress, check) = progress(course, member, hash, &recorded, now);
         pods.extend(check.map(|check| (member.node.clone(), check)));
         let progress = match (progress, &member.canary) {
@@ -215,8 +247,14 @@ pub(super) fn decide_course(
         Next::Begins(begun) => (begun, String::new()),
         Next::Waits(waits_for) => (Vec::new(), waits_for),
     };
+    let of_control_planes = |group: &str| groups.get(group).is_some_and(Group::is_of_control_planes);
+    // etcd keeps its quorum during a restart only if all other members serve.
+    if begun.iter().any(|begun| of_control_planes(&begun.member.group)) {
+        let not_asked = |member: &&Member| member.rank == Rank::ControlPlane && !member.was_asked();
+        api_servers_to_ask.extend(members.iter().filter(not_asked).map(|member| member.node.clone()));
+    }
     // The watch may not show an order that was written just before, so these orders are taken back once more.
-    let mut decision = Decision { withdrawn: gone, ..Decision::default() };
+    let mut decision = Decision { withdrawn: gone, api_servers_to_ask, ..Decision::default() };
     for Begun { member, hash, settings, nodes } in begun {
         let order = Order {
             rollout: course.id.clone(),

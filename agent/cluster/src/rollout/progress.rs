@@ -6,7 +6,7 @@ use kops_agent_spec::failure::Failure;
 use time::{Duration, OffsetDateTime};
 
 use super::course::{Course, Settings};
-use super::decide::Member;
+use super::decide::{ApiServer, Member, Rank};
 use super::order::Order;
 use super::pods::{Containers, PodCheck};
 use super::wanted::Rollout;
@@ -65,7 +65,7 @@ pub(super) fn progress(
     let settings = course.settings(&member.group);
     let timeout = settings.map_or(Duration::seconds(Rollout::node_timeout().into()), Settings::timeout);
     let is_late = order.time().is_none_or(|at| now - at > timeout);
-    let is_done = is_current && member.is_ready;
+    let is_done = is_current && member.is_serving();
     let is_wanted = order.hash == hash && authorities.are_of(order);
     // A failure remains until the operator resumes. In an operator's rollout, it remains even if the spec has changed since.
     if order.attempt == course.attempt && (is_wanted || !course.is_of_policy) {
@@ -98,15 +98,33 @@ pub(super) fn progress(
             settled(order, pods, recorded.listed.get(&member.node), after, is_late, now)
         }
         (false, false) => (Progress::Updating(order.clone()), unsettled()),
-        (false, true) => failed(match member.is_ready && !authorities.are_trusted {
-            true => format!(
+        (false, true) => failed(match &member.api_server {
+            ApiServer::NotReady(why) if is_current && member.is_ready => {
+                format!("its run succeeded, but {timeout} after its order its API server is not ready: {why}")
+            }
+            _ if member.is_ready && !authorities.are_trusted => format!(
                 "its run succeeded, but {timeout} after its order its Node does not show the ordered authorities of kubernetes-ca"
             ),
-            false => format!(
+            _ => format!(
                 "its run succeeded, but {timeout} after its order it is not Ready, or its Node does not show the result"
             ),
         }),
     }
+}
+
+/// Whether the progress of a control plane depends on its API server, which was not asked.
+pub(super) fn depends_on_api_server(
+    course: &Course,
+    member: &Member,
+    hash: Option<&str>,
+    recorded: &Recorded<'_>,
+    now: OffsetDateTime,
+) -> bool {
+    if member.rank != Rank::ControlPlane || member.was_asked() {
+        return false;
+    }
+    let not_ready = Member { api_server: ApiServer::NotReady(String::new()), ..member.clone() };
+    progress(course, &not_ready, hash, recorded, now) != progress(course, member, hash, recorded, now)
 }
 
 /// The authorities that a node must trust. A worker gets them with its boot config, so they change without the hash of its configuration.

@@ -8,8 +8,8 @@ use time::OffsetDateTime;
 
 use super::wanted::{DrainMode, MaxUnavailable};
 use super::{
-    Actions, Asked, Blockers, Canary, Containers, Decision, LastReboot, Member, Order, PolicyState,
-    PolicyStatus, Rank, Rollout, Seen, State, Status, decide, decide_all, decide_by_policy,
+    Actions, ApiServer, Asked, Blockers, Canary, Containers, Decision, LastReboot, Member, Order,
+    PolicyState, PolicyStatus, Rank, Rollout, Seen, State, Status, decide, decide_all, decide_by_policy,
 };
 
 pub(super) const BEGIN: OffsetDateTime = OffsetDateTime::UNIX_EPOCH;
@@ -46,6 +46,8 @@ fn member(group: &str, number: usize) -> Member {
         group: group.to_owned(),
         rank,
         is_ready: true,
+        address: None,
+        api_server: ApiServer::NotAsked,
         runs: Some("a=".into()),
         authorities: None,
         program: None,
@@ -73,6 +75,10 @@ pub(super) struct Cluster {
     pub(super) containers: BTreeMap<String, Result<Containers, Failure>>,
     /// How often the pods of a node were listed.
     pub(super) listings: BTreeMap<String, usize>,
+    /// The control planes whose API servers are not ready.
+    pub(super) not_ready: BTreeSet<String>,
+    /// How often the API server of a control plane was asked.
+    pub(super) questions: BTreeMap<String, usize>,
     pub(super) status: Status,
     pub(super) now: OffsetDateTime,
     pub(super) policy: PolicyStatus,
@@ -90,6 +96,8 @@ impl Cluster {
             seen: Seen { current: current.collect(), ..Seen::default() },
             containers: BTreeMap::new(),
             listings: BTreeMap::new(),
+            not_ready: BTreeSet::new(),
+            questions: BTreeMap::new(),
             status: Status::default(),
             now: BEGIN,
             policy: PolicyStatus::default(),
@@ -100,16 +108,25 @@ impl Cluster {
     /// The controller decides by the operator's rollout, and writes the orders and the status. Returns the nodes that
     /// got an order.
     pub(super) fn step(&mut self) -> Vec<String> {
-        let decide = |seen: &Seen| decide(&self.rollout, &self.members, seen, &self.status, 0, self.now);
-        let mut decision = decide(&self.seen);
-        let mut seen = self.seen.clone();
-        while !decision.pods_to_list.is_empty() {
+        let decide =
+            |members: &[Member], seen: &Seen| decide(&self.rollout, members, seen, &self.status, 0, self.now);
+        let (mut members, mut seen) = (self.members.clone(), self.seen.clone());
+        let mut decision = decide(&members, &seen);
+        while !decision.pods_to_list.is_empty() || !decision.api_servers_to_ask.is_empty() {
             for node in &decision.pods_to_list {
                 *self.listings.entry(node.clone()).or_default() += 1;
                 let containers = self.containers.get(node).cloned().unwrap_or_else(|| Ok(Containers::new()));
                 seen.listed.insert(node.clone(), containers);
             }
-            decision = decide(&seen);
+            for node in &decision.api_servers_to_ask {
+                *self.questions.entry(node.clone()).or_default() += 1;
+                let member = members.iter_mut().find(|member| member.node == *node).unwrap();
+                member.api_server = match self.not_ready.contains(node) {
+                    true => ApiServer::NotReady("failed checks: etcd".into()),
+                    false => ApiServer::Ready,
+                };
+            }
+            decision = decide(&members, &seen);
         }
         self.write(&decision);
         self.status = decision.status;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::course::Settings;
-use super::decide::{Canary, Member, Rank};
+use super::decide::{ApiServer, Canary, Member, Rank};
 use super::order::Task;
 use super::progress::Progress;
 use crate::labels::INSTANCE_GROUP;
@@ -35,6 +35,10 @@ pub(super) struct Begun<'a> {
 }
 
 impl<'a> Group<'a> {
+    pub(super) fn is_of_control_planes(&self) -> bool {
+        self.rank == Rank::ControlPlane
+    }
+
     pub(super) fn done(&self) -> usize {
         self.count(|progress| *progress == Progress::Current)
     }
@@ -245,21 +249,18 @@ fn in_turn<'a>(
     Next::Begins(members.into_iter().take(free).map(|(_, member)| member).collect())
 }
 
-/// The next control plane. While another control plane is not Ready or at work, there is no next one, because etcd
-/// could lose its quorum.
+/// The next control plane. While a control plane is not Ready or at work, or its API server is not ready, there is no next one, because
+/// etcd could lose its quorum.
 fn one_control_plane<'a>(groups: &[&Group<'a>], unlabelled: &[&'a Member]) -> Result<Begun<'a>, String> {
     let is_control_plane = |member: &&&Member| member.rank == Rank::ControlPlane;
-    if let Some(member) = unlabelled.iter().filter(is_control_plane).find(|member| !member.is_ready) {
-        return Err(format!("the control plane {} is not Ready", member.node));
-    }
+    unlabelled.iter().filter(is_control_plane).try_for_each(|member| serves(member))?;
     for (member, progress) in groups.iter().flat_map(|group| &group.members) {
         match progress {
             Progress::Failed(_, problem) | Progress::FailedCanary(problem) => {
                 return Err(format!("{} has failed: {problem}", member.node));
             }
             Progress::Updating(_) => return Err(format!("{} is updating", member.node)),
-            _ if !member.is_ready => return Err(format!("the control plane {} is not Ready", member.node)),
-            Progress::Current | Progress::LeftOut | Progress::Waiting => {}
+            Progress::Current | Progress::LeftOut | Progress::Waiting => serves(member)?,
         }
     }
     if let Some(begun) = groups.iter().find_map(|group| group.waiting().next()) {
@@ -271,6 +272,15 @@ fn one_control_plane<'a>(groups: &[&Group<'a>], unlabelled: &[&'a Member]) -> Re
          them, so start a rollout of all groups"
             .to_owned()
     }))
+}
+
+/// Fails if a control plane is not Ready, or if its API server is not ready.
+fn serves(member: &Member) -> Result<(), String> {
+    match &member.api_server {
+        _ if !member.is_ready => Err(format!("the control plane {} is not Ready", member.node)),
+        ApiServer::NotReady(why) => Err(format!("the API server of {} is not ready: {why}", member.node)),
+        ApiServer::NotAsked | ApiServer::Ready => Ok(()),
+    }
 }
 
 /// Why a group with closed windows waits; `None` if its nodes may begin.

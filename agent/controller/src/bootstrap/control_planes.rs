@@ -1,66 +1,92 @@
 //! Checks the other control planes when a control plane asks for a slot. Leases show only runs in progress. If a machine is off,
 //! or a change broke it, its slot is free minutes later. The next restart would then cost etcd its quorum.
 
+use futures_util::future::join_all;
 use kops_agent_cluster::pacing::CONTROL_PLANE_LABEL;
 use kops_agent_cluster::pacing::message::NotReady;
 use kops_agent_process::output::one_line;
 use kube::Error;
 use kube::api::ListParams;
 
+use kops_agent_kube::ApiServers;
 use kops_agent_kube::list_pages;
 use kops_agent_kube::node_api::{NodeObject, Nodes, READY};
 
 /// The longest text about one Node, in characters.
 const LONGEST_TOLD: usize = 200;
 
-/// Returns the other control planes that are not Ready. A Node without a Ready condition counts as not Ready.
-pub(super) async fn not_ready_beside(nodes: &Nodes, asker: &str) -> Result<Vec<NotReady>, Error> {
+/// Returns the Nodes of the other control planes.
+pub(super) async fn beside(nodes: &Nodes, asker: &str) -> Result<Vec<NodeObject>, Error> {
     let api = nodes.api();
     let ask = |page: ListParams| {
         let api = api.clone();
         async move { api.list(&page).await }
     };
     let selected = ListParams::default().labels(CONTROL_PLANE_LABEL);
-    let all = list_pages::all(selected, ask, |node| not_ready(&node)).await?;
-    Ok(all.into_iter().flatten().filter(|other| other.node != asker).collect())
+    let mut all = list_pages::all(selected, ask, |node| node).await?;
+    all.retain(|node| node.metadata.name.as_deref() != Some(asker));
+    Ok(all)
 }
 
-/// Returns the Node and why it is not Ready; `None` if it is Ready.
-fn not_ready(node: &NodeObject) -> Option<NotReady> {
-    let why = match node.status.as_ref().and_then(|status| status.condition(READY)) {
-        Some(ready) if ready.status == "True" => return None,
+/// Returns the control planes that are not Ready, or whose API servers are not ready. A Node without a Ready condition counts as not
+/// Ready. The API servers are asked at the same time.
+pub(super) async fn not_ready(control_planes: Vec<NodeObject>, api_servers: &ApiServers) -> Vec<NotReady> {
+    let asked = control_planes.into_iter().map(|node| async move {
+        let why = match node_not_ready(&node) {
+            Some(why) => why,
+            None => {
+                let machine = node.status.as_ref().and_then(|status| status.internal_ip);
+                let why = api_servers.ready(machine).await.err()?;
+                format!("its API server is not ready: {why}")
+            }
+        };
+        let node = node.metadata.name.unwrap_or_default();
+        Some(NotReady { node, why: one_line(&why, LONGEST_TOLD) })
+    });
+    join_all(asked).await.into_iter().flatten().collect()
+}
+
+/// Returns why a Node is not Ready; `None` if it is Ready.
+fn node_not_ready(node: &NodeObject) -> Option<String> {
+    match node.status.as_ref().and_then(|status| status.condition(READY)) {
+        Some(ready) if ready.status == "True" => None,
         Some(ready) => {
             let since = ready.last_transition_time.as_deref().unwrap_or("some time");
-            format!("since {since}: {}: {}", ready.reason, ready.message)
+            Some(format!("since {since}: {}: {}", ready.reason, ready.message))
         }
-        None => "its kubelet has not reported its state yet".to_owned(),
-    };
-    let node = node.metadata.name.clone().unwrap_or_default();
-    Some(NotReady { node, why: one_line(&why, LONGEST_TOLD) })
+        None => Some("its kubelet has not reported its state yet".to_owned()),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use kops_agent_tests::test_server::{TestServer, text};
     use serde_json::{Value, json};
 
     use super::*;
 
-    fn told(status: Value) -> Option<String> {
+    /// What is told about a control plane whose Node has this status, and whose API server gives this answer.
+    async fn told(status: Value, answer: (u16, &'static str)) -> Option<String> {
+        kops_agent_net::tls::install_provider();
+        let server = TestServer::start(move |_| async move { Ok(text(answer.0, answer.1)) }).await;
         let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "i-1"}, "spec": {}, "status": status});
-        not_ready(&serde_json::from_value(node).unwrap())
-            .map(|other| format!("{}: {}", other.node, other.why))
+        let api_servers = ApiServers::at_port_of(&server.url).unwrap();
+        let told = not_ready(vec![serde_json::from_value(node).unwrap()], &api_servers).await;
+        told.first().map(|other| format!("{}: {}", other.node, other.why))
     }
 
-    #[test]
-    fn only_what_says_that_it_is_ready_is_ready() {
-        let ready = |status: &str| {
-            told(json!({"conditions": [{"type": "Ready", "status": status, "reason": "NodeStatusUnknown",
-                "message": "Kubelet stopped posting\nnode status.", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}))
-        };
-        assert_eq!(ready("True"), None);
+    fn ready(status: &str) -> Value {
+        json!({"addresses": [{"type": "InternalIP", "address": "127.0.0.1"}], "conditions": [{"type": "Ready",
+            "status": status, "reason": "NodeStatusUnknown", "message": "Kubelet stopped posting\nnode status.",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"}]})
+    }
+
+    #[tokio::test]
+    async fn only_what_says_that_it_is_ready_is_ready() {
+        assert_eq!(told(ready("True"), (200, "ok")).await, None);
         for status in ["False", "Unknown", ""] {
-            let told = ready(status).unwrap();
+            let told = told(ready(status), (200, "ok")).await.unwrap();
             assert!(told.starts_with("i-1: since 2026-01-01T00:00:00Z: NodeStatusUnknown: "), "{told}");
             assert!(!told.contains('\n'), "{told}");
         }
@@ -69,7 +95,13 @@ mod tests {
             json!({"conditions": null}),
             json!({"conditions": [{"type": "MemoryPressure", "status": "True"}]}),
         ] {
-            assert!(told(status).unwrap().contains("has not reported its state yet"));
+            assert!(told(status, (200, "ok")).await.unwrap().contains("has not reported its state yet"));
         }
+    }
+
+    #[tokio::test]
+    async fn a_ready_node_without_etcd_is_not_ready() {
+        let told = told(ready("True"), (500, "[-]etcd failed: reason withheld\nreadyz check failed")).await;
+        assert_eq!(told.as_deref(), Some("i-1: its API server is not ready: failed checks: etcd"));
     }
 }

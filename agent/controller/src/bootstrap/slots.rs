@@ -22,10 +22,11 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
 use super::audit::Record;
-use super::control_planes::not_ready_beside;
+use super::control_planes::{beside, not_ready};
 use super::rate::{Allowance, Allowances};
 use super::renewal::Renewal;
 use kops_agent_cloud::verify::{Answer, Origin, Refusal};
+use kops_agent_kube::ApiServers;
 use kops_agent_kube::lease::{Seen, holder};
 use kops_agent_kube::list_pages;
 use kops_agent_kube::node_api::Nodes;
@@ -58,6 +59,7 @@ const HELD_BEFORE: &str = "kops-agent/held-seconds-before";
 
 pub struct Slots {
     nodes: Nodes,
+    api_servers: ApiServers,
     leases: Api<Lease>,
     /// Identifies the nodes that ask, and limits their rate.
     askers: Renewal,
@@ -71,9 +73,10 @@ struct LookedAt {
 }
 
 impl Slots {
-    pub fn new(nodes: &Nodes) -> Slots {
+    pub fn new(nodes: &Nodes, api_servers: ApiServers) -> Slots {
         Slots {
             nodes: nodes.clone(),
+            api_servers,
             leases: Api::namespaced(nodes.client(), NAMESPACE),
             askers: Renewal::limited(ALLOWANCES, "SlotTooOften"),
             looked_at: Mutex::default(),
@@ -144,11 +147,12 @@ impl Slots {
         })
     }
 
-    /// Returns the other control planes that are not Ready. The Leases were read before this, and a Lease is written only if it is
-    /// unchanged. So no other control plane had a slot in between.
+    /// Returns the other control planes that are not Ready, or whose API servers are not ready. The Leases were read before this, and a
+    /// Lease is written only if it is unchanged. So no other control plane had a slot in between.
     async fn not_ready_beside(&self, node: &str) -> Result<Vec<NotReady>, Refusal> {
-        let asked = not_ready_beside(&self.nodes, node);
-        in_time("listing the Nodes of control planes", FORBIDDEN, asked).await?
+        let listed = beside(&self.nodes, node);
+        let others = in_time("listing the Nodes of control planes", FORBIDDEN, listed).await??;
+        Ok(not_ready(others, &self.api_servers).await)
     }
 
     async fn list(&self, group: &str) -> Result<Vec<Lease>, Refusal> {
@@ -388,8 +392,9 @@ mod tests {
 
     fn slots() -> Slots {
         kops_agent_net::tls::install_provider();
-        let config = Config::new("http://127.0.0.1:1".parse().unwrap());
-        Slots::new(&Nodes::new(Client::try_from(config).unwrap()))
+        let url = "http://127.0.0.1:1";
+        let client = Client::try_from(Config::new(url.parse().unwrap())).unwrap();
+        Slots::new(&Nodes::new(client), ApiServers::at_port_of(url).unwrap())
     }
 
     fn lease(version: &str) -> Lease {

@@ -280,7 +280,7 @@ impl World {
             admission: Admission::new(admission, metrics.waiting.clone()),
             call_back: CallBack::new(CLUSTER, keystore.clone()),
             renewal: Renewal::default(),
-            slots: Slots::new(&Nodes::new(kube.clone())),
+            slots: Slots::new(&Nodes::new(kube.clone()), ApiServers::at_port_of(&api.url).unwrap()),
             nodes: Nodes::new(kube),
             grants: Grants::new(
                 Arc::new(Store::new(&[]).unwrap()),

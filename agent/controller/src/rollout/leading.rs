@@ -1,10 +1,12 @@
 //! The leading controller's part: it decides which nodes are next, writes the status, and then the orders.
 
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use futures_util::stream::{self, StreamExt as _};
 use kube::Client;
 use serde_json::{Value, json};
@@ -19,9 +21,10 @@ use kops_agent_cluster::labels::{FIELD_MANAGER, INSTANCE_GROUP};
 use kops_agent_cluster::pacing::CONTROL_PLANE_LABEL;
 use kops_agent_cluster::pacing::drain::CORDONED;
 use kops_agent_cluster::rollout::{
-    Actions, Asked, Canary, LAST_REBOOT, LastReboot, Member, ORDER, OUTCOME, Order, Outcome, Rank, Seen,
-    Status, Task, decide_all,
+    Actions, ApiServer, Asked, Canary, LAST_REBOOT, LastReboot, Member, ORDER, OUTCOME, Order, Outcome, Rank,
+    Seen, Status, Task, decide_all,
 };
+use kops_agent_kube::ApiServers;
 use kops_agent_kube::api_error::ApiError;
 use kops_agent_kube::events::Events;
 use kops_agent_kube::lease::Leadership;
@@ -56,6 +59,7 @@ pub(crate) struct Rollouts {
     stored: Stored,
     current: Current,
     pods: Pods,
+    api_servers: ApiServers,
     events: Events,
     metrics: RolloutMetrics,
     leadership: Leadership,
@@ -77,6 +81,7 @@ impl From<ApiError> for Ended {
 impl Rollouts {
     pub(crate) fn new(
         client: Client,
+        api_servers: ApiServers,
         store: Arc<Store>,
         config_base: &str,
         metrics: RolloutMetrics,
@@ -88,6 +93,7 @@ impl Rollouts {
             stored: Stored::new(client.clone()),
             current: Current::new(store, config_base),
             pods: Pods::new(client.clone()),
+            api_servers,
             events: Events::new(client),
             metrics,
             leadership,
@@ -175,18 +181,23 @@ impl Rollouts {
         blocking: &mut Blocking,
     ) -> Result<(), Ended> {
         let (asked, read) = self.read().await?;
-        let members: Vec<Member> = members.nodes.values().cloned().collect();
+        let mut members: Vec<Member> = members.nodes.values().cloned().collect();
         let is_stale = hashes.refresh(&self.current, &asked, &members).await;
         let Configurations { hashes: current, authorities, program } = hashes.last.clone();
         let mut seen = Seen { current, is_stale, authorities, program, ..Seen::default() };
         let now = OffsetDateTime::now_utc();
         let mut actions = decide_all(&asked, &members, &seen, now);
         // A list of pods may end the check of a node, so that another node may begin. Then decide again.
-        while !actions.pods_to_list.is_empty() || actions.blockers_to_check.is_some() {
+        while !actions.pods_to_list.is_empty()
+            || !actions.api_servers_to_ask.is_empty()
+            || actions.blockers_to_check.is_some()
+        {
             seen.listed.extend(self.pods.list(&actions.pods_to_list).await);
             if let Some(blockers) = &actions.blockers_to_check {
                 seen.blocked = Some(blocking.asked(&self.client, blockers).await);
             }
+            // Last, so that the answers are as new as possible when an order follows.
+            self.ask(&actions.api_servers_to_ask, &mut members).await;
             actions = decide_all(&asked, &members, &seen, now);
         }
         self.publish(&actions, &read).await?;
@@ -199,6 +210,18 @@ impl Rollouts {
             true => Err(Ended::Idle),
             false => Ok(()),
         }
+    }
+
+    /// Asks the API servers of these control planes whether they are ready.
+    async fn ask(&self, control_planes: &BTreeSet<String>, members: &mut [Member]) {
+        let asked = members.iter_mut().filter(|member| control_planes.contains(&member.node));
+        join_all(asked.map(|member| async move {
+            member.api_server = match self.api_servers.ready(member.address).await {
+                Ok(()) => ApiServer::Ready,
+                Err(why) => ApiServer::NotReady(why),
+            };
+        }))
+        .await;
     }
 
     /// Writes the status of the operator's rollout and of the policy, and logs what has changed.
@@ -317,6 +340,8 @@ pub(super) fn member(node: NodeObject) -> Member {
         group: labels.get(INSTANCE_GROUP).cloned().unwrap_or_default(),
         rank,
         is_ready: status.condition(READY).is_some_and(|ready| ready.status == "True"),
+        address: status.internal_ip.filter(|_| rank == Rank::ControlPlane),
+        api_server: ApiServer::NotAsked,
         runs: told.and_then(|told| told.runs).map(|runs| runs.hash),
         authorities: annotations.get(AUTHORITIES).and_then(|value| read_authorities(value)),
         last_reboot: annotations.get(LAST_REBOOT).and_then(|text| LastReboot::read(text)),
@@ -338,6 +363,8 @@ pub(super) fn member(node: NodeObject) -> Member {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::net::Ipv4Addr;
+
     use http_body_util::BodyExt as _;
     use kops_agent_cluster::fleet::ProgramReport;
     use kops_agent_cluster::rollout::Rollout;
@@ -360,7 +387,7 @@ mod tests {
                 },
             },
             "spec": {},
-            "status": {"conditions": [
+            "status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.1"}], "conditions": [
                 {"type": "Ready", "status": "True"},
                 {"type": CONDITION, "status": "True", "message": "configuration b= since 2026-11-29T00:00:00Z"},
             ], "nodeInfo": {"architecture": "arm64"}},
@@ -371,6 +398,7 @@ mod tests {
             (Rank::ControlPlane, true, Some("b="))
         );
         assert_eq!((member.group.as_str(), member.order.as_str()), ("masters", "{}"));
+        assert_eq!(member.address, Some(Ipv4Addr::new(10, 0, 0, 1).into()));
         assert_eq!(member.outcome.unwrap().rollout, "r");
         assert_eq!(member.authorities, None, "any text of a kubelet counted as a digest");
         assert_eq!((member.program, member.architecture), (Some("a".repeat(64)), "arm64".to_owned()));

@@ -1,4 +1,5 @@
 #![allow(clippy::unwrap_used)]
+mod api_servers;
 mod canaries;
 mod limits;
 

@@ -1,0 +1,189 @@
+//! Asks single API servers whether they are ready. The API server of a kOps control plane uses only the etcd members on its own machine
+//! (kops: `pkg/model/components/apiserver.go`). So its answer shows whether these members serve, and have a quorum.
+//!
+//! The Ready conditions of the Node and of the API server's pod are late. kubelet writes both through this API server, so it cannot write
+//! them without etcd. kube-controller-manager replaces them after 50 s by default.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use http_body_util::{BodyExt as _, Limited};
+use hyper::{Request, StatusCode, Uri};
+use kops_agent_process::output::{error_text, one_line};
+use kube::client::Body;
+use rustls::pki_types::ServerName;
+use tokio::time::timeout;
+
+use super::{Connection, asking_once, connection};
+
+/// The check `etcd` reads a key of etcd, which needs a quorum. Since Kubernetes 1.33 there is a check `etcd-override-N` for each other etcd,
+/// such as the etcd of events. The checks `etcd-readiness` read the same keys again. If etcd is down, each read takes 2 s.
+const PATH: &str = "/readyz?exclude=etcd-readiness";
+/// The timeout of an answer.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// Maximum size of an answer, in bytes. It has a line of less than 100 bytes for each check.
+const LONGEST_ANSWER: usize = 64 << 10;
+/// Maximum length of the reason why an API server is not ready, in characters.
+const LONGEST_TOLD: usize = 200;
+
+/// The API servers of a cluster. Each is asked at the address of its machine, with the credentials for the API server of the kubeconfig.
+/// They have the same port, and their certificates have the same name: kOps' kubeconfigs of control planes have `https://127.0.0.1`.
+pub struct ApiServers {
+    connection: Connection,
+    port: u16,
+}
+
+impl ApiServers {
+    /// Prepares requests by the kubeconfig's current context, or by the service account of this pod. Makes no request.
+    ///
+    /// # Errors
+    /// Same errors as [`client`](super::client).
+    pub fn new(kubeconfig: Option<&Path>) -> Result<ApiServers> {
+        ApiServers::of(connection(kubeconfig)?)
+    }
+
+    /// For tests: asks without credentials, at the port of this URL.
+    ///
+    /// # Errors
+    /// The URL is invalid.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn at_port_of(url: &str) -> Result<ApiServers> {
+        kops_agent_net::tls::install_provider();
+        let tls = kops_agent_net::tls::client_config()?;
+        ApiServers::of(Connection::new(url, None, None, tls, super::Authorization::None)?)
+    }
+
+    fn of(connection: Connection) -> Result<ApiServers> {
+        let is_https = connection.url.scheme_str() == Some("https");
+        let port = connection.url.port_u16().unwrap_or(if is_https { 443 } else { 80 });
+        let host = connection.url.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
+        let server_name = match connection.server_name {
+            Some(name) => name,
+            None => ServerName::try_from(host.clone())
+                .with_context(|| format!("the host {host:?} of the API server's URL is not a server name"))?,
+        };
+        // The machines of control planes reach each other without a proxy, as their etcds do.
+        let connection = Connection { server_name: Some(server_name), proxy: None, ..connection };
+        Ok(ApiServers { connection, port })
+    }
+
+    /// Asks the API server on the machine with this address whether it is ready. An API server without an answer counts as not ready.
+    ///
+    /// # Errors
+    /// Why the API server is not ready.
+    pub async fn ready(&self, machine: Option<IpAddr>) -> Result<(), String> {
+        let machine = machine.ok_or("its Node has no InternalIP")?;
+        let address = SocketAddr::new(machine, self.port);
+        let why = match timeout(TIMEOUT, self.ask(address)).await {
+            Ok(Ok((StatusCode::OK, _))) => return Ok(()),
+            Ok(Ok((status, text))) => match failed_checks(&text) {
+                checks if checks.is_empty() => format!("{address} answers HTTP {}: {text}", status.as_u16()),
+                checks => format!("failed checks: {}", checks.join(", ")),
+            },
+            Ok(Err(error)) => format!("{address}: {}", error_text(&error)),
+            Err(_) => format!("{address} does not answer within {} s", TIMEOUT.as_secs()),
+        };
+        Err(one_line(&why, LONGEST_TOLD))
+    }
+
+    /// The status and the body of the answer.
+    async fn ask(&self, address: SocketAddr) -> Result<(StatusCode, String)> {
+        let scheme = self.connection.url.scheme_str().unwrap_or("https");
+        let url: Uri = format!("{scheme}://{address}").parse()?;
+        // A new connection for each question: a kept one may have been cut without notice.
+        let client = Connection { url, ..self.connection.clone() }.open(asking_once()?)?;
+        let (head, body) = client.send(Request::get(PATH).body(Body::empty())?).await?.into_parts();
+        let body = Limited::new(body, LONGEST_ANSWER).collect().await.map_err(anyhow::Error::from_boxed)?;
+        Ok((head.status, String::from_utf8_lossy(&body.to_bytes()).into_owned()))
+    }
+}
+
+/// The names of the failed checks in an answer (Kubernetes: `handleRootHealth` in
+/// `staging/src/k8s.io/apiserver/pkg/server/healthz/healthz.go`).
+fn failed_checks(answer: &str) -> Vec<&str> {
+    answer.lines().filter_map(|line| line.strip_prefix("[-]")?.split(' ').next()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::convert::Infallible;
+    use std::net::Ipv4Addr;
+    use std::sync::Arc;
+
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    use hyper::service::service_fn;
+    use kops_agent_tests::loopback::{Identity, LoopbackServer};
+    use kops_agent_tests::test_server::text;
+    use parking_lot::Mutex;
+
+    use super::*;
+
+    const ON_LOOPBACK: Option<IpAddr> = Some(IpAddr::V4(Ipv4Addr::LOCALHOST));
+
+    /// Asks the machine with this address. An API server on loopback gives this answer. Its certificate and the kubeconfig have the name
+    /// `api.test`, which nothing resolves. Also returns the path and the credentials of the last request.
+    async fn ready(
+        machine: Option<IpAddr>,
+        status: u16,
+        answer: &'static str,
+    ) -> (Result<(), String>, [String; 2]) {
+        let identity = Identity::named(&["api.test"]).unwrap();
+        let asked = Arc::new(Mutex::new(<[String; 2]>::default()));
+        let seen = asked.clone();
+        let service = service_fn(move |request: Request<hyper::body::Incoming>| {
+            let credentials = request.headers()["authorization"].to_str().unwrap().to_owned();
+            *seen.lock() = [request.uri().to_string(), credentials];
+            async move { Ok::<_, Infallible>(text(status, answer)) }
+        });
+        let server = LoopbackServer::start_tls("an API server", service, &identity).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let kubeconfig = folder.path().join("kubeconfig");
+        let document = serde_json::json!({
+            "current-context": "x",
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+            "clusters": [{"name": "c", "cluster": {
+                "server": format!("https://api.test:{}", server.address().port()),
+                "certificate-authority-data": STANDARD.encode(&identity.certificate_pem),
+                "proxy-url": "http://127.0.0.1:1",
+            }}],
+            "users": [{"name": "u", "user": {"token": "t"}}],
+        });
+        std::fs::write(&kubeconfig, document.to_string()).unwrap();
+        let ready = ApiServers::new(Some(&kubeconfig)).unwrap().ready(machine).await;
+        let asked = asked.lock().clone();
+        (ready, asked)
+    }
+
+    #[tokio::test]
+    async fn a_server_is_asked_at_its_machine_by_the_name_and_with_the_credentials_of_the_kubeconfig() {
+        let (ready, asked) = ready(ON_LOOPBACK, 200, "ok").await;
+        assert_eq!(ready, Ok(()));
+        assert_eq!(asked, ["/readyz?exclude=etcd-readiness", "Bearer t"]);
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_not_ready_names_its_failed_checks() {
+        let answer = "[+]ping ok\n[-]etcd failed: reason withheld\n[-]etcd-override-0 failed: reason withheld\n\
+                      [+]informer-sync ok\nreadyz check failed";
+        let (not_ready, _) = ready(ON_LOOPBACK, 500, answer).await;
+        assert_eq!(not_ready, Err("failed checks: etcd, etcd-override-0".to_owned()));
+        let (not_ready, _) = ready(ON_LOOPBACK, 403, "forbidden:\n\u{1b}[2J").await;
+        let why = not_ready.unwrap_err();
+        assert!(why.starts_with("127.0.0.1:") && why.contains(" answers HTTP 403: forbidden:"), "{why}");
+        assert!(!why.contains(['\n', '\u{1b}']), "{why:?}");
+    }
+
+    #[tokio::test]
+    async fn a_server_that_does_not_answer_is_not_ready() {
+        let (not_ready, _) = ready(None, 200, "ok").await;
+        assert_eq!(not_ready, Err("its Node has no InternalIP".to_owned()));
+        // Nothing listens at this address.
+        let (not_ready, _) = ready(Some(Ipv4Addr::new(127, 0, 0, 2).into()), 200, "ok").await;
+        let why = not_ready.unwrap_err();
+        assert!(why.starts_with("127.0.0.2:") && why.contains("refused"), "{why}");
+    }
+}
