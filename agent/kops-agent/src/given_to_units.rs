@@ -9,7 +9,7 @@ use std::path::Path;
 
 use nix::unistd::geteuid;
 
-use crate::cli::Command;
+use crate::cli::{AddonsCommand, Command, ConfigCommand, FleetCommand};
 use kops_agent_node::environment::Environment;
 
 /// Executes this program again with the variables of the units, if this process lacks some of them and the command
@@ -42,13 +42,21 @@ fn is_of_this_node(command: &Command) -> bool {
         Command::Doctor(args) => &args.look.root,
         Command::SupportBundle(args) => &args.look.root,
         // These commands describe the node of this machine's boot config.
-        Command::Render(_) | Command::Explain(_) | Command::Facts(_) | Command::Config { .. } => return true,
+        Command::Render(_) | Command::Explain(_) | Command::Facts(_) => return true,
+        Command::Config { command: ConfigCommand::Dump(_) | ConfigCommand::Check(_) } => return true,
+        // These commands read the cluster's folder in the state store.
+        Command::Config { command: ConfigCommand::Derive(_) | ConfigCommand::Assets(_) } => return true,
         // The channel is in the state store of this machine's cluster, unless a flag says otherwise.
-        Command::Addons { .. } => return true,
+        Command::Addons { command: AddonsCommand::Status(_) | AddonsCommand::Diff(_) } => return true,
+        Command::Addons { command: AddonsCommand::Apply(_) | AddonsCommand::Remove(_) } => return true,
+        Command::Addons { command: AddonsCommand::Run(_) } => return true,
         // These commands read no store for the node, or are started by units. The match has no default arm, so a new
-        // command does not compile until it is listed in one of the arms.
+        // command, or a new subcommand of config, addons or fleet, does not compile until it is listed in one of the arms.
         Command::Status(_) | Command::Reset(_) | Command::Controller(_) | Command::Nodeup(_) => return false,
-        Command::Fleet { .. } => return false,
+        Command::Fleet { command: FleetCommand::Plan(_) | FleetCommand::Status(_) } => return false,
+        Command::Fleet { command: FleetCommand::Tell(_) | FleetCommand::Follow(_) } => return false,
+        Command::Fleet { command: FleetCommand::Rollout { .. } | FleetCommand::Reboot(_) } => return false,
+        Command::Fleet { command: FleetCommand::Upgrade(_) } => return false,
         Command::Completions { .. } | Command::Man { .. } | Command::Version { .. } => return false,
     };
     root == Path::new("/")

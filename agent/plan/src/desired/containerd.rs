@@ -11,6 +11,7 @@ mod tests;
 
 use crate::resolve::{ContainerdRelease, NodeConfig, Project};
 use crate::resource::{ArchiveKind, Content, DesiredState, File, Mode, Unit};
+use kops_agent_spec::ContainerdConfig;
 
 use super::environment_file::variable;
 use super::flags::Flags;
@@ -77,12 +78,36 @@ fn add_release(node: &NodeConfig, release: &ContainerdRelease, state: &mut Desir
 }
 
 fn flags(node: &NodeConfig) -> Vec<String> {
-    let config = node.containerd();
+    let ContainerdConfig {
+        address,
+        log_level,
+        root,
+        state,
+        // The configuration file has these settings.
+        config_additions: _,
+        config_override: _,
+        registry_mirrors: _,
+        selinux_enabled: _,
+        nri: _,
+        sandbox_image: _,
+        // `NvidiaGPU` and `GVisor` of nodeup's configuration have these settings.
+        nvidia_gpu: _,
+        gvisor: _,
+        // These settings choose the programs to install.
+        skip_install: _,
+        version: _,
+        packages: _,
+        runc: _,
+        install_cri_ctl: _,
+        install_nerd_ctl: _,
+        // kubelet's credential provider has this setting.
+        use_ecr_credentials_for_mirrors: _,
+    } = node.containerd();
     let mut flags = Flags::default();
-    flags.set("address", &config.address);
-    flags.set("log-level", &config.log_level);
-    flags.set("root", &config.root);
-    flags.set("state", &config.state);
+    flags.set("address", address);
+    flags.set("log-level", log_level);
+    flags.set("root", root);
+    flags.set("state", state);
     flags.into_sorted()
 }
 

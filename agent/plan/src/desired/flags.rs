@@ -2,6 +2,9 @@
 //!
 //! An unset value gives no flag. As in upstream's pkg/flagbuilder, an empty string, an absent value
 //! and an empty list are unset. A plain number or bool always gives a flag.
+//!
+//! The functions that write flags or a configuration file take a config apart without `..`. So a new field does not compile until it is
+//! written, or has `_` and the reason why it is not written there.
 
 use std::collections::BTreeMap;
 
@@ -98,14 +101,25 @@ impl Flags {
 
     /// Adds the flags by which replicas of a component elect a leader. All components have the same flags for this.
     pub(super) fn set_leader_election(&mut self, config: Option<&LeaderElectionConfiguration>) {
-        let Some(config) = config else { return };
-        self.set("leader-elect", &config.leader_elect);
-        self.set("leader-elect-lease-duration", &config.leader_elect_lease_duration);
-        self.set("leader-elect-renew-deadline", &config.leader_elect_renew_deadline_duration);
-        self.set("leader-elect-resource-lock", &config.leader_elect_resource_lock);
-        self.set("leader-elect-resource-name", &config.leader_elect_resource_name);
-        self.set("leader-elect-resource-namespace", &config.leader_elect_resource_namespace);
-        self.set("leader-elect-retry-period", &config.leader_elect_retry_period);
+        let Some(LeaderElectionConfiguration {
+            leader_elect,
+            leader_elect_lease_duration,
+            leader_elect_renew_deadline_duration,
+            leader_elect_resource_lock,
+            leader_elect_resource_name,
+            leader_elect_resource_namespace,
+            leader_elect_retry_period,
+        }) = config
+        else {
+            return;
+        };
+        self.set("leader-elect", leader_elect);
+        self.set("leader-elect-lease-duration", leader_elect_lease_duration);
+        self.set("leader-elect-renew-deadline", leader_elect_renew_deadline_duration);
+        self.set("leader-elect-resource-lock", leader_elect_resource_lock);
+        self.set("leader-elect-resource-name", leader_elect_resource_name);
+        self.set("leader-elect-resource-namespace", leader_elect_resource_namespace);
+        self.set("leader-elect-retry-period", leader_elect_retry_period);
     }
 
     /// The flags in sorted order. So the same configuration always gives the same command line.

@@ -7,7 +7,7 @@ use crate::resolve::{KUBERNETES_CA, NodeConfig};
 use crate::resource::{DesiredState, File, Mode};
 use kops_agent_spec::KubeControllerManagerConfig;
 
-use super::flags::{FlagValue, Flags};
+use super::flags::Flags;
 use super::pod::{Access, Container, Critical, Pod, Resources, logged_command, proxy_env};
 use super::{certificates, paths, serving};
 
@@ -85,111 +85,164 @@ fn resources(config: &KubeControllerManagerConfig) -> Resources {
 }
 
 fn flags(node: &NodeConfig, config: &KubeControllerManagerConfig) -> Vec<String> {
+    let KubeControllerManagerConfig {
+        master,
+        log_format,
+        log_level,
+        cloud_provider,
+        cluster_name,
+        cluster_cidr,
+        allocate_node_cidrs,
+        node_cidr_mask_size,
+        configure_cloud_routes,
+        controllers,
+        cidr_allocator_type,
+        leader_election,
+        attach_detach_reconcile_sync_period,
+        disable_attach_detach_reconcile_sync,
+        terminated_pod_gc_threshold,
+        node_monitor_period,
+        node_monitor_grace_period,
+        pod_eviction_timeout,
+        use_service_account_credentials,
+        horizontal_pod_autoscaler_sync_period,
+        horizontal_pod_autoscaler_downscale_delay,
+        horizontal_pod_autoscaler_downscale_stabilization,
+        horizontal_pod_autoscaler_upscale_delay,
+        horizontal_pod_autoscaler_initial_readiness_delay,
+        horizontal_pod_autoscaler_cpu_initialization_period,
+        horizontal_pod_autoscaler_tolerance,
+        horizontal_pod_autoscaler_use_rest_clients,
+        experimental_cluster_signing_duration,
+        cluster_signing_duration,
+        feature_gates,
+        tls_cert_file,
+        tls_cipher_suites,
+        tls_min_version,
+        tls_private_key_file,
+        min_resync_period,
+        kube_api_qps,
+        kube_api_burst,
+        concurrent_deployment_syncs,
+        concurrent_endpoint_syncs,
+        concurrent_namespace_syncs,
+        concurrent_replicaset_syncs,
+        concurrent_service_syncs,
+        concurrent_resource_quota_syncs,
+        concurrent_serviceaccount_token_syncs,
+        concurrent_rc_syncs,
+        concurrent_horizontal_pod_austoscaler_syncs,
+        concurrent_job_syncs,
+        authorization_always_allow_paths,
+        external_cloud_volume_plugin,
+        endpoint_updates_batch_period,
+        endpoint_slice_updates_batch_period,
+        enable_profiling,
+        enable_contention_profiling,
+        enable_leader_migration,
+        // The pod's container has these settings.
+        image: _,
+        cpu_request: _,
+        cpu_limit: _,
+        memory_request: _,
+        memory_limit: _,
+        // kOps' own files replace these files.
+        service_account_private_key_file: _,
+        root_ca_file: _,
+        authentication_kubeconfig: _,
+        authorization_kubeconfig: _,
+    } = config;
     let mut flags = Flags::default();
-    add_api_server_flags(&mut flags, config);
-    add_signing_flags(&mut flags, node, config);
-    add_serving_flags(&mut flags, node, config);
-    add_node_flags(&mut flags, config);
-    add_workload_flags(&mut flags, config);
-    flags.set("flex-volume-plugin-dir", volume_plugin_directory(node));
-    flags.set_leader_election(config.leader_election.as_ref());
-    flags.set("controllers", &config.controllers);
-    flags.set("enable-leader-migration", &config.enable_leader_migration);
-    flags.set("feature-gates", &config.feature_gates);
-    flags.set_unless("logging-format", &config.log_format, "text");
-    if node.release().has_in_tree_cloud_config() {
-        flags.set("cloud-config", paths::IN_TREE_CLOUD_CONFIG);
-    }
-    flags.set("min-resync-period", &config.min_resync_period);
-    flags.set("use-service-account-credentials", &config.use_service_account_credentials);
-    flags.set_unless("v", &config.log_level, "0");
-    flags.into_sorted()
-}
 
-fn add_api_server_flags(flags: &mut Flags, config: &KubeControllerManagerConfig) {
     flags.set("authentication-kubeconfig", KUBECONFIG);
-    flags.set("authorization-always-allow-paths", &config.authorization_always_allow_paths);
+    flags.set("authorization-always-allow-paths", authorization_always_allow_paths);
     flags.set("authorization-kubeconfig", KUBECONFIG);
-    flags.set("kube-api-burst", &config.kube_api_burst);
-    flags.set("kube-api-qps", &config.kube_api_qps);
+    flags.set("kube-api-burst", kube_api_burst);
+    flags.set("kube-api-qps", kube_api_qps);
     flags.set("kubeconfig", KUBECONFIG);
-    flags.set("master", &config.master);
-}
+    flags.set("master", master);
 
-fn add_signing_flags(flags: &mut Flags, node: &NodeConfig, config: &KubeControllerManagerConfig) {
     flags.set("cluster-signing-cert-file", &file(node, "ca.crt"));
-    flags.set("cluster-signing-duration", &config.cluster_signing_duration);
+    flags.set("cluster-signing-duration", cluster_signing_duration);
     flags.set("cluster-signing-key-file", &file(node, "ca.key"));
-    flags.set("experimental-cluster-signing-duration", &config.experimental_cluster_signing_duration);
+    flags.set("experimental-cluster-signing-duration", experimental_cluster_signing_duration);
     flags.set("root-ca-file", &paths::kubernetes_ca(node.distribution));
     flags.set("service-account-private-key-file", &file(node, "service-account.key"));
-}
 
-fn add_serving_flags(flags: &mut Flags, node: &NodeConfig, config: &KubeControllerManagerConfig) {
-    flags.set("contention-profiling", &config.enable_contention_profiling);
-    flags.set("profiling", &config.enable_profiling);
-    match &config.tls_cert_file {
+    flags.set("contention-profiling", enable_contention_profiling);
+    flags.set("profiling", enable_profiling);
+    match tls_cert_file {
         Some(certificate_file) => {
             flags.set("tls-cert-file", certificate_file);
-            flags.set("tls-private-key-file", &config.tls_private_key_file);
+            flags.set("tls-private-key-file", tls_private_key_file);
         }
         None => {
             flags.set("tls-cert-file", &file(node, "server.crt"));
             flags.set("tls-private-key-file", &file(node, "server.key"));
         }
     }
-    flags.set("tls-cipher-suites", &config.tls_cipher_suites);
-    flags.set("tls-min-version", &config.tls_min_version);
-}
+    flags.set("tls-cipher-suites", tls_cipher_suites);
+    flags.set("tls-min-version", tls_min_version);
 
-fn add_node_flags(flags: &mut Flags, config: &KubeControllerManagerConfig) {
-    flags.set("allocate-node-cidrs", &config.allocate_node_cidrs);
-    flags.set("cidr-allocator-type", &config.cidr_allocator_type);
-    flags.set("cloud-provider", &config.cloud_provider);
-    flags.set("cluster-cidr", &config.cluster_cidr);
-    flags.set("cluster-name", &config.cluster_name);
-    flags.set("configure-cloud-routes", &config.configure_cloud_routes);
-    flags.set("external-cloud-volume-plugin", &config.external_cloud_volume_plugin);
-    flags.set("node-cidr-mask-size", &config.node_cidr_mask_size);
-    flags.set("node-monitor-grace-period", &config.node_monitor_grace_period);
-    flags.set("node-monitor-period", &config.node_monitor_period);
-    flags.set("pod-eviction-timeout", &config.pod_eviction_timeout);
-}
+    flags.set("allocate-node-cidrs", allocate_node_cidrs);
+    flags.set("cidr-allocator-type", cidr_allocator_type);
+    flags.set("cloud-provider", cloud_provider);
+    flags.set("cluster-cidr", cluster_cidr);
+    flags.set("cluster-name", cluster_name);
+    flags.set("configure-cloud-routes", configure_cloud_routes);
+    flags.set("external-cloud-volume-plugin", external_cloud_volume_plugin);
+    flags.set("node-cidr-mask-size", node_cidr_mask_size);
+    flags.set("node-monitor-grace-period", node_monitor_grace_period);
+    flags.set("node-monitor-period", node_monitor_period);
+    flags.set("pod-eviction-timeout", pod_eviction_timeout);
 
-fn add_workload_flags(flags: &mut Flags, config: &KubeControllerManagerConfig) {
-    add_autoscaler_flags(flags, config);
-    flags.set("attach-detach-reconcile-sync-period", &config.attach_detach_reconcile_sync_period);
-    flags.set("concurrent-deployment-syncs", &config.concurrent_deployment_syncs);
-    flags.set("concurrent-endpoint-syncs", &config.concurrent_endpoint_syncs);
+    flags.set("attach-detach-reconcile-sync-period", attach_detach_reconcile_sync_period);
+    flags.set("concurrent-deployment-syncs", concurrent_deployment_syncs);
+    flags.set("concurrent-endpoint-syncs", concurrent_endpoint_syncs);
+    flags.set("concurrent-horizontal-pod-autoscaler-syncs", concurrent_horizontal_pod_austoscaler_syncs);
+    flags.set("concurrent-job-syncs", concurrent_job_syncs);
+    flags.set("concurrent-namespace-syncs", concurrent_namespace_syncs);
+    flags.set("concurrent-rc-syncs", concurrent_rc_syncs);
+    flags.set("concurrent-replicaset-syncs", concurrent_replicaset_syncs);
+    flags.set("concurrent-resource-quota-syncs", concurrent_resource_quota_syncs);
+    flags.set("concurrent-service-syncs", concurrent_service_syncs);
+    flags.set("concurrent-serviceaccount-token-syncs", concurrent_serviceaccount_token_syncs);
+    flags.set("disable-attach-detach-reconcile-sync", disable_attach_detach_reconcile_sync);
+    flags.set("endpoint-updates-batch-period", endpoint_updates_batch_period);
+    flags.set("endpointslice-updates-batch-period", endpoint_slice_updates_batch_period);
+    flags.set("terminated-pod-gc-threshold", terminated_pod_gc_threshold);
+
     flags.set(
-        "concurrent-horizontal-pod-autoscaler-syncs",
-        &config.concurrent_horizontal_pod_austoscaler_syncs,
+        "horizontal-pod-autoscaler-cpu-initialization-period",
+        horizontal_pod_autoscaler_cpu_initialization_period,
     );
-    flags.set("concurrent-job-syncs", &config.concurrent_job_syncs);
-    flags.set("concurrent-namespace-syncs", &config.concurrent_namespace_syncs);
-    flags.set("concurrent-rc-syncs", &config.concurrent_rc_syncs);
-    flags.set("concurrent-replicaset-syncs", &config.concurrent_replicaset_syncs);
-    flags.set("concurrent-resource-quota-syncs", &config.concurrent_resource_quota_syncs);
-    flags.set("concurrent-service-syncs", &config.concurrent_service_syncs);
-    flags.set("concurrent-serviceaccount-token-syncs", &config.concurrent_serviceaccount_token_syncs);
-    flags.set("disable-attach-detach-reconcile-sync", &config.disable_attach_detach_reconcile_sync);
-    flags.set("endpoint-updates-batch-period", &config.endpoint_updates_batch_period);
-    flags.set("endpointslice-updates-batch-period", &config.endpoint_slice_updates_batch_period);
-    flags.set("terminated-pod-gc-threshold", &config.terminated_pod_gc_threshold);
-}
+    flags.set("horizontal-pod-autoscaler-downscale-delay", horizontal_pod_autoscaler_downscale_delay);
+    flags.set(
+        "horizontal-pod-autoscaler-downscale-stabilization",
+        horizontal_pod_autoscaler_downscale_stabilization,
+    );
+    flags.set(
+        "horizontal-pod-autoscaler-initial-readiness-delay",
+        horizontal_pod_autoscaler_initial_readiness_delay,
+    );
+    flags.set("horizontal-pod-autoscaler-sync-period", horizontal_pod_autoscaler_sync_period);
+    flags.set("horizontal-pod-autoscaler-tolerance", horizontal_pod_autoscaler_tolerance);
+    flags.set("horizontal-pod-autoscaler-upscale-delay", horizontal_pod_autoscaler_upscale_delay);
+    flags.set("horizontal-pod-autoscaler-use-rest-clients", horizontal_pod_autoscaler_use_rest_clients);
 
-fn add_autoscaler_flags(flags: &mut Flags, config: &KubeControllerManagerConfig) {
-    let mut set = |name: &str, value: &dyn FlagValue| {
-        flags.set(&format!("horizontal-pod-autoscaler-{name}"), value);
-    };
-    set("cpu-initialization-period", &config.horizontal_pod_autoscaler_cpu_initialization_period);
-    set("downscale-delay", &config.horizontal_pod_autoscaler_downscale_delay);
-    set("downscale-stabilization", &config.horizontal_pod_autoscaler_downscale_stabilization);
-    set("initial-readiness-delay", &config.horizontal_pod_autoscaler_initial_readiness_delay);
-    set("sync-period", &config.horizontal_pod_autoscaler_sync_period);
-    set("tolerance", &config.horizontal_pod_autoscaler_tolerance);
-    set("upscale-delay", &config.horizontal_pod_autoscaler_upscale_delay);
-    set("use-rest-clients", &config.horizontal_pod_autoscaler_use_rest_clients);
+    flags.set("flex-volume-plugin-dir", volume_plugin_directory(node));
+    flags.set_leader_election(leader_election.as_ref());
+    flags.set("controllers", controllers);
+    flags.set("enable-leader-migration", enable_leader_migration);
+    flags.set("feature-gates", feature_gates);
+    flags.set_unless("logging-format", log_format, "text");
+    if node.release().has_in_tree_cloud_config() {
+        flags.set("cloud-config", paths::IN_TREE_CLOUD_CONFIG);
+    }
+    flags.set("min-resync-period", min_resync_period);
+    flags.set("use-service-account-credentials", use_service_account_credentials);
+    flags.set_unless("v", log_level, "0");
+    flags.into_sorted()
 }
 
 #[cfg(test)]

@@ -72,22 +72,46 @@ fn resources(config: &KubeProxyConfig) -> Resources {
 }
 
 fn flags(config: &KubeProxyConfig) -> Vec<String> {
+    let KubeProxyConfig {
+        log_level,
+        cluster_cidr,
+        hostname_override,
+        bind_address,
+        master,
+        metrics_bind_address,
+        proxy_mode,
+        ipvs_exclude_cidrs,
+        ipvs_min_sync_period,
+        ipvs_scheduler,
+        ipvs_sync_period,
+        feature_gates,
+        conntrack_max_per_core,
+        conntrack_min,
+        // The pod's container has these settings.
+        image: _,
+        cpu_request: _,
+        cpu_limit: _,
+        memory_request: _,
+        memory_limit: _,
+        // Decides whether this node has kube-proxy.
+        enabled: _,
+    } = config;
     let mut flags = Flags::default();
-    flags.set("bind-address", &config.bind_address);
-    flags.set("cluster-cidr", &config.cluster_cidr);
-    flags.set("conntrack-max-per-core", &config.conntrack_max_per_core);
-    flags.set("conntrack-min", &config.conntrack_min);
-    flags.set("feature-gates", &config.feature_gates);
-    flags.set("hostname-override", &config.hostname_override);
-    flags.set("ipvs-exclude-cidrs", &config.ipvs_exclude_cidrs);
-    flags.set("ipvs-min-sync-period", &config.ipvs_min_sync_period);
-    flags.set("ipvs-scheduler", &config.ipvs_scheduler);
-    flags.set("ipvs-sync-period", &config.ipvs_sync_period);
+    flags.set("bind-address", bind_address);
+    flags.set("cluster-cidr", cluster_cidr);
+    flags.set("conntrack-max-per-core", conntrack_max_per_core);
+    flags.set("conntrack-min", conntrack_min);
+    flags.set("feature-gates", feature_gates);
+    flags.set("hostname-override", hostname_override);
+    flags.set("ipvs-exclude-cidrs", ipvs_exclude_cidrs);
+    flags.set("ipvs-min-sync-period", ipvs_min_sync_period);
+    flags.set("ipvs-scheduler", ipvs_scheduler);
+    flags.set("ipvs-sync-period", ipvs_sync_period);
     flags.set("kubeconfig", paths::KUBE_PROXY_KUBECONFIG);
-    flags.set("master", &config.master);
-    flags.set("metrics-bind-address", &config.metrics_bind_address);
+    flags.set("master", master);
+    flags.set("metrics-bind-address", metrics_bind_address);
     flags.set("oom-score-adj", &-998);
-    flags.set("proxy-mode", &config.proxy_mode);
-    flags.set("v", &config.log_level);
+    flags.set("proxy-mode", proxy_mode);
+    flags.set("v", log_level);
     flags.into_sorted()
 }

@@ -88,24 +88,53 @@ fn resources(config: &KubeSchedulerConfig) -> Resources {
 }
 
 fn flags(node: &NodeConfig, config: &KubeSchedulerConfig) -> Vec<String> {
+    let KubeSchedulerConfig {
+        master,
+        log_format,
+        log_level,
+        leader_election,
+        feature_gates,
+        kube_api_qps,
+        kube_api_burst,
+        authorization_always_allow_paths,
+        enable_profiling,
+        enable_contention_profiling,
+        tls_cert_file,
+        tls_private_key_file,
+        // The pod's container has these settings.
+        image: _,
+        cpu_request: _,
+        cpu_limit: _,
+        memory_request: _,
+        memory_limit: _,
+        max_persistent_volumes: _,
+        // The configuration file has these settings.
+        qps: _,
+        burst: _,
+        // kOps' own kubeconfig replaces these files.
+        authentication_kubeconfig: _,
+        authorization_kubeconfig: _,
+        // kOps no longer reads this field.
+        use_policy_config_map: _,
+    } = config;
     let serving = serving_directory(node);
-    let (cert_file, key_file) = match &config.tls_cert_file {
-        Some(cert_file) => (cert_file.clone(), config.tls_private_key_file.clone()),
+    let (cert_file, key_file) = match tls_cert_file {
+        Some(cert_file) => (cert_file.clone(), tls_private_key_file.clone()),
         None => (format!("{serving}/server.crt"), format!("{serving}/server.key")),
     };
     let mut flags = Flags::default();
-    flags.set("master", &config.master);
-    flags.set_unless("logging-format", &config.log_format, "text");
-    flags.set("v", &config.log_level);
-    flags.set_leader_election(config.leader_election.as_ref());
-    flags.set("feature-gates", &config.feature_gates);
-    flags.set("kube-api-qps", &config.kube_api_qps);
-    flags.set("kube-api-burst", &config.kube_api_burst);
+    flags.set("master", master);
+    flags.set_unless("logging-format", log_format, "text");
+    flags.set("v", log_level);
+    flags.set_leader_election(leader_election.as_ref());
+    flags.set("feature-gates", feature_gates);
+    flags.set("kube-api-qps", kube_api_qps);
+    flags.set("kube-api-burst", kube_api_burst);
     flags.set("authentication-kubeconfig", paths::KUBE_SCHEDULER_KUBECONFIG);
     flags.set("authorization-kubeconfig", paths::KUBE_SCHEDULER_KUBECONFIG);
-    flags.set("authorization-always-allow-paths", &config.authorization_always_allow_paths);
-    flags.set("profiling", &config.enable_profiling);
-    flags.set("contention-profiling", &config.enable_contention_profiling);
+    flags.set("authorization-always-allow-paths", authorization_always_allow_paths);
+    flags.set("profiling", enable_profiling);
+    flags.set("contention-profiling", enable_contention_profiling);
     flags.set("tls-cert-file", &cert_file);
     flags.set("tls-private-key-file", &key_file);
     flags.set("config", paths::KUBE_SCHEDULER_CONFIG);

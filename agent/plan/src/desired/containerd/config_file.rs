@@ -108,14 +108,15 @@ fn set_mirrors(file: &mut Table, form: &Form, node: &NodeConfig) {
 
 /// Enables NRI if the configuration mentions it, unless `enabled` is false.
 fn set_nri(file: &mut Table, nri: &NRIConfig) {
-    if nri.enabled == Some(false) {
+    let NRIConfig { enabled, plugin_registration_timeout, plugin_request_timeout } = nri;
+    if *enabled == Some(false) {
         return;
     }
     set_in(file, NRI, &["disable"], false);
-    if let Some(timeout) = nri.plugin_request_timeout {
+    if let Some(timeout) = plugin_request_timeout {
         set_in(file, NRI, &["plugin_request_timeout"], timeout.to_string());
     }
-    if let Some(timeout) = nri.plugin_registration_timeout {
+    if let Some(timeout) = plugin_registration_timeout {
         set_in(file, NRI, &["plugin_registration_timeout"], timeout.to_string());
     }
 }
