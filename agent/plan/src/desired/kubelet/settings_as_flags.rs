@@ -5,7 +5,6 @@
 use serde::Serialize;
 use serde_with::skip_serializing_none;
 
-use crate::desired::flags::Flags;
 use crate::desired::paths;
 use crate::resolve::NodeConfig;
 use kops_agent_spec::{Duration, KubeletConfigSpec};
