@@ -113,7 +113,7 @@ fn the_version_names_the_commit() {
 }
 
 #[test]
-fn the_changelog_begins_with_the_version_and_its_day() {
+fn the_changelog_begins_with_the_version_its_day_and_at_most_40_lines() {
     let changelog = include_str!("../../../../CHANGELOG.md");
     let section = changelog.lines().find_map(|line| line.strip_prefix("## ")).unwrap();
     let (number, day) = section.split_once(" - ").unwrap();
@@ -121,6 +121,10 @@ fn the_changelog_begins_with_the_version_and_its_day() {
     let is_digits = |part: &str| part.chars().all(|digit| digit.is_ascii_digit());
     let is_day = day.split('-').map(str::len).eq([4, 2, 2]) && day.split('-').all(is_digits);
     assert!(is_day || day == "unreleased", "{day}");
+    // The section becomes the notes of the release.
+    let lines = changelog.lines().skip_while(|line| !line.starts_with("## ")).skip(1);
+    let lines = lines.take_while(|line| !line.starts_with("## ")).count();
+    assert!(lines <= 40, "the first section of CHANGELOG.md has {lines} lines: at most 40");
 }
 
 #[test]

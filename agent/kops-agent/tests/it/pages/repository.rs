@@ -156,13 +156,13 @@ impl Repository {
         let is_known = |name: &str| {
             let of_architecture = ["amd64", "arm64"].iter().any(|architecture| {
                 let program = format!("kops-agent-linux-{architecture}");
-                let packages = ["kops-agent", "kops-agent-controller"]
-                    .map(|package| format!("{package}_{version}-1_{architecture}.deb"));
                 name == program
                     || name == format!("{program}.xz")
-                    || packages.iter().any(|package| package == name)
+                    || name == format!("kops-agent_{version}-1_{architecture}.deb")
             });
-            matches!(name, "" | "SHA256SUMS" | "kops-agent-image.tar") || of_architecture
+            matches!(name, "" | "SHA256SUMS" | "SHA256SUMS.sig" | "kops-agent-image.tar")
+                || name == format!("kops-agent-controller_{version}-1_all.deb")
+                || of_architecture
         };
         let urls = page.text.split(RELEASES).skip(1);
         let urls = urls.map(|rest| {
