@@ -181,15 +181,15 @@ def packages_name_the_go_that_they_need():
 def a_release_is_read_back_by_kops_rules(agent):
     with tempfile.TemporaryDirectory(prefix="kops-agent-install-") as folder:
         folder = pathlib.Path(folder)
-        for name in ["one", "two"]:
-            versions = [word for version in ["v1.34.3", "1.35.2", KOPS, "v1.37.0-alpha.1"] for word in ("--kops-version", version)]
-            ran(RELEASE, "--out", folder / name, *versions, "--program", f"amd64={agent}")
-        # The same program makes the same bytes.
-        ran("diff", "-r", folder / "one", folder / "two")
+        versions = [word for version in ["v1.34.3", "1.35.2", KOPS, "v1.37.0-alpha.1"] for word in ("--kops-version", version)]
+        ran(RELEASE, "--out", folder / "one", *versions, "--program", f"amd64={agent}")
         # A web server of another user can read the release, whatever the umask. The program is small, so it is packed quickly.
         small = folder / "small"
         small.write_bytes(program_for("amd64"))
-        ran("sh", "-c", 'umask 077; exec "$0" "$@"', RELEASE, "--out", folder / "umask", "--kops-version", KOPS, "--program", f"amd64={small}")
+        ran(RELEASE, "--out", folder / "two", *versions, "--program", f"amd64={small}")
+        ran("sh", "-c", 'umask 077; exec "$0" "$@"', RELEASE, "--out", folder / "umask", *versions, "--program", f"amd64={small}")
+        # The same program makes the same bytes. a_release_of_a_commit tests that for the real program.
+        ran("diff", "-r", folder / "two", folder / "umask")
         for file in (folder / "umask").rglob("*"):
             assert file.stat().st_mode & (0o055 if file.is_dir() else 0o044) == (0o055 if file.is_dir() else 0o044), file
         ran(RELEASE, "copy", folder / "one", folder / "served")
@@ -342,7 +342,8 @@ def a_program_is_packed_with_the_files_of_its_commit(agent):
         said = ran(folder / "packaging/release", *arguments, fails=1, env=os.environ | {"GIT_CEILING_DIRECTORIES": str(folder.parent)})
         assert "name the programs' commit with --commit" in said, said
         # A release without packages has nothing of the checkout, so its program may be of any commit.
-        ran(RELEASE, "--out", folder / "laid-out", "--kops-version", KOPS, "--program", f"{OTHER}={programs['other']}")
+        (folder / "small").write_bytes(program_for(OTHER, f"0.1.0 ({other})".encode()))
+        ran(RELEASE, "--out", folder / "laid-out", "--kops-version", KOPS, "--program", f"{OTHER}={folder}/small")
         unpacked = ["--out", folder / "x", "--kops-version", KOPS, "--program", f"{OTHER}={programs['other']}", "--commit", other]
         assert "that --packages packs" in ran(RELEASE, *unpacked, fails=2)
         assert not (folder / "x").exists()
