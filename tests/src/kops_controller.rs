@@ -101,7 +101,7 @@ pub struct KopsController {
 }
 
 struct State {
-    served: Mutex<Arc<Served>>,
+    served: Served,
     impostor: Keyset,
     /// Whether the server serves `/renew`, as our server does.
     renews: bool,
@@ -170,9 +170,8 @@ impl KopsController {
     ) -> anyhow::Result<KopsController> {
         let identity = Identity::signed_by(&served.authority, name)?;
         let impostor = Keyset::make(&served.authority.name, served.authority.id)?;
-        let authority = renews.then(|| served.authority.certificate.clone());
         let state = Arc::new(State {
-            served: Mutex::new(Arc::new(served)),
+            served,
             impostor,
             renews,
             moods: Mutex::default(),
@@ -181,6 +180,7 @@ impl KopsController {
             tokens: Mutex::default(),
         });
         let handler = Arc::clone(&state);
+        let authority = renews.then(|| handler.served.authority.certificate.clone());
         let service_for = move |shown: Option<Vec<u8>>| {
             let state = Arc::clone(&handler);
             service_fn(move |request| {
@@ -203,11 +203,6 @@ impl KopsController {
         format!("{}/", self.server.url())
     }
 
-    /// Serves other data from now on. The certificates of the server and of clients stay with the first authority.
-    pub fn serve_instead(&self, served: Served) {
-        *self.state.served.lock() = Arc::new(served);
-    }
-
     /// Sets the moods of the next requests. Later requests get honest answers. The next requests belong to another run, which may
     /// repeat a token of an earlier run from the same second.
     pub fn answer_next(&self, moods: &[Mood]) {
@@ -228,10 +223,6 @@ impl KopsController {
 }
 
 impl State {
-    fn served(&self) -> Arc<Served> {
-        Arc::clone(&self.served.lock())
-    }
-
     async fn answer(&self, request: Request<Incoming>, shown: Option<&[u8]>) -> Response<Answer> {
         let path = request.uri().path().to_owned();
         let is_renewal = self.renews && path == "/renew";
@@ -272,7 +263,7 @@ impl State {
             _ => {}
         }
         let body = match certs {
-            None if checked["includeProgram"] == true => Ok(json!({"program": self.served().program})),
+            None if checked["includeProgram"] == true => Ok(json!({"program": self.served.program})),
             None => Ok(self.configuration(&mood, checked["includeBootConfig"] == true)),
             Some(certs) => self.certificates(certs, &mood),
         };
@@ -288,7 +279,7 @@ impl State {
     /// Checks that the client shows the certificate of the node's kubelet.
     fn check_shown(&self, shown: Option<&[u8]>) -> anyhow::Result<()> {
         let (_, certificate) = X509Certificate::from_der(shown.context("no certificate is shown")?)?;
-        let expected = format!("O=system:nodes, CN=system:node:{}", self.served().node_name);
+        let expected = format!("O=system:nodes, CN=system:node:{}", self.served.node_name);
         let subject = certificate.subject().to_string();
         ensure!(subject == expected, "the certificate is of {subject}");
         Ok(())
@@ -314,23 +305,23 @@ impl State {
         ensure!(wants_configuration == body["certs"].is_null(), "both or neither");
         ensure!(wants_configuration == body["keypairIDs"].is_null(), "keypairIDs do not fit");
         if !wants_configuration {
-            let expected = json!({ &self.served().authority.name: self.served().authority.id.to_string() });
+            let expected = json!({ &self.served.authority.name: self.served.authority.id.to_string() });
             ensure!(body["keypairIDs"] == expected, "keypairIDs are {}", body["keypairIDs"]);
         }
         Ok(body)
     }
 
     fn configuration(&self, mood: &Mood, with_boot_config: bool) -> Value {
-        let mut text = self.served().nodeup_config.clone();
+        let mut text = self.served.nodeup_config.clone();
         if *mood == Mood::OtherConfiguration {
             text.push_str("# changed on the way\n");
         }
-        let secrets = json!({ "dockerconfig": STANDARD.encode(&self.served().docker_config) });
+        let secrets = json!({ "dockerconfig": STANDARD.encode(&self.served.docker_config) });
         let mut answer = json!({ "nodeConfig": { "nodeupConfig": text, "nodeSecrets": secrets } });
-        if let Some(version) = &self.served().kops_version {
+        if let Some(version) = &self.served.kops_version {
             answer["nodeConfig"]["kopsVersion"] = version.as_str().into();
         }
-        if let Some(boot_config) = self.served().boot_config.as_ref().filter(|_| with_boot_config) {
+        if let Some(boot_config) = self.served.boot_config.as_ref().filter(|_| with_boot_config) {
             answer["bootConfig"] = boot_config.as_str().into();
         }
         answer
@@ -350,8 +341,7 @@ impl State {
     fn certificate(&self, name: &str, key: &str, mood: &Mood) -> anyhow::Result<String> {
         ensure!(key.starts_with("-----BEGIN RSA PUBLIC KEY-----\n"), "{name}: {key}");
         let key = SubjectPublicKeyInfo::from_pem(key)?;
-        let served = self.served();
-        let node = if *mood == Mood::OtherNode { "i-0another" } else { &served.node_name };
+        let node = if *mood == Mood::OtherNode { "i-0another" } else { &self.served.node_name };
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
         let (subject, usages, extended) = match name {
@@ -376,7 +366,7 @@ impl State {
             Mood::ShortLived => (SystemTime::now() + Duration::from_secs(24 * 60 * 60)).into(),
             _ => date_time_ymd(2045, 1, 1),
         };
-        let authority = if *mood == Mood::OtherAuthority { &self.impostor } else { &served.authority };
+        let authority = if *mood == Mood::OtherAuthority { &self.impostor } else { &self.served.authority };
         let issuer = authority.issuer()?;
         let certificate = match mood {
             Mood::OtherKey => params.signed_by(&KeyPair::generate()?, &issuer)?,

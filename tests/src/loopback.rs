@@ -124,13 +124,15 @@ impl Identity {
         Ok(Arc::new(config))
     }
 
-    /// Accepts clients without a certificate. If `of_clients` is an authority (PEM), also accepts certificates that it has signed.
+    /// Accepts clients without a certificate. If `of_clients` has authorities (PEM), also accepts certificates that one of them has signed.
     fn acceptor(&self, of_clients: Option<&str>) -> anyhow::Result<TlsAcceptor> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let clients = match of_clients {
-            Some(authority) => {
+            Some(authorities) => {
                 let mut roots = RootCertStore::empty();
-                roots.add(CertificateDer::from_pem_slice(authority.as_bytes())?)?;
+                for certificate in CertificateDer::pem_slice_iter(authorities.as_bytes()) {
+                    roots.add(certificate?)?;
+                }
                 WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
                     .allow_unauthenticated()
                     .build()?
@@ -199,11 +201,11 @@ impl LoopbackServer {
         LoopbackServer::start_tls_for(name, identity, None, move |_| service.clone())
     }
 
-    /// Like `start_tls`. `service_for` returns the service for the certificate (DER) that the client shows, if it shows one. The
-    /// authority `of_clients` (PEM) must have signed that certificate.
+    /// Like `start_tls`. `service_for` returns the service for the certificate (DER) that the client shows, if it shows one. One
+    /// of the authorities `of_clients` (PEM) must have signed that certificate.
     ///
     /// # Errors
-    /// If no port is free, no thread can start, or `of_clients` is not a certificate authority.
+    /// If no port is free, no thread can start, or `of_clients` has no certificate authority.
     pub fn start_tls_for<F, S>(
         name: &str,
         identity: &Identity,
@@ -221,7 +223,7 @@ impl LoopbackServer {
     /// Like `start_tls_for`, on this socket.
     ///
     /// # Errors
-    /// If no thread can start, or `of_clients` is not a certificate authority.
+    /// If no thread can start, or `of_clients` has no certificate authority.
     pub fn start_tls_for_on<F, S>(
         socket: Socket,
         name: &str,

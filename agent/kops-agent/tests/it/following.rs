@@ -3,15 +3,17 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
+use std::net::SocketAddr;
 use std::process::Command;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use kops_agent_cluster::fleet::authorities_digest;
 use kops_agent_tests::example_keys::Keyset;
 use kops_agent_tests::example_store::{CONTROL_PLANE, NODES};
 use kops_agent_tests::kops_controller::{KopsController, Mood, Served};
 
-use crate::example::Machine;
 use crate::example::worker::{Worker, boot_config, kubernetes_ca, once};
+use crate::example::{Ended, Machine};
 use crate::last_good::{refuse, set};
 use crate::superseded::{hash, pinned, read, status};
 
@@ -19,6 +21,8 @@ const FAILED: i32 = 1;
 const CONFIGURATION: i32 = 3;
 const KUBELET: &str = "var/lib/kubelet/kubelet.conf";
 const SYSCTL: &str = "net.core.somaxconn = 4321";
+/// A server that the boot config of a server names, and that no node of this test asks.
+const ELSEWHERE: &str = "https://elsewhere:3988/";
 const SYSCTL_FILE: &str = "etc/sysctl.d/99-k8s-general.conf";
 
 /// Changes the group's configuration in the store as `kops update cluster` does. Returns the new hash.
@@ -152,7 +156,8 @@ fn a_node_that_rolls_back_what_it_followed_is_where_it_was() {
 /// A worker that has converged through a kops-controller at an address, and the next configuration of its group.
 struct Following {
     worker: Worker,
-    server: KopsController,
+    server: Option<KopsController>,
+    address: SocketAddr,
     url: String,
     /// Whether the user-data pins the first configuration.
     is_pinned: bool,
@@ -161,9 +166,13 @@ struct Following {
 impl Following {
     fn new(is_pinned: bool) -> Following {
         let worker = Worker::new();
-        let server = KopsController::start_renewing(worker.served.clone()).unwrap();
+        // No other server has this address, so the port stays free while the server restarts.
+        static NEXT: AtomicU8 = AtomicU8::new(1);
+        let address = SocketAddr::from(([127, 0, 77, NEXT.fetch_add(1, Ordering::Relaxed)], 0));
+        let server = KopsController::start_renewing_at(address, worker.served.clone()).unwrap();
         let url = server.url();
-        let following = Following { worker, server, url, is_pinned };
+        let address = url.trim_start_matches("https://").trim_end_matches('/').parse().unwrap();
+        let following = Following { worker, server: Some(server), address, url, is_pinned };
         once(&mut following.agent("converge")).with(0, &[]);
         following
     }
@@ -182,27 +191,46 @@ impl Following {
 
     /// Runs a command on this node. The server has the next configuration and, if `authorities` is set, a boot config
     /// that trusts these authorities.
-    fn run(&self, arguments: &[&str], authorities: Option<&str>) -> crate::example::Ended {
+    fn run(&mut self, arguments: &[&str], authorities: Option<&str>) -> Ended {
         let nodeup_config = with_sysctl(&self.worker.served.nodeup_config, SYSCTL);
-        let boot =
-            authorities.map(|all| boot_config(&["https://elsewhere:3988/".into()], all, &nodeup_config));
-        let served = Served { nodeup_config, boot_config: boot, ..self.worker.served.clone() };
-        self.server.serve_instead(served);
+        let boot = authorities.map(|all| boot_config(&[ELSEWHERE.into()], all, &nodeup_config));
+        self.run_at(Served { nodeup_config, boot_config: boot, ..self.worker.served.clone() }, arguments)
+    }
+
+    /// Runs a command on this node after `kops promote keypair`. The key of `signer` signs. The server and its boot config
+    /// trust `authorities`, of which the first is that of `signer`.
+    fn run_promoted(&mut self, arguments: &[&str], signer: &Keyset, authorities: &str) -> Ended {
+        let before = &self.worker.served;
+        let old = with_sysctl(&before.nodeup_config, SYSCTL);
+        let nodeup_config = old.replace(&before.authority.id.to_string(), &signer.id.to_string());
+        assert_ne!(nodeup_config, old, "the configuration names the key that signs");
+        let boot = boot_config(&[ELSEWHERE.into()], authorities, &nodeup_config);
+        let authority = Keyset { certificate: authorities.to_owned(), ..signer.clone() };
+        let served = Served { authority, nodeup_config, boot_config: Some(boot), ..before.clone() };
+        self.run_at(served, arguments)
+    }
+
+    fn run_at(&mut self, served: Served, arguments: &[&str]) -> Ended {
+        drop(self.server.take());
+        let server = KopsController::start_renewing_at(self.address, served).unwrap();
         // The server answers like this to a Node that is Ready.
         let registered = Mood::Refusing(409, "");
-        self.server.answer_next(&[registered.clone(), registered]);
+        server.answer_next(&[registered.clone(), registered]);
         let ended = once(self.agent(arguments[0]).args(&arguments[1..]));
-        assert_eq!(self.server.problems(), [""; 0]);
+        assert_eq!(server.problems(), [""; 0]);
+        self.server = Some(server);
         ended
     }
 }
 
+/// The worker takes the three steps of docs/rotate.md: create, promote, distrust. Its user-data trusts only the old authority.
 #[test]
 fn a_worker_follows_by_its_server_and_takes_the_next_authority() {
-    let node = Following::new(true);
+    const KUBECONFIG: &str = "var/lib/kubelet/kubeconfig";
+    let mut node = Following::new(true);
     let ours = kubernetes_ca().certificate;
-    let next = Keyset::make("kubernetes-ca", 9).unwrap().certificate;
-    let both = format!("{ours}{next}");
+    let next = Keyset::make("kubernetes-ca", 9).unwrap();
+    let both = format!("{ours}{}", next.certificate);
     node.run(&["plan", "--follow"], Some(&both)).with(0, &[]);
     // The node reports the change that waits for it, and does not take the new configuration.
     node.run(&["verify", "--renew"], Some(&both)).with(0, &[]);
@@ -213,17 +241,33 @@ fn a_worker_follows_by_its_server_and_takes_the_next_authority() {
     node.run(&["converge", "--follow"], Some(&both))
         .with(0, &["the current configuration of the instance group nodes is"]);
     assert!(node.worker.read(SYSCTL_FILE).contains(SYSCTL));
-    let authorities = &node.worker.kubeconfig("var/lib/kubelet/kubeconfig")[2];
+    let [created, _, authorities] = node.worker.kubeconfig(KUBECONFIG);
     assert_eq!(authorities.matches("BEGIN CERTIFICATE").count(), 2, "{authorities}");
     let again = node.run(&["converge"], None);
     again.with(0, &[]);
     assert!(again.stdout.contains("Nothing to do"), "{again:#?}");
+
+    let both = format!("{}{ours}", next.certificate);
+    node.run_promoted(&["converge", "--follow"], &next, &both).with(0, &[]);
+    let [promoted, _, authorities] = node.worker.kubeconfig(KUBECONFIG);
+    assert_ne!(promoted, created, "the next key signs kubelet's certificate");
+    assert_eq!(authorities.matches("BEGIN CERTIFICATE").count(), 2, "{authorities}");
+
+    // The server now accepts only certificates of the next key.
+    for is_done in [false, true] {
+        let ended = node.run_promoted(&["converge", "--follow"], &next, &next.certificate);
+        ended.with(0, &[]);
+        assert_eq!(ended.stdout.contains("Nothing to do"), is_done, "{ended:#?}");
+        let [distrusted, _, authorities] = node.worker.kubeconfig(KUBECONFIG);
+        assert_eq!(distrusted, promoted);
+        assert_eq!(authorities.matches("BEGIN CERTIFICATE").count(), 1, "{authorities}");
+    }
 }
 
 /// `kops toolbox enroll` writes such user-data.
 #[test]
 fn a_worker_whose_user_data_pins_nothing_carries_out_orders() {
-    let node = Following::new(false);
+    let mut node = Following::new(false);
     let next = Keyset::make("kubernetes-ca", 9).unwrap().certificate;
     let both = format!("{}{next}", kubernetes_ca().certificate);
     assert_eq!(json_status(&node.worker.machine)["configHash"], hash(&node.worker.served.nodeup_config));
@@ -240,7 +284,7 @@ fn a_worker_whose_user_data_pins_nothing_carries_out_orders() {
 
 #[test]
 fn a_worker_takes_nothing_unless_it_will_trust_the_ordered_authorities() {
-    let node = Following::new(true);
+    let mut node = Following::new(true);
     let ours = kubernetes_ca().certificate;
     let both = format!("{ours}{}", Keyset::make("kubernetes-ca", 9).unwrap().certificate);
     let follow = format!("--follow={}", hash(&with_sysctl(&node.worker.served.nodeup_config, SYSCTL)));
@@ -258,7 +302,7 @@ fn a_worker_takes_nothing_unless_it_will_trust_the_ordered_authorities() {
 
 #[test]
 fn a_worker_takes_nothing_of_strangers_nor_from_a_server_that_cannot_say() {
-    let node = Following::new(true);
+    let mut node = Following::new(true);
     let stranger = Keyset::make("kubernetes-ca", 9).unwrap().certificate;
     node.run(&["converge", "--follow"], Some(&stranger))
         .with(CONFIGURATION, &["trusts none of the authorities"]);
