@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use kops_agent_cluster::addons::manifest::{Object, Turn};
 use kops_agent_cluster::addons::pause::{PAUSED, is_object_paused};
+use kops_agent_kube::events::Reason;
 use kops_agent_spec::failure::{Failure, Kind};
 
 use super::objects::Objects;
@@ -103,7 +104,7 @@ pub async fn delete(scene: &Scene, selectors: &[String], is_meant: bool) -> Resu
         }
         remove(&scene.objects, &resource, object, &live).await.with_context(|| object.to_string())?;
         let message = format!("the add-on {}: deleted {object} to recreate it", addon.name);
-        scene.objects.tell("AddonObjectDeleted", &message).await;
+        scene.objects.tell(Reason::AddonObjectDeleted, &message).await;
         note(RecreationState::Deleted);
     }
     Ok(recreations)
