@@ -30,6 +30,7 @@ pub mod loopback;
 pub mod machine_metadata;
 pub mod machine_store;
 pub mod metadata;
+pub mod metrics;
 pub mod name_server;
 mod objects;
 pub mod openstack;

@@ -10,9 +10,6 @@ use thiserror::Error;
 
 use crate::labels::LabelPatch;
 
-/// The reason of the Event about a missing range. Kubernetes' own range controllers use the same reason.
-pub const NOT_AVAILABLE: &str = "CIDRNotAvailable";
-
 /// Why a Node gets no pod address range.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PodRangeProblem {

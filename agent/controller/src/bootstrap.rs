@@ -129,7 +129,9 @@ impl Setup {
 
     async fn listen(&self) -> Result<(Server, Arc<Keystore>)> {
         let options = &self.options;
-        let server = options.server.as_ref().context("there is no server in the configuration")?;
+        let without_server =
+            || Failure::new(Kind::ControlPlaneSettings, "there is no server in the configuration");
+        let server = options.server.as_ref().ok_or_else(without_server)?;
         let keystore = Arc::new(Keystore::load(server)?);
         // Bind before any other preparation or request: during a takeover, another program may have the port for days. A bound socket
         // that does not listen yet refuses connections.
@@ -226,7 +228,8 @@ impl Serving {
     ) -> Result<Serving> {
         let (stop, stopped) = watch::channel(false);
         let threads = Threads::start()?;
-        let handle = threads.handle().context("the threads for machines that bootstrap have ended")?;
+        let ended = || Failure::new(Kind::Ended, "the threads for machines that bootstrap have ended");
+        let handle = threads.handle().ok_or_else(ended)?;
         let task = handle.spawn(task(stopped));
         Ok(Serving { stop, task, threads })
     }

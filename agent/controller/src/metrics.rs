@@ -374,6 +374,7 @@ mod tests {
     use super::*;
     use kops_agent_cloud::calls::Outcome;
     use kops_agent_cluster::rollout::GroupStatus;
+    use kops_agent_tests::metrics::forms;
 
     #[test]
     fn metrics_have_controller_runtimes_names_and_labels() {
@@ -403,17 +404,30 @@ mod tests {
         words.filter(|word| FAMILIES.iter().any(|family| word.starts_with(family))).collect()
     }
 
-    #[test]
-    fn dashboard_and_rules_ask_for_what_there_is() {
+    /// All metrics of control-plane mode, each with a value.
+    fn every_metric() -> String {
         let metrics = Metrics::new();
         metrics.reconciled(Reconciled::Error, Duration::from_secs(3));
         metrics.refused("InstanceNotFound");
         metrics.bootstrap.answered("Granted", true, Duration::from_secs(1));
         metrics.bootstrap.renewed("Granted", true);
+        metrics.bootstrap.paced("Granted", true);
         metrics.cloud_calls.count("ec2", "DescribeInstances", Outcome::Success);
         let groups = [("nodes".to_owned(), GroupStatus::default())].into();
         metrics.rollout.show(&Status { groups, ..Status::default() }, true);
-        let of_controller = text(&metrics.registry(true));
+        text(&metrics.registry(true))
+    }
+
+    /// docs/support-policy.md promises these names, types and labels. A new metric adds its line.
+    #[test]
+    fn metrics_keep_their_forms() {
+        assert_eq!(forms(&every_metric()), include_str!("metrics/controller.txt"));
+        assert_eq!(forms(&crate::addons::every_metric()), include_str!("metrics/addons.txt"));
+    }
+
+    #[test]
+    fn dashboard_and_rules_ask_for_what_there_is() {
+        let of_controller = every_metric();
         let of_addons = crate::addons::every_metric();
         for served in [&of_controller, &of_addons] {
             let build = served.lines().find(|line| line.starts_with("kops_agent_build_info{")).unwrap();

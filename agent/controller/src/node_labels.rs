@@ -23,8 +23,8 @@ use tokio::time::{Instant, sleep_until, timeout};
 use kops_agent_cloud::NotIdentified;
 use kops_agent_cluster::identity::{Identity, Refusal};
 use kops_agent_cluster::labels::{self, LabelPatch, ObservedNode, Wanted};
-use kops_agent_cluster::pod_ranges::{NOT_AVAILABLE, NodePatch};
-use kops_agent_kube::events::Events;
+use kops_agent_cluster::pod_ranges::NodePatch;
+use kops_agent_kube::events::{Events, Reason};
 use kops_agent_kube::lease::Leadership;
 use kops_agent_kube::list_pages;
 use kops_agent_kube::node_api::{Nodes, observed};
@@ -38,7 +38,7 @@ use super::known::KnownNodes;
 use super::metrics::{Metrics, Reconciled};
 use super::pod_ranges::{Lacking, PodRanges};
 use crate::options::LabelsFrom;
-use outcome::{LABELS_LEFT_OUT, Outcome, in_words, left_out};
+use outcome::{Outcome, in_words, left_out};
 
 /// The number of patches in flight at the same time.
 const PATCHES_AT_ONCE: usize = 32;
@@ -51,10 +51,6 @@ const LOOKS_FEW: usize = 2000;
 const RESYNC: Duration = Duration::from_secs(60 * 60);
 /// The problem of a Node with repeated conflicts.
 const OUTDATED: &str = "it has changed, but the watch of Nodes has not delivered the change";
-/// The reason of the Event about a cloud that does not answer.
-const CLOUD_UNAVAILABLE: &str = "CloudUnavailable";
-/// The reason of the Event about roles that a Node lost, because it is not the machine that it claims to be.
-const ROLES_REMOVED: &str = "RoleLabelsRemoved";
 /// The consecutive failures of the cloud before an Event. An outage of some seconds is only logged.
 const TOLD_AFTER: u32 = 4;
 
@@ -160,7 +156,7 @@ impl NodeLabels {
                     }
                     if let Some(problem) = self.settle(&node, outcome, took) {
                         telling.push(Box::pin(async move {
-                            self.events.warn_of_controller(CLOUD_UNAVAILABLE, &problem).await;
+                            self.events.warn_of_controller(Reason::CloudUnavailable, &problem).await;
                         }));
                     }
                 }
@@ -260,9 +256,11 @@ impl NodeLabels {
             let begun = Instant::now();
             let outcome = self.outcome(&node, slots).await;
             let told = match &outcome {
-                Outcome::Refused(refusal) => Some((refusal.reason(), refusal.to_string())),
-                Outcome::NoPodRange(problem) => Some((NOT_AVAILABLE, problem.clone())),
-                Outcome::LabelsLeftOut(problems) => Some((LABELS_LEFT_OUT, left_out(problems))),
+                Outcome::Refused(refusal) => {
+                    Some((Reason::OfDecision(refusal.reason()), refusal.to_string()))
+                }
+                Outcome::NoPodRange(problem) => Some((Reason::CIDRNotAvailable, problem.clone())),
+                Outcome::LabelsLeftOut(problems) => Some((Reason::LabelsLeftOut, left_out(problems))),
                 _ => None,
             };
             if let (Some((reason, message)), Mode::Apply(_)) = (told, &self.mode) {
@@ -347,7 +345,7 @@ impl NodeLabels {
         match self.patch(&node, patch, leadership, slots).await {
             Outcome::Patched => {
                 let message = format!("removed {taken}: {refusal}");
-                Box::pin(self.events.warn(&node.name, ROLES_REMOVED, &message)).await;
+                Box::pin(self.events.warn(&node.name, Reason::RoleLabelsRemoved, &message)).await;
                 true
             }
             Outcome::Failed(problem) => {

@@ -35,6 +35,47 @@ enum Kind {
     Warning,
 }
 
+macro_rules! reasons {
+    ($($reason:ident)+) => {
+        /// The reason of an Event. Reasons are stable, because alerts and scripts select Events by them.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Reason {
+            $($reason,)+
+            /// The reason of a decision about a Node, such as `InstanceNotFound`.
+            OfDecision(&'static str),
+        }
+
+        impl Reason {
+            /// The reasons that no decision gives.
+            pub const ALL: &[Reason] = &[$(Reason::$reason),+];
+
+            /// The reason as the Event has it.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Reason::$reason => stringify!($reason),)+
+                    Reason::OfDecision(reason) => reason,
+                }
+            }
+        }
+    };
+}
+
+reasons! {
+    AddonApplied
+    AddonFailed
+    AddonFieldsTakenOver
+    AddonObjectDeleted
+    AddonPassedOver
+    AddonPaused
+    ChannelUnreadable
+    CIDRNotAvailable
+    CloudUnavailable
+    LabelsLeftOut
+    RoleLabelsRemoved
+    RolloutFailed
+    RolloutPolicyRefused
+}
+
 pub struct Events {
     /// kOps lets its controller create Events in its own namespace only.
     events: Api<Event>,
@@ -61,26 +102,27 @@ impl Events {
 
     /// Creates a warning about a Node, unless it was created lately. A failure is only logged, because the log has
     /// the message too.
-    pub async fn warn(&self, node: &str, reason: &str, message: &str) {
+    pub async fn warn(&self, node: &str, reason: Reason, message: &str) {
         self.say(Kind::Warning, about_node(node), reason, message).await;
     }
 
     /// Creates a warning about the controller itself, with its Lease as the object.
-    pub async fn warn_of_controller(&self, reason: &str, message: &str) {
+    pub async fn warn_of_controller(&self, reason: Reason, message: &str) {
         self.say(Kind::Warning, about_lease(), reason, message).await;
     }
 
     /// Creates a warning about add-ons, with the namespace kube-system as the object.
-    pub async fn warn_of_addons(&self, reason: &str, message: &str) {
+    pub async fn warn_of_addons(&self, reason: Reason, message: &str) {
         self.say(Kind::Warning, about_namespace(), reason, message).await;
     }
 
     /// Creates a normal Event about add-ons, with the namespace kube-system as the object.
-    pub async fn tell_of_addons(&self, reason: &str, message: &str) {
+    pub async fn tell_of_addons(&self, reason: Reason, message: &str) {
         self.say(Kind::Normal, about_namespace(), reason, message).await;
     }
 
-    async fn say(&self, kind: Kind, about: ObjectReference, reason: &str, message: &str) {
+    async fn say(&self, kind: Kind, about: ObjectReference, reason: Reason, message: &str) {
+        let reason = reason.name();
         let object = about.name.clone().unwrap_or_default();
         let message = &output::one_line(message, LONGEST_MESSAGE);
         // Equal Events get equal names, so several controllers and restarts create no copies.
@@ -209,9 +251,15 @@ mod tests {
         })
         .await;
         let events = events(&server);
-        for (reason, expected) in [("A", 1), ("A", 2), ("A", 2), ("B", 3), ("B", 3)] {
+        for (reason, expected) in [
+            (Reason::AddonFailed, 1),
+            (Reason::AddonFailed, 2),
+            (Reason::AddonFailed, 2),
+            (Reason::AddonPaused, 3),
+            (Reason::AddonPaused, 3),
+        ] {
             events.warn("i-1", reason, "it is another's").await;
-            assert_eq!(asked.load(Ordering::SeqCst), expected, "{reason}");
+            assert_eq!(asked.load(Ordering::SeqCst), expected, "{reason:?}");
         }
     }
 
@@ -240,7 +288,7 @@ mod tests {
         .await;
         let events = events(&server);
         let nodes: Vec<String> = (0..5 * AT_ONCE).map(|number| format!("i-{number}")).collect();
-        join_all(nodes.iter().map(|node| events.warn(node, "A", "it is another's"))).await;
+        join_all(nodes.iter().map(|node| events.warn(node, Reason::AddonFailed, "it is another's"))).await;
         assert_eq!(most.load(Ordering::SeqCst), AT_ONCE);
         assert!(
             nodes.iter().all(|node| events

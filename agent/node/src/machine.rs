@@ -147,7 +147,8 @@ pub fn open(root: &Path) -> Result<Host> {
 /// systemd rejects the unit, or the path of this program is unknown.
 pub fn run_apart(host: &Host, unit: &str, arguments: &[&str]) -> Result<()> {
     let program = program::path().context("finding the path of this program")?;
-    let program = program.to_str().context("the path of this program is not UTF-8 text")?;
+    let unnamed = || Failure::new(Kind::Io, "the path of this program is not UTF-8 text");
+    let program = program.to_str().ok_or_else(unnamed)?;
     Ok(host.run_apart(unit, &[&[program], arguments].concat())?)
 }
 

@@ -55,7 +55,8 @@ pub(super) async fn controller(conf: &Path, root: &Path, host: &Host) -> Result<
 /// The last applied configuration, and the boot config that is in effect.
 pub(super) async fn in_effect(conf: &Path, host: &Host) -> Result<(Applied, BootConfig)> {
     let applied = host.applied().context("reading the last applied configuration")?;
-    let applied = applied.context("no run of kops-agent has converged this machine")?;
+    let unrecorded = || Failure::new(Kind::NotRecorded, "no run of kops-agent has converged this machine");
+    let applied = applied.ok_or_else(unrecorded)?;
     let user_data = boot_config(conf, &store_options()).await?;
     let boot = Followed::in_effect(applied.followed.as_ref(), &user_data, &Follow::Stay).clone();
     Ok((applied, boot))

@@ -64,7 +64,8 @@ pub async fn carry_out(
 ) -> Result<Upgraded> {
     let host = machine::open(root)?;
     let path = program::path().context("finding the path of this program")?;
-    let path = path.to_str().context("the path of this program is not UTF-8 text")?;
+    let unnamed = || not_replaced("the path of this program is not UTF-8 text".to_owned());
+    let path = path.to_str().ok_or_else(unnamed)?;
     let place = Place { conf, root, host: &host, path };
     match Box::pin(place.carry_out(order, orders, began)).await {
         Err(error) if !error.is::<Withdrawn>() && place.has_program_of(order) => {
@@ -241,14 +242,17 @@ impl Change<'_> {
         service_manager::doing(format_args!("downloading version {} of kops-agent", file.version));
         let from = (wanted.url.as_str(), wanted.sha256.as_str());
         let fetching = host.fetch_program(path, from, &downloads, &Silent);
-        let fetched = timeout(DOWNLOADED_WITHIN, fetching).await.map_err(|_| {
-            not_replaced(format!(
+        match timeout(DOWNLOADED_WITHIN, fetching).await {
+            Ok(fetched) => {
+                fetched.with_context(|| format!("downloading the program that {PROGRAM_FILE} names"))
+            }
+            Err(_) => Err(not_replaced(format!(
                 "the program was not downloaded within {} s; the downloaded part is kept, and `kops-agent \
                  fleet rollout resume` continues the download",
                 DOWNLOADED_WITHIN.as_secs()
             ))
-        })?;
-        fetched.with_context(|| format!("downloading the program that {PROGRAM_FILE} names"))
+            .into()),
+        }
     }
 
     /// Starts the program, without effects on this node.

@@ -269,6 +269,13 @@ mod tests {
         assert_eq!(codes.len(), Kind::ALL.len());
     }
 
+    /// Scripts know the codes. A new kind adds its line to codes.txt; a line there never changes its number.
+    #[test]
+    fn each_kind_keeps_its_code() {
+        let codes: String = Kind::ALL.iter().map(|kind| format!("{kind} {kind:?}\n")).collect();
+        assert_eq!(codes, include_str!("failure/codes.txt"));
+    }
+
     #[test]
     fn the_outermost_cause_with_a_kind_decides() {
         #[derive(Debug, Error)]

@@ -21,6 +21,7 @@ use super::objects::{Apply, Objects};
 use super::recreate;
 use super::resources::Resource;
 use kops_agent_kube::api_error::ApiError;
+use kops_agent_kube::events::Reason;
 
 /// Timeout until the API server serves the kinds that a manifest defines.
 const SERVED_WITHIN: Duration = Duration::from_secs(30);
@@ -252,7 +253,7 @@ async fn note_taken_over(
 ) {
     for field in fields {
         let taken = format!("{object}: {field}");
-        objects.tell("AddonFieldsTakenOver", &format!("the add-on {addon}: took over {taken}")).await;
+        objects.tell(Reason::AddonFieldsTakenOver, &format!("the add-on {addon}: took over {taken}")).await;
         taken_over.push(taken);
     }
 }

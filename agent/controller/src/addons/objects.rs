@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::resources::{Resource, Resources};
 use kops_agent_kube::api_error::{ApiError, answer};
-use kops_agent_kube::events::Events;
+use kops_agent_kube::events::{Events, Reason};
 use kops_agent_kube::list_pages;
 
 /// The component that Events name as their source.
@@ -42,7 +42,7 @@ impl Objects {
 
     /// Logs a change of objects and creates its Event. The caller calls it right after the change, even if the rest of the add-on
     /// fails later.
-    pub async fn tell(&self, reason: &str, message: &str) {
+    pub async fn tell(&self, reason: Reason, message: &str) {
         log::info!("{message}");
         self.events.tell_of_addons(reason, message).await;
     }

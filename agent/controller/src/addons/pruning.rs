@@ -6,6 +6,7 @@ use kops_agent_cluster::addons::manifest::{Object, named};
 use kops_agent_cluster::addons::prune::{self, Listed, Tried};
 use kops_agent_cluster::addons::{Addon, PruneKind};
 use kops_agent_kube::api_error::ApiError;
+use kops_agent_kube::events::Reason;
 use kops_agent_spec::failure::{Failing as _, Failure, Kind};
 
 use super::objects::Objects;
@@ -83,7 +84,7 @@ pub async fn prune(objects: &Objects, addon: &Addon, manifest: &[Object], tried:
                 Ok(()) => {
                     let message =
                         format!("the add-on {}: deleted {one}, which its manifest does not have", addon.name);
-                    objects.tell("AddonObjectDeleted", &message).await;
+                    objects.tell(Reason::AddonObjectDeleted, &message).await;
                     pruned.deleted.push(one.to_string());
                 }
                 Err(error) => pruned.problems.push(format!("pruning {one}: {error}")),

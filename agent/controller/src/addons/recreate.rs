@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use kops_agent_cluster::addons::manifest::{Object, Turn};
 use kops_agent_cluster::addons::pause::{PAUSED, is_object_paused};
+use kops_agent_kube::events::Reason;
 use kops_agent_spec::failure::{Failure, Kind};
 
 use super::objects::Objects;
@@ -70,7 +71,8 @@ fn means(selector: &str, object: &Object) -> bool {
 /// A selector does not match exactly one object, the API server rejects the new object, or a deleted object does not go away in
 /// time.
 pub async fn delete(scene: &Scene, selectors: &[String], is_meant: bool) -> Result<Vec<Recreation>> {
-    let addon = scene.addons().next().context("the add-on has no usable entry in its channel")?;
+    let unusable = || Failure::new(Kind::AddonRefused, "the add-on has no usable entry in its channel");
+    let addon = scene.addons().next().ok_or_else(unusable)?;
     if scene.installed().await?.paused.contains(&addon.record()) {
         return Err(
             Failure::new(Kind::AddonRefused, format!("the add-on is paused: {}", pause_of(addon))).into()
@@ -102,7 +104,7 @@ pub async fn delete(scene: &Scene, selectors: &[String], is_meant: bool) -> Resu
         }
         remove(&scene.objects, &resource, object, &live).await.with_context(|| object.to_string())?;
         let message = format!("the add-on {}: deleted {object} to recreate it", addon.name);
-        scene.objects.tell("AddonObjectDeleted", &message).await;
+        scene.objects.tell(Reason::AddonObjectDeleted, &message).await;
         note(RecreationState::Deleted);
     }
     Ok(recreations)
@@ -143,7 +145,8 @@ fn listed(objects: &mut dyn Iterator<Item = &Object>) -> String {
 /// Checks that the API server would accept the new object. Returns the existing object; `None` if there is no object.
 async fn check(objects: &Objects, object: &Object) -> Result<Option<(Resource, Value)>> {
     let resource = objects.resources.find(&object.kind).await?;
-    let resource = resource.with_context(|| format!("the API server serves no {}", object.kind.kind))?;
+    let unserved = || format!("the API server serves no {}", object.kind.kind);
+    let resource = resource.ok_or_else(|| Failure::new(Kind::AddonRefused, unserved()))?;
     let Some(live) = objects.get(&resource, &object.namespace, &object.name).await? else { return Ok(None) };
     let mut copy = object.value.clone();
     let name: String = object.name.chars().take(LONGEST_NAME).chain(DRY_RUN.chars()).collect();

@@ -10,6 +10,7 @@ use kops_agent_cluster::addons::manifest::{DEFINITIONS, named};
 use kops_agent_cluster::addons::pause::{PAUSED, annotation_of_addon};
 use kops_agent_cluster::addons::prune::{Listed, is_admission};
 use kops_agent_cluster::addons::serving;
+use kops_agent_kube::events::Reason;
 use kops_agent_spec::failure::{Failure, Kind};
 
 use super::installed::Installed;
@@ -64,7 +65,7 @@ pub async fn remove(scene: &Scene, name: &str, is_meant: bool) -> Result<Removal
         match scene.objects.delete(&resource, &object.namespace, &object.name).await {
             Ok(()) => {
                 let message = format!("the add-on {name}: deleted {shown}, because the add-on is removed");
-                scene.objects.tell("AddonObjectDeleted", &message).await;
+                scene.objects.tell(Reason::AddonObjectDeleted, &message).await;
                 removal.deleted.push(shown);
             }
             Err(error) => removal.problems.push(format!("deleting {shown}: {error}")),

@@ -16,6 +16,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use kops_agent_cluster::bootstrap::renewal;
 use kops_agent_cluster::pacing::message;
 use kops_agent_process::output::one_line;
+use kops_agent_spec::failure::{self, Failure};
 use rustls::crypto::aws_lc_rs;
 use rustls::server::NoServerSessionStorage;
 use rustls::{CertificateError, Error as TlsError, ServerConfig};
@@ -206,7 +207,8 @@ pub async fn bind(address: &str) -> Result<Bound> {
 }
 
 async fn bound_to(address: &str) -> Result<TcpSocket> {
-    let address = lookup_host(address).await?.next().context("it is not an address with a port")?;
+    let no_address = || Failure::new(failure::Kind::ControlPlaneSettings, "it is not an address with a port");
+    let address = lookup_host(address).await?.next().ok_or_else(no_address)?;
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     // A restarted process can bind its port although old connections linger.
     socket.set_reuseaddr(true)?;

@@ -31,9 +31,6 @@ impl Outcome {
     }
 }
 
-/// The reason of the Event about labels that a Node does not get.
-pub(super) const LABELS_LEFT_OUT: &str = "LabelsLeftOut";
-
 /// The sentence about labels that a Node does not get.
 pub(super) fn left_out(problems: &[String]) -> String {
     format!("{} of its labels are left out: {}", problems.len(), problems.join("; "))

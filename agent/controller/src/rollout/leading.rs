@@ -26,7 +26,7 @@ use kops_agent_cluster::rollout::{
 };
 use kops_agent_kube::ApiServers;
 use kops_agent_kube::api_error::ApiError;
-use kops_agent_kube::events::Events;
+use kops_agent_kube::events::{Events, Reason};
 use kops_agent_kube::lease::Leadership;
 use kops_agent_kube::node_api::{NodeObject, Nodes, READY};
 use kops_agent_kube::node_watch::{LIST_TIMEOUT, NodeWatch, Watched};
@@ -241,7 +241,7 @@ impl Rollouts {
             if policy.refused != read.policy_status.refused && !policy.refused.is_empty() {
                 let problem = format!("{}; the previous policy stays in use", policy.refused);
                 log::warn!("rollouts: {problem}");
-                self.events.warn_of_controller("RolloutPolicyRefused", &problem).await;
+                self.events.warn_of_controller(Reason::RolloutPolicyRefused, &problem).await;
             }
         }
         if status.is_some() || *policy != read.policy_status {
@@ -284,7 +284,7 @@ impl Rollouts {
                 if is_new {
                     let problem = format!("the rollout {id} pauses the group {name}: {problem}");
                     log::warn!("{node}: {problem}");
-                    self.events.warn(node, "RolloutFailed", &problem).await;
+                    self.events.warn(node, Reason::RolloutFailed, &problem).await;
                 }
             }
         }

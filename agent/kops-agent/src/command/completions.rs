@@ -2,6 +2,7 @@
 
 use anyhow::{Context as _, Result};
 use clap_complete::env::EnvCompleter;
+use kops_agent_spec::failure::{Failure, Kind};
 
 use crate::cli::Shell;
 use crate::completion::{SHELLS, VARIABLE};
@@ -11,8 +12,8 @@ use crate::output;
 const PROGRAM: &str = "kops-agent";
 
 pub(super) fn run(shell: Shell) -> Result<u8> {
-    let completer: &dyn EnvCompleter =
-        SHELLS.completer(shell.name()).context("this shell is not supported")?;
+    let unsupported = || Failure::new(Kind::WrongUsage, "this shell is not supported");
+    let completer: &dyn EnvCompleter = SHELLS.completer(shell.name()).ok_or_else(unsupported)?;
     let mut script = Vec::new();
     completer.write_registration(VARIABLE, PROGRAM, PROGRAM, PROGRAM, &mut script)?;
     if shell == Shell::Bash {

@@ -306,6 +306,16 @@ mod tests {
         }
     }
 
+    /// docs/errors.md names the field `failure.code`.
+    #[test]
+    fn json_has_the_code_of_a_failure() {
+        let failure = serde_json::to_value(status()).unwrap()["failure"].take();
+        let expected = serde_json::json!({
+            "at": "2026-02-03T04:05:06Z", "problem": "no network; plug it in", "code": "KA2005",
+        });
+        assert_eq!(failure, expected);
+    }
+
     #[test]
     fn the_screen_says_what_is_wrong_and_what_to_do() {
         let text = text(&status());
@@ -466,5 +476,7 @@ mod tests {
         ] {
             assert!(text.lines().any(|found| found == line), "{line:?} is not in\n{text}");
         }
+        // docs/support-policy.md promises these names, types and labels. A new metric adds its line.
+        assert_eq!(kops_agent_tests::metrics::forms(&text), include_str!("status/metrics.txt"));
     }
 }

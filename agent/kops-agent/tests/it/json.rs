@@ -1,7 +1,8 @@
-//! JSON of every verb is an object that names the version of its form.
+//! JSON of every verb is an object that names the version of its form, and keeps its fields.
 
 #![allow(clippy::unwrap_used)]
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
@@ -12,19 +13,58 @@ use crate::example::api_server::{ADDON, ApiServer};
 use crate::example::{self, Ended, Machine};
 use kops_agent_tests::example_store::{CONFIG_BASE, NODES};
 
+/// The verb, path and type of each field that the commands of [`Scene`] print. docs/support-policy.md promises them.
+const FIELDS: &str = include_str!("json/fields.txt");
+/// Fields with names that are kOps', or that differ between the machines of developers.
+const WITHOUT_INNER_FIELDS: [&str; 3] = ["config dump: boot", "config dump: config", "facts: interfaces"];
+
 #[test]
-fn json_of_every_verb_says_its_version() {
+fn json_of_every_verb_says_its_version_and_keeps_its_fields() {
     let scene = Scene::new();
     let verbs = verbs_with_output(&[]);
     assert!(verbs.len() > 12, "{verbs:?}");
+    let mut fields = BTreeSet::new();
     for verb in verbs {
         for mut command in scene.commands(&verb) {
             let ended = Ended::from_command(command.args(["-o", "json"]).stdin(Stdio::null()));
             let printed: Value = serde_json::from_str(&ended.stdout)
                 .unwrap_or_else(|error| panic!("{verb}: {error}: {ended:#?}"));
             assert_eq!(printed["schemaVersion"], 1, "{verb}: {printed:#}");
-            assert!(printed.as_object().unwrap().len() > 1, "{verb} prints nothing else: {printed:#}");
+            let printed = printed.as_object().unwrap();
+            assert!(printed.len() > 1, "{verb} prints nothing else: {printed:#?}");
+            for (name, value) in printed {
+                note(&format!("{verb}: {name}"), value, &mut fields);
+            }
         }
+    }
+    let kept: BTreeSet<String> = FIELDS.lines().map(str::to_owned).collect();
+    let lost: Vec<&String> = kept.difference(&fields).collect();
+    assert!(lost.is_empty(), "fields are missing, or have another type: {lost:#?}");
+    // The facts of the developer's machine may have more fields.
+    let new: Vec<&String> = fields.difference(&kept).filter(|field| !field.starts_with("facts: ")).collect();
+    assert!(new.is_empty(), "add these fields to tests/it/json/fields.txt: {new:#?}");
+}
+
+/// Adds the type of a value, and the fields in it with their types.
+fn note(path: &str, value: &Value, fields: &mut BTreeSet<String>) {
+    let kind = match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    };
+    fields.insert(format!("{path} {kind}"));
+    if WITHOUT_INNER_FIELDS.contains(&path) {
+        return;
+    }
+    match value {
+        Value::Array(items) => items.iter().for_each(|item| note(&format!("{path}[]"), item, fields)),
+        Value::Object(inner) => {
+            inner.iter().for_each(|(name, value)| note(&format!("{path}.{name}"), value, fields));
+        }
+        _ => {}
     }
 }
 
@@ -73,9 +113,10 @@ fn verbs_with_output(path: &[String]) -> Vec<String> {
     verbs
 }
 
-/// A converged node, and an API server with one Node and one old add-on.
+/// A converged node, a machine that no run has changed, and an API server with one Node and one old add-on.
 struct Scene {
     node: Machine,
+    blank: Machine,
     api_server: ApiServer,
 }
 
@@ -88,12 +129,12 @@ impl Scene {
             .unwrap();
         let controller = format!("clusterName: demo.example.com\ncloud: aws\nconfigBase: {CONFIG_BASE}\n");
         fs::write(node.folder().join("controller.yaml"), controller).unwrap();
-        Scene { node, api_server: ApiServer::start() }
+        Scene { node, blank: Machine::new(NODES), api_server: ApiServer::start() }
     }
 
     /// The ways to call a verb. A new verb with --output needs its line here.
     fn commands(&self, verb: &str) -> Vec<Command> {
-        let Scene { node, .. } = self;
+        let Scene { node, blank, .. } = self;
         let on_root = |more: &[&str]| {
             let mut agent = Command::new(example::agent());
             agent.env_clear().args(verb.split(' ')).arg("--root").arg(node.root()).args(more);
@@ -112,7 +153,7 @@ impl Scene {
         let store =
             ["--channel", "s3://channels/channel.yaml", "--store-mirror", &format!("s3://channels={folder}")];
         match verb {
-            "plan" => vec![node.agent(verb), with(node.agent(verb), "--summary")],
+            "plan" => vec![node.agent(verb), with(node.agent(verb), "--summary"), blank.agent(verb)],
             "converge" | "verify" | "doctor" => vec![node.agent(verb)],
             "render" | "config dump" | "config check" => vec![node.agent_without_root(verb)],
             "explain" => ["--max-pods", "kubelet.service"]

@@ -71,5 +71,5 @@ fn several_files_a_context_and_a_program_lead_to_the_api_server() {
     }
     let mut agent = Command::new(example::agent());
     agent.env_clear().env("KUBECONFIG", &files).args(["fleet", "status", "--context", "none"]);
-    Ended::from_command(&mut agent).with(1, &["there is no context \"none\""]);
+    Ended::from_command(&mut agent).with(1, &["there is no context \"none\"", "[KA7006]"]);
 }

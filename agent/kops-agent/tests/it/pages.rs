@@ -15,6 +15,7 @@ use std::fs;
 
 use crate::example::{Ended, Machine, agent};
 use commands::{Call, calls};
+use kops_agent_kube::events::Reason;
 use kops_agent_process::exit::MEANINGS;
 use kops_agent_spec::failure::Kind;
 use kops_agent_tests::example_store::NODES;
@@ -271,6 +272,18 @@ fn troubleshooting_has_the_programs_messages_and_misses_no_family_or_reason() {
     wrong.extend(repository.families_without_message(&page));
     wrong.extend(repository.reasons_without_explanation(&page));
     expect_none(&wrong);
+}
+
+#[test]
+fn troubleshooting_explains_the_reason_of_every_event() {
+    let page = Page::read("docs/troubleshooting.md");
+    let rows: Vec<&str> = page.text.lines().filter(|line| line.starts_with("| ")).collect();
+    let is_explained = |reason: &Reason| {
+        let cell = format!("| `{}` |", reason.name());
+        rows.iter().any(|row| row.contains(&cell))
+    };
+    let lost: Vec<&Reason> = Reason::ALL.iter().filter(|reason| !is_explained(reason)).collect();
+    assert!(lost.is_empty(), "{} has no {lost:?}", page.name);
 }
 
 #[test]

@@ -166,7 +166,7 @@ impl Plugin {
                 format!("its apiVersion is {:?}, not {:?}", told.api_version, self.exec.api_version);
             return Err(unusable(problem));
         }
-        let status = told.status.context("it has no status")?;
+        let status = told.status.ok_or_else(|| unusable("it has no status"))?;
         let filled = |value: Option<String>| value.filter(|value| !value.is_empty());
         let expires = status.expiration_timestamp.map(|time| OffsetDateTime::parse(&time, &Rfc3339));
         let identity = match (filled(status.client_certificate_data), filled(status.client_key_data)) {

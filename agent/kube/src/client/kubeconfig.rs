@@ -145,7 +145,7 @@ impl Kubeconfig {
                 Some(first) => first.and(next),
             });
         }
-        let merged = merged.with_context(|| format!("reading {chosen}: none of these files exists"))?;
+        let merged = merged.ok_or_else(|| wrong(format!("reading {chosen}: none of these files exists")))?;
         Ok(Kubeconfig { shown: format!("reading {chosen}"), ..merged })
     }
 
@@ -188,13 +188,14 @@ impl Kubeconfig {
     /// The context is missing or incomplete, a file or base64 in it cannot be read, or it needs something unsupported.
     pub fn access(self, context: Option<&str>) -> Result<Access> {
         let shown = self.shown;
-        let missing = |kind: &str, name: &str| format!("{shown}: there is no {kind} {name:?} in it");
+        let missing =
+            |kind: &str, name: &str| incomplete(format!("{shown}: there is no {kind} {name:?} in it"));
         let wanted = context.map(str::to_owned).or(self.current_context.filter(|name| !name.is_empty()));
-        let wanted = wanted.with_context(|| format!("{shown}: current-context is not set"))?;
+        let wanted = wanted.ok_or_else(|| incomplete(format!("{shown}: current-context is not set")))?;
         let context = named(self.contexts, |named| (named.name == wanted).then_some(named.context));
-        let context = context.with_context(|| missing("context", &wanted))?;
+        let context = context.ok_or_else(|| missing("context", &wanted))?;
         let cluster = named(self.clusters, |named| (named.name == context.cluster).then_some(named.cluster));
-        let cluster = cluster.with_context(|| missing("cluster", &context.cluster))?;
+        let cluster = cluster.ok_or_else(|| missing("cluster", &context.cluster))?;
         let user_name = context.user.unwrap_or_default();
         // As in kubectl, a missing user is anonymous.
         let user =
@@ -204,20 +205,16 @@ impl Kubeconfig {
         user.refuse_unsupported(&of_user)?;
 
         let pem = |field, data, file| pem(field, data, file).with_context(|| shown.clone());
-        let server = cluster.server.filter(|url| !url.is_empty());
-        let server =
-            server.with_context(|| format!("{shown}: the cluster {:?} has no server", context.cluster))?;
+        let without_server = || incomplete(format!("{shown}: the cluster {:?} has no server", context.cluster));
+        let server = cluster.server.filter(|url| !url.is_empty()).ok_or_else(without_server)?;
         let authorities =
             pem("certificate-authority", cluster.certificate_authority_data, cluster.certificate_authority)?;
         let tls_server_name = cluster.tls_server_name.filter(|name| !name.is_empty());
         let proxy_url = cluster.proxy_url.filter(|url| !url.is_empty());
         let proxy = proxy_url.as_ref().map(|url| ProxyServer::parse("proxy-url", url));
-        let proxy = proxy.transpose().map_err(|error| {
-            Failure::new(
-                Kind::KubeconfigWrong,
-                format!("{shown}: the cluster {:?}: {error}", context.cluster),
-            )
-        })?;
+        let proxy = proxy
+            .transpose()
+            .map_err(|error| wrong(format!("{shown}: the cluster {:?}: {error}", context.cluster)))?;
         let extension = cluster.extensions.into_iter().flatten().find(|found| found.name == EXEC_EXTENSION);
         let certificate = pem("client-certificate", user.client_certificate_data, user.client_certificate)?;
         let key = pem("client-key", user.client_key_data, user.client_key)?;
@@ -275,13 +272,10 @@ fn cluster_info(
 impl Cluster {
     fn refuse_unsupported(&self, what: &str) -> Result<(), Failure> {
         if self.insecure_skip_tls_verify == Some(true) {
-            return Err(Failure::new(
-                Kind::KubeconfigWrong,
-                format!(
-                    "{what} has insecure-skip-tls-verify, but kops-agent always verifies the API server's certificate: give \
+            return Err(wrong(format!(
+                "{what} has insecure-skip-tls-verify, but kops-agent always verifies the API server's certificate: give \
                  certificate-authority-data instead"
-                ),
-            ));
+            )));
         }
         Ok(())
     }
@@ -300,14 +294,11 @@ impl User {
         ];
         match unsupported.into_iter().find(|(_, value)| value.is_some()) {
             None => Ok(()),
-            Some((field, _)) => Err(Failure::new(
-                Kind::KubeconfigWrong,
-                format!(
-                    "{what} has the field {field}, which kops-agent does not support. Use a client \
-                     certificate and key, token, tokenFile or exec (`kops export kubeconfig --admin` writes \
-                     a kubeconfig with a certificate)"
-                ),
-            )),
+            Some((field, _)) => Err(wrong(format!(
+                "{what} has the field {field}, which kops-agent does not support. Use a client \
+                 certificate and key, token, tokenFile or exec (`kops export kubeconfig --admin` writes \
+                 a kubeconfig with a certificate)"
+            ))),
         }
     }
 }
@@ -328,6 +319,15 @@ fn pem(field: &str, data: Option<String>, file: Option<PathBuf>) -> Result<Optio
     let Some(file) = file else { return Ok(None) };
     let text = std::fs::read_to_string(&file);
     Ok(Some(text.with_context(|| format!("reading {field}, {}", file.display()))?))
+}
+
+fn wrong(problem: String) -> Failure {
+    Failure::new(Kind::KubeconfigWrong, problem)
+}
+
+/// The failure is not `KubeconfigWrong`: a service retries, because another program may not have written the whole file yet.
+fn incomplete(problem: String) -> Failure {
+    Failure::new(Kind::KubeconfigUnusable, problem)
 }
 
 fn of_file(path: &Path) -> String {

@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use hyper::header::HeaderValue;
 use kops_agent_net::{http, tls};
 use kops_agent_process::output::error_text;
+use kops_agent_spec::failure::{Failure, Kind};
 use parking_lot::Mutex;
 use rustls::{ClientConfig, RootCertStore};
 
@@ -23,7 +24,8 @@ const READ_EVERY: Duration = Duration::from_secs(60);
 /// This is no pod.
 pub(super) fn server(variable: impl Fn(&str) -> Option<String>) -> Result<String> {
     let get = |name: &str| {
-        variable(name).filter(|value| !value.is_empty()).with_context(|| format!("{name} is not set"))
+        let unset = || Failure::new(Kind::KubeconfigWrong, format!("{name} is not set"));
+        variable(name).filter(|value| !value.is_empty()).ok_or_else(unset)
     };
     let (host, port) = (get("KUBERNETES_SERVICE_HOST")?, get("KUBERNETES_SERVICE_PORT")?);
     let port: u16 =

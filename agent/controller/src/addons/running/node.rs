@@ -19,7 +19,7 @@ use super::metrics::AddonMetrics;
 use super::telling::Readiness;
 use crate::addons::objects::COMPONENT;
 use kops_agent_kube::api_error::answer;
-use kops_agent_kube::events::Events;
+use kops_agent_kube::events::{Events, Reason};
 
 /// The field manager of upstream's pod.
 const FIELD_MANAGER: &str = "kops-channels";
@@ -59,7 +59,7 @@ impl ThisNode {
         }
         loop {
             if !left_out.is_empty() {
-                self.events.warn(&self.settings.node_name, "LabelsLeftOut", &left_out).await;
+                self.events.warn(&self.settings.node_name, Reason::LabelsLeftOut, &left_out).await;
             }
             let problem = self.label().await.err();
             metrics.node_is_labelled.set(i64::from(problem.is_none()));

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use super::round::{Round, State};
 use crate::addons::updating::Report;
-use kops_agent_kube::events::Events;
+use kops_agent_kube::events::{Events, Reason};
 
 /// A message, and where it goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ enum Told {
     /// A problem: a warning in the log, and an Event if it has a reason.
     Wrong {
         /// The Event's reason; `None` for a problem without an Event.
-        reason: Option<&'static str>,
+        reason: Option<Reason>,
         message: String,
     },
     /// A reported problem has ended: a line in the log.
@@ -43,8 +43,10 @@ impl Telling {
         }
         join_all(all.iter().map(|told| async move {
             match told {
-                Told::Done(message) => events.tell_of_addons("AddonApplied", message).await,
-                Told::Wrong { reason: Some(reason), message } => events.warn_of_addons(reason, message).await,
+                Told::Done(message) => events.tell_of_addons(Reason::AddonApplied, message).await,
+                Told::Wrong { reason: Some(reason), message } => {
+                    events.warn_of_addons(*reason, message).await
+                }
                 Told::Wrong { reason: None, .. } | Told::Mended(_) => {}
             }
         }))
@@ -59,12 +61,12 @@ impl Telling {
         for (channel, read) in &round.channels {
             let unread = format!("the channel {channel} cannot be read, so its add-ons are not changed");
             let problem = read.as_ref().err().map(Failure::to_string);
-            news.extend(self.changed(&unread, Some("ChannelUnreadable"), problem.as_deref()));
+            news.extend(self.changed(&unread, Some(Reason::ChannelUnreadable), problem.as_deref()));
             for left_out in read.iter().flatten() {
                 let problem = left_out.problem.to_string();
                 news.extend(self.changed(
                     &passed_over(&left_out.name),
-                    Some("AddonPassedOver"),
+                    Some(Reason::AddonPassedOver),
                     Some(&problem),
                 ));
             }
@@ -91,12 +93,16 @@ impl Telling {
                 State::Paused(pause) => Some(pause.as_str()),
                 _ => None,
             };
-            news.extend(self.changed(&format!("the add-on {name} is paused"), Some("AddonPaused"), pause));
+            news.extend(self.changed(
+                &format!("the add-on {name} is paused"),
+                Some(Reason::AddonPaused),
+                pause,
+            ));
             match state {
                 State::Applied(report) => news.push(Told::Done(done(&addon.spec.manifest_hash, report))),
                 // Every attempt is reported, because every attempt may change objects.
                 State::Failed(problem, pause) => news.push(Told::Wrong {
-                    reason: Some("AddonFailed"),
+                    reason: Some(Reason::AddonFailed),
                     message: format!(
                         "the add-on {name} could not be applied; retrying in {} s: {problem}",
                         pause.as_secs()
@@ -120,7 +126,7 @@ impl Telling {
         self.said.keys().filter(is_of_an_entry).cloned().collect()
     }
 
-    fn changed(&mut self, what: &str, reason: Option<&'static str>, problem: Option<&str>) -> Option<Told> {
+    fn changed(&mut self, what: &str, reason: Option<Reason>, problem: Option<&str>) -> Option<Told> {
         match problem {
             Some(problem) if self.said.get(what).is_some_and(|said| said == problem) => None,
             Some(problem) => {
@@ -240,7 +246,7 @@ mod tests {
     fn messages(told: Vec<Told>) -> Vec<(Option<&'static str>, String)> {
         let message = |told| match told {
             Told::Done(message) => (Some("done"), message),
-            Told::Wrong { reason, message } => (reason, message),
+            Told::Wrong { reason, message } => (reason.map(Reason::name), message),
             Told::Mended(message) => (Some("mended"), message),
         };
         told.into_iter().map(message).collect()
