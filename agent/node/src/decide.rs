@@ -274,9 +274,9 @@ fn on_each_machine(
         Origin::ClusterSpec(derivation) => derivation.files.group.spec,
         Origin::NodeupConfig(_) => InstanceGroupSpec::default(),
     };
-    let check = |facts: Facts| {
+    let check = |(facts, resolved): (Facts, Result<NodeConfig, Problems>)| {
         let mut found = Problems::default();
-        match resolve::resolve(Inputs { facts: facts.clone(), ..inputs.clone() }) {
+        match resolved {
             Ok(node) => {
                 found.add_warnings(&node.warnings);
                 found.add_all(&node.refusals);
@@ -292,7 +292,8 @@ fn on_each_machine(
     };
     if let Some(WrittenBy { release, .. }) = problems.keep("kops-version.txt", inputs.written_by()) {
         let machines = supposed::machines(inputs.boot.cloud_provider, release, &group);
-        problems.extend(supposed::merged(&machines.into_iter().map(check).collect::<Vec<_>>()));
+        let told: Vec<(Facts, Problems)> = resolve::resolve_each(&inputs, machines).map(check).collect();
+        problems.extend(supposed::merged(&told));
     }
     (problems, denied)
 }

@@ -6,6 +6,7 @@ use std::fmt;
 use kops_agent_spec::failure::{Failing, Kind};
 use kops_agent_spec::invalid::Invalid;
 use kops_agent_spec::redaction::{Redactor, without_credentials};
+use kops_agent_spec::{NodeupConfig, free_text};
 
 /// The longest text of a problem, in characters. A specification may have values of any length, and thousands of problems may name them.
 const LONGEST: usize = 2_000;
@@ -49,6 +50,14 @@ impl Problem {
     pub(crate) fn new(field: impl Into<String>, problem: impl Into<String>) -> Problem {
         Problem { field: field.into(), problem: cut(without_credentials(&problem.into())) }
     }
+}
+
+/// A redactor that hides the free text of a configuration.
+pub(super) fn hiding_free_text(config: &NodeupConfig) -> Redactor {
+    // Serialization cannot fail, because the type of the configuration is our own.
+    let config = serde_json::to_value(config).unwrap_or_default();
+    let hiding = |redactor: Redactor, text: &String| redactor.hiding_free_text(text);
+    free_text::values(&config).iter().fold(Redactor::default(), hiding)
 }
 
 fn cut(mut text: String) -> String {

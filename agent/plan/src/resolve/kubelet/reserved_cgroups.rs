@@ -8,6 +8,8 @@ use crate::resolve::Problems;
 
 /// The maximum length of a unit's name (`UNIT_NAME_MAX` of systemd).
 const LONGEST_NAME: usize = 255;
+/// The maximum length of a path (`PATH_MAX` of Linux).
+const LONGEST_PATH: usize = 4096;
 
 /// A cgroup that must exist when kubelet starts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -63,7 +65,9 @@ fn of_systemd(cgroup: &str) -> Option<ReservedCgroup> {
 
 fn of_cgroupfs(cgroup: &str) -> Option<ReservedCgroup> {
     let parts: Vec<&str> = cgroup.split('/').filter(|part| !part.is_empty()).collect();
-    let is_path = !parts.is_empty() && parts.iter().all(|part| is_plain(&part.replace(['-', '@'], "_")));
+    let is_path = !parts.is_empty()
+        && cgroup.len() < LONGEST_PATH
+        && parts.iter().all(|part| is_plain(&part.replace(['-', '@'], "_")));
     is_path.then(|| ReservedCgroup { slice: None, folders: nested(parts.into_iter().map(str::to_owned)) })
 }
 

@@ -14,7 +14,7 @@ use kops_agent_spec::{Cluster, InstanceGroup, InstanceGroupRole};
 
 use super::files::Source;
 use super::told::{Severity, Told};
-use super::{CLUSTER_LABEL, Manifest, TEMPLATED, shown};
+use super::{CLUSTER_LABEL, Manifest, TEMPLATED, TEMPLATED_KEY, shown};
 use crate::output::Finding;
 
 /// The most groups whose nodes are decided. Groups of a cluster with the same settings count as one group.
@@ -136,7 +136,7 @@ impl Nodes<'_> {
 /// The fields of a manifest. Each of many groups may have thousands of problems in its cluster's fields, so each field is looked up once.
 struct Fields<'a> {
     source: &'a Source,
-    /// Whether a template decides the field. `None` if the manifest does not have the field.
+    /// Whether a template decides the field, by a key or a value. `None` if the manifest does not have the field.
     is_template: RefCell<BTreeMap<String, Option<bool>>>,
 }
 
@@ -150,7 +150,8 @@ impl Fields<'_> {
         if let Some(known) = known.get(field) {
             return *known;
         }
-        let is_template = self.source.value_at(field).map(has_action_within);
+        let is_template =
+            self.source.value_at(field).map(|value| has_action(field) || has_action_within(value));
         known.insert(field.to_owned(), is_template);
         is_template
     }
@@ -161,6 +162,7 @@ impl Fields<'_> {
 
     fn tell(&self, severity: Severity, field: &str, problem: &Problem, told: &mut Told) {
         match self.is_template(field) {
+            Some(true) if has_action(field) => told.not_checked(self.source, field, TEMPLATED_KEY),
             Some(true) => told.not_checked(self.source, field, TEMPLATED),
             _ => told.about(severity, self.source, field, problem.problem.as_str()),
         }
