@@ -290,6 +290,9 @@ fn mistakes_are_found() {
         assert_eq!(refused(right), [""; 0], "{right}");
     }
 
+    let text = "```\nkops-agent plan\n```\n\n```\nGROUP  NAME\n```\n\n    systemctl start x\n\n```sh\nkops version\n```\n";
+    assert_eq!(walk::untyped(&page(text)), ["kops-agent plan\n", "systemctl start x\n"]);
+
     let advice =
         repository::advice("a.rs", "    // `kops-agent nothing`\n    \"run `kops-agent plan --{} {name}`\"");
     assert_eq!(advice.spans, ["kops-agent plan --a/b a/b"]);

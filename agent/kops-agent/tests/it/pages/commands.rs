@@ -46,7 +46,7 @@ pub fn calls(page: &Page) -> Vec<Call> {
 }
 
 /// Whether this is kops-agent. After a takeover it has nodeup's path.
-fn is_kops_agent(program: &str) -> bool {
+pub fn is_kops_agent(program: &str) -> bool {
     matches!(
         program,
         "kops-agent"

@@ -149,6 +149,11 @@ impl Repository {
         }
     }
 
+    /// Whether a source starts a thread with this name.
+    pub fn has_thread(&self, name: &str) -> bool {
+        self.texts.contains(&format!(".name(\"{name}\".into())"))
+    }
+
     /// The release files that a page links to, but that `packaging/release` does not make for this version.
     pub fn unknown_downloads(page: &Page) -> Vec<String> {
         const RELEASES: &str = "https://github.com/kops-agent/kops-agent/releases/download/";

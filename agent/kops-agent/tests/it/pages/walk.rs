@@ -9,25 +9,29 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use kops_agent_cluster::rollout::{PROGRAM_FILE, ProgramFile};
 use kops_agent_tests::digest::sha256_hex;
 use kops_agent_tests::example_store::{CONFIG_BASE, CONTROL_PLANE};
 use tempfile::TempDir;
 
+use super::commands::is_kops_agent;
 use super::page::{Block, Page};
-use super::repository::checkout;
+use super::repository::{Repository, checkout};
 use crate::example::api_server::ApiServer;
 use crate::example::{Ended, Machine, agent};
 use crate::superseded::pinned;
 
 /// Blocks that no test runs: the page, a part of the block, and why.
-const NOT_RUN: [(&str, &str, &str); 5] = [
-    ("docs/rotate.md", "kops create keypair", A_ROLLOUT),
-    ("docs/rotate.md", "kops promote keypair", A_ROLLOUT),
-    ("docs/rotate.md", "kops distrust keypair", A_ROLLOUT),
+const NOT_RUN: [(&str, &str, &str); 7] = [
+    ("docs/rotate.md", "kops create keypair", A_ROTATION),
+    ("docs/rotate.md", "kops promote keypair", A_ROTATION),
+    ("docs/rotate.md", "kops distrust keypair", A_ROTATION),
+    ("docs/upgrade.md", "fleet upgrade", "a controller leads the rollout: tests/cluster/tests/agents.rs"),
+    ("docs/take-over.md", "takeover --check\n", "it asks an API server: tests/tests/controller/takeover.rs"),
     ("docs/monitoring.md", "promtool", "tests/prometheus/run runs promtool on these files"),
     ("docs/redhat.md", "ps -eZ", "only a kernel with SELinux knows these domains"),
 ];
-const A_ROLLOUT: &str = "a controller leads a rollout: tests/cluster/tests/rollout.rs";
+const A_ROTATION: &str = "a controller leads the rollouts: tests/cluster/tests/rotation.rs";
 
 /// Programs of others. Their stand-ins accept every call.
 const OTHERS: [&str; 13] = [
@@ -45,6 +49,18 @@ const OTHERS: [&str; 13] = [
     "setenforce",
     "systemctl",
 ];
+/// Other programs with which a command on a page begins.
+const OF_THE_SHELL: [&str; 9] = ["cat", "chmod", "cp", "curl", "echo", "install", "mv", "sed", "sudo"];
+
+/// The blocks without a language that begin with a program. No test reads such a block as shell.
+pub fn untyped(page: &Page) -> Vec<&str> {
+    let is_program =
+        |word: &str| is_kops_agent(word) || OTHERS.contains(&word) || OF_THE_SHELL.contains(&word);
+    let is_untyped = |block: &&Block| {
+        block.language.is_empty() && block.text.split_whitespace().next().is_some_and(is_program)
+    };
+    page.blocks.iter().filter(is_untyped).map(|block| block.text.as_str()).collect()
+}
 
 /// A folder in which a page's blocks of shell run.
 struct Walk {
@@ -135,8 +151,10 @@ impl Walk {
         ended
     }
 
-    /// Runs the blocks that did not run yet and are not in `NOT_RUN`, in order.
+    /// Runs the blocks that did not run yet and are not in `NOT_RUN`, in order. Fails if a block of shell is not marked as `sh`.
     fn run_the_rest(&self) {
+        let untyped = untyped(&self.page);
+        assert!(untyped.is_empty(), "{}: blocks of shell without `sh`: {untyped:#?}", self.page.name);
         let left = |part: &str| -> usize {
             let [number] = self.with(part)[..] else {
                 panic!("{}: NOT_RUN names {part:?}, which is not in one block", self.page.name)
@@ -153,11 +171,11 @@ impl Walk {
         }
     }
 
-    /// The page's block of text that begins with this line.
-    fn text(&self, begin: &str) -> &str {
-        let block =
-            self.page.blocks.iter().find(|block| block.language == "text" && block.text.starts_with(begin));
-        &block.unwrap_or_else(|| panic!("{} shows no {begin}", self.page.name)).text
+    /// The page's first block in this language that begins with `begin`.
+    fn block(&self, language: &str, begin: &str) -> &str {
+        let mut blocks = self.page.blocks.iter();
+        let block = blocks.find(|block| block.language == language && block.text.starts_with(begin));
+        &block.unwrap_or_else(|| panic!("{} shows no {language} with {begin}", self.page.name)).text
     }
 }
 
@@ -227,6 +245,13 @@ fn snapshot(folder: &Path) -> BTreeMap<PathBuf, (Vec<u8>, std::time::SystemTime)
     files
 }
 
+#[test]
+fn every_test_that_covers_a_block_is_there() {
+    let tests = NOT_RUN.iter().flat_map(|(.., why)| why.split(' ')).filter(|word| word.starts_with("tests/"));
+    let lost: Vec<&str> = tests.filter(|test| !checkout().join(test).is_file()).collect();
+    assert!(lost.is_empty(), "NOT_RUN names tests that do not exist: {lost:?}");
+}
+
 /// Before `converge`, the commands of the page change nothing. The page's way back leaves no file of kops-agent.
 #[test]
 fn try_md_works_as_printed() {
@@ -248,8 +273,8 @@ fn try_md_works_as_printed() {
     // The page leaves out diffs.
     let lines = plan.stdout.lines().filter(|line| !line.starts_with("      "));
     let shown: String = lines.map(|line| format!("{line}\n")).collect();
-    assert_eq!(shown, walk.text("kernel"), "{plan:#?}");
-    assert_eq!(shown, Walk::new("README.md").text("kernel"));
+    assert_eq!(shown, walk.block("text", "kernel"), "{plan:#?}");
+    assert_eq!(shown, Walk::new("README.md").block("text", "kernel"));
     assert!(snapshot(node.root()) == before, "a plan changed the machine");
     assert_eq!(walk.asked("systemctl"), "");
 
@@ -264,12 +289,40 @@ fn try_md_works_as_printed() {
     walk.run_the_rest();
 }
 
+/// Only updates of the one group apply the new prefix, and the spec is set back before a machine is replaced.
 #[test]
 fn canary_md_works_as_printed() {
-    Walk::on("docs/canary.md", &converged()).run_the_rest();
+    const PREFIX: &str =
+        "kops edit cluster --set spec.assets.fileRepository=https://s3.eu-west-1.amazonaws.com/mirror-bucket";
+    let node = converged();
+    let walk = Walk::on("docs/canary.md", &node);
+    walk.run_the_rest();
+    let calls = [
+        "kops create instancegroup canary --role node --subnet eu-west-1a --edit=false",
+        "kops edit instancegroup canary --set spec.minSize=1 --set spec.maxSize=1",
+        "kops get cluster -o yaml",
+        &format!("{PREFIX}/kops-agent-1"),
+        "kops update cluster --instance-group canary",
+        "kops update cluster --instance-group canary --yes",
+        &format!("{PREFIX}/kops"),
+        "kops rolling-update cluster --instance-group canary --yes",
+    ];
+    assert_eq!(walk.asked("kops").lines().collect::<Vec<_>>(), calls);
+
+    let policy: serde_json::Value = serde_json::from_str(walk.block("json", "{")).unwrap();
+    let statements = policy["Statement"].as_array().unwrap();
+    for statement in statements {
+        assert_eq!(statement["Action"], "s3:GetObject", "{statement:#}");
+        assert_eq!(statement["Resource"], "arn:aws:s3:::mirror-bucket/*", "{statement:#}");
+        assert_eq!(statement["Condition"].as_object().unwrap().len(), 1, "{statement:#}");
+    }
+    let conditions: Vec<_> = statements.iter().map(|statement| &statement["Condition"]).collect();
+    assert!(conditions[0]["StringEquals"]["aws:SourceVpce"].is_string(), "{policy:#}");
+    assert!(conditions[1]["IpAddress"]["aws:SourceIp"].is_string(), "{policy:#}");
+    assert_eq!(conditions.len(), 2, "{policy:#}");
 }
 
-/// The program of a boot script is replaced, and the previous one is kept.
+/// The program of a boot script is replaced, and the previous one is kept. The program file of the page is valid.
 #[test]
 fn upgrade_md_works_as_printed() {
     let node = converged();
@@ -283,6 +336,12 @@ fn upgrade_md_works_as_printed() {
     let says = |name: &str| Ended::from_command(&mut Command::new(bin.join(name))).stdout;
     assert_eq!((says("nodeup"), says("nodeup.previous")), ("new\n".to_owned(), "old\n".to_owned()));
     assert_eq!(walk.asked("systemctl"), "systemctl restart kops-configuration.service\n");
+
+    let file = walk.block("yaml", "# program.yaml\n");
+    let programs = ProgramFile::parse(file.as_bytes(), "program.yaml").unwrap().wanted().sha256;
+    assert_eq!(programs.into_keys().collect::<Vec<_>>(), ["amd64", "arm64"]);
+    walk.run("aws s3 cp");
+    assert_eq!(walk.asked("aws"), format!("aws s3 cp program.yaml s3://STORE/CLUSTER/{PROGRAM_FILE}\n"));
     walk.run_the_rest();
 }
 
@@ -360,7 +419,51 @@ fn monitoring_md_works_as_printed() {
     walk.run_the_rest();
 }
 
+/// Step 2 makes control-plane mode a service, and gives the pod of the API server the name of kops-controller.
+#[test]
+fn take_over_md_works_as_printed() {
+    let node = converged();
+    let mut walk = Walk::on("docs/take-over.md", &node);
+    let (sysconfig, applied) = (walk.path("sysconfig"), walk.path("applied"));
+    fs::create_dir(&sysconfig).unwrap();
+    let manifests = checkout().join("packaging/kubernetes");
+    walk.places.extend([
+        ("/etc/sysconfig", sysconfig.clone()),
+        ("/etc/environment", node.root().join("etc/environment")),
+        ("packaging/kubernetes", manifests.clone()),
+    ]);
+    walk.stand_in("kubectl", &format!("case $* in 'apply -f -') cat >{} ;; esac", applied.display()));
+    walk.run_the_rest();
+
+    let rbac = manifests.join("rbac.yaml");
+    let calls = [
+        format!("kubectl diff -f {}", rbac.display()),
+        format!("kubectl apply -f {}", rbac.display()),
+        r#"kubectl -n kube-system patch daemonset kops-controller -p {"spec": {"template": {"spec": {"nodeSelector": {"kops-agent": "has-taken-over"}}}}}"#.to_owned(),
+        "kubectl apply -f -".to_owned(),
+    ];
+    assert_eq!(walk.asked("kubectl").lines().collect::<Vec<_>>(), calls);
+    let settings = fs::read_to_string(sysconfig.join("kops-agent-controller")).unwrap();
+    assert_eq!(settings, "KOPS_AGENT_LABELS_FROM=tags\n");
+    assert!(node.root().join("etc/systemd/system/kops-agent-controller.service").is_file());
+    let pod = node.root().join("etc/kubernetes/manifests/kube-apiserver.manifest");
+    for pod in [pod, applied] {
+        let pod = fs::read_to_string(pod).unwrap();
+        assert!(pod.contains("kops-controller.internal.demo.example.com"), "{pod}");
+    }
+}
+
+/// The names of threads on the page are those of the sources.
 #[test]
 fn redhat_md_works_as_printed() {
-    Walk::on("docs/redhat.md", &converged()).run_the_rest();
+    let node = converged();
+    let walk = Walk::on("docs/redhat.md", &node);
+    walk.run_the_rest();
+    let (_, named) = walk.page.text.split_once("have other names in `comm`: ").unwrap();
+    let (named, _) = named.split_once(". ").unwrap();
+    let repository = Repository::of_this_checkout();
+    // tokio names its own threads.
+    let own = named.split(", ").map(|name| name.trim_matches('`')).filter(|name| *name != "tokio-");
+    let lost: Vec<&str> = own.filter(|name| !repository.has_thread(name)).collect();
+    assert!(lost.is_empty(), "no source starts these threads: {lost:?}");
 }
