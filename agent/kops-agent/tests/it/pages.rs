@@ -19,9 +19,10 @@ use kops_agent_process::exit::MEANINGS;
 use kops_agent_spec::failure::Kind;
 use kops_agent_tests::example_store::NODES;
 use kops_agent_tests::terminal_picture::{TITLE, session, svg};
-use page::{Page, pages};
+use page::{Block, Page, pages};
 use repository::Repository;
 pub use repository::checkout;
+use serde::Deserialize as _;
 
 /// Fails with all mistakes together, each with its page.
 #[track_caller]
@@ -129,6 +130,29 @@ fn blocks_of_shell_are_shell() {
         }
     }
     expect_none(&wrong);
+}
+
+#[test]
+fn blocks_of_yaml_and_json_can_be_read() {
+    let problem = |block: &Block| -> Option<String> {
+        match block.language.as_str() {
+            "yaml" => serde_yaml::Deserializer::from_str(&block.text)
+                .find_map(|document| serde_yaml::Value::deserialize(document).err())
+                .map(|error| error.to_string()),
+            "json" => {
+                serde_json::from_str::<serde_json::Value>(&block.text).err().map(|error| error.to_string())
+            }
+            _ => None,
+        }
+    };
+    let of_page = |page: &Page| -> Vec<String> {
+        let problems = page.blocks.iter().filter_map(problem);
+        problems.map(|problem| format!("{}: {problem}", page.name)).collect()
+    };
+    expect_none(&pages().iter().flat_map(of_page).collect::<Vec<_>>());
+    let broken =
+        Page::parse("docs/x.md", "```yaml\na: 1\n---\nb: [\n```\n\n```json\n{\n```\n\n```yaml\na: 1\n```\n");
+    assert_eq!(of_page(&broken).len(), 2);
 }
 
 #[test]

@@ -393,6 +393,11 @@ fn monitoring_md_works_as_printed() {
     let (units, metrics) = (walk.path("units"), walk.path("metrics"));
     walk.places.push(("/etc/systemd/system", units.clone()));
     walk.places.push(("/var/lib/prometheus/node-exporter", metrics.clone()));
+    let values: serde_yaml::Value = serde_yaml::from_str(walk.block("yaml", "extraArgs:")).unwrap();
+    let (argument, mount) = (&values["extraArgs"][0], &values["extraHostVolumeMounts"][0]);
+    let folder = argument.as_str().unwrap().strip_prefix("--collector.textfile.directory=");
+    assert_eq!(folder, Some("/var/lib/prometheus/node-exporter"));
+    assert_eq!((mount["hostPath"].as_str(), mount["mountPath"].as_str()), (folder, folder));
     walk.run("install -d");
     let mut status = Command::new(agent());
     let written = Ended::from_command(
