@@ -34,11 +34,12 @@ const NOT_RUN: [(&str, &str, &str); 7] = [
 const A_ROTATION: &str = "a controller leads the rollouts: tests/cluster/tests/rotation.rs";
 
 /// Programs of others. Their stand-ins accept every call.
-const OTHERS: [&str; 13] = [
+const OTHERS: [&str; 14] = [
     "apt-get",
     "aws",
     "ausearch",
     "crictl",
+    "debmirror",
     "dnf",
     "getenforce",
     "journalctl",
@@ -360,6 +361,9 @@ fn air_gapped_md_works_as_printed() {
     let node = Machine::new(CONTROL_PLANE);
     let mut walk = Walk::on("docs/air-gapped.md", &node);
     walk.places.push(("s3://BUCKET/CLUSTER", CONFIG_BASE.into()));
+    let apt = walk.path("apt");
+    fs::create_dir(&apt).unwrap();
+    walk.places.push(("/etc/apt", apt.clone()));
     for name in ["right", "wrong"] {
         fs::write(walk.path(name), name).unwrap();
     }
@@ -370,6 +374,10 @@ fn air_gapped_md_works_as_printed() {
     assert!(listed.contains("/linux/amd64/kubelet\n"), "{listed}");
     let packages = walk.run("$1 == \"package\"").stdout;
     assert!(packages.lines().any(|name| name == "libseccomp2"), "{packages}");
+    walk.run("--simulate");
+    let simulated = walk.asked("apt-get");
+    assert!(simulated.starts_with("apt-get update\napt-get install --simulate "), "{simulated}");
+    assert!(simulated.contains(" libseccomp2"), "{simulated}");
     let files = ["right", "wrong", "missing"]
         .map(|name| format!("file {} {}\n", sha256_hex(b"right"), download(name)));
     let unhashed = format!("file - {}\n", download("wrong"));
@@ -383,6 +391,11 @@ fn air_gapped_md_works_as_printed() {
     node.run("converge", &[]).with(0, &[]);
     walk.run_the_rest();
     assert_eq!(walk.asked("crictl"), "crictl pull registry.example.com/pause:3.10\n");
+    let sources = fs::read_to_string(apt.join("sources.list")).unwrap();
+    assert!(
+        sources.lines().count() == 2 && sources.lines().all(|line| line.starts_with("deb [signed-by=/usr/")),
+        "{sources}"
+    );
 }
 
 /// The drop-in of a control plane runs the unit's own command with one more flag.
