@@ -11,6 +11,7 @@ use std::process::Command;
 
 use kops_agent_cluster::rollout::{PROGRAM_FILE, ProgramFile};
 use kops_agent_tests::digest::sha256_hex;
+use kops_agent_tests::example_cluster::leave_as_nodeup;
 use kops_agent_tests::example_store::{CONFIG_BASE, CONTROL_PLANE};
 use tempfile::TempDir;
 
@@ -215,20 +216,10 @@ fn converged() -> Machine {
     node
 }
 
-/// The example control plane as nodeup leaves it. It lacks kops-agent's record and its list of kernel modules, and has
-/// nodeup's text of a licence. The recorded state of systemd stays. `tests/conformance/take-over` covers what a plan
-/// does not show.
+/// The example control plane as nodeup leaves it.
 fn left_by_nodeup() -> Machine {
     let node = converged();
-    let own = node.root().join("var/lib/kops-agent");
-    let state = fs::read(own.join("recorded/state.json")).unwrap();
-    fs::remove_dir_all(&own).unwrap();
-    fs::create_dir_all(own.join("recorded")).unwrap();
-    fs::write(own.join("recorded/state.json"), state).unwrap();
-    fs::remove_file(node.root().join("etc/modules-load.d/br_netfilter.conf")).unwrap();
-    let licence = node.root().join("usr/share/doc/containerd/apache.txt");
-    let text = fs::read_to_string(&licence).unwrap();
-    fs::write(licence, text.replace("http://www.apache.org", "https://www.apache.org")).unwrap();
+    leave_as_nodeup(node.root()).unwrap();
     node
 }
 
