@@ -76,3 +76,24 @@ pub fn edit(file: &Path, old: &str, new: &str) -> anyhow::Result<()> {
     ensure!(found == 1, "{} has {old:?} {found} times, not once", file.display());
     fs::write(file, text.replace(old, new)).with_context(|| format!("writing {}", file.display()))
 }
+
+/// Makes a converged control plane of the example like one that nodeup leaves. `root` is the machine's folder. The machine lacks
+/// kops-agent's record and its list of kernel modules, and has nodeup's text of a licence. The recorded state of systemd stays.
+/// `tests/conformance/take-over` covers what a plan does not show.
+///
+/// # Errors
+/// If one of these files is missing or cannot be written.
+pub fn leave_as_nodeup(root: &Path) -> anyhow::Result<()> {
+    let own = root.join("var/lib/kops-agent");
+    let state = own.join("recorded/state.json");
+    let recorded = fs::read(&state).with_context(|| format!("reading {}", state.display()))?;
+    fs::remove_dir_all(&own)?;
+    fs::create_dir_all(own.join("recorded"))?;
+    fs::write(&state, recorded)?;
+    let modules = root.join("etc/modules-load.d/br_netfilter.conf");
+    fs::remove_file(&modules).with_context(|| format!("removing {}", modules.display()))?;
+    let licence = root.join("usr/share/doc/containerd/apache.txt");
+    let text = fs::read_to_string(&licence).with_context(|| format!("reading {}", licence.display()))?;
+    fs::write(licence, text.replace("http://www.apache.org", "https://www.apache.org"))?;
+    Ok(())
+}

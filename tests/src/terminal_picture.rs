@@ -1,4 +1,4 @@
-//! A picture of a terminal with the agent's output on the example node, for README.
+//! A picture of a terminal with the agent's output on the example control plane, as nodeup leaves it, for README.
 //!
 //! The agent prints all of it. Values that differ between runs (times, the hash of a configuration with new keys) are
 //! replaced by values of the same form. So the same program always makes the same bytes.
@@ -9,20 +9,20 @@ use std::path::Path;
 
 use anyhow::{Context, ensure};
 
-use crate::example_cluster::ExampleCluster;
+use crate::example_cluster::{ExampleCluster, leave_as_nodeup};
 use crate::example_keys::make_keysets;
-use crate::example_store::{CONFIG_BASE, NODES};
+use crate::example_store::{CONFIG_BASE, CONTROL_PLANE};
 
 /// Replaces each timestamp in the output.
 const TIME: &str = "2026-11-22T03:00:00Z";
 /// Replaces the hash of the configuration.
 const CONFIG_HASH: &str = "LTITxt0yV2Lb+4t2qpZVruhy5uGTg1bj6p9DbnJwe8w=";
 /// The text that a screen reader reads instead of the picture.
-pub const TITLE: &str = "A terminal: kops-agent plan shows the diff of kubelet.conf and the restart of kubelet, kops-agent \
-                         converge carries it out, kops-agent status shows the node converged.";
+pub const TITLE: &str = "A terminal: kops-agent plan shows what a takeover from nodeup changes, kops-agent converge \
+                         carries it out, kops-agent status shows the node converged.";
 const CONF: &str = "--conf /opt/kops/conf/kube_env.yaml";
 
-/// The output of `plan`, `converge` and `status` on a node whose InstanceGroup has changed, with a terminal's colours.
+/// The output of `plan`, `converge` and `status` on a control plane as nodeup leaves it, with a terminal's colours.
 ///
 /// # Errors
 /// If the example cluster cannot be served, or a command fails.
@@ -37,7 +37,7 @@ pub fn session(agent: &Path, folder: &Path) -> anyhow::Result<String> {
                 command.env_clear().arg(verb);
                 command
             }
-            _ => cluster.agent(agent, verb, NODES, CONFIG_BASE),
+            _ => cluster.agent(agent, verb, CONTROL_PLANE, CONFIG_BASE),
         };
         // HTTPS has no working route: the stand-ins serve all that the agent needs over HTTP.
         command.env("HTTPS_PROXY", "http://127.0.0.1:1").arg("--root").arg(&root).args(flags);
@@ -47,8 +47,8 @@ pub fn session(agent: &Path, folder: &Path) -> anyhow::Result<String> {
     };
 
     run("converge", &[])?;
-    cluster.edit("instancegroup/nodes", "  role: Node\n", "  kubelet:\n    maxPods: 200\n  role: Node\n")?;
-    let mut session = "\u{1b}[2m# kops edit ig nodes: spec.kubelet.maxPods is 200 now\u{1b}[0m\n".to_owned();
+    leave_as_nodeup(&root)?;
+    let mut session = "\u{1b}[2m# on a control plane that nodeup made\u{1b}[0m\n".to_owned();
     for (verb, arguments, flags) in [
         ("plan", CONF, &["--color", "always"][..]),
         ("converge", CONF, &["--color", "always"]),

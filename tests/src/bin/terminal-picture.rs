@@ -1,4 +1,4 @@
-//! Draws what `plan`, `converge` and `status` print on the example node, as SVG on standard output.
+//! Draws what `plan`, `converge` and `status` print on the example control plane, as SVG on standard output.
 
 use std::io::Write as _;
 use std::path::PathBuf;

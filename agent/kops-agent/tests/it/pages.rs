@@ -293,6 +293,12 @@ fn the_readme_is_short() {
 }
 
 #[test]
+fn the_readme_leads_first_to_a_trial() {
+    let linked = Page::read("README.md").linked_pages();
+    assert_eq!(linked.iter().find(|page| page.ends_with(".md")).unwrap(), "docs/try.md");
+}
+
+#[test]
 fn the_picture_is_what_the_program_prints() {
     let folder = tempfile::tempdir().unwrap();
     let drawn = svg(&session(&agent(), folder.path()).unwrap(), TITLE).unwrap();

@@ -11,6 +11,7 @@ use std::process::Command;
 
 use kops_agent_cluster::rollout::{PROGRAM_FILE, ProgramFile};
 use kops_agent_tests::digest::sha256_hex;
+use kops_agent_tests::example_cluster::leave_as_nodeup;
 use kops_agent_tests::example_store::{CONFIG_BASE, CONTROL_PLANE};
 use tempfile::TempDir;
 
@@ -215,20 +216,10 @@ fn converged() -> Machine {
     node
 }
 
-/// The example control plane as nodeup leaves it. It lacks kops-agent's record and its list of kernel modules, and has
-/// nodeup's text of a licence. The recorded state of systemd stays. `tests/conformance/take-over` covers what a plan
-/// does not show.
+/// The example control plane as nodeup leaves it.
 fn left_by_nodeup() -> Machine {
     let node = converged();
-    let own = node.root().join("var/lib/kops-agent");
-    let state = fs::read(own.join("recorded/state.json")).unwrap();
-    fs::remove_dir_all(&own).unwrap();
-    fs::create_dir_all(own.join("recorded")).unwrap();
-    fs::write(own.join("recorded/state.json"), state).unwrap();
-    fs::remove_file(node.root().join("etc/modules-load.d/br_netfilter.conf")).unwrap();
-    let licence = node.root().join("usr/share/doc/containerd/apache.txt");
-    let text = fs::read_to_string(&licence).unwrap();
-    fs::write(licence, text.replace("http://www.apache.org", "https://www.apache.org")).unwrap();
+    leave_as_nodeup(node.root()).unwrap();
     node
 }
 
@@ -295,7 +286,8 @@ fn try_md_works_as_printed() {
 fn canary_md_works_as_printed() {
     const PREFIX: &str =
         "kops edit cluster --set spec.assets.fileRepository=https://s3.eu-west-1.amazonaws.com/mirror-bucket";
-    let walk = Walk::on("docs/canary.md", &converged());
+    let node = converged();
+    let walk = Walk::on("docs/canary.md", &node);
     walk.run_the_rest();
     let calls = [
         "kops create instancegroup canary --role node --subnet eu-west-1a --edit=false",
@@ -473,7 +465,8 @@ fn take_over_md_works_as_printed() {
 /// The names of threads on the page are those of the sources.
 #[test]
 fn redhat_md_works_as_printed() {
-    let walk = Walk::on("docs/redhat.md", &converged());
+    let node = converged();
+    let walk = Walk::on("docs/redhat.md", &node);
     walk.run_the_rest();
     let (_, named) = walk.page.text.split_once("have other names in `comm`: ").unwrap();
     let (named, _) = named.split_once(". ").unwrap();
