@@ -205,7 +205,8 @@ impl Kubeconfig {
         user.refuse_unsupported(&of_user)?;
 
         let pem = |field, data, file| pem(field, data, file).with_context(|| shown.clone());
-        let without_server = || incomplete(format!("{shown}: the cluster {:?} has no server", context.cluster));
+        let without_server =
+            || incomplete(format!("{shown}: the cluster {:?} has no server", context.cluster));
         let server = cluster.server.filter(|url| !url.is_empty()).ok_or_else(without_server)?;
         let authorities =
             pem("certificate-authority", cluster.certificate_authority_data, cluster.certificate_authority)?;
