@@ -14,11 +14,11 @@ const INTERVAL: Duration = Duration::from_millis(500);
 /// The last answer to a question, and when it was requested.
 #[derive(Debug)]
 pub(super) struct Singleflight<T, E> {
-    last: Arc<Mutex<Option<Answered<T, E>>>>,
+    last: Arc<Mutex<Option<LastAnswer<T, E>>>>,
 }
 
 #[derive(Debug)]
-struct Answered<T, E> {
+struct LastAnswer<T, E> {
     /// When the answer was requested.
     at: Instant,
     answer: Result<Arc<T>, Arc<E>>,
@@ -57,7 +57,7 @@ impl<T: Send + Sync + 'static, E: Send + Sync + 'static> Singleflight<T, E> {
             sleep_until(earliest.max(called + WINDOW)).await;
             let at = Instant::now();
             let answer = ask().await.map(Arc::new).map_err(Arc::new);
-            *last = Some(Answered { at, answer: answer.clone() });
+            *last = Some(LastAnswer { at, answer: answer.clone() });
             answer
         });
         asking.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))

@@ -17,7 +17,8 @@ mod rows;
 pub use authorities::{AUTHORITIES, authorities_digest, different_authorities, read_authorities};
 pub use certificate::{FEW_DAYS, FIRST_CERTIFICATE, FirstCertificate, SeenCertificate};
 pub use condition::{
-    AGENT_VERSION, CONDITION, CONTROLLER, FOLLOWED_FROM, Known, NodeReport, RUNNING, Statement, Trouble,
+    AGENT_VERSION, CONDITION, CONTROLLER, CurrentCondition, FOLLOWED_FROM, NodeReport, RUNNING, Statement,
+    Trouble,
 };
 pub use groups::{GroupPlan, NodePlan, State, groups, named};
 pub use machine::{

@@ -12,12 +12,12 @@ mod course;
 mod decide;
 mod estimate;
 mod order;
+mod order_validity;
 mod pods;
 mod policy;
 mod program;
 mod progress;
 mod reboot;
-mod standing;
 mod status;
 #[cfg(test)]
 mod testing;
@@ -25,10 +25,11 @@ mod turns;
 mod wanted;
 mod window;
 
-pub use arbitration::{Actions, Asked, decide_all};
+pub use arbitration::{Actions, RolloutAndPolicy, decide_all};
 pub use decide::{ApiServer, Canary, Decision, Member, Rank, Seen, decide};
 pub use estimate::Estimate;
 pub use order::{ORDER, OUTCOME, Order, Outcome, Task};
+pub use order_validity::OrderValidity;
 pub use pods::{Container, Containers, PodCheck};
 pub use policy::{
     Follow, GroupPolicy, POLICY_KEY, POLICY_STATE_KEY, POLICY_STATUS_KEY, Policy, PolicyState, PolicyStatus,
@@ -38,7 +39,6 @@ pub use program::{
     Download, LARGEST_PROGRAM_FILE, MOST_CANARIES, Observation, PROGRAM_FILE, ProgramFile, WantedProgram,
 };
 pub use reboot::{Blocked, Blockers, Boots, LAST_REBOOT, LastReboot, MOST_BOOTS, boots_to_end};
-pub use standing::Standing;
 pub use status::{GroupStatus, Phase, Status};
 pub use wanted::{CONFIG_MAP, DrainMode, MaxUnavailable, ROLLOUT_KEY, Rollout, STATUS_KEY, State};
 pub use window::Window;

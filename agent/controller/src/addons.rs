@@ -19,7 +19,7 @@ pub mod recreate;
 pub mod remove;
 mod resources;
 mod running;
-mod standing;
+mod states;
 pub mod status;
 mod updating;
 
@@ -28,5 +28,5 @@ pub use images::images;
 #[cfg(test)]
 pub use running::metrics::tests::every_metric;
 pub use running::{ServiceOptions, run as run_service};
-pub use standing::Scene;
+pub use states::Scene;
 pub use updating::Report;

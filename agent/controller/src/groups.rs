@@ -43,7 +43,7 @@ pub struct Groups {
     interval: Duration,
     /// Whether saved groups without a written configuration count.
     saved_count: bool,
-    known: Mutex<Known>,
+    known: Mutex<CachedGroups>,
 }
 
 /// The labels of groups, by name. A group that was recreated with another role has several entries, because kOps leaves the
@@ -51,7 +51,7 @@ pub struct Groups {
 type ByName = BTreeMap<String, Vec<Arc<Labels>>>;
 
 #[derive(Default)]
-struct Known {
+struct CachedGroups {
     /// The labels by group name; `None` until the store has been read.
     groups: Option<ByName>,
     read: Read,
@@ -276,7 +276,7 @@ impl Groups {
     }
 }
 
-impl Known {
+impl CachedGroups {
     fn is_current(&self) -> bool {
         self.groups.is_some() && !self.failing && self.read.problems.is_empty()
     }

@@ -9,17 +9,17 @@ use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use tokio::time::Instant;
 
-use super::known::KnownNodes;
+use super::node_queue::NodeQueue;
 
 pub struct Identifier {
     cloud: Arc<dyn ControlPlane>,
-    known: Arc<Mutex<KnownNodes>>,
+    known: Arc<Mutex<NodeQueue>>,
     hits: Counter,
 }
 
 impl Identifier {
     /// Asks this cloud, caches its answers in `known`, and counts cache hits in `hits`.
-    pub fn new(cloud: Arc<dyn ControlPlane>, known: Arc<Mutex<KnownNodes>>, hits: Counter) -> Identifier {
+    pub fn new(cloud: Arc<dyn ControlPlane>, known: Arc<Mutex<NodeQueue>>, hits: Counter) -> Identifier {
         Identifier { cloud, known, hits }
     }
 

@@ -15,10 +15,10 @@ mod groups;
 mod health;
 mod hosts;
 mod identify;
-mod known;
 mod left_to_upstream;
 mod metrics;
 mod node_labels;
+mod node_queue;
 mod options;
 mod pod_ranges;
 pub mod rollout;
@@ -61,9 +61,9 @@ use groups::Groups;
 use health::Health;
 use hosts::ApiHosts;
 use identify::Identifier;
-use known::KnownNodes;
 use metrics::Metrics;
 use node_labels::{Mode, NodeLabels};
+use node_queue::NodeQueue;
 use pod_ranges::PodRanges;
 use rollout::Rollouts;
 
@@ -72,7 +72,7 @@ use rollout::Rollouts;
 /// # Errors
 /// The configuration is wrong, or a part that the controller needs has ended with an error.
 pub async fn run(given: &ControllerOptions) -> Result<u8> {
-    let mut stopped = pin!(stop::asked()?);
+    let mut stopped = pin!(stop::signal_received()?);
     let mut files = Watched::new(std::iter::once(&given.conf).chain(&given.kubeconfig).cloned().collect());
     let options = options(&given.conf)?;
     if let Some(why) = left_to_upstream(&options) {
@@ -141,7 +141,7 @@ pub async fn run(given: &ControllerOptions) -> Result<u8> {
 /// # Errors
 /// The configuration is wrong or leaves the labels to kOps' kops-controller, or a necessary part fails.
 pub async fn label_once(given: &ControllerOptions, is_dry_run: bool) -> Result<Option<Found>> {
-    let mut stopped = pin!(stop::asked()?);
+    let mut stopped = pin!(stop::signal_received()?);
     let options = options(&given.conf)?;
     if let Some(why) = left_to_upstream(&options) {
         return Err(Failure::new(
@@ -194,7 +194,7 @@ impl Parts {
     /// Prepares the node controller, which reads the groups again at each `interval`.
     fn node_labels(&self, interval: Duration, mode: Mode) -> NodeLabels {
         let Parts { options, labels_from, client, metrics, store, cloud, .. } = self;
-        let known = Arc::<Mutex<KnownNodes>>::default();
+        let known = Arc::<Mutex<NodeQueue>>::default();
         NodeLabels {
             nodes: Nodes::new(client.clone()),
             known: known.clone(),
@@ -207,7 +207,7 @@ impl Parts {
             mode,
             is_synced: AtomicBool::new(false),
             list_timeout: LIST_TIMEOUT,
-            cloud_pauses: known::CLOUD_PAUSES,
+            cloud_pauses: node_queue::CLOUD_PAUSES,
             // On clouds where upstream labels no Node, `Tags` has no labels to follow.
             labels_from: if cloud.is_labelled_by_upstream() { *labels_from } else { LabelsFrom::Store },
         }

@@ -137,7 +137,7 @@ impl BootstrapMetrics {
     }
 
     /// Counts an answer to a machine, and its duration.
-    pub fn answered(&self, reason: &'static str, is_granted: bool, took: Duration) {
+    pub fn count_bootstrap(&self, reason: &'static str, is_granted: bool, took: Duration) {
         let outcome = if is_granted { "granted" } else { "refused" };
         self.requests.get_or_create(&ByOutcome { outcome, reason }).inc();
         self.seconds.observe(took.as_secs_f64());
@@ -409,7 +409,7 @@ mod tests {
         let metrics = Metrics::new();
         metrics.reconciled(Reconciled::Error, Duration::from_secs(3));
         metrics.refused("InstanceNotFound");
-        metrics.bootstrap.answered("Granted", true, Duration::from_secs(1));
+        metrics.bootstrap.count_bootstrap("Granted", true, Duration::from_secs(1));
         metrics.bootstrap.renewed("Granted", true);
         metrics.bootstrap.paced("Granted", true);
         metrics.cloud_calls.count("ec2", "DescribeInstances", Outcome::Success);

@@ -34,8 +34,8 @@ use kops_agent_spec::failure::{Failure, Kind};
 
 use super::groups::{Changed, Group, Groups};
 use super::identify::Identifier;
-use super::known::KnownNodes;
 use super::metrics::{Metrics, Reconciled};
+use super::node_queue::NodeQueue;
 use super::pod_ranges::{Lacking, PodRanges};
 use crate::options::LabelsFrom;
 use outcome::{Outcome, in_words, left_out};
@@ -58,7 +58,7 @@ const TOLD_AFTER: u32 = 4;
 pub struct NodeLabels {
     pub nodes: Nodes,
     /// The state of each Node.
-    pub known: Arc<Mutex<KnownNodes>>,
+    pub known: Arc<Mutex<NodeQueue>>,
     pub identifier: Identifier,
     /// The source of the Nodes' pod ranges.
     pub pod_ranges: PodRanges,
@@ -426,7 +426,7 @@ impl NodeLabels {
                 log::warn!("the Node {name}: {problem}; looking again in {pause:.0?}");
             }
         }
-        match known.answered(name, now) {
+        match known.cloud_answered(name, now) {
             0 => {}
             released => {
                 log::info!("the cloud answers again; checking {released} Nodes that waited for it")
@@ -449,7 +449,7 @@ impl NodeLabels {
 
 /// Notes that the cloud did not answer for a Node. Logs this once for all waiting Nodes. Returns the message for an Event if the
 /// outage lasts.
-fn unanswered(known: &mut KnownNodes, name: &str, problem: &str, now: Instant) -> Option<String> {
+fn unanswered(known: &mut NodeQueue, name: &str, problem: &str, now: Instant) -> Option<String> {
     let pause = known.unanswered(name, now)?;
     let outage = known.outage();
     log::warn!("{problem}; {} Nodes wait for the cloud; asking it again in {pause:.0?}", outage.len());

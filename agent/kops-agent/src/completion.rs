@@ -29,7 +29,7 @@ const NO_FILES: u8 = 4;
 const NO_SPACE: u8 = 2;
 
 /// Prints the candidates, if a shell or kubectl asks for them. `None` for every other call of the program.
-pub fn answered() -> Option<ExitCode> {
+pub fn print_candidates() -> Option<ExitCode> {
     let mut arguments = std::env::args_os();
     let program = arguments.next().unwrap_or_default();
     let is_of_kubectl = Path::new(&program).file_name().is_some_and(|name| name == OF_KUBECTL);

@@ -39,8 +39,8 @@ fn is_of_this_node(command: &Command) -> bool {
         Command::Converge(args) => &args.root.root,
         Command::Plan(args) => &args.root.root,
         Command::Verify(args) => &args.root.root,
-        Command::Doctor(args) => &args.look.root,
-        Command::SupportBundle(args) => &args.look.root,
+        Command::Doctor(args) => &args.machine.root,
+        Command::SupportBundle(args) => &args.machine.root,
         // These commands describe the node of this machine's boot config.
         Command::Render(_) | Command::Explain(_) | Command::Facts(_) => return true,
         Command::Config { command: ConfigCommand::Dump(_) | ConfigCommand::Check(_) } => return true,

@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 
 use parking_lot::Mutex;
 
-use kops_agent_node::known;
+use kops_agent_node::redaction;
 use kops_agent_plan::diff::{Action, Step};
 use kops_agent_plan::resource::ResourceId;
 use kops_agent_process::output::plain_lines;
@@ -136,7 +136,7 @@ impl<L: Log> Log for OursOnly<L> {
             return;
         }
         // A message may quote a server, and journalctl prints to a terminal, so control characters are removed.
-        let message = plain_lines(&known::masked(record.args().to_string()));
+        let message = plain_lines(&redaction::masked(record.args().to_string()));
         let fields = fields_of(&message);
         let fields = fields.as_ref().map_or(&[][..], |fields| fields.as_slice());
         self.inner.log(&record.to_builder().args(format_args!("{message}")).key_values(&fields).build());

@@ -33,18 +33,18 @@ use cli::{Cli, Command};
 
 use kops_agent_node::exit;
 use kops_agent_node::failure::kind_of;
-use kops_agent_node::known::error_text;
+use kops_agent_node::redaction::error_text;
 
 fn main() -> ExitCode {
     started::note();
     keep_others_from_writing();
-    if let Some(code) = completion::answered() {
+    if let Some(code) = completion::print_candidates() {
         return code;
     }
     panics::start();
     let cli = match Cli::try_parse_from(with_nodeup_spelling(std::env::args().collect())) {
         Ok(cli) => cli,
-        Err(answer) => return answered(&answer),
+        Err(answer) => return print_help_or_error(&answer),
     };
     logging::start(cli.verbosity);
     given_to_units::run_again(&cli.command);
@@ -77,7 +77,7 @@ fn runtime(command: &Command) -> std::io::Result<Runtime> {
 }
 
 /// Prints the requested help or version, or the error in the flags. Like every error, the error in the flags ends with its code.
-fn answered(answer: &clap::Error) -> ExitCode {
+fn print_help_or_error(answer: &clap::Error) -> ExitCode {
     if !answer.use_stderr() {
         answer.exit();
     }

@@ -8,4 +8,4 @@ mod testing;
 
 pub use drain::{OwnNode, Remaining};
 pub use orders::{Orders, retried};
-pub use statement::{FIELD_MANAGER, Told, Untold, known, tell, versions};
+pub use statement::{FIELD_MANAGER, Told, Untold, current_condition, tell, versions};

@@ -29,8 +29,8 @@ use kops_agent_spec::facts::cloud_of_machine;
 use kops_agent_spec::failure::{Failure, Kind};
 
 use super::{machine, pacing};
-use crate::known::error_text;
 use crate::kops_version::user_data_of_instance;
+use crate::redaction::error_text;
 
 /// A description of the report, for messages.
 pub const TELLING: &str = "reporting this node's state to the cluster (condition KopsConfigured of its Node)";

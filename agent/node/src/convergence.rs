@@ -22,7 +22,7 @@ use super::machine::{self, noted};
 use super::options::{NodeOptions, RunOptions};
 use super::{apply, remembered};
 use crate::failure::kind_of;
-use crate::known::error_text;
+use crate::redaction::error_text;
 use kops_agent_source::Before;
 use kops_agent_spec::failure::{Failure, Kind};
 

@@ -24,7 +24,7 @@ use crate::machine::must_exist;
 use crate::options::NodeOptions;
 use kops_agent_source::boot_config;
 
-use downloads::Asked;
+use downloads::CheckedDownload;
 pub use downloads::servers_of_file;
 use node::Wanted;
 pub use registries::{Logins, Registries};
@@ -33,7 +33,7 @@ pub use registries::{Logins, Registries};
 ///
 /// # Errors
 /// The root is missing, or `--store-mirror` is malformed.
-pub async fn look(options: &NodeOptions) -> Result<Observations> {
+pub async fn examine(options: &NodeOptions) -> Result<Observations> {
     must_exist(&options.source.node_root)?;
     let store = options.store.open()?;
     let boot = boot_config(&options.source.conf, &options.store).await;
@@ -60,7 +60,7 @@ pub async fn look(options: &NodeOptions) -> Result<Observations> {
         names::lookup(names),
         downloads::ask(&store, &wanted.downloads),
         clock::of_store(&store, base.as_deref()),
-        machine::look(options, &wanted),
+        machine::examine(options, &wanted),
         machine::packages(options, &wanted),
         machine::volumes(options, &wanted),
         machine::is_clock_synchronized(options),
@@ -87,13 +87,13 @@ pub async fn look(options: &NodeOptions) -> Result<Observations> {
 /// Returns the downloads, the seconds by which each server's clock is ahead, and the sizes of missing downloads by URL.
 #[allow(clippy::type_complexity)]
 fn together(
-    asked: Vec<Asked>,
+    asked: Vec<CheckedDownload>,
     of_store: Option<(String, i64)>,
 ) -> (Vec<Download>, Vec<(String, i64)>, BTreeMap<String, u64>) {
     let mut clocks: BTreeMap<String, i64> = of_store.into_iter().collect();
     let mut sizes = BTreeMap::new();
     let mut downloads = Vec::new();
-    for Asked { url, download, size, clocks: of_servers } in asked {
+    for CheckedDownload { url, download, size, clocks: of_servers } in asked {
         clocks.extend(of_servers);
         if !download.is_there {
             sizes.insert(url, size.unwrap_or_default());

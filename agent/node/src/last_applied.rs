@@ -35,7 +35,7 @@ use super::facts;
 use super::materials::Materials;
 use super::options::{NodeOptions, RunOptions};
 use super::plan::plan;
-use crate::known::error_text;
+use crate::redaction::error_text;
 use kops_agent_source::boot_config;
 
 pub use instead::{Instead, stands_in_for, superseded};

@@ -19,7 +19,7 @@ use kops_agent_spec::failure::{Failure, Kind};
 use super::decide::Decision;
 use super::machine;
 use super::options::RunOptions;
-use crate::known::error_text;
+use crate::redaction::error_text;
 
 const OVERRIDE: &str = "--allow-no-server";
 

@@ -16,7 +16,7 @@ use kops_agent_spec::failure::{Failure, Kind};
 
 use super::remote;
 use crate::failure::kind_of;
-use crate::known::error_text;
+use crate::redaction::error_text;
 use kops_agent_source::Before;
 
 /// The pause between two tries to take a lock that another run has.

@@ -11,7 +11,7 @@ use kops_agent_source::asset_hashes::HashSource;
 use super::options::NodeOptions;
 use super::plan::plan;
 use super::{decide, machine};
-use crate::known::error_text;
+use crate::redaction::error_text;
 
 /// Plans the change to the group's current configuration, whose hash is `by`. If planning fails, the result has the
 /// reason, and the run continues.

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use kops_agent_cluster::rollout::{Order, Standing};
+use kops_agent_cluster::rollout::{Order, OrderValidity};
 use kops_agent_host::{Applied, Host};
 use kops_agent_kube::own_node::{Orders, retried};
 use kops_agent_plan::following::{Follow, Followed};
@@ -31,10 +31,10 @@ pub struct Withdrawn;
 /// Reads the own Node again, and fails unless the order still counts. The controller may have withdrawn the order, or may be gone.
 /// `kind` is the kind of that failure.
 pub(super) async fn confirm(orders: &Orders, order: &Order, kind: Kind) -> Result<()> {
-    match retried(ASKED_WITHIN, PAUSE, async || orders.standing(order).await).await {
-        Ok(Standing::InForce) => Ok(()),
-        Ok(Standing::Withdrawn) => Err(Withdrawn.into()),
-        Ok(Standing::Expired(why)) => Err(Failure::new(kind, why).into()),
+    match retried(ASKED_WITHIN, PAUSE, async || orders.validity(order).await).await {
+        Ok(OrderValidity::InForce) => Ok(()),
+        Ok(OrderValidity::Withdrawn) => Err(Withdrawn.into()),
+        Ok(OrderValidity::Expired(why)) => Err(Failure::new(kind, why).into()),
         Err(untold) => {
             let problem = format!(
                 "this machine does not carry out its order, because it cannot read the order again: {untold}"

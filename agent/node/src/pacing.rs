@@ -29,7 +29,7 @@ use super::decide::Decision;
 use super::machine;
 use super::options::{Pacing, RunOptions};
 use crate::failure::kind_of;
-use crate::known::error_text;
+use crate::redaction::error_text;
 use drain::Drained;
 use slot::Slot;
 

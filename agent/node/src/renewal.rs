@@ -17,7 +17,7 @@ use super::options::RunOptions;
 use super::pacing;
 use super::plan::plan;
 use crate::failure::kind_of;
-use crate::known::error_text;
+use crate::redaction::error_text;
 
 /// Renews the certificates that are due, and restarts the components that read them. `None` if nothing is due, or if
 /// renewal is not possible now, which is logged.

@@ -13,7 +13,7 @@ use kops_agent_spec::facts::Facts;
 use kops_agent_store::Store;
 
 use super::options::NodeOptions;
-use super::{facts, known, kops_version, machine, remembered};
+use super::{facts, kops_version, machine, redaction, remembered};
 
 /// Reads everything that decides a node, then the cloud facts that this node needs.
 pub async fn read(
@@ -85,7 +85,7 @@ pub async fn read_of(
         let remembered = remembered::read(&options.source.node_root);
         cloud.complete(&mut spec.inputs.facts, wanted, &remembered).await?;
     }
-    known::learn(&spec);
+    redaction::learn(&spec);
     Ok(spec)
 }
 

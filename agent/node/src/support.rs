@@ -6,11 +6,11 @@
 
 mod archive;
 mod journal;
-mod known;
 mod machine;
 mod manifest;
 mod node;
 mod part;
+mod secret_sources;
 mod units;
 mod versions;
 
@@ -28,9 +28,9 @@ use time::OffsetDateTime;
 use time::macros::format_description;
 use tokio::join;
 
-use crate::doctor::deadline::{LOOK, asked, looked};
-use crate::known::error_text;
+use crate::doctor::deadline::{CHECK_TIMEOUT, run_in_thread, with_timeout};
 use crate::options::NodeOptions;
+use crate::redaction::error_text;
 use part::{Hiding, Part};
 
 /// The default folder of bundles, which survives a reboot (file-hierarchy(7)).
@@ -68,7 +68,7 @@ pub async fn write(look: &NodeOptions, out: Option<&Path>) -> Result<Written> {
         units::parts(look),
         versions::part(look),
         diagnosis(look),
-        known::of_files(&look.source.node_root),
+        secret_sources::of_files(&look.source.node_root),
     );
     let mut known = Vec::new();
     let mut parts = vec![versions, diagnosis];
@@ -77,14 +77,14 @@ pub async fn write(look: &NodeOptions, out: Option<&Path>) -> Result<Written> {
         known.extend(secrets);
     }
     known.extend(of_files);
-    let of_environment = known::of_environment(&look.source.node_root, &known).await;
+    let of_environment = secret_sources::of_environment(&look.source.node_root, &known).await;
     known.extend(of_environment);
-    let untold = known::why_not_known(&known);
+    let untold = secret_sources::why_not_known(&known);
     parts.extend(journals.into_iter().map(|journal| match &untold {
         Some(why) => Part::text(journal.name, Err(Unseen::new(why))),
         None => journal,
     }));
-    let learning = looked(LOOK, move || known::redactor(known)).await;
+    let learning = run_in_thread(CHECK_TIMEOUT, move || secret_sources::redactor(known)).await;
     let redactor = learning.unwrap_or_else(|why| {
         Err(Failure::new(Kind::NoBundle, format!("finding the secrets to hide: {why}")).into())
     })?;
@@ -97,7 +97,8 @@ pub async fn write(look: &NodeOptions, out: Option<&Path>) -> Result<Written> {
     let parts = redacted;
 
     let root = look.source.node_root.clone();
-    let host = looked(LOOK, move || hostname(&root)).await.unwrap_or_else(|_| "host".to_owned());
+    let host =
+        run_in_thread(CHECK_TIMEOUT, move || hostname(&root)).await.unwrap_or_else(|_| "host".to_owned());
     let name = format!(
         "kops-agent-support-{host}-{}",
         now.format(format_description!("[year][month][day]T[hour][minute][second]Z"))?
@@ -138,7 +139,7 @@ fn refuse(out: &Path) -> Result<()> {
 
 /// The findings of `kops-agent doctor`.
 async fn diagnosis(look: &NodeOptions) -> Part {
-    let looking = asked(DIAGNOSIS, Box::pin(crate::doctor::look(look)));
+    let looking = with_timeout(DIAGNOSIS, Box::pin(crate::doctor::examine(look)));
     let seen = looking.await.and_then(|seen| seen.map_err(|error| Unseen::new(error_text(&error))));
     Part::json("doctor.json", seen.map(|seen| json!({ "findings": doctor::findings(&seen) })))
 }

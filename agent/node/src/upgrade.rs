@@ -27,7 +27,7 @@ use tokio::time::{sleep, timeout};
 
 use super::orders::{Withdrawn, confirm, controller, in_effect, store_options};
 use super::{condition, machine};
-use crate::known::error_text;
+use crate::redaction::error_text;
 use trial::{Changes, Trial, Unwritten, first};
 
 /// The services that run the program all the time, and that an order restarts. The service that follows rollouts ends by itself.

@@ -14,7 +14,7 @@ use super::environment::Environment;
 use super::materials::Materials;
 use super::own_services::yes_or_no;
 use super::{apply, machine};
-use crate::known::error_text;
+use crate::redaction::error_text;
 
 /// The environment variable. With `false`, a machine whose boot script brought this program gets no timers, no name in
 /// `PATH` and no completions.

@@ -21,7 +21,7 @@ use crate::service_manager;
 ///
 /// # Errors
 /// If the signals cannot be caught, or the thread cannot start.
-pub fn asked() -> Result<impl Future<Output = &'static str>> {
+pub fn signal_received() -> Result<impl Future<Output = &'static str>> {
     let (ready, is_ready) = mpsc::sync_channel(1);
     let (tell, told) = oneshot::channel();
     let wait = move || {
@@ -80,8 +80,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_signal_is_received_and_does_not_end_the_process() {
-        let asked = asked().unwrap();
+        let received = signal_received().unwrap();
         nix::sys::signal::raise(nix::sys::signal::Signal::SIGTERM).unwrap();
-        assert_eq!(asked.await, "SIGTERM");
+        assert_eq!(received.await, "SIGTERM");
     }
 }

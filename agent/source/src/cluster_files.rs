@@ -120,7 +120,7 @@ pub async fn read(store: &Store, base: &str, group_name: &str) -> Result<Cluster
 /// # Errors
 /// If a request to the store fails. A missing or forbidden file is no error.
 pub async fn kops_version(store: &Store, base: &str) -> Result<Option<String>> {
-    Ok(match store.look(&format!("{base}/{KOPS_VERSION}")).await? {
+    Ok(match store.read_if_present(&format!("{base}/{KOPS_VERSION}")).await? {
         Found::There(text) => Some(String::from_utf8_lossy(&text).trim().to_owned()),
         Found::Absent | Found::Denied(_) => None,
     })
@@ -131,7 +131,7 @@ pub async fn kops_version(store: &Store, base: &str) -> Result<Option<String>> {
 /// # Errors
 /// This machine may not read the file of the version, or a request to the store fails.
 pub(crate) async fn require_kops_version(store: &Store, base: &str) -> Result<()> {
-    match store.look(&format!("{base}/{KOPS_VERSION}")).await? {
+    match store.read_if_present(&format!("{base}/{KOPS_VERSION}")).await? {
         Found::There(_) | Found::Absent => Ok(()),
         Found::Denied(why) => Err(why.into()),
     }
@@ -179,7 +179,7 @@ pub async fn cluster_file(store: &Store, base: &str) -> Result<StoreFile> {
     let [url, former_url] = COMPLETED.map(|name| format!("{base}/{name}"));
     match store.read(&url).await {
         Ok(text) => Ok(StoreFile { url, text }),
-        Err(error @ StoreError::NotFound { .. }) => match store.look(&former_url).await? {
+        Err(error @ StoreError::NotFound { .. }) => match store.read_if_present(&former_url).await? {
             Found::There(text) => Ok(StoreFile { url: former_url, text }),
             Found::Absent => Err(error.into()),
             Found::Denied(why) => Err(why.into()),
@@ -194,7 +194,7 @@ pub async fn cluster_file(store: &Store, base: &str) -> Result<StoreFile> {
 /// If a request to the store fails. A missing or forbidden file is no error.
 pub async fn is_absent(store: &Store, base: &str) -> Result<bool> {
     for name in COMPLETED {
-        match store.look(&format!("{base}/{name}")).await? {
+        match store.read_if_present(&format!("{base}/{name}")).await? {
             Found::Absent => {}
             Found::There(_) | Found::Denied(_) => return Ok(false),
         }
@@ -208,7 +208,7 @@ pub async fn is_absent(store: &Store, base: &str) -> Result<bool> {
 /// If a request to the store fails. A missing or forbidden file is no error.
 pub async fn user_file(store: &Store, base: &str) -> Result<Option<StoreFile>> {
     let url = format!("{base}/config");
-    Ok(match store.look(&url).await? {
+    Ok(match store.read_if_present(&url).await? {
         Found::There(text) => Some(StoreFile { url, text }),
         Found::Absent | Found::Denied(_) => None,
     })
@@ -291,7 +291,7 @@ async fn text_if(is_needed: bool, store: &Store, url: String) -> Result<Found<St
 
 async fn look_if_needed(is_needed: bool, store: &Store, url: &str) -> Result<Found<Vec<u8>>> {
     match is_needed {
-        true => Ok(store.look(url).await?),
+        true => Ok(store.read_if_present(url).await?),
         false => Ok(Found::Absent),
     }
 }

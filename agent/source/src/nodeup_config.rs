@@ -41,7 +41,7 @@ pub async fn last_written(
     group: &str,
 ) -> Result<Option<NodeupConfig>> {
     let url = url_of_group(base, role, group);
-    match store.look(&url).await? {
+    match store.read_if_present(&url).await? {
         Found::There(text) => Ok(Some(NodeupConfig::parse(&text, &url)?)),
         Found::Absent | Found::Denied(_) => Ok(None),
     }
@@ -75,7 +75,7 @@ pub async fn pinned(store: &Store, base: &str, boot: &BootConfig) -> Result<Opti
 /// Same errors as [`pinned`].
 pub async fn written(store: &Store, base: &str, boot: &BootConfig) -> Result<Option<Pinned>> {
     let url = url(base, boot);
-    match store.look(&url).await? {
+    match store.read_if_present(&url).await? {
         Found::There(text) => parse(text, boot, url).map(Some),
         Found::Absent | Found::Denied(_) => Ok(None),
     }

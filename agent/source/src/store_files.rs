@@ -57,7 +57,7 @@ impl<'a> StoreFiles<'a> {
         let mut denied = None;
         for folder in [Some(id), derive::former_keyset_name(id)].into_iter().flatten() {
             let url = format!("{}/private/{folder}/keyset.yaml", self.keypairs);
-            match self.store.look(&url).await?.try_map(|text| Keyset::parse(&text, &url))? {
+            match self.store.read_if_present(&url).await?.try_map(|text| Keyset::parse(&text, &url))? {
                 Found::There(keyset) => return Ok(Found::There(keyset)),
                 Found::Absent => {}
                 // If both names are denied, the error of the current name is returned, because people know this name.
@@ -73,7 +73,7 @@ impl<'a> StoreFiles<'a> {
     /// If a request to the store fails, or the file is invalid.
     pub async fn secret(&self, id: &str) -> Result<Found<Secret>> {
         let url = format!("{}/{id}", self.secrets);
-        Ok(self.store.look(&url).await?.try_map(|text| Secret::parse(&text, &url))?)
+        Ok(self.store.read_if_present(&url).await?.try_map(|text| Secret::parse(&text, &url))?)
     }
 
     /// The URL of the folder of keysets.

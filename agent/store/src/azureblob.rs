@@ -23,7 +23,7 @@ use kops_agent_net::{Location, Said};
 use reqwest::header::{AUTHORIZATION, CONTENT_LENGTH, HeaderMap, HeaderValue};
 use reqwest::{Client, Method, Response, StatusCode, Url};
 
-use super::backend::{Asked, Backend, LARGEST_FILE, Misspelt, Opening, Place, Setup, Split};
+use super::backend::{Backend, BackendFuture, LARGEST_FILE, Misspelt, Opening, Place, Setup, Split};
 use super::error::StoreError;
 use super::failure::{Failure, body, store_error};
 use super::names::{common, directly_below, escaped, prefix};
@@ -107,11 +107,11 @@ pub(crate) fn rights(bucket: &str, _: &str) -> String {
 }
 
 impl Backend for AzureBlob {
-    fn read<'a>(&'a self, file: &'a Place) -> Asked<'a, Vec<u8>> {
+    fn read<'a>(&'a self, file: &'a Place) -> BackendFuture<'a, Vec<u8>> {
         Box::pin(async move { self.get(file, &self.address(file)?, LARGEST_FILE).await })
     }
 
-    fn list<'a>(&'a self, folder: &'a Place) -> Asked<'a, Vec<String>> {
+    fn list<'a>(&'a self, folder: &'a Place) -> BackendFuture<'a, Vec<String>> {
         Box::pin(async move {
             let below = prefix(folder);
             let mut names = Vec::new();
@@ -131,7 +131,7 @@ impl Backend for AzureBlob {
         folder: &'a Place,
         first: &'a str,
         last: &'a str,
-    ) -> Asked<'a, BTreeMap<String, String>> {
+    ) -> BackendFuture<'a, BTreeMap<String, String>> {
         Box::pin(async move {
             let below = prefix(folder);
             let mut versions = BTreeMap::new();
@@ -151,7 +151,7 @@ impl Backend for AzureBlob {
         })
     }
 
-    fn locate<'a>(&'a self, file: &'a Place) -> Asked<'a, Location> {
+    fn locate<'a>(&'a self, file: &'a Place) -> BackendFuture<'a, Location> {
         Box::pin(async move {
             let address = self.address(file)?;
             let asked = self.send(Method::HEAD, &address, SIZE_TIMEOUT).await;

@@ -90,15 +90,15 @@ pub(crate) struct Setup {
 pub(crate) type Opening = Pin<Box<dyn Future<Output = Result<Box<dyn Backend>, StoreError>> + Send>>;
 
 /// The future of a store's response.
-pub(crate) type Asked<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
+pub(crate) type BackendFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
 /// A kind of store. Each method retries transient failures, up to the method's own deadline.
 pub(crate) trait Backend: fmt::Debug + Send + Sync {
     /// Reads a file of at most [`LARGEST_FILE`] bytes.
-    fn read<'a>(&'a self, file: &'a Place) -> Asked<'a, Vec<u8>>;
+    fn read<'a>(&'a self, file: &'a Place) -> BackendFuture<'a, Vec<u8>>;
 
     /// The names directly below a folder, sorted and without duplicates. Empty if the folder does not exist.
-    fn list<'a>(&'a self, folder: &'a Place) -> Asked<'a, Vec<String>>;
+    fn list<'a>(&'a self, folder: &'a Place) -> BackendFuture<'a, Vec<String>>;
 
     /// The files below a folder whose relative paths lie between `first` and `last`, both included. The value of a file is a version text,
     /// which changes with the file's content.
@@ -107,8 +107,8 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync {
         folder: &'a Place,
         first: &'a str,
         last: &'a str,
-    ) -> Asked<'a, BTreeMap<String, String>>;
+    ) -> BackendFuture<'a, BTreeMap<String, String>>;
 
     /// The HTTP request for a file, or its path on this machine.
-    fn locate<'a>(&'a self, file: &'a Place) -> Asked<'a, Location>;
+    fn locate<'a>(&'a self, file: &'a Place) -> BackendFuture<'a, Location>;
 }

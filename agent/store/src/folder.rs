@@ -10,7 +10,7 @@ use std::path::Path;
 use kops_agent_net::Location;
 use reqwest::Url;
 
-use super::backend::{Asked, Backend, LARGEST_FILE, Misspelt, Opening, Place, Setup, Split};
+use super::backend::{Backend, BackendFuture, LARGEST_FILE, Misspelt, Opening, Place, Setup, Split};
 use super::error::StoreError;
 
 /// A backend for all folders of this machine. The key of a place is its path.
@@ -37,11 +37,11 @@ pub(crate) fn rights(_: &str, _: &str) -> String {
 pub(crate) const READ_ACCESS: &str = "read access";
 
 impl Backend for Folder {
-    fn read<'a>(&'a self, file: &'a Place) -> Asked<'a, Vec<u8>> {
+    fn read<'a>(&'a self, file: &'a Place) -> BackendFuture<'a, Vec<u8>> {
         Box::pin(async { read(Path::new(&file.key), &file.url) })
     }
 
-    fn list<'a>(&'a self, folder: &'a Place) -> Asked<'a, Vec<String>> {
+    fn list<'a>(&'a self, folder: &'a Place) -> BackendFuture<'a, Vec<String>> {
         Box::pin(async { list(Path::new(&folder.key), &folder.url) })
     }
 
@@ -50,11 +50,11 @@ impl Backend for Folder {
         folder: &'a Place,
         first: &'a str,
         last: &'a str,
-    ) -> Asked<'a, BTreeMap<String, String>> {
+    ) -> BackendFuture<'a, BTreeMap<String, String>> {
         Box::pin(async move { versions(Path::new(&folder.key), &folder.url, first, last) })
     }
 
-    fn locate<'a>(&'a self, file: &'a Place) -> Asked<'a, Location> {
+    fn locate<'a>(&'a self, file: &'a Place) -> BackendFuture<'a, Location> {
         let located = std::path::absolute(&file.key).ok().and_then(|path| Url::from_file_path(path).ok());
         let location = located.map(Location::new).ok_or_else(|| StoreError::BadUrl {
             url: file.url.clone(),

@@ -17,7 +17,7 @@ use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use reqwest::{Client, Response, StatusCode, Url};
 use serde::Deserialize;
 
-use super::backend::{Asked, Backend, LARGEST_FILE, Opening, Place, Setup};
+use super::backend::{Backend, BackendFuture, LARGEST_FILE, Opening, Place, Setup};
 use super::error::StoreError;
 use super::failure::{Failure, body, store_error};
 use super::names::{directly_below, escaped, prefix};
@@ -78,14 +78,14 @@ pub(crate) fn rights(bucket: &str, _: &str) -> String {
 }
 
 impl Backend for Gs {
-    fn read<'a>(&'a self, file: &'a Place) -> Asked<'a, Vec<u8>> {
+    fn read<'a>(&'a self, file: &'a Place) -> BackendFuture<'a, Vec<u8>> {
         Box::pin(async move {
             let address = format!("{}?alt=media", self.address(file));
             self.get(file, &address, LARGEST_FILE).await
         })
     }
 
-    fn list<'a>(&'a self, folder: &'a Place) -> Asked<'a, Vec<String>> {
+    fn list<'a>(&'a self, folder: &'a Place) -> BackendFuture<'a, Vec<String>> {
         Box::pin(async move {
             let below = prefix(folder);
             let parameters = [("delimiter", "/"), ("fields", "items(name),prefixes,nextPageToken")];
@@ -102,7 +102,7 @@ impl Backend for Gs {
         folder: &'a Place,
         first: &'a str,
         last: &'a str,
-    ) -> Asked<'a, BTreeMap<String, String>> {
+    ) -> BackendFuture<'a, BTreeMap<String, String>> {
         Box::pin(async move {
             let below = prefix(folder);
             // `endOffset` is exclusive. `!` after `last` makes the end greater than `last`, so the list includes `last`.
@@ -124,7 +124,7 @@ impl Backend for Gs {
         })
     }
 
-    fn locate<'a>(&'a self, file: &'a Place) -> Asked<'a, Location> {
+    fn locate<'a>(&'a self, file: &'a Place) -> BackendFuture<'a, Location> {
         #[derive(Deserialize)]
         struct Metadata {
             size: String,

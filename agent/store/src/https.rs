@@ -17,7 +17,7 @@ use kops_agent_net::tls;
 use kops_agent_net::{Location, Said};
 use reqwest::{Client, Response, StatusCode, Url};
 
-use super::backend::{Asked, Backend, LARGEST_FILE, Misspelt, Opening, Place, Setup, Split};
+use super::backend::{Backend, BackendFuture, LARGEST_FILE, Misspelt, Opening, Place, Setup, Split};
 use super::error::StoreError;
 use super::failure::{Failure, body, store_error};
 
@@ -49,7 +49,7 @@ pub(crate) fn rights(host: &str, _: &str) -> String {
 }
 
 impl Backend for Https {
-    fn read<'a>(&'a self, file: &'a Place) -> Asked<'a, Vec<u8>> {
+    fn read<'a>(&'a self, file: &'a Place) -> BackendFuture<'a, Vec<u8>> {
         Box::pin(async move {
             let url = address(file)?;
             let attempt = || self.get(url.clone());
@@ -58,7 +58,7 @@ impl Backend for Https {
         })
     }
 
-    fn list<'a>(&'a self, folder: &'a Place) -> Asked<'a, Vec<String>> {
+    fn list<'a>(&'a self, folder: &'a Place) -> BackendFuture<'a, Vec<String>> {
         Box::pin(ready(Err(self.no_lists(folder))))
     }
 
@@ -67,11 +67,11 @@ impl Backend for Https {
         folder: &'a Place,
         _: &'a str,
         _: &'a str,
-    ) -> Asked<'a, BTreeMap<String, String>> {
+    ) -> BackendFuture<'a, BTreeMap<String, String>> {
         Box::pin(ready(Err(self.no_lists(folder))))
     }
 
-    fn locate<'a>(&'a self, file: &'a Place) -> Asked<'a, Location> {
+    fn locate<'a>(&'a self, file: &'a Place) -> BackendFuture<'a, Location> {
         Box::pin(ready(address(file).map(Location::new)))
     }
 }

@@ -124,7 +124,7 @@ impl Store {
     ///
     /// # Errors
     /// The store is unreachable, or the URL is invalid.
-    pub async fn look(&self, url: &str) -> Result<Found<Vec<u8>>, StoreError> {
+    pub async fn read_if_present(&self, url: &str) -> Result<Found<Vec<u8>>, StoreError> {
         let denied = match self.read(url).await {
             Ok(bytes) => return Ok(Found::There(bytes)),
             Err(StoreError::NotFound { .. }) => return Ok(Found::Absent),

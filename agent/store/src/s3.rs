@@ -32,7 +32,7 @@ use tokio::time::timeout;
 
 pub use settings::S3Settings;
 
-use super::backend::{Asked, Backend, LARGEST_FILE, Opening, Place, Setup};
+use super::backend::{Backend, BackendFuture, LARGEST_FILE, Opening, Place, Setup};
 use super::error::StoreError;
 use super::names::{directly_below, prefix};
 use failure::S3Failure;
@@ -83,7 +83,7 @@ pub(crate) fn rights(bucket: &str, key: &str) -> String {
 }
 
 impl Backend for S3 {
-    fn read<'a>(&'a self, file: &'a Place) -> Asked<'a, Vec<u8>> {
+    fn read<'a>(&'a self, file: &'a Place) -> BackendFuture<'a, Vec<u8>> {
         Box::pin(self.attempt(file, move |client| async move {
             let answer = client.get_object().bucket(&file.bucket).key(&file.key).send().await?;
             let mut body = answer.body;
@@ -98,7 +98,7 @@ impl Backend for S3 {
         }))
     }
 
-    fn list<'a>(&'a self, folder: &'a Place) -> Asked<'a, Vec<String>> {
+    fn list<'a>(&'a self, folder: &'a Place) -> BackendFuture<'a, Vec<String>> {
         Box::pin(async move {
             let mut names: Vec<String> = Vec::new();
             let mut next_page: Option<String> = None;
@@ -128,7 +128,7 @@ impl Backend for S3 {
         folder: &'a Place,
         first: &'a str,
         last: &'a str,
-    ) -> Asked<'a, BTreeMap<String, String>> {
+    ) -> BackendFuture<'a, BTreeMap<String, String>> {
         Box::pin(async move {
             let below = prefix(folder);
             // S3 lists the names after this name. It is `first` without its last byte, so the list includes `first`.
@@ -161,7 +161,7 @@ impl Backend for S3 {
     }
 
     /// Returns a signed URL that gives access to the file for [`SIGNED_FOR`], without credentials.
-    fn locate<'a>(&'a self, file: &'a Place) -> Asked<'a, Location> {
+    fn locate<'a>(&'a self, file: &'a Place) -> BackendFuture<'a, Location> {
         Box::pin(self.attempt(file, move |client| async move {
             // This request shows whether the file may be read, and finds the bucket's region. Signing a URL shows neither. A GET request is
             // needed, because a response to HEAD has no reason of an error.

@@ -17,7 +17,7 @@ use reqwest::header::{CONTENT_LENGTH, HeaderMap, HeaderName};
 use reqwest::{Client, Method, Response, StatusCode, Url};
 use serde::Deserialize;
 
-use super::backend::{Asked, Backend, LARGEST_FILE, Opening, Place, Setup};
+use super::backend::{Backend, BackendFuture, LARGEST_FILE, Opening, Place, Setup};
 use super::error::StoreError;
 use super::failure::{Failure, body, store_error};
 use super::names::{RESERVED, common, directly_below, prefix};
@@ -77,7 +77,7 @@ pub(crate) fn rights(container: &str, _: &str) -> String {
 }
 
 impl Backend for Swift {
-    fn read<'a>(&'a self, file: &'a Place) -> Asked<'a, Vec<u8>> {
+    fn read<'a>(&'a self, file: &'a Place) -> BackendFuture<'a, Vec<u8>> {
         Box::pin(async move {
             let path = object(file)?;
             let failed = match self.get(file, &path, LARGEST_FILE).await {
@@ -98,7 +98,7 @@ impl Backend for Swift {
         })
     }
 
-    fn list<'a>(&'a self, folder: &'a Place) -> Asked<'a, Vec<String>> {
+    fn list<'a>(&'a self, folder: &'a Place) -> BackendFuture<'a, Vec<String>> {
         Box::pin(async move {
             let below = prefix(folder);
             let mut names = Vec::new();
@@ -118,7 +118,7 @@ impl Backend for Swift {
         folder: &'a Place,
         first: &'a str,
         last: &'a str,
-    ) -> Asked<'a, BTreeMap<String, String>> {
+    ) -> BackendFuture<'a, BTreeMap<String, String>> {
         Box::pin(async move {
             let below = prefix(folder);
             let mut versions = BTreeMap::new();
@@ -134,7 +134,7 @@ impl Backend for Swift {
         })
     }
 
-    fn locate<'a>(&'a self, file: &'a Place) -> Asked<'a, Location> {
+    fn locate<'a>(&'a self, file: &'a Place) -> BackendFuture<'a, Location> {
         Box::pin(async move {
             let path = object(file)?;
             let asked = self.send(Method::HEAD, &path, SIZE_TIMEOUT).await;

@@ -42,8 +42,8 @@ const NO_KEY_FOR: Duration = Duration::from_secs(30);
 /// The maximum number of cached entries: of templates, of keys and of instances.
 const MOST_REMEMBERED: usize = 8192;
 
-type Asked<T> = Arc<Singleflight<T, ApiError>>;
-type Remembered<K, T> = Mutex<BTreeMap<K, Asked<T>>>;
+type CacheEntry<T> = Arc<Singleflight<T, ApiError>>;
+type Remembered<K, T> = Mutex<BTreeMap<K, CacheEntry<T>>>;
 type Listing = BTreeMap<String, ManagedInstance>;
 
 /// An instance that a group lists.
@@ -96,7 +96,7 @@ struct Zone {
     /// Keyed by the number of the instance.
     ranges: Singleflight<BTreeMap<u64, GceRanges>, ApiError>,
     /// Keyed by the name of the group.
-    listings: Mutex<BTreeMap<String, Asked<Listing>>>,
+    listings: Mutex<BTreeMap<String, CacheEntry<Listing>>>,
 }
 
 impl ManagedGroups {
@@ -345,7 +345,7 @@ fn claimed_for(instances: usize) -> Duration {
 }
 
 /// The cache entry for a key. Creates the entry if it is missing.
-fn remembered<K: Ord, T>(all: &Remembered<K, T>, key: K) -> Asked<T> {
+fn remembered<K: Ord, T>(all: &Remembered<K, T>, key: K) -> CacheEntry<T> {
     let mut all = all.lock();
     if all.len() >= MOST_REMEMBERED && !all.contains_key(&key) {
         all.clear();

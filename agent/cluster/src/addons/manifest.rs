@@ -31,7 +31,7 @@ pub struct ObjectKind {
 
 /// The stage in which an object is applied. An object comes after the objects that it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Turn {
+pub enum ApplyStage {
     /// Namespaces, which contain other objects.
     Namespace,
     /// CustomResourceDefinitions, which other objects need for their kind.
@@ -40,19 +40,19 @@ pub enum Turn {
 }
 
 impl Object {
-    pub fn turn(&self) -> Turn {
+    pub fn stage(&self) -> ApplyStage {
         match (self.kind.group.as_str(), self.kind.kind.as_str()) {
-            ("", "Namespace") => Turn::Namespace,
-            DEFINITIONS => Turn::Definition,
-            _ => Turn::Other,
+            ("", "Namespace") => ApplyStage::Namespace,
+            DEFINITIONS => ApplyStage::Definition,
+            _ => ApplyStage::Other,
         }
     }
 
     /// The group and kind that this object defines, if it is a CustomResourceDefinition.
     pub fn defines(&self) -> Option<(&str, &str)> {
         let text = |pointer: &str| self.value.pointer(pointer).and_then(Value::as_str);
-        match self.turn() {
-            Turn::Definition => Some((text("/spec/group")?, text("/spec/names/kind")?)),
+        match self.stage() {
+            ApplyStage::Definition => Some((text("/spec/group")?, text("/spec/names/kind")?)),
             _ => None,
         }
     }
@@ -111,7 +111,7 @@ pub fn objects(manifest: &[u8], url: &str) -> Result<Vec<Object>, SpecError> {
             .map_err(|error| SpecError::of_field(url, &field, error.problem))?;
         expand(value, &field, url, &mut objects)?;
     }
-    objects.sort_by_key(Object::turn);
+    objects.sort_by_key(Object::stage);
     Ok(objects)
 }
 

@@ -107,7 +107,7 @@ pub struct Statement {
 
 /// The condition that the Node already has.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Known {
+pub struct CurrentCondition {
     pub status: String,
     /// Time of the last change of `status`, in RFC 3339.
     pub last_transition_time: String,
@@ -160,7 +160,7 @@ impl Statement {
     /// conditions of other types. The API server also accepts annotations in a patch of the status, as kubelet sends them (upstream:
     /// `pkg/util/node/node.go`, `preparePatchBytesforNodeStatus`). `versions` are the component versions that the Node reports now. `now`
     /// is in RFC 3339.
-    pub fn patch(&self, known: Option<&Known>, versions: &Versions, now: &str) -> Value {
+    pub fn patch(&self, known: Option<&CurrentCondition>, versions: &Versions, now: &str) -> Value {
         let status = if self.is_configured { "True" } else { "False" };
         let since = known.filter(|known| known.status == status && !known.last_transition_time.is_empty());
         let since = since.map_or(now, |known| known.last_transition_time.as_str());
@@ -260,8 +260,9 @@ mod tests {
 
     #[test]
     fn the_time_of_a_transition_is_that_of_the_change_of_status() {
-        let known = |status: &str| Known { status: status.into(), last_transition_time: "before".into() };
-        let times = |known: Option<Known>| {
+        let known =
+            |status: &str| CurrentCondition { status: status.into(), last_transition_time: "before".into() };
+        let times = |known: Option<CurrentCondition>| {
             let patch = runs().statement().patch(known.as_ref(), &Versions::default(), "now");
             let condition = &patch["status"]["conditions"][0];
             ["lastTransitionTime", "lastHeartbeatTime"]
@@ -270,7 +271,7 @@ mod tests {
         assert_eq!(times(None), ["now", "now"]);
         assert_eq!(times(Some(known("False"))), ["now", "now"]);
         assert_eq!(times(Some(known("True"))), ["before", "now"]);
-        let untold = Known { last_transition_time: String::new(), ..known("True") };
+        let untold = CurrentCondition { last_transition_time: String::new(), ..known("True") };
         assert_eq!(times(Some(untold)), ["now", "now"]);
     }
 

@@ -13,7 +13,7 @@ use super::wanted::{Rollout, State};
 
 /// The operator's rollout and the policy in the ConfigMap, with their last written statuses.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct RolloutAndPolicy {
     /// The operator's rollout; `None` if there is none, or if it is over.
     pub rollout: Option<Rollout>,
     /// The last written status of the operator's rollout.
@@ -42,7 +42,7 @@ pub struct Actions {
     pub policy: PolicyStatus,
 }
 
-impl Asked {
+impl RolloutAndPolicy {
     /// Whether there is nothing to decide until an operator does something.
     pub fn is_nothing(&self) -> bool {
         self.rollout.is_none() && !self.policy.is_active()
@@ -93,7 +93,7 @@ impl Actions {
 
 /// Decides for an operator's rollout that is not over, then for the policy's configurations, and then for the policy's reboots. A node gets
 /// orders of only one of them.
-pub fn decide_all(asked: &Asked, members: &[Member], seen: &Seen, now: OffsetDateTime) -> Actions {
+pub fn decide_all(asked: &RolloutAndPolicy, members: &[Member], seen: &Seen, now: OffsetDateTime) -> Actions {
     let (policy, state) = (&asked.policy, &asked.policy_state);
     let mut first = asked.rollout.as_ref().map(|rollout| format!("the rollout {}", rollout.id));
     let are_at_work = policy.reboots.is_at_work();
@@ -130,7 +130,7 @@ pub fn decide_all(asked: &Asked, members: &[Member], seen: &Seen, now: OffsetDat
 
 /// The nodes with an order that expires ([`Task::expires`]) and is in no status. An operator may have started another rollout before the
 /// order was taken back.
-fn orphaned(asked: &Asked, actions: &Actions, members: &[Member]) -> Vec<String> {
+fn orphaned(asked: &RolloutAndPolicy, actions: &Actions, members: &[Member]) -> Vec<String> {
     let of_rollout = actions.status.as_ref().or(asked.rollout.is_none().then_some(&asked.status));
     let statuses = [of_rollout, Some(&actions.policy.status), Some(&actions.policy.reboots)];
     let is_orphaned = |member: &&Member| {
@@ -149,7 +149,12 @@ fn orphaned(asked: &Asked, actions: &Actions, members: &[Member]) -> Vec<String>
     members.iter().filter(is_orphaned).map(|member| member.node.clone()).collect()
 }
 
-fn decide_configurations(asked: &Asked, members: &[Member], seen: &Seen, now: OffsetDateTime) -> Actions {
+fn decide_configurations(
+    asked: &RolloutAndPolicy,
+    members: &[Member],
+    seen: &Seen,
+    now: OffsetDateTime,
+) -> Actions {
     let by_policy = |first| {
         let elsewhere = asked.status.ordered.len();
         decide_by_policy(&asked.policy, &asked.policy_state, first, elsewhere, members, seen, now)
@@ -216,8 +221,8 @@ mod tests {
     use super::super::testing::Cluster;
     use super::*;
 
-    fn asked(cluster: &Cluster, rollout: Option<&Rollout>) -> Asked {
-        Asked {
+    fn asked(cluster: &Cluster, rollout: Option<&Rollout>) -> RolloutAndPolicy {
+        RolloutAndPolicy {
             rollout: rollout.cloned(),
             status: cluster.status.clone(),
             policy: cluster.policy.clone(),

@@ -178,7 +178,7 @@ pub(super) fn decide_programs(
     let canaries = canaries::canaries(course, observe, (members, before), now);
     let canary = |member: &Member| {
         let observation = canaries.get(&member.node);
-        observation.map_or(Canary::No, |observation| observation.standing(member, course, observe, now))
+        observation.map_or(Canary::No, |observation| observation.canary_state(member, course, observe, now))
     };
     let as_configured = |member: &Member| {
         let has_part = !member.group.is_empty() && course.settings(&member.group).is_some();

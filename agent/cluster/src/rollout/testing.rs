@@ -8,8 +8,8 @@ use time::OffsetDateTime;
 
 use super::wanted::{DrainMode, MaxUnavailable};
 use super::{
-    Actions, ApiServer, Asked, Blockers, Canary, Containers, Decision, LastReboot, Member, Order,
-    PolicyState, PolicyStatus, Rank, Rollout, Seen, State, Status, decide, decide_all, decide_by_policy,
+    Actions, ApiServer, Blockers, Canary, Containers, Decision, LastReboot, Member, Order, PolicyState,
+    PolicyStatus, Rank, Rollout, RolloutAndPolicy, Seen, State, Status, decide, decide_all, decide_by_policy,
 };
 
 pub(super) const BEGIN: OffsetDateTime = OffsetDateTime::UNIX_EPOCH;
@@ -150,7 +150,7 @@ impl Cluster {
 
     /// Decides for the operator's rollout and for the policy, and writes the orders.
     pub(super) fn step_all(&mut self, rollout: Option<&Rollout>) -> Actions {
-        let asked = Asked {
+        let asked = RolloutAndPolicy {
             rollout: rollout.cloned(),
             status: self.status.clone(),
             policy: self.policy.clone(),

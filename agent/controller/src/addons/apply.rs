@@ -8,7 +8,7 @@ use tokio::time::sleep;
 use kops_agent_cluster::addons::{Addon, Due};
 use kops_agent_net::retry::Pauses;
 
-use super::standing::{Scene, Standing};
+use super::states::{AddonState, Scene};
 use super::updating::{self, Report, pause_of};
 
 /// The pauses before the rounds that retry failed add-ons.
@@ -54,12 +54,12 @@ async fn apply_rest(scene: &Scene, reapply: bool, done: &mut Vec<Report>) -> Res
     };
     let rest = scene.addons().filter(|addon| !is_done(addon));
     let installed = scene.installed().await?;
-    let standings = scene.standings(rest, &installed).await?;
-    for standing in standings.iter().filter(|standing| standing.is_paused) {
-        log::warn!("the add-on {} is paused: {}", standing.addon.name, pause_of(&standing.addon));
+    let addon_states = scene.states(rest, &installed).await?;
+    for addon_state in addon_states.iter().filter(|addon_state| addon_state.is_paused) {
+        log::warn!("the add-on {} is paused: {}", addon_state.addon.name, pause_of(&addon_state.addon));
     }
-    let active = standings.iter().filter(|standing| !standing.is_paused);
-    let wanted = active.filter_map(|standing| Some((&standing.addon, wanted(standing, reapply)?)));
+    let active = addon_states.iter().filter(|addon_state| !addon_state.is_paused);
+    let wanted = active.filter_map(|addon_state| Some((&addon_state.addon, wanted(addon_state, reapply)?)));
     let wanted: Vec<(&Addon, Due)> = wanted.collect();
     let work = wanted.iter().map(|(addon, due)| (*addon, due)).collect();
     let reports = updating::update_all(&scene.objects, &scene.store, work, || true).await;
@@ -70,11 +70,11 @@ async fn apply_rest(scene: &Scene, reapply: bool, done: &mut Vec<Report>) -> Res
 
 /// The work for an add-on: the due work, or with `reapply` a full apply. A pure reapply brings no new version to nodes,
 /// so it marks no Node.
-fn wanted(standing: &Standing, reapply: bool) -> Option<Due> {
-    match &standing.due {
-        Some(Due { version: Some(_), .. }) => standing.due.clone(),
+fn wanted(addon_state: &AddonState, reapply: bool) -> Option<Due> {
+    match &addon_state.due {
+        Some(Due { version: Some(_), .. }) => addon_state.due.clone(),
         due if reapply => Some(Due {
-            version: Some(standing.addon.version()),
+            version: Some(addon_state.addon.version()),
             pki: due.as_ref().is_some_and(|due| due.pki),
             marks: None,
         }),

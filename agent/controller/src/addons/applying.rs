@@ -9,7 +9,7 @@ use std::time::Duration;
 use kops_agent_cluster::addons::Addon;
 use kops_agent_cluster::addons::health;
 use kops_agent_cluster::addons::managed_fields::{self, Migration};
-use kops_agent_cluster::addons::manifest::{Object, Turn};
+use kops_agent_cluster::addons::manifest::{ApplyStage, Object};
 use kops_agent_cluster::addons::pause::is_object_paused;
 use kops_agent_cluster::addons::prune::Tried;
 use kops_agent_spec::failure::{Failing as _, Failure, Kind};
@@ -59,7 +59,7 @@ pub async fn apply<'a>(objects: &Objects, addon: &Addon, manifest: &'a [Object])
     let mut served: BTreeSet<(String, String)> = BTreeSet::new();
     let mut is_past_definitions = false;
     for object in manifest {
-        if object.turn() == Turn::Other && !is_past_definitions {
+        if object.stage() == ApplyStage::Other && !is_past_definitions {
             is_past_definitions = true;
             served = established(objects, addon.release, &mut applied, deadline).await;
         }
@@ -71,7 +71,7 @@ pub async fn apply<'a>(objects: &Objects, addon: &Addon, manifest: &'a [Object])
                     applied.paused.push(object.to_string());
                 }
                 // `established` waits for a definition, and reports its health.
-                if object.turn() != Turn::Definition {
+                if object.stage() != ApplyStage::Definition {
                     let problem = health::problem(&live, addon.release);
                     applied.problems.extend(problem.map(|why| format!("{object} is not healthy: {why}")));
                 }
@@ -100,7 +100,8 @@ async fn established(
 ) -> BTreeSet<(String, String)> {
     let mut served = BTreeSet::new();
     let Applied { tried, problems, .. } = applied;
-    for one in tried.iter_mut().filter(|one| one.object.turn() == Turn::Definition && one.live.is_ok()) {
+    for one in tried.iter_mut().filter(|one| one.object.stage() == ApplyStage::Definition && one.live.is_ok())
+    {
         match established_one(objects, release, one.object, deadline).await {
             Ok(live) => {
                 served.extend(one.object.serves());

@@ -10,7 +10,7 @@ use kops_agent_process::output::error_text;
 
 use super::applying::scope_problem;
 use super::objects::{Apply, Objects};
-use super::standing::{Scene, Standing};
+use super::states::{AddonState, Scene};
 use super::{authority, pruning, reading};
 
 /// The changes that an apply of one add-on would make.
@@ -48,16 +48,16 @@ pub async fn differences(scene: &Scene) -> Result<Vec<Difference>> {
     scene.warn_of_left_out();
     let installed = scene.installed().await?;
     let mut differences = Vec::new();
-    for standing in scene.standings(scene.addons(), &installed).await? {
-        differences.push(difference(scene, &standing).await);
+    for addon_state in scene.states(scene.addons(), &installed).await? {
+        differences.push(difference(scene, &addon_state).await);
     }
     Ok(differences)
 }
 
-async fn difference(scene: &Scene, standing: &Standing) -> Difference {
-    let addon = &standing.addon;
+async fn difference(scene: &Scene, addon_state: &AddonState) -> Difference {
+    let addon = &addon_state.addon;
     let mut difference = Difference { name: addon.name.clone(), ..Difference::default() };
-    if standing.due.as_ref().is_some_and(|due| due.pki) {
+    if addon_state.due.as_ref().is_some_and(|due| due.pki) {
         let name = &addon.name;
         difference.authority = vec![
             format!("Secret kube-system/{}", authority::secret_name(name)),

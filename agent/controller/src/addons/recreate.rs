@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use kops_agent_cluster::addons::manifest::{Object, Turn};
+use kops_agent_cluster::addons::manifest::{ApplyStage, Object};
 use kops_agent_cluster::addons::pause::{PAUSED, is_object_paused};
 use kops_agent_kube::events::Reason;
 use kops_agent_spec::failure::{Failure, Kind};
@@ -16,7 +16,7 @@ use kops_agent_spec::failure::{Failure, Kind};
 use super::objects::Objects;
 use super::reading;
 use super::resources::Resource;
-use super::standing::Scene;
+use super::states::Scene;
 use super::updating::pause_of;
 
 /// Timeout until a deleted object is gone. Finalizers run in this time, and pods may have to end first.
@@ -113,7 +113,7 @@ pub async fn delete(scene: &Scene, selectors: &[String], is_meant: bool) -> Resu
 fn the_one<'a>(selector: &str, manifest: &'a [Object]) -> Result<&'a Object, Failure> {
     let found: Vec<&Object> = manifest.iter().filter(|object| means(selector, object)).collect();
     match found[..] {
-        [object] if object.turn() == Turn::Other => Ok(object),
+        [object] if object.stage() == ApplyStage::Other => Ok(object),
         [object] => Err(Failure::new(
             Kind::AddonRefused,
             format!(

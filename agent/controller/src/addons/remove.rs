@@ -15,7 +15,7 @@ use kops_agent_spec::failure::{Failure, Kind};
 
 use super::installed::Installed;
 use super::resources::Resource;
-use super::standing::Scene;
+use super::states::Scene;
 use super::{authority, installed};
 
 /// The label whose value is the add-on's name.

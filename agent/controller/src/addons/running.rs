@@ -58,7 +58,7 @@ pub struct ServiceOptions {
 /// # Errors
 /// The settings or the kubeconfig cannot be used, or the process cannot listen for probes.
 pub async fn run(options: &ServiceOptions) -> Result<u8> {
-    let mut stopped = pin!(stop::asked()?);
+    let mut stopped = pin!(stop::signal_received()?);
     let ServiceOptions { channels, interval, health_listen, .. } = options;
     let mut files = Watched::new(files(channels));
     let settings = settings(options)?;

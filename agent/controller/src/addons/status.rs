@@ -3,7 +3,7 @@
 use anyhow::Result;
 use serde::Serialize;
 
-use super::standing::{Scene, Standing};
+use super::states::{AddonState, Scene};
 
 /// The state of an add-on in the cluster, compared with the channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -26,10 +26,10 @@ pub enum State {
 }
 
 impl State {
-    fn from_standing(standing: &Standing) -> State {
-        match (&standing.problem, &standing.due, &standing.installed) {
+    fn from_addon_state(addon_state: &AddonState) -> State {
+        match (&addon_state.problem, &addon_state.due, &addon_state.installed) {
             (Some(_), _, _) => State::Wrong,
-            _ if standing.is_paused => State::Paused,
+            _ if addon_state.is_paused => State::Paused,
             (None, None, _) => State::Current,
             (None, Some(due), _) if due.version.is_none() => State::AuthorityDue,
             (None, Some(_), None) => State::New,
@@ -67,8 +67,8 @@ impl Row {
 /// The API server does not answer, or rejects a request.
 pub async fn rows(scene: &Scene) -> Result<Vec<Row>> {
     let installed = scene.installed().await?;
-    let standings = scene.standings(scene.addons(), &installed).await?;
-    let mut rows: Vec<Row> = standings.iter().map(row).collect();
+    let addon_states = scene.states(scene.addons(), &installed).await?;
+    let mut rows: Vec<Row> = addon_states.iter().map(row).collect();
     for left_out in scene.left_out() {
         rows.push(Row {
             name: left_out.name.clone(),
@@ -82,7 +82,7 @@ pub async fn rows(scene: &Scene) -> Result<Vec<Row>> {
     }
     if !scene.is_of_one {
         let is_listed = |namespace: &str, name: &str| {
-            standings.iter().any(|one| one.addon.namespace() == namespace && one.addon.name == name)
+            addon_states.iter().any(|one| one.addon.namespace() == namespace && one.addon.name == name)
         };
         let unlisted =
             installed.versions.into_iter().filter(|((namespace, name), _)| !is_listed(namespace, name));
@@ -99,14 +99,14 @@ pub async fn rows(scene: &Scene) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-fn row(standing: &Standing) -> Row {
+fn row(addon_state: &AddonState) -> Row {
     Row {
-        name: standing.addon.name.clone(),
-        namespace: standing.addon.namespace().to_owned(),
-        state: State::from_standing(standing),
-        installed: standing.installed.as_ref().map(|one| one.manifest_hash.clone()).unwrap_or_default(),
-        wanted: standing.addon.spec.manifest_hash.clone(),
-        channel: standing.addon.channel.clone(),
-        problem: standing.problem.clone(),
+        name: addon_state.addon.name.clone(),
+        namespace: addon_state.addon.namespace().to_owned(),
+        state: State::from_addon_state(addon_state),
+        installed: addon_state.installed.as_ref().map(|one| one.manifest_hash.clone()).unwrap_or_default(),
+        wanted: addon_state.addon.spec.manifest_hash.clone(),
+        channel: addon_state.addon.channel.clone(),
+        problem: addon_state.problem.clone(),
     }
 }

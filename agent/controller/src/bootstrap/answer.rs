@@ -42,7 +42,7 @@ pub struct Bootstrap {
 }
 
 /// The relevant parts of a request.
-pub struct Asked<'a> {
+pub struct RequestParts<'a> {
     /// The header `Authorization`; empty if it is missing or repeated.
     pub token: &'a str,
     pub body: &'a [u8],
@@ -66,16 +66,16 @@ impl Bootstrap {
     pub async fn answer(
         &self,
         mut record: Record<'_>,
-        asked: &Asked<'_>,
+        asked: &RequestParts<'_>,
         within: Duration,
     ) -> Result<String, Refusal> {
         let answered = timeout(within, self.give(asked, &mut record))
             .await
             .unwrap_or_else(|_| Err(Refusal::unavailable("Deadline", "the request takes too long")));
-        record.answered(answered)
+        record.finish(answered)
     }
 
-    async fn give(&self, asked: &Asked<'_>, known: &mut Record<'_>) -> Result<String, Refusal> {
+    async fn give(&self, asked: &RequestParts<'_>, known: &mut Record<'_>) -> Result<String, Refusal> {
         // The checks that cost nothing come first.
         let (now, at) = (SystemTime::now(), Instant::now());
         let origin = self.machines.origin(known.remote.ip());

@@ -56,7 +56,7 @@ impl<'a> Record<'a> {
         Record { remote, node, given, serial, kind, metrics, began: Instant::now(), is_over: false }
     }
 
-    pub fn answered<T>(mut self, answered: Result<T, Refusal>) -> Result<T, Refusal> {
+    pub fn finish<T>(mut self, answered: Result<T, Refusal>) -> Result<T, Refusal> {
         self.write_down(answered.as_ref().err());
         answered
     }
@@ -72,7 +72,7 @@ impl<'a> Record<'a> {
         let reason = refusal.map_or("Granted", |refusal| refusal.reason);
         let (is_granted, took) = (refusal.is_none(), self.began.elapsed());
         match self.kind {
-            Kind::Bootstrap => self.metrics.answered(reason, is_granted, took),
+            Kind::Bootstrap => self.metrics.count_bootstrap(reason, is_granted, took),
             Kind::Renewal => self.metrics.renewed(reason, is_granted),
             Kind::Slot => self.metrics.paced(reason, is_granted),
         }

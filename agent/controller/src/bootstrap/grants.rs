@@ -56,7 +56,7 @@ struct SavedSpec {
 
 /// A file of the store; `None` if it does not exist.
 type StoredFile = Option<Arc<Vec<u8>>>;
-type Look = Cached<StoredFile>;
+type CachedFile = Cached<StoredFile>;
 
 pub struct Grants {
     store: Arc<Store>,
@@ -71,7 +71,7 @@ pub struct Grants {
     /// The groups that, when last read, had a role whose machines bootstrap from a server.
     worker_groups: StdMutex<BTreeSet<String>>,
     /// The cached files by URL. Each has its own lock, so a slow file delays no request for another file.
-    looks: StdMutex<BTreeMap<String, Arc<Look>>>,
+    cached_files: StdMutex<BTreeMap<String, Arc<CachedFile>>>,
 }
 
 impl Grants {
@@ -94,7 +94,7 @@ impl Grants {
             derived: None,
             kops_version: Cached::default(),
             worker_groups: StdMutex::default(),
-            looks: StdMutex::default(),
+            cached_files: StdMutex::default(),
         }
     }
 
@@ -276,7 +276,7 @@ impl Grants {
     /// one read (singleflight).
     async fn file(&self, url: &str) -> Result<StoredFile, Refusal> {
         let unavailable = |problem: String| Refusal::unavailable("StoreUnavailable", problem);
-        let look = self.look(url);
+        let cached = self.cached_file(url);
         let read = async {
             match self.store.read(url).await {
                 Ok(text) => Ok(Some(Arc::new(text))),
@@ -284,7 +284,7 @@ impl Grants {
                 Err(error) => Err(unavailable(error_text(&error.into()))),
             }
         };
-        timeout(TIMEOUT, look.get(FILE_TTL, read))
+        timeout(TIMEOUT, cached.get(FILE_TTL, read))
             .await
             .unwrap_or_else(|_| Err(unavailable(format!("the store does not return {url} in time"))))
     }
@@ -292,13 +292,13 @@ impl Grants {
     /// Clears the cache of files, as if every TTL had ended.
     #[cfg(test)]
     pub(super) fn forget_files(&self) {
-        self.looks.lock().clear();
+        self.cached_files.lock().clear();
     }
 
     /// Returns the cache entry of a URL. Drops expired entries that no request uses.
-    fn look(&self, url: &str) -> Arc<Look> {
-        let mut looks = self.looks.lock();
-        looks.retain(|_, look| Arc::strong_count(look) > 1 || look.is_fresh(FILE_TTL));
-        looks.entry(url.to_owned()).or_default().clone()
+    fn cached_file(&self, url: &str) -> Arc<CachedFile> {
+        let mut cached_files = self.cached_files.lock();
+        cached_files.retain(|_, cached| Arc::strong_count(cached) > 1 || cached.is_fresh(FILE_TTL));
+        cached_files.entry(url.to_owned()).or_default().clone()
     }
 }

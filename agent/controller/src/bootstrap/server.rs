@@ -27,7 +27,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use super::answer::{Asked, Bootstrap, Endpoint};
+use super::answer::{Bootstrap, Endpoint, RequestParts};
 use super::audit::{Kind, Record};
 use super::connections::{Connections, Outcome, Slot};
 use super::derived_configs::NO_NODE_CONFIG;
@@ -250,7 +250,7 @@ fn refused_certificate(error: &std::io::Error, remote: SocketAddr, bootstrap: &B
         problem => problem.to_string(),
     };
     let refusal = Refusal::not_verified("ClientCertificateRefused", format!("its certificate: {problem}"));
-    let _ = Record::new(Kind::Renewal, remote, &bootstrap.metrics).answered(Err::<(), _>(refusal));
+    let _ = Record::new(Kind::Renewal, remote, &bootstrap.metrics).finish(Err::<(), _>(refusal));
 }
 
 /// The effect of a refusal on the connection's origin.
@@ -271,11 +271,11 @@ async fn answer(
     limits: &Limits,
     slot: &Slot,
 ) -> Response<String> {
-    let (allowed, kind, asks) = match request.uri().path() {
-        "/bootstrap" => (Method::POST, Kind::Bootstrap, Asks::Certificates(Endpoint::Bootstrap)),
-        renewal::PATH => (Method::POST, Kind::Renewal, Asks::Certificates(Endpoint::Renewal(shown))),
-        message::PATH => (Method::POST, Kind::Slot, Asks::Slot(shown)),
-        "/healthz" => (Method::GET, Kind::Bootstrap, Asks::Certificates(Endpoint::Bootstrap)),
+    let (allowed, kind, requested) = match request.uri().path() {
+        "/bootstrap" => (Method::POST, Kind::Bootstrap, Requested::Certificates(Endpoint::Bootstrap)),
+        renewal::PATH => (Method::POST, Kind::Renewal, Requested::Certificates(Endpoint::Renewal(shown))),
+        message::PATH => (Method::POST, Kind::Slot, Requested::Slot(shown)),
+        "/healthz" => (Method::GET, Kind::Bootstrap, Requested::Certificates(Endpoint::Bootstrap)),
         _ => return text(StatusCode::NOT_FOUND, "there are /bootstrap, /renew, /slot and /healthz"),
     };
     if request.method() != allowed {
@@ -291,7 +291,7 @@ async fn answer(
         return text(StatusCode::OK, "ok");
     }
     let record = Record::new(kind, remote, &bootstrap.metrics);
-    match answered(request, asks, record, bootstrap, limits, slot).await {
+    match read_and_answer(request, requested, record, bootstrap, limits, slot).await {
         Ok(json) => {
             slot.comes_to(Outcome::Served);
             let mut response = text(StatusCode::OK, json);
@@ -300,21 +300,21 @@ async fn answer(
         }
         Err(refusal) => {
             slot.comes_to(outcome(&refusal));
-            refused(refusal, asks)
+            refused(refusal, requested)
         }
     }
 }
 
 #[derive(Clone, Copy)]
-enum Asks<'a> {
+enum Requested<'a> {
     Certificates(Endpoint<'a>),
     /// A slot. The client certificate (DER), if the client showed one, names the node.
     Slot(Option<&'a [u8]>),
 }
 
-async fn answered(
+async fn read_and_answer(
     request: Request<Incoming>,
-    asks: Asks<'_>,
+    requested: Requested<'_>,
     record: Record<'_>,
     bootstrap: &Bootstrap,
     limits: &Limits,
@@ -327,15 +327,15 @@ async fn answered(
     };
     let body = match body(request.into_body(), limits).await {
         Ok(body) => body,
-        Err(refusal) => return record.answered(Err(refusal)),
+        Err(refusal) => return record.finish(Err(refusal)),
     };
     slot.has_asked();
-    match asks {
-        Asks::Certificates(endpoint) => {
-            let asked = Asked { token: &token, body: &body, endpoint };
+    match requested {
+        Requested::Certificates(endpoint) => {
+            let asked = RequestParts { token: &token, body: &body, endpoint };
             bootstrap.answer(record, &asked, limits.answer_within).await
         }
-        Asks::Slot(certificate) => {
+        Requested::Slot(certificate) => {
             let origin = bootstrap.machines.origin(record.remote.ip());
             bootstrap.slots.give(record, origin, certificate, &body, limits.answer_within).await
         }
@@ -358,12 +358,12 @@ async fn body(body: Incoming, limits: &Limits) -> Result<Vec<u8>, Refusal> {
 
 /// Answers a refusal as upstream does; details are in this server's log only. There are two exceptions. A node that showed its
 /// certificate gets the reason, in a word. A node that waits for a slot gets the problem, so that its operator can fix it.
-fn refused(refusal: Refusal, asks: Asks<'_>) -> Response<String> {
+fn refused(refusal: Refusal, requested: Requested<'_>) -> Response<String> {
     match refusal.answer {
-        Answer::NotVerified if !matches!(asks, Asks::Certificates(Endpoint::Bootstrap)) => {
+        Answer::NotVerified if !matches!(requested, Requested::Certificates(Endpoint::Bootstrap)) => {
             text(StatusCode::FORBIDDEN, refusal.reason)
         }
-        Answer::Unavailable if matches!(asks, Asks::Slot(_)) => {
+        Answer::Unavailable if matches!(requested, Requested::Slot(_)) => {
             text(StatusCode::INTERNAL_SERVER_ERROR, one_line(&refusal.message, LONGEST_TROUBLE))
         }
         Answer::NotVerified => text(StatusCode::FORBIDDEN, "failed to verify token"),

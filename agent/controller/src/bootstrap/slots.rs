@@ -237,7 +237,7 @@ impl Slots {
         });
         let (node, request) = match asked {
             Ok(asked) => asked,
-            Err(refusal) => return record.answered(Err(refusal)),
+            Err(refusal) => return record.finish(Err(refusal)),
         };
         let answered = timeout(within, self.answer(&node, request))
             .await
@@ -248,7 +248,7 @@ impl Slots {
             Err(refusal) if refusal.reason == NOT_SET_UP => {
                 SlotAnswer { not_set_up: one_line(&refusal.message, LONGEST_TOLD), ..SlotAnswer::default() }
             }
-            Err(refusal) => return record.answered(Err(refusal)),
+            Err(refusal) => return record.finish(Err(refusal)),
         };
         let json = serde_json::to_string(&answer)
             .map_err(|error| Refusal::unavailable("AnswerNotWritten", error))?;

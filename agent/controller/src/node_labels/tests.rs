@@ -302,7 +302,7 @@ impl Cluster {
             use_ip_based_node_names: false,
         };
         let cloud = Arc::new(AwsControlPlane { cluster, instances, calls: CloudCalls::default() });
-        let (metrics, store, known) = (Metrics::new(), store(), Arc::<Mutex<KnownNodes>>::default());
+        let (metrics, store, known) = (Metrics::new(), store(), Arc::<Mutex<NodeQueue>>::default());
         let base = store.path().to_str().unwrap();
         let node_labels = NodeLabels {
             nodes: Nodes::new(client.clone()),
@@ -315,7 +315,7 @@ impl Cluster {
             mode: Mode::Apply(leadership),
             is_synced: AtomicBool::new(false),
             list_timeout,
-            cloud_pauses: crate::known::CLOUD_PAUSES,
+            cloud_pauses: crate::node_queue::CLOUD_PAUSES,
             labels_from: LabelsFrom::Store,
         };
         Cluster { api, held, node_labels, _server: server, _ec2: None, _store: store }

@@ -51,7 +51,7 @@ pub(super) struct Blocking(Option<(Blockers, Instant, Blocked)>);
 
 impl Blocking {
     /// Which nodes these blockers keep from a reboot, and why.
-    pub(super) async fn asked(&mut self, client: &Client, blockers: &Blockers) -> Blocked {
+    pub(super) async fn blocked_nodes(&mut self, client: &Client, blockers: &Blockers) -> Blocked {
         match &self.0 {
             Some((asked, at, blocked)) if asked == blockers && at.elapsed() < TTL => blocked.clone(),
             _ => {
@@ -181,7 +181,7 @@ mod tests {
         let client = Client::try_from(Config::new(server.url.parse().unwrap())).unwrap();
         let blockers =
             Blockers { pods: "app=batch".into(), alerts: QUERY.into(), prometheus: "m/web:9090".into() };
-        let blocked = Blocking::default().asked(&client, &blockers).await;
+        let blocked = Blocking::default().blocked_nodes(&client, &blockers).await;
         let path = asked.lock().clone();
         (blocked, path)
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 use std::time::Duration;
 
-use kops_agent_cluster::rollout::{Asked, Member, Phase, Rank, Task};
+use kops_agent_cluster::rollout::{Member, Phase, Rank, RolloutAndPolicy, Task};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -35,7 +35,12 @@ impl Hashes {
     /// Reads the configurations of groups, or the program file, if a decision depends on them. Reads again for another set of groups, for a
     /// new attempt of a rollout, and after the TTL. After the TTL, a decision waits for the read only if a node may get an order. So a
     /// pause or an abort does not wait for a slow state store. Returns whether the last configurations are older.
-    pub(super) async fn refresh(&mut self, current: &Current, asked: &Asked, members: &[Member]) -> bool {
+    pub(super) async fn refresh(
+        &mut self,
+        current: &Current,
+        asked: &RolloutAndPolicy,
+        members: &[Member],
+    ) -> bool {
         let mut groups: BTreeMap<String, Rank> = BTreeMap::new();
         let takes_configurations = asked.takes_configurations();
         for member in members {
@@ -81,7 +86,7 @@ impl Hashes {
     }
 }
 
-fn attempts(asked: &Asked) -> Attempts {
+fn attempts(asked: &RolloutAndPolicy) -> Attempts {
     let rollout = asked.rollout.as_ref().map(|rollout| (rollout.id.clone(), rollout.attempt));
     [rollout.unwrap_or_default(), (asked.policy_state.rollout.clone(), asked.policy_state.attempt)]
 }
@@ -101,10 +106,10 @@ mod tests {
     use super::*;
 
     /// A rollout of the group `nodes` in its first attempt.
-    fn asked(id: &str, state: &str) -> Asked {
+    fn asked(id: &str, state: &str) -> RolloutAndPolicy {
         let rollout = serde_json::from_value(json!({"id": id, "state": state, "attempt": 1})).unwrap();
         let (policy, policy_state) = (PolicyStatus::default(), PolicyState::default());
-        Asked { rollout: Some(rollout), status: Status::default(), policy, policy_state }
+        RolloutAndPolicy { rollout: Some(rollout), status: Status::default(), policy, policy_state }
     }
 
     fn nodes() -> [Member; 1] {
@@ -157,7 +162,7 @@ mod tests {
     async fn a_new_rollout_does_not_begin_with_hashes_of_an_earlier_one() {
         let store = tempfile::tempdir().unwrap();
         let current = empty(&store);
-        let resumed = |mut asked: Asked| {
+        let resumed = |mut asked: RolloutAndPolicy| {
             asked.rollout.as_mut().unwrap().attempt = 2;
             asked
         };

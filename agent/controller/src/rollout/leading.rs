@@ -21,8 +21,8 @@ use kops_agent_cluster::labels::{FIELD_MANAGER, INSTANCE_GROUP};
 use kops_agent_cluster::pacing::CONTROL_PLANE_LABEL;
 use kops_agent_cluster::pacing::drain::CORDONED;
 use kops_agent_cluster::rollout::{
-    Actions, ApiServer, Asked, Canary, LAST_REBOOT, LastReboot, Member, ORDER, OUTCOME, Order, Outcome, Rank,
-    Seen, Status, Task, decide_all,
+    Actions, ApiServer, Canary, LAST_REBOOT, LastReboot, Member, ORDER, OUTCOME, Order, Outcome, Rank,
+    RolloutAndPolicy, Seen, Status, Task, decide_all,
 };
 use kops_agent_kube::ApiServers;
 use kops_agent_kube::api_error::ApiError;
@@ -158,13 +158,13 @@ impl Rollouts {
     }
 
     /// Reads the ConfigMap. Returns the input of the next decision, and the ConfigMap itself.
-    async fn read(&self) -> Result<(Asked, Read), Ended> {
+    async fn read(&self) -> Result<(RolloutAndPolicy, Read), Ended> {
         let Some(read) = self.stored.read().await? else {
             self.metrics.clear();
             return Err(Ended::Idle);
         };
         let rollout = read.rollout.clone().map_err(|failure| Ended::Failed(failure.to_string()))?;
-        let asked = Asked {
+        let asked = RolloutAndPolicy {
             rollout: rollout.filter(|rollout| !read.status.is_over(rollout)),
             status: read.status.clone(),
             policy: read.policy_status.with_policy(&read.policy),
@@ -194,7 +194,7 @@ impl Rollouts {
         {
             seen.listed.extend(self.pods.list(&actions.pods_to_list).await);
             if let Some(blockers) = &actions.blockers_to_check {
-                seen.blocked = Some(blocking.asked(&self.client, blockers).await);
+                seen.blocked = Some(blocking.blocked_nodes(&self.client, blockers).await);
             }
             // Last, so that the answers are as new as possible when an order follows.
             self.ask(&actions.api_servers_to_ask, &mut members).await;

@@ -13,7 +13,7 @@ use super::fetching::Fetching;
 use super::options::Downloads;
 use super::progress::Progress;
 use super::request::Request;
-use super::run::{Known, Run};
+use super::run::{DownloadFacts, Run};
 use super::servers::Servers;
 use super::staging::Ready;
 use crate::error::{Error, Result};
@@ -76,7 +76,7 @@ impl Downloads {
 
 impl Run<'_> {
     async fn all(&self, requests: Vec<Request>) -> Result<Vec<Ready>> {
-        let mut known: Vec<(Request, Known)> = stream::iter(requests)
+        let mut known: Vec<(Request, DownloadFacts)> = stream::iter(requests)
             .map(|request| async move {
                 let known = self.ask(&request).await?;
                 Ok::<_, crate::Error>((request, known))
@@ -84,7 +84,7 @@ impl Run<'_> {
             .buffered(ASKED_AT_ONCE)
             .try_collect()
             .await?;
-        let sizes = |known: &[(Request, Known)]| -> Vec<(Request, u64)> {
+        let sizes = |known: &[(Request, DownloadFacts)]| -> Vec<(Request, u64)> {
             known.iter().filter_map(|(request, known)| Some((request.clone(), known.size?))).collect()
         };
         if self.check_space(&sizes(&known)).is_err() {

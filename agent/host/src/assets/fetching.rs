@@ -10,7 +10,7 @@ use super::error::{DownloadError, MirrorFailure, in_units};
 use super::intake::{Intake, Verdict, take_cached};
 use super::rate::Rate;
 use super::request::Request;
-use super::run::{Known, Run};
+use super::run::{DownloadFacts, Run};
 use super::staging::Ready;
 use crate::error::Result;
 use kops_agent_net::Location;
@@ -59,7 +59,7 @@ struct Judged {
 }
 
 impl<'a> Fetching<'a> {
-    pub(super) fn new(run: &'a Run<'a>, request: Request, known: Known) -> Fetching<'a> {
+    pub(super) fn new(run: &'a Run<'a>, request: Request, known: DownloadFacts) -> Fetching<'a> {
         Fetching {
             run,
             request,

@@ -29,7 +29,7 @@ pub(super) struct Run<'a> {
 
 /// The known facts about a download before it starts.
 #[derive(Default)]
-pub(super) struct Known {
+pub(super) struct DownloadFacts {
     pub(super) size: Option<u64>,
     /// The URL that stated the size, its location, and when it was looked up.
     pub(super) location: Option<(String, Location, Instant)>,
@@ -37,9 +37,9 @@ pub(super) struct Known {
 
 impl Run<'_> {
     /// Asks the download's servers for its size, one after another, until one answers.
-    pub(super) async fn ask(&self, request: &Request) -> Result<Known> {
+    pub(super) async fn ask(&self, request: &Request) -> Result<DownloadFacts> {
         if let Some((_, size)) = self.cache.get(&request.sha256, request.name())? {
-            return Ok(Known { size: Some(size), location: None });
+            return Ok(DownloadFacts { size: Some(size), location: None });
         }
         let urls: Vec<&str> = request.urls.iter().map(String::as_str).collect();
         for url in self.servers.to_try(&urls) {
@@ -51,18 +51,21 @@ impl Run<'_> {
                 // A size above the limit counts as unknown, because another mirror may have a smaller file.
                 Ok(size) => {
                     let size = size.filter(|size| *size <= self.downloads.largest);
-                    return Ok(Known { size, location: Some((url.to_owned(), location, Instant::now())) });
+                    return Ok(DownloadFacts {
+                        size,
+                        location: Some((url.to_owned(), location, Instant::now())),
+                    });
                 }
                 Err(Trouble::Unreachable(_)) => self.servers.dead(url),
                 Err(_) => {}
             }
         }
-        Ok(Known::default())
+        Ok(DownloadFacts::default())
     }
 
     /// Asks the other mirrors for the size, too, and uses the smallest size. The download itself shows whether that
     /// size is right.
-    pub(super) async fn ask_others(&self, request: &Request, known: &mut Known) {
+    pub(super) async fn ask_others(&self, request: &Request, known: &mut DownloadFacts) {
         let asked = known.location.as_ref().map(|(url, ..)| url.clone());
         for url in request.urls.iter().filter(|url| asked.as_ref().is_some_and(|asked| asked != *url)) {
             let Ok(location) = self.locate(url).await else { continue };
@@ -71,7 +74,10 @@ impl Run<'_> {
             if let (Ok(Some(size)), Some(least)) = (size, known.size)
                 && size < least
             {
-                *known = Known { size: Some(size), location: Some((url.clone(), location, Instant::now())) };
+                *known = DownloadFacts {
+                    size: Some(size),
+                    location: Some((url.clone(), location, Instant::now())),
+                };
             }
         }
     }

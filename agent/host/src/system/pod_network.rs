@@ -125,7 +125,7 @@ struct Removal {
 }
 
 /// The result of running a program.
-enum Asked {
+enum CommandResult {
     Printed(String),
     NotInstalled,
     /// The program failed with this message.
@@ -139,26 +139,26 @@ impl Machine {
         let mut seen = Seen::default();
         self.search_iptables(&mut seen);
         match self.ask(&["nft", "list", "tables"]) {
-            Asked::Printed(shown) => seen.tables = pod_tables(&shown),
-            Asked::NotInstalled => seen.unknown.push(not_installed("nft", "the tables of nftables")),
-            Asked::Failed(problem) | Asked::Refused(problem) => seen.unknown.push(problem),
+            CommandResult::Printed(shown) => seen.tables = pod_tables(&shown),
+            CommandResult::NotInstalled => seen.unknown.push(not_installed("nft", "the tables of nftables")),
+            CommandResult::Failed(problem) | CommandResult::Refused(problem) => seen.unknown.push(problem),
         }
         match self.ask(&["ip", "-oneline", "link", "show"]) {
-            Asked::Printed(shown) => seen.interfaces = pod_interfaces(&shown),
-            Asked::NotInstalled => seen.unknown.push(not_installed("ip", "network interfaces")),
-            Asked::Failed(problem) | Asked::Refused(problem) => seen.unknown.push(problem),
+            CommandResult::Printed(shown) => seen.interfaces = pod_interfaces(&shown),
+            CommandResult::NotInstalled => seen.unknown.push(not_installed("ip", "network interfaces")),
+            CommandResult::Failed(problem) | CommandResult::Refused(problem) => seen.unknown.push(problem),
         }
         let mut node_ports = BTreeSet::new();
         match self.ask(&["ipset", "save"]) {
-            Asked::Printed(saved) => {
+            CommandResult::Printed(saved) => {
                 seen.sets = pod_sets(&saved);
                 node_ports = ipvs::node_ports(&saved);
             }
-            Asked::NotInstalled if seen.removals.iter().any(|removal| removal.asks_for_sets) => {
+            CommandResult::NotInstalled if seen.removals.iter().any(|removal| removal.asks_for_sets) => {
                 seen.unknown.push(not_installed("ipset", "the ipset sets in the rules of pods"));
             }
-            Asked::NotInstalled => {}
-            Asked::Failed(problem) | Asked::Refused(problem) => seen.unknown.push(problem),
+            CommandResult::NotInstalled => {}
+            CommandResult::Failed(problem) | CommandResult::Refused(problem) => seen.unknown.push(problem),
         }
         self.search_ipvs(node_ports, &mut seen);
         seen
@@ -208,22 +208,22 @@ impl Machine {
     fn saved(&self, program: &str, unknown: &mut Vec<String>) -> Option<String> {
         let save = format!("{program}-save");
         match self.ask(&[&save]) {
-            Asked::Printed(saved) => return Some(saved),
-            Asked::NotInstalled => return None,
-            Asked::Failed(problem) => {
+            CommandResult::Printed(saved) => return Some(saved),
+            CommandResult::NotInstalled => return None,
+            CommandResult::Failed(problem) => {
                 unknown.push(problem);
                 return Some(String::new());
             }
             // iptables may fail on one table only, for example on an nftables rule that it cannot read. So each table
             // is read separately below.
-            Asked::Refused(_) => {}
+            CommandResult::Refused(_) => {}
         }
         let mut all = String::new();
         for table in TABLES_OF_IPTABLES {
             match self.ask(&[&save, "--table", table]) {
-                Asked::Printed(saved) => all.push_str(&saved),
-                Asked::NotInstalled => {}
-                Asked::Failed(problem) | Asked::Refused(problem) => unknown.push(problem),
+                CommandResult::Printed(saved) => all.push_str(&saved),
+                CommandResult::NotInstalled => {}
+                CommandResult::Failed(problem) | CommandResult::Refused(problem) => unknown.push(problem),
             }
         }
         Some(all)
@@ -234,9 +234,11 @@ impl Machine {
         for interface in [names::IPVS, names::KUBE_ROUTER] {
             if seen.interfaces.iter().any(|name| name == interface) {
                 match self.ask(&["ip", "-oneline", "address", "show", "dev", interface]) {
-                    Asked::Printed(shown) => own.addresses.extend(ipvs::addresses(&shown)),
-                    Asked::NotInstalled => {}
-                    Asked::Failed(problem) | Asked::Refused(problem) => seen.unknown.push(problem),
+                    CommandResult::Printed(shown) => own.addresses.extend(ipvs::addresses(&shown)),
+                    CommandResult::NotInstalled => {}
+                    CommandResult::Failed(problem) | CommandResult::Refused(problem) => {
+                        seen.unknown.push(problem)
+                    }
                 }
             }
         }
@@ -246,13 +248,15 @@ impl Machine {
         // The kernel has this file only once IPVS was used.
         let has_ipvs = fs::exists("/proc/thread-self/net/ip_vs").unwrap_or(true);
         match self.ask(&["ipvsadm", "--save", "--numeric"]) {
-            Asked::Printed(saved) => {
+            CommandResult::Printed(saved) => {
                 let owned = |(protocol, place): (&str, &str)| (protocol.to_owned(), place.to_owned());
                 seen.services = ipvs::services(&saved, &own).into_iter().map(owned).collect();
             }
             _ if !has_ipvs => {}
-            Asked::NotInstalled => seen.unknown.push(not_installed("ipvsadm", "the services of IPVS")),
-            Asked::Failed(problem) | Asked::Refused(problem) => seen.unknown.push(problem),
+            CommandResult::NotInstalled => {
+                seen.unknown.push(not_installed("ipvsadm", "the services of IPVS"))
+            }
+            CommandResult::Failed(problem) | CommandResult::Refused(problem) => seen.unknown.push(problem),
         }
     }
 
@@ -274,16 +278,16 @@ impl Machine {
     fn delete_link(&self, name: &str) -> Result<()> {
         let deleted = self.run(&["ip", "link", "delete", "dev", name]);
         // Deleting one end of a veth pair deletes the other end, too.
-        let is_gone = || matches!(self.ask(&["ip", "link", "show", "dev", name]), Asked::Refused(problem) if problem.contains("does not exist"));
+        let is_gone = || matches!(self.ask(&["ip", "link", "show", "dev", name]), CommandResult::Refused(problem) if problem.contains("does not exist"));
         if deleted.is_err() && is_gone() { Ok(()) } else { deleted }
     }
 
-    fn ask(&self, command: &[&str]) -> Asked {
+    fn ask(&self, command: &[&str]) -> CommandResult {
         match ask_within(command, b"", self.program_within) {
-            Ok(Some(outcome)) if outcome.status.success() => Asked::Printed(outcome.stdout),
-            Ok(Some(outcome)) => Asked::Refused(refused(command, &outcome).to_string()),
-            Ok(None) => Asked::NotInstalled,
-            Err(error) => Asked::Failed(error.to_string()),
+            Ok(Some(outcome)) if outcome.status.success() => CommandResult::Printed(outcome.stdout),
+            Ok(Some(outcome)) => CommandResult::Refused(refused(command, &outcome).to_string()),
+            Ok(None) => CommandResult::NotInstalled,
+            Err(error) => CommandResult::Failed(error.to_string()),
         }
     }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use kops_agent_controller::fleet::nodes::names_and_groups;
 use kops_agent_kube::{Chosen, client_without_login};
-use kops_agent_node::doctor::deadline::looked;
+use kops_agent_node::doctor::deadline::run_in_thread;
 use tokio::runtime::Builder;
 
 use super::addons::OF_MACHINE;
@@ -51,15 +51,15 @@ pub(super) fn nodes() -> ArgValueCandidates {
 /// no such names, but a wrong server may.
 fn names() -> Vec<(String, String)> {
     let Ok(runtime) = Builder::new_current_thread().enable_time().build() else { return Vec::new() };
-    let asking = || asked(&std::env::args_os().collect::<Vec<_>>()).unwrap_or_default();
-    let mut names = runtime.block_on(looked(WITHIN, asking)).unwrap_or_default();
+    let asking = || names_from_api_server(&std::env::args_os().collect::<Vec<_>>()).unwrap_or_default();
+    let mut names = runtime.block_on(run_in_thread(WITHIN, asking)).unwrap_or_default();
     let is_plain = |name: &str| name.bytes().all(|c| c.is_ascii_alphanumeric() || b"._-".contains(&c));
     names.retain(|(node, group)| !node.is_empty() && is_plain(node) && is_plain(group));
     names
 }
 
 /// Asks the API server that the typed command would ask. `None` if it is not known, or does not answer.
-fn asked(typed: &[OsString]) -> Option<Vec<(String, String)>> {
+fn names_from_api_server(typed: &[OsString]) -> Option<Vec<(String, String)>> {
     let variable = |name: &str| std::env::var_os(name);
     let of_addons = typed.iter().any(|word| word == "addons").then_some(Path::new(OF_MACHINE));
     let kubeconfig = value_of("--kubeconfig", typed)?.map(|path| without_tilde(&path, variable("HOME")));

@@ -19,7 +19,7 @@ use kops_agent_store::Store;
 use crate::cli::{CheckArgs, ConfigCommand, DeriveArgs, DumpArgs, SpecArgs};
 use crate::output::{self, Finding, Findings};
 use kops_agent_node::exit;
-use kops_agent_node::known::error_text;
+use kops_agent_node::redaction::error_text;
 use kops_agent_node::{decide, spec};
 use kops_agent_source::{self, Origin, asset_hashes_file, boot_config};
 

@@ -19,11 +19,11 @@ use kops_agent_node::condition::{self, Compared};
 use kops_agent_node::convergence;
 use kops_agent_node::exit;
 use kops_agent_node::failure::kind_of;
-use kops_agent_node::known::error_text;
 use kops_agent_node::last_applied::{self, Instead, StandIn};
 use kops_agent_node::machine::{self, noted};
 use kops_agent_node::next::next;
 use kops_agent_node::options::{NodeOptions, RunOptions};
+use kops_agent_node::redaction::error_text;
 use kops_agent_node::upkeep;
 
 /// The pause between two tries after a rollback. It is long, because a try succeeds only once the cluster has another

@@ -17,7 +17,7 @@ const LONGEST: usize = 2000;
 
 /// Prints the findings. The exit code says whether a finding prevents this machine from becoming a node.
 pub(super) async fn run(args: &DoctorArgs) -> Result<u8> {
-    let observed = kops_agent_node::doctor::look(&args.look.options().settled()).await?;
+    let observed = kops_agent_node::doctor::examine(&args.machine.options().settled()).await?;
     let findings = doctor::findings(&observed);
     let stops = doctor::stops(&findings);
     match args.output {

@@ -20,8 +20,8 @@ use tokio::time::sleep;
 use crate::cli::FleetFollowArgs;
 use kops_agent_node::condition::trusted_authorities;
 use kops_agent_node::exit;
-use kops_agent_node::known::error_text;
 use kops_agent_node::orders::Withdrawn;
+use kops_agent_node::redaction::error_text;
 use kops_agent_node::upgrade::{self, Upgraded};
 use kops_agent_node::{machine, reboot};
 
@@ -38,7 +38,7 @@ const SLOT_TIMEOUT: &str = "1800";
 
 /// Follows rollouts until a signal comes.
 pub(super) async fn run(args: &FleetFollowArgs) -> Result<u8> {
-    let mut stopped = pin!(stop::asked()?);
+    let mut stopped = pin!(stop::signal_received()?);
     if args.check {
         return check(args).await;
     }

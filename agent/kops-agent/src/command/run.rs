@@ -24,7 +24,7 @@ pub(super) const RETRIES: Retries = Retries {
 
 /// Runs `run` until it ends or the process is asked to stop. `status` shows that it was stopped.
 pub(super) async fn until_stopped(root: &Path, run: impl Future<Output = Result<u8>>) -> Result<u8> {
-    let stopped = stop::asked()?;
+    let stopped = stop::signal_received()?;
     tokio::select! {
         // If the run can go on and a stop signal has arrived, the run stops.
         biased;

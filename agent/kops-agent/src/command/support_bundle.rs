@@ -8,7 +8,7 @@ use crate::output;
 /// Writes the bundle, prints its path, and names the missing parts.
 pub(super) async fn run(args: &SupportBundleArgs) -> Result<u8> {
     let written =
-        Box::pin(kops_agent_node::support::write(&args.look.options(), args.out.as_deref())).await?;
+        Box::pin(kops_agent_node::support::write(&args.machine.options(), args.out.as_deref())).await?;
     for (name, why) in &written.missing {
         log::warn!("{name} is not in the bundle: {why}");
     }

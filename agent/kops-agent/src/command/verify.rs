@@ -18,12 +18,12 @@ use crate::output;
 use kops_agent_node::condition::{self, Compared};
 use kops_agent_node::decide::{self, Decision};
 use kops_agent_node::exit;
-use kops_agent_node::known::error_text;
 use kops_agent_node::last_applied::{self, Instead, StandIn};
 use kops_agent_node::machine::{self, noted};
 use kops_agent_node::next::next;
 use kops_agent_node::options::{NodeOptions, RunOptions};
 use kops_agent_node::plan::plan;
+use kops_agent_node::redaction::error_text;
 use kops_agent_node::{convergence, pacing, renewal};
 
 /// The unit of a repair outside a sandbox.

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use kops_agent_cluster::rollout::{ORDER, OUTCOME, Order, Outcome, Standing};
+use kops_agent_cluster::rollout::{ORDER, OUTCOME, Order, OrderValidity, Outcome};
 use kube::runtime::watcher::Event;
 use time::OffsetDateTime;
 use tokio::time::{sleep, timeout};
@@ -83,9 +83,9 @@ impl Orders {
     ///
     /// # Errors
     /// The API server rejects the request, or does not answer.
-    pub async fn standing(&self, order: &Order) -> Result<Standing, Untold> {
+    pub async fn validity(&self, order: &Order) -> Result<OrderValidity, Untold> {
         let annotation = self.node.annotation(ORDER).await?;
-        Ok(Standing::new(order, annotation.as_deref(), OffsetDateTime::now_utc()))
+        Ok(OrderValidity::new(order, annotation.as_deref(), OffsetDateTime::now_utc()))
     }
 
     /// Writes the outcome of an order into the Node.

@@ -7,7 +7,7 @@ use std::fmt;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use kops_agent_cluster::fleet::{CONDITION, Known, Statement};
+use kops_agent_cluster::fleet::{CONDITION, CurrentCondition, Statement};
 use kops_agent_cluster::pacing::Versions;
 use kops_agent_cluster::pacing::drain::CORDONED;
 use kops_agent_pki::{common_name_and_validity, first_der};
@@ -105,7 +105,7 @@ pub async fn tell(kubeconfig: &Path, statement: &Statement) -> Result<Told, Unto
     let nodes = Nodes::new(client).api();
     let Some(found) = answer(nodes.get_opt(&node)).await? else { return Err(Untold::NotRegistered(node)) };
     let is_left_cordoned = found.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(CORDONED));
-    let (known, versions) = (known(&found), versions(&found));
+    let (known, versions) = (current_condition(&found), versions(&found));
     let patch = Patch::Strategic(statement.patch(known.as_ref(), &versions, &now()));
     let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
     match answer(nodes.patch_status(&node, &parameters, &patch)).await {
@@ -144,9 +144,9 @@ pub(super) fn now() -> String {
 }
 
 /// Returns the Node's condition `KopsConfigured`, if it has one.
-pub fn known(node: &NodeObject) -> Option<Known> {
+pub fn current_condition(node: &NodeObject) -> Option<CurrentCondition> {
     let condition = node.status.as_ref()?.condition(CONDITION)?;
-    Some(Known {
+    Some(CurrentCondition {
         status: condition.status.clone(),
         last_transition_time: condition.last_transition_time.clone().unwrap_or_default(),
     })

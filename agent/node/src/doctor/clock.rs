@@ -3,14 +3,14 @@
 use kops_agent_net::http;
 use kops_agent_store::Store;
 
-use super::deadline::{QUESTION, asked};
+use super::deadline::{QUESTION, with_timeout};
 use super::downloads::clock_of;
 
 /// The URL of the store's server, without a path. `None` if the store has no HTTP server, or if its URL cannot be found
 /// out.
 pub(super) async fn url_of_store(store: &Store, base: Option<&str>) -> Option<String> {
     let file = format!("{}/cluster-completed.spec", base?);
-    let mut url = asked(QUESTION, store.locate_download(&file)).await.ok()?.ok()??.url;
+    let mut url = with_timeout(QUESTION, store.locate_download(&file)).await.ok()?.ok()??.url;
     url.set_path("/");
     url.set_query(None);
     Some(url.to_string()).filter(|url| url.starts_with("http"))
@@ -20,6 +20,6 @@ pub(super) async fn url_of_store(store: &Store, base: Option<&str>) -> Option<St
 pub(super) async fn of_store(store: &Store, base: Option<&str>) -> Option<(String, i64)> {
     let url = url_of_store(store, base).await?;
     let client = http::client().ok()?;
-    let answer = asked(QUESTION, client.head(&url).send()).await.ok()?.ok()?;
+    let answer = with_timeout(QUESTION, client.head(&url).send()).await.ok()?.ok()?;
     clock_of(&answer)
 }

@@ -9,27 +9,27 @@ use tokio::sync::oneshot;
 /// The timeout of one request to a server, including its DNS lookup.
 pub const QUESTION: Duration = Duration::from_secs(15);
 /// The timeout of one check of the machine. A network file system or another program may hang.
-pub const LOOK: Duration = Duration::from_secs(30);
+pub const CHECK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The stack size of the main thread, in bytes. Without optimization, deciding a node needs more than other threads
 /// get.
 const STACK: usize = 8 << 20;
 
 /// The result of `asking`, or an error if it takes longer than `within`.
-pub async fn asked<T>(within: Duration, asking: impl Future<Output = T>) -> Seen<T> {
+pub async fn with_timeout<T>(within: Duration, asking: impl Future<Output = T>) -> Seen<T> {
     let late = |_| Unseen::new(format_args!("no answer within {} s", within.as_secs()));
     tokio::time::timeout(within, asking).await.map_err(late)
 }
 
 /// Runs a check that may hang, in its own thread. A thread that hangs ends with the process.
-pub async fn looked<T: Send + 'static>(
+pub async fn run_in_thread<T: Send + 'static>(
     within: Duration,
-    look: impl FnOnce() -> T + Send + 'static,
+    check: impl FnOnce() -> T + Send + 'static,
 ) -> Seen<T> {
     let (tell, told) = oneshot::channel();
     let started = thread::Builder::new().name("look".into()).stack_size(STACK).spawn(move || {
         // The caller may have timed out.
-        let _ = tell.send(look());
+        let _ = tell.send(check());
     });
     started.map_err(|error| Unseen::new(format_args!("cannot start a thread: {error}")))?;
     match tokio::time::timeout(within, told).await {
@@ -48,16 +48,16 @@ mod tests {
 
     #[tokio::test]
     async fn what_has_not_come_in_time_is_not_known() {
-        assert_eq!(asked(QUESTION, std::future::ready(7)).await, Ok(7));
-        let error = asked(Duration::ZERO, std::future::pending::<()>()).await.unwrap_err().to_string();
+        assert_eq!(with_timeout(QUESTION, std::future::ready(7)).await, Ok(7));
+        let error = with_timeout(Duration::ZERO, std::future::pending::<()>()).await.unwrap_err().to_string();
         assert!(error.contains("no answer within 0 s"), "{error}");
     }
 
     #[tokio::test]
     async fn a_look_that_hangs_is_left_behind() {
-        assert_eq!(looked(LOOK, || 7).await, Ok(7));
+        assert_eq!(run_in_thread(CHECK_TIMEOUT, || 7).await, Ok(7));
         let (keep, hangs) = channel::<()>();
-        let error = looked(Duration::from_millis(10), move || hangs.recv().is_ok()).await.unwrap_err();
+        let error = run_in_thread(Duration::from_millis(10), move || hangs.recv().is_ok()).await.unwrap_err();
         assert!(error.to_string().contains("no result within 0 s"), "{error}");
         drop(keep);
     }

@@ -10,7 +10,7 @@ use kops_agent_store::Store;
 use reqwest::header::{ACCEPT, CONTENT_LENGTH, RANGE};
 use reqwest::{Method, Response, StatusCode, Url};
 
-use super::deadline::{QUESTION, asked};
+use super::deadline::{QUESTION, with_timeout};
 use super::node::WantedDownload;
 
 /// Number of downloads that are checked at a time.
@@ -19,7 +19,7 @@ const AT_ONCE: usize = 8;
 const ANYTHING: &str = "*/*";
 
 /// A download, with the size and the clocks that its servers reported.
-pub(super) struct Asked {
+pub(super) struct CheckedDownload {
     /// The first URL of the download.
     pub(super) url: String,
     pub(super) download: Download,
@@ -29,7 +29,7 @@ pub(super) struct Asked {
     pub(super) clocks: Vec<(String, i64)>,
 }
 
-pub(super) async fn ask(store: &Store, wanted: &[WantedDownload]) -> Vec<Asked> {
+pub(super) async fn ask(store: &Store, wanted: &[WantedDownload]) -> Vec<CheckedDownload> {
     let client = LocationClient::new().map_err(|error| error.to_string());
     let asking = wanted.iter().map(|wanted| ask_for(store, client.as_ref(), wanted, Outcome::Fails));
     stream::iter(asking).buffered(AT_ONCE).collect().await
@@ -52,11 +52,11 @@ async fn ask_for(
     client: Result<&LocationClient, &String>,
     wanted: &WantedDownload,
     refused: fn(String) -> Outcome,
-) -> Asked {
+) -> CheckedDownload {
     let url = wanted.urls.first().cloned().unwrap_or_default();
     let name = shown_url(&url).rsplit('/').next().unwrap_or_default().to_owned();
     let download = Download { name, is_there: wanted.is_there, servers: Vec::new() };
-    let mut of_url = Asked { url, download, size: None, clocks: Vec::new() };
+    let mut of_url = CheckedDownload { url, download, size: None, clocks: Vec::new() };
     for url in &wanted.urls {
         let outcome = match client {
             Ok(client) => of_url.head(store, client, url, refused).await,
@@ -71,7 +71,7 @@ async fn ask_for(
     of_url
 }
 
-impl Asked {
+impl CheckedDownload {
     async fn head(
         &mut self,
         store: &Store,
@@ -86,7 +86,7 @@ impl Asked {
         if location.url.scheme() == "file" {
             return of_file(&location.url);
         }
-        let answer = match asked(QUESTION, request(client, &location)).await {
+        let answer = match with_timeout(QUESTION, request(client, &location)).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(error)) if error.is_timeout() => {
                 return Outcome::Unknown("it takes too long to answer".to_owned());
@@ -112,7 +112,7 @@ async fn located(store: &Store, url: &str, refused: fn(String) -> Outcome) -> Re
         let url = Url::parse(url).map_err(|error| Outcome::Fails(error.to_string()))?;
         return Ok(Location::new(url));
     }
-    match asked(QUESTION, store.locate(url)).await {
+    match with_timeout(QUESTION, store.locate(url)).await {
         Ok(Ok(location)) => Ok(location),
         Ok(Err(error)) if error.is_refused => Err(refused(error.reason)),
         Ok(Err(error)) => Err(Outcome::Fails(error.reason)),

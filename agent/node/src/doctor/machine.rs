@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use kops_agent_host::doctor as host;
 use kops_agent_plan::doctor::{Disk, Kernel, Listener, Machine, Module, Packages, Seen, Unseen, Volumes};
 
-use super::deadline::{LOOK, looked};
+use super::deadline::{CHECK_TIMEOUT, run_in_thread};
 use super::node::Wanted;
 use crate::machine::open;
 use crate::options::NodeOptions;
@@ -19,10 +19,10 @@ pub(super) struct Seeing {
     pub(super) machine: Machine,
 }
 
-pub(super) async fn look(options: &NodeOptions, wanted: &Wanted) -> Seeing {
+pub(super) async fn examine(options: &NodeOptions, wanted: &Wanted) -> Seeing {
     let (root, all) = (options.source.node_root.clone(), wanted.clone());
     let (allows_swap, unfit) = (wanted.allows_swap, wanted.unfit.clone());
-    let seeing = looked(LOOK, move || {
+    let seeing = run_in_thread(CHECK_TIMEOUT, move || {
         let host = open(&root).map_err(Unseen::new);
         let module = |name: &String| match &host {
             Ok(host) => host.module(name),
@@ -51,13 +51,13 @@ pub(super) async fn look(options: &NodeOptions, wanted: &Wanted) -> Seeing {
 /// The block devices of the desired volumes.
 pub(super) async fn volumes(options: &NodeOptions, wanted: &Wanted) -> Seen<Volumes> {
     let (root, desired) = (options.source.node_root.clone(), wanted.desired.clone().unwrap_or_default());
-    looked(LOOK, move || host::volumes(&root, &desired)).await.and_then(|volumes| volumes)
+    run_in_thread(CHECK_TIMEOUT, move || host::volumes(&root, &desired)).await.and_then(|volumes| volumes)
 }
 
 /// The state of the package manager. The repositories are checked only if packages are missing.
 pub(super) async fn packages(options: &NodeOptions, wanted: &Wanted) -> Packages {
     let (root, desired) = (options.source.node_root.clone(), wanted.desired.clone());
-    let seen = looked(LOOK, move || {
+    let seen = run_in_thread(CHECK_TIMEOUT, move || {
         let host = open(&root).map_err(Unseen::new)?;
         let missing = desired.map(|desired| host.missing_packages(&desired));
         let is_to_install = matches!(&missing, Some(Ok(names)) if !names.is_empty());
@@ -99,13 +99,13 @@ pub(super) async fn disks(
     let mut folders: Vec<(String, u64)> = vec![(CACHE.to_owned(), size)];
     folders.extend(wanted.folders.iter().map(|folder| (folder.clone(), 0)));
     let root = options.source.node_root.clone();
-    looked(LOOK, move || host::disks(&root, &folders)).await.and_then(|disks| disks)
+    run_in_thread(CHECK_TIMEOUT, move || host::disks(&root, &folders)).await.and_then(|disks| disks)
 }
 
 /// Whether the clock is set over the network. Only the root `/` has a clock.
 pub(super) async fn is_clock_synchronized(options: &NodeOptions) -> Seen<bool> {
     match options.is_this_machine() {
-        true => looked(LOOK, host::is_clock_synchronized).await.and_then(|seen| seen),
+        true => run_in_thread(CHECK_TIMEOUT, host::is_clock_synchronized).await.and_then(|seen| seen),
         false => Err(Unseen::new("a root other than / has no clock")),
     }
 }

@@ -9,7 +9,7 @@ use kops_agent_net::http;
 use kops_agent_plan::doctor::{Name, NameOutcome, Purpose};
 use reqwest::Url;
 
-use super::deadline::{QUESTION, asked};
+use super::deadline::{QUESTION, with_timeout};
 
 /// The name in a URL, if this machine must resolve it. Requests to servers of the cluster never use a proxy.
 pub(super) fn of_url(url: &str, purpose: Purpose) -> Option<String> {
@@ -24,7 +24,7 @@ pub(super) fn of_url(url: &str, purpose: Purpose) -> Option<String> {
 /// Resolves these names concurrently.
 pub(super) async fn lookup(names: BTreeMap<String, Purpose>) -> Vec<Name> {
     let looking = names.into_iter().map(|(name, purpose)| async move {
-        let outcome = match asked(QUESTION, SystemResolver::lookup(&name)).await {
+        let outcome = match with_timeout(QUESTION, SystemResolver::lookup(&name)).await {
             Ok(Ok(addresses)) => NameOutcome::Addresses(addresses),
             Ok(Err(error)) if error.is_not_there() => NameOutcome::Absent(error.to_string()),
             Ok(Err(error)) => NameOutcome::Unknown(error.to_string()),

@@ -17,11 +17,11 @@ use kops_agent_spec::kops_release::WrittenBy;
 use kops_agent_spec::{BootConfig, yaml};
 use kops_agent_store::Store;
 
-use super::deadline::{LOOK, QUESTION, asked, looked};
+use super::deadline::{CHECK_TIMEOUT, QUESTION, run_in_thread, with_timeout};
 use super::services::service;
 use crate::exit;
-use crate::known::error_text;
 use crate::options::NodeOptions;
+use crate::redaction::error_text;
 use crate::{decide, machine, spec};
 
 /// Folders that every node writes to, on every distribution. The folder of programs differs, so it is not listed.
@@ -88,7 +88,7 @@ pub(super) async fn wanted(
     let outcome = match (is_reachable, facts) {
         (true, Ok(facts)) => {
             let within = options.store.timeout + 2 * QUESTION;
-            match asked(within, Box::pin(decided(store, options, boot, facts))).await {
+            match with_timeout(within, Box::pin(decided(store, options, boot, facts))).await {
                 Ok(Ok((node, desired))) => {
                     let unfit = node.container_runtime.unfit_for(node.distribution);
                     wanted.unfit = unfit.map(|(what, advice)| (what, advice.to_owned()));
@@ -146,7 +146,7 @@ async fn decided(
 /// are returned.
 async fn undelivered(options: &NodeOptions, desired: &DesiredState) -> BTreeSet<ResourceId> {
     let (root, all) = (options.source.node_root.clone(), desired.clone());
-    let seen = looked(LOOK, move || machine::open(&root).ok()?.undelivered(&all).ok()).await;
+    let seen = run_in_thread(CHECK_TIMEOUT, move || machine::open(&root).ok()?.undelivered(&all).ok()).await;
     seen.ok().flatten().unwrap_or_else(|| desired.iter().map(|(id, _)| id.clone()).collect())
 }
 

@@ -13,7 +13,7 @@ use reqwest::header::{AUTHORIZATION, HeaderValue, WWW_AUTHENTICATE};
 use reqwest::{Method, Response, StatusCode, Url};
 use serde::Deserialize;
 
-use super::deadline::{QUESTION, asked};
+use super::deadline::{QUESTION, with_timeout};
 use super::downloads::{self, headers};
 pub use logins::Logins;
 
@@ -73,7 +73,7 @@ impl Registries {
             let outcome = match base {
                 Ok(base) => {
                     let asking = ask(client, image.manifest_at(base), login);
-                    asked(QUESTION, asking).await.unwrap_or_else(|why| Outcome::Unknown(why.into()))
+                    with_timeout(QUESTION, asking).await.unwrap_or_else(|why| Outcome::Unknown(why.into()))
                 }
                 Err(problem) => Outcome::Fails(problem),
             };

@@ -18,10 +18,10 @@ use kops_agent_store::Store;
 use reqwest::Url;
 use tokio::net::TcpStream;
 
-use super::deadline::{QUESTION, asked};
+use super::deadline::{QUESTION, with_timeout};
 use crate::facts;
-use crate::known::error_text;
 use crate::options::NodeOptions;
+use crate::redaction::error_text;
 
 /// A metadata service is link-local: it answers within seconds, or an operator must fix it.
 const METADATA: Retries = Retries {
@@ -55,7 +55,7 @@ pub(super) async fn store(
         let group = async { cluster_files::group_file(store, base, group).await.map(drop) };
         tokio::join!(cluster, group)
     };
-    let (cluster, group_file) = match asked(within, reading).await {
+    let (cluster, group_file) = match with_timeout(within, reading).await {
         Ok(read) => read,
         Err(why) => return vec![service(ServiceKind::Store, base, Outcome::Unknown(why.into()))],
     };
@@ -81,7 +81,7 @@ pub(super) async fn metadata(
     let Some(boot) = boot else { return (None, Err(Unseen::new("there is no boot config"))) };
     let host = observe_host(&options.source.node_root).map_err(Unseen::new);
     let name = format!("the cloud {}", boot.cloud_provider);
-    let of_cloud = asked(QUESTION, cloud::observe_within(boot.cloud_provider, METADATA)).await;
+    let of_cloud = with_timeout(QUESTION, cloud::observe_within(boot.cloud_provider, METADATA)).await;
     let (outcome, cloud) = match of_cloud {
         Ok(Ok(nothing)) if nothing == CloudFacts::default() => return (None, host),
         Ok(Ok(cloud)) => (Outcome::Answers, Ok(cloud)),
@@ -102,7 +102,7 @@ pub(super) async fn metadata(
 pub(super) async fn kops_controllers(boot: Option<&BootConfig>, reads_store: bool) -> Vec<Service> {
     let servers = boot.and_then(|boot| boot.config_server.as_ref()).filter(|_| !reads_store);
     let asking = servers.into_iter().flat_map(|options| &options.servers).map(|url| async move {
-        let outcome = match asked(QUESTION, connect(url)).await {
+        let outcome = match with_timeout(QUESTION, connect(url)).await {
             Ok(Ok(())) => Outcome::Answers,
             Ok(Err(why)) => Outcome::Fails(why),
             Err(why) => Outcome::Unknown(why.into()),

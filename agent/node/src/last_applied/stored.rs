@@ -15,9 +15,9 @@ use kops_agent_spec::{BootConfig, Keyset};
 use kops_agent_store::{Found, Store};
 
 use crate::failure::kind_of;
-use crate::known::error_text;
 use crate::materials::{self, Materials, Read};
 use crate::options::NodeOptions;
+use crate::redaction::error_text;
 
 /// Reads the keys and secrets of an applied state: from `at_hand`, from the store, and keys from files of this machine.
 pub(super) async fn read(

@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 use super::super::machine;
 use super::not_paced::NotPaced;
-use crate::known::error_text;
+use crate::redaction::error_text;
 
 /// The pause between two tries to evict the remaining pods, as kubectl's drain pauses after a 429.
 const PAUSE: Duration = Duration::from_secs(5);

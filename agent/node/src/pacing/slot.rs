@@ -53,7 +53,7 @@ pub(super) async fn take(
 ) -> Result<Option<Slot>, NotPaced> {
     let request = SlotRequest { action: SlotAction::Acquire, max_unavailable: pacing.max_unavailable };
     let (begun, mut next_pause, mut told) = (Instant::now(), RETRIES.pauses.jittered(), String::new());
-    let mut known = Known::default();
+    let mut known = ReceivedAnswers::default();
     service_manager::doing("asking for a slot of this node's group");
     loop {
         let why = match controller.slot(request).await {
@@ -114,7 +114,7 @@ fn may_go_without(pacing: &Pacing, api_server_answers: Option<bool>) -> bool {
 
 /// The answers that a waiting run has got.
 #[derive(Debug, Default)]
-struct Known {
+struct ReceivedAnswers {
     /// The time of the last answer that this node gets no slot now.
     busy: Option<Instant>,
     /// Since when no answer says anything about slots.
@@ -123,10 +123,10 @@ struct Known {
     another_is_not_ready: bool,
 }
 
-impl Known {
+impl ReceivedAnswers {
     fn no_slot_is_free(&mut self, answer: &SlotAnswer) {
         let another_is_not_ready = !answer.not_ready.is_empty();
-        *self = Known { busy: Some(Instant::now()), unknown: None, another_is_not_ready };
+        *self = ReceivedAnswers { busy: Some(Instant::now()), unknown: None, another_is_not_ready };
     }
 
     fn nothing(&mut self) {
@@ -305,7 +305,7 @@ mod tests {
             !told.contains("--max-unavailable"),
             "what may end the quorum is no advice while it waits: {told}"
         );
-        let mut known = Known::default();
+        let mut known = ReceivedAnswers::default();
         known.no_slot_is_free(&unhealthy);
         assert!(known.is_busy() && known.another_is_not_ready);
         known.no_slot_is_free(&busy);
@@ -337,7 +337,7 @@ mod tests {
 
     #[test]
     fn where_a_cluster_has_no_slots_only_a_run_that_asks_for_one_waits() {
-        let mut known = Known::default();
+        let mut known = ReceivedAnswers::default();
         assert_eq!(known.waits_after(NoAnswer::NotServed, false), None);
         let why = known.waits_after(NoAnswer::NotServed, true);
         assert!(why.is_some_and(|why| why.contains("kOps' own kops-controller")), "it was asked for");
@@ -347,7 +347,7 @@ mod tests {
             known.waits_after(NoAnswer::NotServed, false).is_some(),
             "another server knew of slots just now"
         );
-        let mut known = Known::default();
+        let mut known = ReceivedAnswers::default();
         assert_eq!(known.waits_after(NoAnswer::Unknown("a".into()), false).as_deref(), Some("a"));
         assert!(known.is_unknown_for_long(true));
     }
@@ -355,7 +355,7 @@ mod tests {
     #[test]
     fn what_others_do_is_not_forgotten_because_nothing_answers() {
         let ago = |seconds| Instant::now().checked_sub(Duration::from_secs(seconds));
-        let known = |busy, unknown| Known { busy, unknown, ..Known::default() };
+        let known = |busy, unknown| ReceivedAnswers { busy, unknown, ..ReceivedAnswers::default() };
         assert!(!known(None, ago(10)).is_unknown_for_long(false), "an API server may be starting");
         assert!(known(None, ago(10)).is_unknown_for_long(true), "there is no more time");
         assert!(known(None, ago(91)).is_unknown_for_long(false));

@@ -9,7 +9,7 @@ use kops_agent_plan::doctor::{Seen, Unseen};
 
 use super::part::Part;
 use super::units::{CLOUD_FINAL, CONTAINERD, KUBELET, OF_AGENT, OF_BOOT_SCRIPT};
-use crate::doctor::deadline::looked;
+use crate::doctor::deadline::run_in_thread;
 use crate::options::NodeOptions;
 
 /// The units, by the name of their file in the bundle. They are named in full, because journalctl fails if a pattern
@@ -34,7 +34,7 @@ pub async fn parts(look: &NodeOptions) -> Vec<Part> {
     let reading = UNITS.into_iter().map(|(name, units)| {
         let arguments = arguments(&look.source.node_root, units);
         async move {
-            let read = looked(2 * WITHIN, move || read(&arguments)).await.and_then(|read| read);
+            let read = run_in_thread(2 * WITHIN, move || read(&arguments)).await.and_then(|read| read);
             let read = if name == CLOUD_INIT { read.map(|text| of_boot_script(&text)) } else { read };
             Part::text(format!("journal/{name}.txt"), read)
         }

@@ -6,12 +6,12 @@ use kops_agent_host::{Host, Reader};
 use kops_agent_plan::doctor::{Seen, Unseen};
 use serde_json::{Value, json};
 
-use super::known::{Known, Told, of_state};
 use super::part::Part;
-use crate::doctor::deadline::{LOOK, looked};
-use crate::known::error_text;
+use super::secret_sources::{SecretFact, Told, of_state};
+use crate::doctor::deadline::{CHECK_TIMEOUT, run_in_thread};
 use crate::machine;
 use crate::options::NodeOptions;
+use crate::redaction::error_text;
 
 /// JSON files of the state directory, each with its name in the bundle.
 const FILES: [(&str, &str); 2] = [
@@ -22,21 +22,25 @@ const FILES: [(&str, &str); 2] = [
 /// The parts that earlier runs left, and the secrets in the files of saved states.
 pub async fn parts(look: &NodeOptions) -> Told {
     let root = look.source.node_root.clone();
-    let files = looked(LOOK, move || FILES.map(|(path, name)| Part::json(name, read(&root, path)))).await;
+    let files =
+        run_in_thread(CHECK_TIMEOUT, move || FILES.map(|(path, name)| Part::json(name, read(&root, path))))
+            .await;
     let mut known = Vec::new();
     let mut parts: Vec<Part> = match files {
         Ok(files) => files.into(),
         Err(why) => FILES.map(|(_, name)| Part::json(name, Err(why.clone()))).into(),
     };
     let root = look.source.node_root.clone();
-    let status = looked(LOOK, move || status(&root)).await.and_then(|status| status);
+    let status = run_in_thread(CHECK_TIMEOUT, move || status(&root)).await.and_then(|status| status);
     parts.push(Part::json("status.json", status));
     let root = look.source.node_root.clone();
-    let applied = looked(LOOK, move || applied(&root)).await.and_then(|applied| applied);
+    let applied = run_in_thread(CHECK_TIMEOUT, move || applied(&root)).await.and_then(|applied| applied);
     parts.push(Part::json("applied.json", applied));
     let root = look.source.node_root.clone();
     known.extend(
-        looked(LOOK, move || kept_secrets(&root)).await.unwrap_or_else(|why| vec![Known::Untold(why.into())]),
+        run_in_thread(CHECK_TIMEOUT, move || kept_secrets(&root))
+            .await
+            .unwrap_or_else(|why| vec![SecretFact::Untold(why.into())]),
     );
     (parts, known)
 }
@@ -87,7 +91,7 @@ fn applied(root: &Path) -> Seen<Value> {
 
 /// The secrets in the files of all saved states, including unfinished changes, even if the record does not name the
 /// state.
-fn kept_secrets(root: &Path) -> Vec<Known> {
+fn kept_secrets(root: &Path) -> Vec<SecretFact> {
     if !root.is_dir() {
         return Vec::new();
     }
@@ -95,15 +99,15 @@ fn kept_secrets(root: &Path) -> Vec<Known> {
     let read = states.and_then(|states| Ok((states, Reader::open(root).map_err(Unseen::new)?)));
     let (states, reader) = match read {
         Ok(read) => read,
-        Err(why) => return vec![Known::Untold(why.into())],
+        Err(why) => return vec![SecretFact::Untold(why.into())],
     };
     let mut known = Vec::new();
     for state in states {
         let of_this = of_state(&state.desired(), Some(&reader));
         // If a state refers to secrets but its files on this machine contain none, the secrets of the machine are not
         // fully known.
-        if state.secrets().is_empty() || of_this.iter().any(|known| matches!(known, Known::Secret(_))) {
-            known.push(Known::Told);
+        if state.secrets().is_empty() || of_this.iter().any(|known| matches!(known, SecretFact::Secret(_))) {
+            known.push(SecretFact::Told);
         }
         known.extend(of_this);
     }

@@ -11,13 +11,13 @@ use kops_agent_source::boot_config;
 use serde_json::Value;
 use tokio::runtime::Builder;
 
-use super::known::{Known, Told, of_state};
 use super::part::Part;
+use super::secret_sources::{SecretFact, Told, of_state};
 use crate::decide::{self, Decision};
-use crate::doctor::deadline::looked;
-use crate::known::error_text;
+use crate::doctor::deadline::run_in_thread;
 use crate::options::NodeOptions;
 use crate::plan::plan;
+use crate::redaction::error_text;
 use crate::{facts, last_applied, machine};
 
 /// The timeout of the facts and the plan. It is longer than all tries to reach the metadata service and then a store.
@@ -27,8 +27,8 @@ const WITHIN: Duration = Duration::from_secs(100);
 pub async fn parts(look: &NodeOptions) -> Told {
     let (of_facts, of_plan) = (look.clone(), look.clone());
     let (facts, planned) = tokio::join!(
-        looked(WITHIN, move || run(observed(&of_facts))),
-        looked(WITHIN, move || run(planned(&of_plan))),
+        run_in_thread(WITHIN, move || run(observed(&of_facts))),
+        run_in_thread(WITHIN, move || run(planned(&of_plan))),
     );
     let facts = facts.and_then(|facts| facts);
     let (plan, known) = match planned.and_then(|planned| planned) {
@@ -61,7 +61,7 @@ async fn observed(look: &NodeOptions) -> Result<Value> {
 
 /// The plan as `kops-agent verify` makes it: for the last applied state, if the wanted state is unknown. The secrets
 /// are returned even if no plan can be made.
-async fn planned(look: &NodeOptions) -> Result<(Seen<Value>, Vec<Known>)> {
+async fn planned(look: &NodeOptions) -> Result<(Seen<Value>, Vec<SecretFact>)> {
     let options = look.clone();
     machine::must_exist(&look.source.node_root)?;
     let host = machine::open(&look.source.node_root)?;
@@ -76,9 +76,9 @@ async fn planned(look: &NodeOptions) -> Result<(Seen<Value>, Vec<Known>)> {
     let plan = plan(&host, &decision).context("comparing this machine with its wanted configuration");
     let plan = plan.and_then(|plan| Ok(serde_json::to_value(plan)?));
     let plan = plan.map_err(|error| Unseen::new(error_text(&error)));
-    let secrets = decision.materials.secret_texts().into_iter().map(Known::Secret);
-    let mut known: Vec<Known> = secrets.collect();
+    let secrets = decision.materials.secret_texts().into_iter().map(SecretFact::Secret);
+    let mut known: Vec<SecretFact> = secrets.collect();
     known.extend(of_state(&decision.desired, Some(&Reader::open(&look.source.node_root)?)));
-    known.push(Known::Told);
+    known.push(SecretFact::Told);
     Ok((plan, known))
 }

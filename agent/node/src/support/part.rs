@@ -7,7 +7,7 @@ use kops_agent_plan::doctor::{Seen, Unseen};
 use kops_agent_spec::redaction::Redactor;
 use serde_json::Value;
 
-use crate::doctor::deadline::looked;
+use crate::doctor::deadline::run_in_thread;
 
 /// Maximum size of a file in a bundle, in bytes. Only the end of a longer file is kept, which is the newest part of a
 /// journal.
@@ -61,7 +61,7 @@ impl Part {
     /// content.
     pub async fn redacted_in_time(self, hiding: &Arc<Hiding>) -> Part {
         let (name, hiding) = (self.name.clone(), Arc::clone(hiding));
-        let redacting = looked(REDACTION, move || self.redacted(&hiding)).await;
+        let redacting = run_in_thread(REDACTION, move || self.redacted(&hiding)).await;
         redacting.unwrap_or_else(|why| {
             Part::text(name, Err(Unseen::new(format_args!("its secrets could not be hidden: {why}"))))
         })

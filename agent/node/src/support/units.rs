@@ -6,9 +6,9 @@ use std::time::Duration;
 use kops_agent_host::system::programs;
 use kops_agent_plan::doctor::{Seen, Unseen};
 
-use super::known::{Known, Told};
 use super::part::Part;
-use crate::doctor::deadline::looked;
+use super::secret_sources::{SecretFact, Told};
+use crate::doctor::deadline::run_in_thread;
 use crate::options::NodeOptions;
 
 pub const OF_AGENT: [&str; 11] = [
@@ -41,7 +41,7 @@ const WITHIN: Duration = Duration::from_secs(20);
 /// The properties of all units, and the variables in their environments.
 pub async fn parts(look: &NodeOptions) -> Told {
     let of_root = (!look.is_this_machine()).then(|| format!("--root={}", look.source.node_root.display()));
-    let shown = looked(2 * WITHIN, move || show(of_root.as_deref())).await.and_then(|shown| shown);
+    let shown = run_in_thread(2 * WITHIN, move || show(of_root.as_deref())).await.and_then(|shown| shown);
     match shown {
         Ok(shown) => {
             let (shown, known) = without_values(&shown);
@@ -49,7 +49,7 @@ pub async fn parts(look: &NodeOptions) -> Told {
         }
         // A drop-in may contain secrets, which only systemd knows. So without systemd's answer, the secrets are not
         // fully known.
-        Err(why) => (vec![Part::text("units.txt", Err(why.clone()))], vec![Known::Untold(why.into())]),
+        Err(why) => (vec![Part::text("units.txt", Err(why.clone()))], vec![SecretFact::Untold(why.into())]),
     }
 }
 
@@ -67,7 +67,7 @@ fn show(of_root: Option<&str>) -> Seen<String> {
 }
 
 /// systemctl's output, with each environment replaced by the names of its variables. Also returns these variables.
-fn without_values(shown: &str) -> (String, Vec<Known>) {
+fn without_values(shown: &str) -> (String, Vec<SecretFact>) {
     let mut known = Vec::new();
     let mut lines = String::new();
     for line in shown.lines() {
@@ -82,7 +82,7 @@ fn without_values(shown: &str) -> (String, Vec<Known>) {
                 let names: Vec<String> = variables(environment)
                     .into_iter()
                     .map(|(name, value)| {
-                        known.push(Known::Variable(name.clone(), value));
+                        known.push(SecretFact::Variable(name.clone(), value));
                         name
                     })
                     .collect();
@@ -95,12 +95,12 @@ fn without_values(shown: &str) -> (String, Vec<Known>) {
 }
 
 /// A file of variables. A pattern is unknown: only systemd knows which files it matches (glob(7)).
-fn variables_of(file: &str) -> Known {
+fn variables_of(file: &str) -> SecretFact {
     match file.contains(['*', '?', '[']) {
-        true => Known::Untold(format!(
+        true => SecretFact::Untold(format!(
             "{file} is a pattern, so the files of variables that it matches are unknown"
         )),
-        false => Known::VariablesOf(file.to_owned()),
+        false => SecretFact::VariablesOf(file.to_owned()),
     }
 }
 
@@ -140,8 +140,8 @@ mod tests {
         let values: Vec<String> = known
             .into_iter()
             .filter_map(|known| match known {
-                Known::Variable(name, value) => Some(format!("{name}: {value}")),
-                Known::VariablesOf(path) | Known::Untold(path) => Some(path),
+                SecretFact::Variable(name, value) => Some(format!("{name}: {value}")),
+                SecretFact::VariablesOf(path) | SecretFact::Untold(path) => Some(path),
                 _ => None,
             })
             .collect();

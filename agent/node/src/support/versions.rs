@@ -9,7 +9,7 @@ use kops_agent_host::system::programs;
 use super::part::Part;
 use kops_agent_process::version::VERSION;
 
-use crate::doctor::deadline::looked;
+use crate::doctor::deadline::run_in_thread;
 use crate::options::NodeOptions;
 
 /// Commands that print the version of a program.
@@ -27,7 +27,7 @@ const WITHIN: Duration = Duration::from_secs(10);
 /// All versions in one file.
 pub async fn part(look: &NodeOptions) -> Part {
     let (root, is_this_machine) = (look.source.node_root.clone(), look.is_this_machine());
-    let text = looked(WITHIN * 6, move || text(&root, is_this_machine)).await;
+    let text = run_in_thread(WITHIN * 6, move || text(&root, is_this_machine)).await;
     Part::text("versions.txt", text)
 }
 

@@ -48,7 +48,7 @@ struct Component<'a> {
 }
 
 /// A name, and the range of minor versions whose releases know this name.
-type Known = (&'static str, RangeInclusive<u64>);
+type VersionedName = (&'static str, RangeInclusive<u64>);
 
 pub(super) fn check(
     basis: &Basis<'_>,
@@ -152,7 +152,7 @@ impl Component<'_> {
         kind: &str,
         names: impl IntoIterator<Item = &'a str>,
         known: &[&str],
-        known_since: &[Known],
+        known_since: &[VersionedName],
     ) {
         let minor = self.version.minor();
         let is_known = |name| {

@@ -86,7 +86,7 @@ async fn each_failure_has_its_own_error() {
 #[tokio::test]
 async fn without_lists_a_denied_file_is_denied_and_a_missing_file_is_absent() {
     let (server, _) = web().await;
-    let look = async |path: &str| store().look(&format!("{}{path}", server.url)).await.unwrap();
+    let look = async |path: &str| store().read_if_present(&format!("{}{path}", server.url)).await.unwrap();
     assert!(matches!(look("/c/pki/private/ca/keyset.yaml").await, Found::Denied(_)));
     assert!(matches!(look("/c/pki/private/none/keyset.yaml").await, Found::Absent));
     assert!(matches!(look("/c/config").await, Found::There(_)));

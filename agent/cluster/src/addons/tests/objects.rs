@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::manifest::{ObjectKind, Turn, objects};
+use super::manifest::{ApplyStage, ObjectKind, objects};
 use super::prune::{Listed, Tried, doomed, holders};
 use super::{PruneKind, health, managed_fields, object_diff, pause};
 use kops_agent_spec::failure::{Failure, Kind};
@@ -50,7 +50,7 @@ fn objects_are_sorted_by_namespaces_then_definitions_then_others() {
             ]
         );
         assert_eq!(objects[1].defines(), Some(("example.com", "Widget")));
-        assert_eq!((objects[0].turn(), objects[3].turn()), (Turn::Namespace, Turn::Other));
+        assert_eq!((objects[0].stage(), objects[3].stage()), (ApplyStage::Namespace, ApplyStage::Other));
         assert_eq!((objects[3].defines(), objects[3].kind.api_version()), (None, "apps/v1".to_owned()));
         assert_eq!(ObjectKind::parse("v1", "Pod").unwrap().api_version(), "v1");
     }

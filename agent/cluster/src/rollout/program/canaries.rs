@@ -82,8 +82,8 @@ impl Observation {
         self.has_passed = after(&self.healthy_since, observe.into()).is_some_and(|until| now >= until);
     }
 
-    /// The standing of the canary. A canary that does not become healthy for long enough within the timeout of its order has failed.
-    pub(super) fn standing(
+    /// The state of the canary. A canary that does not become healthy for long enough within the timeout of its order has failed.
+    pub(super) fn canary_state(
         &self,
         member: &Member,
         course: &Course,

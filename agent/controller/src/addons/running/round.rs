@@ -146,9 +146,9 @@ impl Rounds {
         self.objects.resources.forget();
         let (mut states, mut due) = (Vec::new(), Vec::new());
         for (index, addon) in addons.iter().enumerate() {
-            let state = match self.look_at(addon, &recorded, &round.channels).await {
-                Look::Settled(state) => Some(state),
-                Look::Due(what) => {
+            let state = match self.state_or_due(addon, &recorded, &round.channels).await {
+                StateOrDue::Settled(state) => Some(state),
+                StateOrDue::Due(what) => {
                     due.push((index, addon.clone(), what));
                     None
                 }
@@ -181,17 +181,17 @@ impl Rounds {
     }
 
     /// Determines the state of an add-on, or the due work. Changes nothing in the cluster.
-    async fn look_at(
+    async fn state_or_due(
         &mut self,
         addon: &Addon,
         recorded: &BTreeMap<String, Recorded>,
         read: &BTreeMap<String, Read>,
-    ) -> Look {
-        let unknown = |problem| Look::Settled(State::Unknown(problem));
+    ) -> StateOrDue {
+        let unknown = |problem| StateOrDue::Settled(State::Unknown(problem));
         let installed = match recorded.get(addon.namespace()) {
             Some(Ok(found)) if found.paused.contains(&addon.name) => {
                 self.attempts.done(addon);
-                return Look::Settled(State::Paused(updating::pause_of(addon)));
+                return StateOrDue::Settled(State::Paused(updating::pause_of(addon)));
             }
             Some(Ok(found)) => found.versions.get(&addon.name),
             Some(Err(failure)) => return unknown(failure.to_string()),
@@ -203,7 +203,7 @@ impl Rounds {
         };
         let Some(due) = due(addon, installed, has_authority) else {
             self.attempts.done(addon);
-            return Look::Settled(State::Current);
+            return StateOrDue::Settled(State::Current);
         };
         if let Some(later) = self.unread_later(addon, installed, read) {
             return unknown(format!(
@@ -212,8 +212,8 @@ impl Rounds {
             ));
         }
         match self.attempts.waits(addon, Instant::now()) {
-            Some(problem) => Look::Settled(State::Waiting(problem.to_owned())),
-            None => Look::Due(due),
+            Some(problem) => StateOrDue::Settled(State::Waiting(problem.to_owned())),
+            None => StateOrDue::Due(due),
         }
     }
 
@@ -258,7 +258,7 @@ impl Rounds {
     }
 }
 
-enum Look {
+enum StateOrDue {
     /// There is nothing to do now.
     Settled(State),
     Due(Due),

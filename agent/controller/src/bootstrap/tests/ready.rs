@@ -22,7 +22,7 @@ use crate::pod_ranges::PodRanges;
 /// A controller that labels no Nodes and has no API server.
 fn node_labels(setup: &Setup) -> NodeLabels {
     let nowhere = KubeClient::try_from(Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
-    let known = Arc::<parking_lot::Mutex<crate::known::KnownNodes>>::default();
+    let known = Arc::<parking_lot::Mutex<crate::node_queue::NodeQueue>>::default();
     NodeLabels {
         nodes: Nodes::new(nowhere.clone()),
         known: known.clone(),
@@ -34,7 +34,7 @@ fn node_labels(setup: &Setup) -> NodeLabels {
         mode: Mode::Show,
         is_synced: AtomicBool::new(false),
         list_timeout: LIST_TIMEOUT,
-        cloud_pauses: crate::known::CLOUD_PAUSES,
+        cloud_pauses: crate::node_queue::CLOUD_PAUSES,
         labels_from: crate::options::LabelsFrom::Store,
     }
 }

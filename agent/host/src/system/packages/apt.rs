@@ -82,21 +82,21 @@ impl Wanted<'_> {
 const SHOWN: &str = "${Package}\\t${Architecture}\\t${db:Status-Abbrev}\\t${Version}\\t${Provides}\\n";
 
 /// A package that dpkg has completely installed.
-struct Known {
+struct InstalledPackage {
     name: String,
     architecture: String,
     version: String,
     provides: Vec<String>,
 }
 
-fn parse(shown: &str) -> Vec<Known> {
+fn parse(shown: &str) -> Vec<InstalledPackage> {
     let line = |line: &str| {
         let mut fields = line.split('\t');
         let mut next = || fields.next();
         let (name, architecture, status, version, provides) = (next()?, next()?, next()?, next()?, next()?);
         // The letters of a package's status are the desired action (`h` if held), the status, and `R` if a reinstall
         // is required (dpkg-query(1)).
-        (status.get(1..3)? == "i ").then(|| Known {
+        (status.get(1..3)? == "i ").then(|| InstalledPackage {
             name: name.to_owned(),
             architecture: architecture.to_owned(),
             version: version.to_owned(),
@@ -110,7 +110,7 @@ fn parse(shown: &str) -> Vec<Known> {
     shown.lines().filter_map(line).collect()
 }
 
-fn is_installed(package: &str, known: &[Known]) -> bool {
+fn is_installed(package: &str, known: &[InstalledPackage]) -> bool {
     let wanted = Wanted::parse(package);
     let (name, architecture) = match wanted.name.split_once(':') {
         Some((name, architecture)) => (name, Some(architecture)),

@@ -179,7 +179,7 @@ async fn groups(store: &Store, base: &str, named: &[String]) -> Result<Vec<Group
 /// The version of kops-agent to which nodes may be taken. `None` if the store names none.
 async fn program(store: &Store, base: &str) -> Result<Option<ProgramFile>> {
     let url = format!("{base}/{PROGRAM_FILE}");
-    match store.look(&url).await? {
+    match store.read_if_present(&url).await? {
         Found::There(text) => Ok(Some(ProgramFile::parse(&text, &url)?)),
         Found::Absent => Ok(None),
         Found::Denied(why) => Err(why.into()),

@@ -185,7 +185,7 @@ async fn status(args: &RolloutStatusArgs) -> Result<u8> {
     let mut shown = shown(&existing(&stored).await?)?;
     print(&shown, args.output)?;
     if args.watch {
-        let mut stopped = pin!(stop::asked()?);
+        let mut stopped = pin!(stop::signal_received()?);
         while !shown.is_ended() {
             tokio::select! {
                 _ = &mut stopped => break,

@@ -28,7 +28,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// # Errors
 /// The API server does not answer the first list of Nodes, or rejects it. Later failures are retried.
 pub(super) async fn watch(nodes: Nodes, output: Output) -> Result<u8> {
-    let mut stopped = pin!(stop::asked()?);
+    let mut stopped = pin!(stop::signal_received()?);
     let mut watch = NodeWatch::new(nodes.api(), LIST_TIMEOUT);
     let mut seen = Watched::new(nodes::seen);
     let mut printed = Printed::default();

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use kops_agent_spec::KubeAPIServerConfig;
 
-use super::{Component, Known, items};
+use super::{Component, VersionedName, items};
 
 /// The plugins that all known releases have.
 const PLUGINS: [&str; 34] = [
@@ -46,7 +46,7 @@ const PLUGINS: [&str; 34] = [
     "ValidatingAdmissionWebhook",
 ];
 /// The plugins that only some releases have, each with the minor versions of these releases.
-const PLUGINS_OF_SOME: [Known; 9] = [
+const PLUGINS_OF_SOME: [VersionedName; 9] = [
     ("JobValidation", 36..=u64::MAX),
     ("MutatingAdmissionPolicy", 32..=u64::MAX),
     ("NodeDeclaredFeatureValidator", 35..=u64::MAX),

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Component, Known};
+use super::{Component, VersionedName};
 
 /// Keys that each stand for many API versions.
 const ALL: [&str; 4] = ["api/all", "api/alpha", "api/beta", "api/ga"];
@@ -64,7 +64,7 @@ const VERSIONS: [&str; 49] = [
     "storage.k8s.io/v1beta1",
 ];
 /// The API versions that only some releases have, each with the minor versions of these releases.
-const VERSIONS_OF_SOME: [Known; 14] = [
+const VERSIONS_OF_SOME: [VersionedName; 14] = [
     ("autoscaling/v2beta1", 0..=35),
     ("autoscaling/v2beta2", 0..=35),
     ("coordination.k8s.io/v1alpha1", 31..=31),

@@ -2,7 +2,7 @@
 //!
 //! Source: cmd/kube-controller-manager/names, and the descriptors with their aliases in cmd/kube-controller-manager/app.
 
-use super::{Component, Known, items};
+use super::{Component, VersionedName, items};
 
 /// The names and aliases that all known releases have.
 const CONTROLLERS: [&str; 85] = [
@@ -93,7 +93,7 @@ const CONTROLLERS: [&str; 85] = [
     "validatingadmissionpolicy-status-controller",
 ];
 /// The names and aliases that only some releases have, each with the minor versions of these releases.
-const CONTROLLERS_OF_SOME: [Known; 9] = [
+const CONTROLLERS_OF_SOME: [VersionedName; 9] = [
     ("device-taint-eviction-controller", 33..=u64::MAX),
     ("kube-apiserver-serving-clustertrustbundle-publisher-controller", 32..=u64::MAX),
     ("podcertificaterequest-cleaner-controller", 34..=u64::MAX),

@@ -1,6 +1,6 @@
 //! Orders to reboot have a time until which they count, and are taken back while their nodes have not begun.
 
-use super::super::super::{PolicyStatus, Rollout, Standing, State};
+use super::super::super::{OrderValidity, PolicyStatus, Rollout, State};
 use super::*;
 
 /// A cluster with two groups. One node of each group has an order to reboot, and only the node of the group `b` has
@@ -22,9 +22,12 @@ fn an_order_counts_until_its_node_would_have_failed() {
     cluster.step();
     let order = Order::read(&cluster.of_name("a-00").order).unwrap();
     assert_eq!((order.at.as_str(), order.until.as_str()), ("1970-01-01T00:00:00Z", "1970-01-01T00:10:00Z"));
-    assert_eq!(Standing::new(&order, Some(&order.text()), cluster.now), Standing::InForce);
+    assert_eq!(OrderValidity::new(&order, Some(&order.text()), cluster.now), OrderValidity::InForce);
     pass_timeout(&mut cluster);
-    assert!(matches!(Standing::new(&order, Some(&order.text()), cluster.now), Standing::Expired(_)));
+    assert!(matches!(
+        OrderValidity::new(&order, Some(&order.text()), cluster.now),
+        OrderValidity::Expired(_)
+    ));
     // An order to take a configuration does not expire: a node that has begun finishes its change.
     let mut cluster = Cluster::new(&[("a", 1)]);
     cluster.step();

@@ -15,7 +15,7 @@ use parking_lot::RwLock;
 
 use kops_agent_source::NodeSpec;
 
-static KNOWN: RwLock<Option<Arc<Redactor>>> = RwLock::new(None);
+static REDACTOR: RwLock<Option<Arc<Redactor>>> = RwLock::new(None);
 
 /// Learns the secrets and the free text of a node.
 pub fn learn(spec: &NodeSpec) {
@@ -32,14 +32,14 @@ pub fn learn(spec: &NodeSpec) {
     let public = [shown::document(config), facts, boot];
     let redactor =
         public.iter().fold(redactor, |redactor, value| redactor.showing(&go_yaml::value_to_string(value)));
-    *KNOWN.write() = Some(Arc::new(redactor));
+    *REDACTOR.write() = Some(Arc::new(redactor));
 }
 
 /// Hides known secrets and free text in a text.
 pub fn masked(text: String) -> String {
-    let known = KNOWN.read().clone();
-    match known {
-        Some(known) => known.without_known(text),
+    let redactor = REDACTOR.read().clone();
+    match redactor {
+        Some(redactor) => redactor.without_known(text),
         None => text,
     }
 }

@@ -7,9 +7,9 @@
 //!
 //! Nothing here does I/O or reads a clock.
 
+mod identity_answer;
 mod outage;
-mod standing;
-mod turn;
+mod queue_entry;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -22,9 +22,9 @@ use kops_agent_net::retry::Pauses;
 use kube::runtime::watcher::Event;
 use tokio::time::Instant;
 
+use identity_answer::IdentityAnswer;
 pub use outage::{CLOUD_PAUSES, Outage};
-use standing::Standing;
-use turn::Turn;
+use queue_entry::QueueEntry;
 
 use kops_agent_kube::node_api::{NodeObject, observed};
 
@@ -33,9 +33,9 @@ pub const CONFLICT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The Nodes by name, each with its place in the queue and its known identity.
 #[derive(Debug, Default)]
-pub struct KnownNodes {
+pub struct NodeQueue {
     nodes: BTreeMap<Arc<str>, NodeState>,
-    /// The queued Nodes, by their due time. [`KnownNodes::turn`] maintains it.
+    /// The queued Nodes, by their due time. [`NodeQueue::change_entry`] maintains it.
     schedule: BTreeSet<(Instant, Arc<str>)>,
     outage: Outage,
     is_complete: bool,
@@ -49,17 +49,20 @@ struct NodeState {
     listed: Option<Arc<ObservedNode>>,
     /// A version that caused a conflict: the API server has another version than the last seen one.
     outdated: Option<String>,
-    turn: Turn,
+    queue_entry: QueueEntry,
     waits_for_cloud: bool,
-    standing: Standing,
+    identity_answer: IdentityAnswer,
 }
 
 /// Input from the watch of Nodes.
-impl KnownNodes {
+impl NodeQueue {
     /// Resets all state except the identities. `pauses` is the backoff while the cloud does not answer.
     pub fn begin(&mut self, pauses: Pauses) {
         for state in self.nodes.values_mut() {
-            *state = NodeState { standing: std::mem::take(&mut state.standing), ..NodeState::default() };
+            *state = NodeState {
+                identity_answer: std::mem::take(&mut state.identity_answer),
+                ..NodeState::default()
+            };
         }
         self.schedule.clear();
         self.outage = Outage::pausing(pauses);
@@ -116,14 +119,17 @@ impl KnownNodes {
         }
     }
 
-    /// Removes a deleted Node. An in-flight reconcile keeps its place until [`KnownNodes::gone`].
+    /// Removes a deleted Node. An in-flight reconcile keeps its place until [`NodeQueue::gone`].
     pub fn forget(&mut self, name: &str) {
         self.release(name);
-        self.turn(name, |turn| *turn = if turn.is_looked_at { Turn::of_gone() } else { Turn::default() });
+        self.change_entry(name, |queue_entry| {
+            *queue_entry =
+                if queue_entry.is_looked_at { QueueEntry::of_gone() } else { QueueEntry::default() }
+        });
         match self.nodes.get_mut(name) {
-            Some(state) if state.turn.is_looked_at => {
-                let turn = std::mem::take(&mut state.turn);
-                *state = NodeState { turn, ..NodeState::default() };
+            Some(state) if state.queue_entry.is_looked_at => {
+                let queue_entry = std::mem::take(&mut state.queue_entry);
+                *state = NodeState { queue_entry, ..NodeState::default() };
             }
             _ => drop(self.nodes.remove(name)),
         }
@@ -137,14 +143,14 @@ impl KnownNodes {
     }
 }
 
-impl KnownNodes {
-    /// Changes a Node's turn, and updates the schedule.
-    fn turn<T: Default>(&mut self, name: &str, change: impl FnOnce(&mut Turn) -> T) -> T {
+impl NodeQueue {
+    /// Changes a Node's entry, and updates the schedule.
+    fn change_entry<T: Default>(&mut self, name: &str, change: impl FnOnce(&mut QueueEntry) -> T) -> T {
         let this = (Bound::Included(name), Bound::Included(name));
         let Some((key, state)) = self.nodes.range_mut::<str, _>(this).next() else { return T::default() };
-        let before = state.turn.not_before();
-        let result = change(&mut state.turn);
-        let after = state.turn.not_before();
+        let before = state.queue_entry.not_before();
+        let result = change(&mut state.queue_entry);
+        let after = state.queue_entry.not_before();
         if before != after {
             if let Some(at) = before {
                 self.schedule.remove(&(at, key.clone()));
@@ -159,7 +165,7 @@ impl KnownNodes {
     /// Queues a changed Node. It is reconciled once its current reconcile and its backoff have ended, and the cloud answers.
     pub fn changed(&mut self, name: &str, now: Instant) {
         if !self.nodes.get(name).is_some_and(|state| state.waits_for_cloud) {
-            self.turn(name, |turn| turn.changed(now));
+            self.change_entry(name, |queue_entry| queue_entry.changed(now));
         }
     }
 
@@ -167,7 +173,7 @@ impl KnownNodes {
     /// gone.
     pub fn wake(&mut self, name: &str, at: Instant) {
         self.release(name);
-        self.turn(name, |turn| turn.wake(at));
+        self.change_entry(name, |queue_entry| queue_entry.wake(at));
     }
 
     pub fn wake_all(&mut self, at: Instant) {
@@ -185,7 +191,7 @@ impl KnownNodes {
         ready.sort_unstable();
         ready.extend(self.take_for_all(now));
         for name in &ready {
-            self.turn(name, Turn::begin);
+            self.change_entry(name, QueueEntry::begin);
         }
         ready
     }
@@ -202,27 +208,27 @@ impl KnownNodes {
     }
 
     fn is_looked_at(&self, name: &str) -> bool {
-        self.nodes.get(name).is_some_and(|state| state.turn.is_looked_at)
+        self.nodes.get(name).is_some_and(|state| state.queue_entry.is_looked_at)
     }
 
     pub fn done(&mut self, name: &str) {
-        self.turn(name, Turn::done);
+        self.change_entry(name, QueueEntry::done);
     }
 
     /// Notes a write to a Node. After repeated writes, returns the backoff in which the Node is not reconciled.
     pub fn written(&mut self, name: &str, now: Instant) -> Option<Duration> {
-        self.turn(name, |turn| turn.written(name, now))
+        self.change_entry(name, |queue_entry| queue_entry.written(name, now))
     }
 
     /// Notes a failed reconcile. Returns the backoff before the retry, which is zero if the Node was woken meanwhile.
     pub fn failed(&mut self, name: &str, now: Instant) -> Duration {
-        self.turn(name, |turn| turn.failed(name, now))
+        self.change_entry(name, |queue_entry| queue_entry.failed(name, now))
     }
 
     /// Notes that the cloud did not answer for a Node. The Node waits until the cloud answers for another Node. Returns the backoff before
     /// the next probe, if this is the first failure of the outage or the Node is the probe.
     pub fn unanswered(&mut self, name: &str, now: Instant) -> Option<Duration> {
-        self.turn(name, Turn::suspend);
+        self.change_entry(name, QueueEntry::suspend);
         let state = self.nodes.get_mut(name)?;
         if !std::mem::replace(&mut state.waits_for_cloud, true) {
             self.outage.joined();
@@ -232,9 +238,9 @@ impl KnownNodes {
 
     /// Notes that a Node was reconciled, or that its reconcile failed for another reason than a cloud that does not answer. If the Node was
     /// the probe, all waiting Nodes become due. Returns their number.
-    pub fn answered(&mut self, name: &str, now: Instant) -> usize {
+    pub fn cloud_answered(&mut self, name: &str, now: Instant) -> usize {
         self.release(name);
-        if !self.outage.answered(name) {
+        if !self.outage.cloud_answered(name) {
             return 0;
         }
         let release = |(name, state): (&Arc<str>, &mut NodeState)| {
@@ -299,32 +305,33 @@ impl KnownNodes {
     /// Whether no Node is being reconciled or waits for the cloud, and only retries are queued.
     #[cfg(test)]
     pub fn is_idle(&self) -> bool {
-        self.outage.len() == 0 && self.nodes.values().all(|state| state.turn.is_idle())
+        self.outage.len() == 0 && self.nodes.values().all(|state| state.queue_entry.is_idle())
     }
 }
 
-impl KnownNodes {
+impl NodeQueue {
     /// The confirmed identity of a Node, until its TTL ends.
     pub fn identity(&self, name: &str, provider_id: &str, now: Instant) -> Option<&Arc<Identity>> {
-        self.nodes.get(name)?.standing.identity(provider_id, now)
+        self.nodes.get(name)?.identity_answer.identity(provider_id, now)
     }
 
     /// When the cloud was first asked about the Node under this providerID, if the Node has been rejected since;
     /// otherwise `now`.
     pub fn asked_since(&self, name: &str, provider_id: &str, now: Instant) -> Instant {
-        self.nodes.get(name).map_or(now, |state| state.standing.asked_since(provider_id, now))
+        self.nodes.get(name).map_or(now, |state| state.identity_answer.asked_since(provider_id, now))
     }
 
     pub fn believed(&mut self, node: &ObservedNode, identity: Arc<Identity>, now: Instant) {
         if let Some(state) = self.nodes.get_mut(node.name.as_str()) {
-            state.standing = Standing::believed(&node.provider_id, identity, now);
+            state.identity_answer = IdentityAnswer::believed(&node.provider_id, identity, now);
         }
     }
 
     /// Notes that a Node is rejected, definitely or not. `since` is when the cloud was first asked about the Node.
     pub fn refused(&mut self, node: &ObservedNode, since: Instant, is_definite: bool) {
         if let Some(state) = self.nodes.get_mut(node.name.as_str()) {
-            state.standing = Standing::Refused { provider_id: node.provider_id.clone(), since, is_definite };
+            state.identity_answer =
+                IdentityAnswer::Refused { provider_id: node.provider_id.clone(), since, is_definite };
         }
     }
 
@@ -333,10 +340,10 @@ impl KnownNodes {
     pub fn believes_most(&self) -> bool {
         let (mut believed, mut refused) = (0, 0);
         for state in self.nodes.values() {
-            match &state.standing {
-                Standing::Believed { .. } => believed += 1,
-                Standing::Refused { is_definite: true, .. } => refused += 1,
-                Standing::Refused { .. } | Standing::Unknown => {}
+            match &state.identity_answer {
+                IdentityAnswer::Believed { .. } => believed += 1,
+                IdentityAnswer::Refused { is_definite: true, .. } => refused += 1,
+                IdentityAnswer::Refused { .. } | IdentityAnswer::Unknown => {}
             }
         }
         believed > 0 && believed >= refused

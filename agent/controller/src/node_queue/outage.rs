@@ -78,7 +78,7 @@ impl Outage {
     }
 
     /// Notes that the cloud answered for a Node. If the Node is the probe, ends the outage and returns true.
-    pub(super) fn answered(&mut self, name: &str) -> bool {
+    pub(super) fn cloud_answered(&mut self, name: &str) -> bool {
         let is_over = self.trying.as_deref() == Some(name);
         if is_over {
             *self = Outage::pausing(self.pauses);

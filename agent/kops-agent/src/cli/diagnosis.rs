@@ -18,7 +18,7 @@ const STORE_TIMEOUT: u64 = 10;
 
 /// The machine to examine, and the node that it should be.
 #[derive(Args, Clone, Debug)]
-pub struct LookArgs {
+pub struct ExamineArgs {
     /// The boot config (kube_env.yaml), or the user-data that carries it.
     #[arg(long, value_name = "FILE|URL", default_value_os_t = default_conf())]
     pub conf: PathBuf,
@@ -45,7 +45,7 @@ pub struct LookArgs {
 #[derive(Args, Clone, Debug)]
 pub struct DoctorArgs {
     #[command(flatten)]
-    pub look: LookArgs,
+    pub machine: ExamineArgs,
     /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Output,
@@ -54,13 +54,13 @@ pub struct DoctorArgs {
 #[derive(Args, Clone, Debug)]
 pub struct SupportBundleArgs {
     #[command(flatten)]
-    pub look: LookArgs,
+    pub machine: ExamineArgs,
     /// File to write; it must not exist yet. Default: a file in /var/tmp with the host's name and the time.
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
 }
 
-impl LookArgs {
+impl ExamineArgs {
     /// The options that decide the node of this machine.
     pub fn options(&self) -> NodeOptions {
         NodeOptions {

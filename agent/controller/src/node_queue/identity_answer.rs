@@ -12,7 +12,7 @@ const IDENTITY_TTL: Duration = Duration::from_secs(50 * 60);
 
 /// The known identity of a Node.
 #[derive(Debug, Default)]
-pub(super) enum Standing {
+pub(super) enum IdentityAnswer {
     #[default]
     Unknown,
     Believed {
@@ -29,16 +29,18 @@ pub(super) enum Standing {
     },
 }
 
-impl Standing {
+impl IdentityAnswer {
     /// A confirmed identity under this providerID.
-    pub(super) fn believed(provider_id: &str, identity: Arc<Identity>, now: Instant) -> Standing {
-        Standing::Believed { provider_id: provider_id.to_owned(), identity, until: now + IDENTITY_TTL }
+    pub(super) fn believed(provider_id: &str, identity: Arc<Identity>, now: Instant) -> IdentityAnswer {
+        IdentityAnswer::Believed { provider_id: provider_id.to_owned(), identity, until: now + IDENTITY_TTL }
     }
 
     /// The identity, if it belongs to this providerID and is still valid.
     pub(super) fn identity(&self, of: &str, now: Instant) -> Option<&Arc<Identity>> {
         match self {
-            Standing::Believed { provider_id, identity, until } if provider_id == of && now < *until => {
+            IdentityAnswer::Believed { provider_id, identity, until }
+                if provider_id == of && now < *until =>
+            {
                 Some(identity)
             }
             _ => None,
@@ -49,7 +51,7 @@ impl Standing {
     /// otherwise `now`.
     pub(super) fn asked_since(&self, of: &str, now: Instant) -> Instant {
         match self {
-            Standing::Refused { provider_id, since, .. } if provider_id == of => *since,
+            IdentityAnswer::Refused { provider_id, since, .. } if provider_id == of => *since,
             _ => now,
         }
     }
@@ -62,18 +64,22 @@ mod tests {
     #[test]
     fn an_identity_stands_for_its_providerid_and_its_time() {
         let now = Instant::now();
-        let standing = Standing::believed("a", Arc::default(), now);
-        assert!(standing.identity("a", now).is_some());
-        assert!(standing.identity("b", now).is_none(), "it says that it is another");
-        assert!(standing.identity("a", now + IDENTITY_TTL).is_none());
-        assert_eq!(standing.asked_since("a", now), now);
+        let identity_answer = IdentityAnswer::believed("a", Arc::default(), now);
+        assert!(identity_answer.identity("a", now).is_some());
+        assert!(identity_answer.identity("b", now).is_none(), "it says that it is another");
+        assert!(identity_answer.identity("a", now + IDENTITY_TTL).is_none());
+        assert_eq!(identity_answer.asked_since("a", now), now);
     }
 
     #[test]
     fn a_refusal_keeps_its_first_moment_for_its_providerid() {
         let (then, now) = (Instant::now(), Instant::now() + IDENTITY_TTL);
-        let standing = Standing::Refused { provider_id: "a".into(), since: then, is_definite: false };
-        assert_eq!((standing.asked_since("a", now), standing.asked_since("b", now)), (then, now));
-        assert!(standing.identity("a", then).is_none());
+        let identity_answer =
+            IdentityAnswer::Refused { provider_id: "a".into(), since: then, is_definite: false };
+        assert_eq!(
+            (identity_answer.asked_since("a", now), identity_answer.asked_since("b", now)),
+            (then, now)
+        );
+        assert!(identity_answer.identity("a", then).is_none());
     }
 }

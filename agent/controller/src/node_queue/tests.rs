@@ -4,21 +4,21 @@
 
 use serde_json::json;
 
-use super::turn::{LONGEST_PAUSE, WRITES_AT_ONCE, WRITES_FORGOTTEN};
+use super::queue_entry::{LONGEST_PAUSE, WRITES_AT_ONCE, WRITES_FORGOTTEN};
 use super::*;
 
 const NAME: &str = "i-00000000000000001";
 
 /// A map of these Nodes, all due.
-fn seen(names: &[&str], now: Instant) -> KnownNodes {
-    let mut known = KnownNodes::default();
+fn seen(names: &[&str], now: Instant) -> NodeQueue {
+    let mut known = NodeQueue::default();
     for name in names {
         known.see(Arc::new(ObservedNode { name: (*name).to_owned(), ..ObservedNode::default() }), now);
     }
     known
 }
 
-fn take(known: &mut KnownNodes, now: Instant) -> Vec<String> {
+fn take(known: &mut NodeQueue, now: Instant) -> Vec<String> {
     known.take(now, usize::MAX)
 }
 
@@ -72,7 +72,7 @@ fn failures_come_back_later_and_later() {
     assert!(known.is_idle());
     assert_eq!(take(&mut known, now), ["a"]);
     known.done("a");
-    assert!(known.next_due().is_none() && known.nodes["a"].turn == Turn::default());
+    assert!(known.next_due().is_none() && known.nodes["a"].queue_entry == QueueEntry::default());
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn an_hour_without_the_cloud_costs_few_looks_and_is_over_a_minute_after() {
         rounds += 1;
         for name in take(&mut known, now) {
             known.done(&name);
-            known.answered(&name, now);
+            known.cloud_answered(&name, now);
             dealt_with += 1;
         }
     }
@@ -221,7 +221,7 @@ fn a_state_is_small() {
 }
 
 /// Nodes that wait for the cloud.
-fn down(names: &[&str], now: Instant) -> KnownNodes {
+fn down(names: &[&str], now: Instant) -> NodeQueue {
     let mut known = seen(names, now);
     for name in take(&mut known, now) {
         known.unanswered(&name, now);
@@ -256,8 +256,8 @@ fn an_answer_is_the_end_for_all() {
     let mut known = down(&["a", "b", "c"], now);
     let due = known.next_due().unwrap();
     let name = take(&mut known, due).remove(0);
-    assert_eq!(known.answered("of a Node that did not wait", due), 0);
-    assert_eq!(known.answered(&name, due), 2);
+    assert_eq!(known.cloud_answered("of a Node that did not wait", due), 0);
+    assert_eq!(known.cloud_answered(&name, due), 2);
     assert_eq!((known.outage().len(), known.outage().failures()), (0, 0));
     known.done(&name);
     assert_eq!(take(&mut known, due), ["b", "c"]);
@@ -288,7 +288,7 @@ fn node(provider_id: &str, labels: &[(&str, &str)], version: &str) -> Event<Node
 
 #[test]
 fn a_refused_node_cannot_have_itself_looked_at_by_changing_its_labels() {
-    let mut known = KnownNodes::default();
+    let mut known = NodeQueue::default();
     known.apply(node("aws:///a/i-1", &[], "1"), Instant::now());
     assert_eq!(take(&mut known, Instant::now()), [NAME]);
     known.failed(NAME, Instant::now());
@@ -303,7 +303,7 @@ fn a_refused_node_cannot_have_itself_looked_at_by_changing_its_labels() {
 
 #[test]
 fn a_node_that_is_outdated_is_looked_at_as_soon_as_it_is_known_again() {
-    let mut known = KnownNodes::default();
+    let mut known = NodeQueue::default();
     known.apply(node("aws:///a/i-1", &[], "1"), Instant::now());
     let old = known.get(NAME).unwrap().clone();
     take(&mut known, Instant::now());

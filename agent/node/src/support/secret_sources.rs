@@ -14,18 +14,18 @@ use kops_agent_spec::yaml;
 use serde_json::Value;
 
 use super::part::Part;
-use crate::doctor::deadline::{LOOK, looked};
+use crate::doctor::deadline::{CHECK_TIMEOUT, run_in_thread};
 use crate::environment;
 
 /// The parts from one place of the machine, and the knowledge about their secrets.
-pub(super) type Told = (Vec<Part>, Vec<Known>);
+pub(super) type Told = (Vec<Part>, Vec<SecretFact>);
 
 /// Maximum size of a file with a secret, in bytes.
 const LONGEST: u64 = 1 << 20;
 
 /// A piece of knowledge about secrets.
 #[derive(Clone)]
-pub enum Known {
+pub enum SecretFact {
     /// A secret: from the store, a private key, or a login.
     Secret(String),
     /// Free text, in which anything may be secret.
@@ -52,104 +52,106 @@ pub enum Known {
 
 /// Why journals must stay out of a bundle; `None` if they may be in it. Journals may contain secrets of the cluster in
 /// clear text, and only a state that knows these secrets lets the agent hide them.
-pub fn why_not_known(known: &[Known]) -> Option<String> {
+pub fn why_not_known(known: &[SecretFact]) -> Option<String> {
     let untold = known.iter().find_map(|known| match known {
-        Known::Untold(why) => Some(why.as_str()),
+        SecretFact::Untold(why) => Some(why.as_str()),
         _ => None,
     });
-    let has = |is: fn(&Known) -> bool| known.iter().any(is);
-    let may_have = has(|known| matches!(known, Known::Claims | Known::File(..)));
-    let is_untold = may_have && !has(|known| matches!(known, Known::Told));
+    let has = |is: fn(&SecretFact) -> bool| known.iter().any(is);
+    let may_have = has(|known| matches!(known, SecretFact::Claims | SecretFact::File(..)));
+    let is_untold = may_have && !has(|known| matches!(known, SecretFact::Told));
     let nothing_tells = "neither the store nor the last applied configuration shows what is secret";
     let why = untold.or(is_untold.then_some(nothing_tells))?;
     Some(format!("the secrets of this machine are not known, and may be in its journal: {why}"))
 }
 
 /// The logins among the variables of this process, and all variables that environment files of units set. `known` names these files
-/// ([`Known::VariablesOf`]).
-pub async fn of_environment(root: &Path, known: &[Known]) -> Vec<Known> {
+/// ([`SecretFact::VariablesOf`]).
+pub async fn of_environment(root: &Path, known: &[SecretFact]) -> Vec<SecretFact> {
     let named = known.iter().filter_map(|known| match known {
-        Known::VariablesOf(path) => Some(path.clone()),
+        SecretFact::VariablesOf(path) => Some(path.clone()),
         _ => None,
     });
     let (root, named) = (root.to_owned(), named.collect::<Vec<String>>());
-    let variable = |(name, value)| Known::Variable(name, value);
+    let variable = |(name, value)| SecretFact::Variable(name, value);
     // The process also has the variables of a shell. No unit has them, so only logins among them are hidden.
     let of_process = environment::of_process().into_iter();
-    let mut known: Vec<Known> =
+    let mut known: Vec<SecretFact> =
         of_process.filter(|(name, value)| is_login(name, value)).map(variable).collect();
-    match looked(LOOK, move || environment::set_by_files(&root, &named)).await {
+    match run_in_thread(CHECK_TIMEOUT, move || environment::set_by_files(&root, &named)).await {
         Ok((set, unread)) => {
             known.extend(set.into_iter().map(variable));
-            known.extend(unread.into_iter().map(Known::Untold));
+            known.extend(unread.into_iter().map(SecretFact::Untold));
         }
-        Err(why) => known.push(Known::Untold(why.into())),
+        Err(why) => known.push(SecretFact::Untold(why.into())),
     }
     known
 }
 
 /// The texts of files that may be secret, found without a store.
-pub async fn of_files(root: &Path) -> Vec<Known> {
+pub async fn of_files(root: &Path) -> Vec<SecretFact> {
     // If the root is missing, no secrets of a machine below this root can be in the journal.
     if !root.is_dir() {
         return Vec::new();
     }
     let root = root.to_owned();
-    let found = looked(LOOK, move || Reader::open(&root)?.private_files()).await;
+    let found = run_in_thread(CHECK_TIMEOUT, move || Reader::open(&root)?.private_files()).await;
     let found = match found.and_then(|found| found.map_err(Unseen::new)) {
         Ok(found) => found,
-        Err(why) => return vec![Known::Untold(why.into())],
+        Err(why) => return vec![SecretFact::Untold(why.into())],
     };
-    let mut known: Vec<Known> = found.unread.into_iter().map(Known::Untold).collect();
-    known.extend(found.has_claims.then_some(Known::Claims));
-    known.extend(found.files.into_iter().map(|file| Known::File(file.path, file.text)));
+    let mut known: Vec<SecretFact> = found.unread.into_iter().map(SecretFact::Untold).collect();
+    known.extend(found.has_claims.then_some(SecretFact::Claims));
+    known.extend(found.files.into_iter().map(|file| SecretFact::File(file.path, file.text)));
     known
 }
 
 /// The secrets and the free text of a state, from the state itself and from its files on this machine. While a token is
 /// rotated, the state and a file have different tokens, and both are secret.
-pub fn of_state(desired: &DesiredState, reader: Option<&Reader>) -> Vec<Known> {
+pub fn of_state(desired: &DesiredState, reader: Option<&Reader>) -> Vec<SecretFact> {
     let mut known = Vec::new();
     for (_, resource) in desired.iter() {
         match resource {
             Resource::File(file) => of_file(file, reader, &mut known),
             Resource::Unit(Unit { text: Some(text), free_text: None, .. }) => {
-                known.push(Known::Public(text.clone()));
+                known.push(SecretFact::Public(text.clone()));
             }
-            Resource::Unit(Unit { text: Some(text), .. }) => known.push(Known::FreeText(text.clone())),
+            Resource::Unit(Unit { text: Some(text), .. }) => known.push(SecretFact::FreeText(text.clone())),
             _ => {}
         }
     }
     known
 }
 
-fn of_file(file: &File, reader: Option<&Reader>, known: &mut Vec<Known>) {
+fn of_file(file: &File, reader: Option<&Reader>, known: &mut Vec<SecretFact>) {
     let is_written = !file.create_only && !matches!(file.content, Content::Asset(_));
     let present = match reader.filter(|_| is_written).map(|reader| reader.text(&file.path, LONGEST)) {
         Some(Ok(text)) => text,
         Some(Err(error)) => {
-            known.push(Known::Unread(error.to_string()));
+            known.push(SecretFact::Unread(error.to_string()));
             None
         }
         None => None,
     };
-    known.push(Known::Path(file.path.clone()));
+    known.push(SecretFact::Path(file.path.clone()));
     match (&file.content, &file.free_text) {
         (Content::SecretText(pieces), _) => {
-            known.extend(present.iter().flat_map(|text| secrets_in(pieces, text)).map(Known::Secret));
+            known.extend(present.iter().flat_map(|text| secrets_in(pieces, text)).map(SecretFact::Secret));
         }
-        (Content::PrivateKey(_), _) => known.extend(present.map(Known::Secret)),
+        (Content::PrivateKey(_), _) => known.extend(present.map(SecretFact::Secret)),
         (Content::Kubeconfig(_), _) => {
-            known.extend(present.iter().flat_map(|text| logins_in(text)).map(Known::Secret))
+            known.extend(present.iter().flat_map(|text| logins_in(text)).map(SecretFact::Secret))
         }
         (content, Some(FreeText::Whole)) => {
-            known.extend(content.in_clear().into_iter().chain(present).map(Known::FreeText));
+            known.extend(content.in_clear().into_iter().chain(present).map(SecretFact::FreeText));
         }
         (Content::Text(text), Some(FreeText::Variables)) => {
             for text in [text].into_iter().chain(&present) {
                 match Manifest::read(text) {
-                    Some(manifest) => known.extend(manifest.values().iter().cloned().map(Known::FreeText)),
-                    None => known.push(Known::FreeText(text.clone())),
+                    Some(manifest) => {
+                        known.extend(manifest.values().iter().cloned().map(SecretFact::FreeText))
+                    }
+                    None => known.push(SecretFact::FreeText(text.clone())),
                 }
             }
         }
@@ -158,18 +160,18 @@ fn of_file(file: &File, reader: Option<&Reader>, known: &mut Vec<Known>) {
             let mut public = BTreeSet::new();
             for (number, line) in text.lines().enumerate() {
                 match is_hidden(&number) {
-                    true => known.push(Known::FreeText(line.to_owned())),
+                    true => known.push(SecretFact::FreeText(line.to_owned())),
                     false => {
                         public.insert(line);
-                        known.push(Known::Public(line.to_owned()));
+                        known.push(SecretFact::Public(line.to_owned()));
                     }
                 }
             }
             let present = present.unwrap_or_default();
             let others = present.lines().filter(|line| !public.contains(line));
-            known.extend(others.map(|line| Known::FreeText(line.to_owned())));
+            known.extend(others.map(|line| SecretFact::FreeText(line.to_owned())));
         }
-        (Content::Text(text), None) => known.push(Known::Public(text.clone())),
+        (Content::Text(text), None) => known.push(SecretFact::Public(text.clone())),
         _ => {}
     }
 }
@@ -209,23 +211,23 @@ fn logins_in(text: &str) -> Vec<String> {
 ///
 /// # Errors
 /// A secret could not be read, so it cannot be hidden.
-pub fn redactor(known: Vec<Known>) -> Result<Redactor> {
+pub fn redactor(known: Vec<SecretFact>) -> Result<Redactor> {
     let told: BTreeSet<String> = known
         .iter()
         .filter_map(|known| match known {
-            Known::Path(path) => Some(path.clone()),
+            SecretFact::Path(path) => Some(path.clone()),
             _ => None,
         })
         .collect();
     known.into_iter().try_fold(Redactor::default(), |redactor, known| match known {
-        Known::Secret(text) => Ok(redactor.hiding_secret(&text)),
-        Known::FreeText(text) => Ok(redactor.hiding_words(&text)),
-        Known::File(path, text) if !told.contains(&path) => Ok(redactor.hiding_words(&text)),
-        Known::Public(text) => Ok(redactor.showing(&text).hiding_passwords(&text)),
-        Known::Variable(name, value) => Ok(redactor.hiding_variable(&name, &value)),
-        Known::File(..) | Known::Path(_) | Known::VariablesOf(_) => Ok(redactor),
-        Known::Claims | Known::Told | Known::Untold(_) => Ok(redactor),
-        Known::Unread(why) => {
+        SecretFact::Secret(text) => Ok(redactor.hiding_secret(&text)),
+        SecretFact::FreeText(text) => Ok(redactor.hiding_words(&text)),
+        SecretFact::File(path, text) if !told.contains(&path) => Ok(redactor.hiding_words(&text)),
+        SecretFact::Public(text) => Ok(redactor.showing(&text).hiding_passwords(&text)),
+        SecretFact::Variable(name, value) => Ok(redactor.hiding_variable(&name, &value)),
+        SecretFact::File(..) | SecretFact::Path(_) | SecretFact::VariablesOf(_) => Ok(redactor),
+        SecretFact::Claims | SecretFact::Told | SecretFact::Untold(_) => Ok(redactor),
+        SecretFact::Unread(why) => {
             let problem = format!(
                 "a secret of this machine cannot be read, so it cannot be kept out of the bundle: {why}; run as root"
             );
@@ -249,8 +251,8 @@ mod tests {
         desired.add(Unit { free_text: Some(FreeText::Whole), ..unit });
         desired.add(File::text("/etc/typed", "[Service]\nof-something-typed\n"));
         let mut known = of_state(&desired, None);
-        known.push(Known::File("/etc/typed".into(), "another-public-word".into()));
-        known.push(Known::File("/etc/foreign".into(), "of-a-stranger\n".into()));
+        known.push(SecretFact::File("/etc/typed".into(), "another-public-word".into()));
+        known.push(SecretFact::File("/etc/foreign".into(), "of-a-stranger\n".into()));
         let shown = redactor(known)
             .unwrap()
             .text("of-the-cloud, of-a-registry, of-a-unit and of-a-stranger; [Service] of-something-typed another-public-word");
@@ -272,13 +274,13 @@ mod tests {
 
     #[test]
     fn journals_are_given_away_where_something_has_told_what_is_secret() {
-        let untold = || Known::Untold("it is hung".into());
+        let untold = || SecretFact::Untold("it is hung".into());
         for (known, is_known) in [
             (vec![], true),
-            (vec![Known::Claims], false),
-            (vec![Known::File("/a".into(), String::new())], false),
-            (vec![Known::Told, Known::Claims], true),
-            (vec![Known::Claims, Known::Told, untold()], false),
+            (vec![SecretFact::Claims], false),
+            (vec![SecretFact::File("/a".into(), String::new())], false),
+            (vec![SecretFact::Told, SecretFact::Claims], true),
+            (vec![SecretFact::Claims, SecretFact::Told, untold()], false),
             (vec![untold()], false),
         ] {
             assert_eq!(why_not_known(&known).is_none(), is_known);

@@ -7,7 +7,7 @@ use kops_agent_spec::parse_timestamp;
 
 /// Whether a node may still act on an order, by the present annotation of its Node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum OrderValidity {
     InForce,
     /// The Node has another order or no order. The controller no longer waits for the outcome of the withdrawn order.
     Withdrawn,
@@ -15,23 +15,24 @@ pub enum Standing {
     Expired(String),
 }
 
-impl Standing {
+impl OrderValidity {
     /// `annotation` is the present value of the Node's annotation with an order; `None` if the Node has no such annotation.
-    pub fn new(order: &Order, annotation: Option<&str>, now: OffsetDateTime) -> Standing {
+    pub fn new(order: &Order, annotation: Option<&str>, now: OffsetDateTime) -> OrderValidity {
         if annotation.and_then(Order::read).as_ref() != Some(order) {
-            return Standing::Withdrawn;
+            return OrderValidity::Withdrawn;
         }
         let task = match order.task() {
-            Task::Configuration => return Standing::InForce,
+            Task::Configuration => return OrderValidity::InForce,
             Task::Reboot => "to reboot",
             Task::Program => "to run another version of kops-agent",
         };
         match parse_timestamp(&order.until) {
-            Some(until) if now <= until => Standing::InForce,
-            Some(_) => Standing::Expired(format!("the order {task} has expired at {}", order.until)),
-            None => {
-                Standing::Expired(format!("the order {task} has no valid expiry time ({:?})", order.until))
-            }
+            Some(until) if now <= until => OrderValidity::InForce,
+            Some(_) => OrderValidity::Expired(format!("the order {task} has expired at {}", order.until)),
+            None => OrderValidity::Expired(format!(
+                "the order {task} has no valid expiry time ({:?})",
+                order.until
+            )),
         }
     }
 }
@@ -61,29 +62,36 @@ mod tests {
         let at = |time: &str| parse_timestamp(time).unwrap();
         let [early, last, late] =
             ["2026-11-30T10:59:59Z", "2026-11-30T11:00:00Z", "2026-11-30T11:00:01Z"].map(at);
-        let standing = |order: &Order, now| Standing::new(order, Some(&order.text()), now);
-        assert_eq!((standing(&order, early), standing(&order, last)), (Standing::InForce, Standing::InForce));
-        assert!(matches!(standing(&order, late), Standing::Expired(why) if why.contains("11:00:00Z")));
+        let validity = |order: &Order, now| OrderValidity::new(order, Some(&order.text()), now);
+        assert_eq!(
+            (validity(&order, early), validity(&order, last)),
+            (OrderValidity::InForce, OrderValidity::InForce)
+        );
+        assert!(matches!(validity(&order, late), OrderValidity::Expired(why) if why.contains("11:00:00Z")));
         for until in ["", "soon"] {
             let order = Order { until: until.into(), ..order.clone() };
-            assert!(matches!(standing(&order, early), Standing::Expired(_)), "{until:?}");
+            assert!(matches!(validity(&order, early), OrderValidity::Expired(_)), "{until:?}");
         }
         for other in [
             Order { attempt: 2, ..order.clone() },
             Order { boot_id: "b2".into(), ..order.clone() },
             Order { until: "2026-11-30T12:00:00Z".into(), ..order.clone() },
         ] {
-            assert_eq!(Standing::new(&order, Some(&other.text()), early), Standing::Withdrawn, "{other:?}");
+            assert_eq!(
+                OrderValidity::new(&order, Some(&other.text()), early),
+                OrderValidity::Withdrawn,
+                "{other:?}"
+            );
         }
         let of_program = Order { boot_id: String::new(), program: true, ..order.clone() };
-        assert_eq!(standing(&of_program, last), Standing::InForce);
+        assert_eq!(validity(&of_program, last), OrderValidity::InForce);
         assert!(
-            matches!(standing(&of_program, late), Standing::Expired(why) if why.contains("version of kops-agent"))
+            matches!(validity(&of_program, late), OrderValidity::Expired(why) if why.contains("version of kops-agent"))
         );
         let of_configuration = Order { program: false, until: String::new(), ..of_program.clone() };
-        assert_eq!(standing(&of_configuration, late), Standing::InForce);
-        assert_eq!(Standing::new(&of_program, Some(&order.text()), early), Standing::Withdrawn);
-        assert_eq!(Standing::new(&order, None, early), Standing::Withdrawn);
-        assert_eq!(Standing::new(&order, Some("{}"), early), Standing::Withdrawn);
+        assert_eq!(validity(&of_configuration, late), OrderValidity::InForce);
+        assert_eq!(OrderValidity::new(&of_program, Some(&order.text()), early), OrderValidity::Withdrawn);
+        assert_eq!(OrderValidity::new(&order, None, early), OrderValidity::Withdrawn);
+        assert_eq!(OrderValidity::new(&order, Some("{}"), early), OrderValidity::Withdrawn);
     }
 }

@@ -22,7 +22,7 @@ pub struct Scene {
     pub is_of_one: bool,
 }
 
-pub struct Standing {
+pub struct AddonState {
     pub addon: Addon,
     /// The installed version; `None` for a new add-on.
     pub installed: Option<ChannelVersion>,
@@ -73,12 +73,12 @@ impl Scene {
     ///
     /// # Errors
     /// The API server does not answer the lookup of an add-on's authority, or rejects it.
-    pub async fn standings<'a>(
+    pub async fn states<'a>(
         &self,
         addons: impl Iterator<Item = &'a Addon>,
         installed: &Installed,
-    ) -> Result<Vec<Standing>> {
-        let mut standings = Vec::new();
+    ) -> Result<Vec<AddonState>> {
+        let mut addon_states = Vec::new();
         for addon in addons {
             let has_authority = match addon.spec.needs_pki {
                 true => authority::is_there(&self.objects, &addon.name)
@@ -88,7 +88,7 @@ impl Scene {
             };
             let is_paused = installed.paused.contains(&addon.record());
             let installed = installed.versions.get(&addon.record()).cloned();
-            standings.push(Standing {
+            addon_states.push(AddonState {
                 due: due(addon, installed.as_ref(), has_authority),
                 is_paused,
                 problem: addon.check().err().map(|error| error.to_string()),
@@ -96,7 +96,7 @@ impl Scene {
                 installed,
             });
         }
-        Ok(standings)
+        Ok(addon_states)
     }
 }
 

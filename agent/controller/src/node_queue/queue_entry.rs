@@ -15,7 +15,7 @@ pub(super) const WRITES_FORGOTTEN: Duration = Duration::from_secs(30 * 60);
 
 /// One Node's place in the queue.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Turn {
+pub(super) struct QueueEntry {
     /// When the Node is due. A backoff may delay it further.
     due: Option<Instant>,
     pub(super) is_looked_at: bool,
@@ -36,10 +36,10 @@ struct Writes {
     rest: Instant,
 }
 
-impl Turn {
-    /// The turn of a deleted Node that is still being reconciled.
-    pub(super) fn of_gone() -> Turn {
-        Turn { is_looked_at: true, ..Turn::default() }
+impl QueueEntry {
+    /// The entry of a deleted Node that is still being reconciled.
+    pub(super) fn of_gone() -> QueueEntry {
+        QueueEntry { is_looked_at: true, ..QueueEntry::default() }
     }
 
     /// The earliest time at which the Node may be reconciled; `None` if it is not queued.
@@ -64,7 +64,7 @@ impl Turn {
     }
 
     pub(super) fn done(&mut self) {
-        *self = Turn { due: self.due, writes: self.writes.take(), ..Turn::default() };
+        *self = QueueEntry { due: self.due, writes: self.writes.take(), ..QueueEntry::default() };
     }
 
     pub(super) fn failed(&mut self, name: &str, now: Instant) -> Duration {
@@ -127,16 +127,16 @@ mod tests {
 
     #[test]
     fn a_rest_after_writes_outlasts_success_and_a_wake() {
-        let (mut turn, now) = (Turn::default(), Instant::now());
-        (0..WRITES_AT_ONCE).for_each(|_| assert_eq!(turn.written("a", now), None));
-        let rest = turn.written("a", now);
-        turn.done();
-        turn.wake(now);
-        assert_eq!(turn.not_before(), rest.map(|rest| now + rest));
+        let (mut entry, now) = (QueueEntry::default(), Instant::now());
+        (0..WRITES_AT_ONCE).for_each(|_| assert_eq!(entry.written("a", now), None));
+        let rest = entry.written("a", now);
+        entry.done();
+        entry.wake(now);
+        assert_eq!(entry.not_before(), rest.map(|rest| now + rest));
     }
 
     #[test]
-    fn a_turn_is_small() {
-        assert!(size_of::<Turn>() <= 112, "{} bytes for each Node", size_of::<Turn>());
+    fn an_entry_is_small() {
+        assert!(size_of::<QueueEntry>() <= 112, "{} bytes for each Node", size_of::<QueueEntry>());
     }
 }
