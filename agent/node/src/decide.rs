@@ -12,7 +12,7 @@ use kops_agent_cluster::pacing::Versions;
 use kops_agent_host::{Mark, Sources};
 use kops_agent_plan::desired::{FollowService, Services};
 use kops_agent_plan::following::Followed;
-use kops_agent_plan::resolve::{self, Inputs, NodeConfig, Problems};
+use kops_agent_plan::resolve::{self, NodeConfig, Problems};
 use kops_agent_plan::resource::{Conflict, DesiredState};
 use kops_agent_plan::{desired, supposed};
 use kops_agent_process::{program, service_manager};
