@@ -128,7 +128,7 @@ pub fn no_control_plane_changes_while_an_etcd_is_away(cluster: &Cluster) {
         control_planes.map(|member| fake_nodes::order(cluster, member.id).unwrap()).collect()
     };
     let before = orders();
-    ordered::change(cluster, "{spec: {kubelet: {maxPods: 49}, masterKubelet: {maxPods: 49}}}");
+    ordered::change_max_pods(cluster, "49");
     signal_etcd(stopped, "STOP");
     ordered::started(cluster, &[&["start"][..], &ordered::CHECK_PODS_AFTER].concat());
     let waits_for = format!("the API server of {} is not ready: failed checks: etcd", stopped.id);

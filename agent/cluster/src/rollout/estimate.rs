@@ -102,6 +102,7 @@ fn turns<'g, 'm: 'g>(groups: impl Iterator<Item = (&'g Group<'m>, usize)>) -> us
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use kops_agent_spec::failure::{Failure, Kind};
     use time::Duration;
 
     use super::super::testing::Cluster;
@@ -162,7 +163,10 @@ mod tests {
         let holds: [fn(&mut Cluster); 4] = [
             |cluster| cluster.act("a-01", "kubelet is dead"),
             |cluster| cluster.rollout.state = State::Paused,
-            |cluster| drop(cluster.seen.current.insert("a".into(), Err("no answer".into()))),
+            |cluster| {
+                let unknown = Failure::new(Kind::StoreUnreachable, "no answer");
+                cluster.seen.current.insert("a".into(), Err(unknown));
+            },
             |cluster| cluster.rollout.windows.push("Sat 00:00-01:00 UTC".parse().unwrap()),
         ];
         for hold in holds {

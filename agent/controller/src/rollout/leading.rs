@@ -470,7 +470,9 @@ mod tests {
         let client = Client::try_from(Config::new(api.url.parse().unwrap())).unwrap();
         let store = Arc::new(Store::new(&[]).unwrap());
         let leadership = Leadership::uncontested();
-        let rollouts = Rollouts::new(client, store, "memfs://none", RolloutMetrics::default(), leadership);
+        let api_servers = ApiServers::at_port_of(&api.url).unwrap();
+        let metrics = RolloutMetrics::default();
+        let rollouts = Rollouts::new(client, api_servers, store, "memfs://none", metrics, leadership);
         let mut hashes = Hashes::default();
         // Decides once with the Node as it is now. Returns the patched objects and the number of queries.
         let mut step = async |blocking: &mut Blocking| {

@@ -23,13 +23,17 @@ use crate::example::{Ended, Machine, agent};
 use crate::superseded::pinned;
 
 /// Blocks that no test runs: the page, a part of the block, and why.
-const NOT_RUN: [(&str, &str, &str); 7] = [
+const NOT_RUN: [(&str, &str, &str); 8] = [
     ("docs/rotate.md", "kops create keypair", A_ROTATION),
     ("docs/rotate.md", "kops promote keypair", A_ROTATION),
     ("docs/rotate.md", "kops distrust keypair", A_ROTATION),
     ("docs/upgrade.md", "fleet upgrade", "a controller leads the rollout: tests/cluster/tests/agents.rs"),
     ("docs/take-over.md", "takeover --check\n", "it asks an API server: tests/tests/controller/takeover.rs"),
-    ("docs/take-over.md", "takeover --check --back\n", "it asks an API server: tests/tests/controller/takeover.rs"),
+    (
+        "docs/take-over.md",
+        "takeover --check --back\n",
+        "it asks an API server: tests/tests/controller/takeover.rs",
+    ),
     ("docs/monitoring.md", "promtool", "tests/prometheus/run runs promtool on these files"),
     ("docs/redhat.md", "ps -eZ", "only a kernel with SELinux knows these domains"),
 ];
