@@ -2,7 +2,7 @@
 //!
 //! Source: nodeup/pkg/model/hooks.go.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::resolve::{Hook, HookAction, HookOrder, NodeConfig};
 use crate::resource::{DesiredState, FreeText, Unit};
@@ -14,12 +14,13 @@ const CTR: [&str; 3] = ["/usr/bin/ctr", "--namespace", "k8s.io"];
 
 /// Adds a unit for each hook.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
+    let files: BTreeSet<&str> = node.file_assets.iter().map(|asset| asset.path.as_str()).collect();
     for hook in &node.hooks {
         state.add(match &hook.action {
             HookAction::SwitchOff => Unit { enabled: false, running: false, ..Unit::existing(&hook.unit) },
-            HookAction::RawUnit(text) => unit(node, hook, text.clone()),
+            HookAction::RawUnit(text) => unit(hook, text.clone(), &files),
             HookAction::Service { section, order } => {
-                unit(node, hook, description(hook, order).raw("Service", section).render())
+                unit(hook, description(hook, order).raw("Service", section).render(), &files)
             }
             HookAction::Container { image, command, environment, order } => {
                 let text = description(hook, order)
@@ -28,7 +29,7 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
                     .set("Service", "ExecStart", command_line(&run(&hook.name, image, command, environment)))
                     .set("Service", "Type", "oneshot")
                     .set("Install", "WantedBy", "multi-user.target");
-                unit(node, hook, text.render())
+                unit(hook, text.render(), &files)
             }
         });
     }
@@ -46,12 +47,13 @@ fn description(hook: &Hook, order: &HookOrder) -> UnitFile {
 }
 
 /// The hook's unit. If its program or environment file is a fileAsset, a change of that file restarts the
-/// unit.
-fn unit(node: &NodeConfig, hook: &Hook, text: String) -> Unit {
-    let named: Vec<String> = named_files(&text)
-        .filter(|path| node.file_assets.iter().any(|asset| asset.path == *path))
-        .map(str::to_owned)
-        .collect();
+/// unit. `files` has the paths of all fileAssets.
+fn unit(hook: &Hook, text: String, files: &BTreeSet<&str>) -> Unit {
+    let named = {
+        let mut seen = BTreeSet::new();
+        let of_assets = named_files(&text).filter(|path| files.contains(path) && seen.insert(*path));
+        of_assets.map(str::to_owned).collect::<Vec<String>>()
+    };
     Unit::new(&hook.unit, text).restarted_by_files(named).with_free_text(FreeText::Whole)
 }
 

@@ -1,11 +1,14 @@
 //! Paths of keys, separated by dots. A key that contains dots is quoted:
 //! `plugins."io.containerd.grpc.v1.cri".sandbox_image`.
 
+/// The most keys of a path. The reader of TOML does not read back a longer path.
+const MOST_KEYS: usize = 80;
+
 /// Splits a path into its keys. Quotes must enclose a whole key, and a quote inside the quotes is doubled, as
 /// in kOps (`applyConfigAdditions` in nodeup/pkg/model/containerd.go).
 ///
 /// # Errors
-/// A quote is misplaced or not closed, or the path is empty.
+/// A quote is misplaced or not closed, the path is empty, or it has too many keys.
 pub(super) fn read(path: &str) -> Result<Vec<String>, String> {
     if path.is_empty() {
         return Err("is empty; name a setting".into());
@@ -17,6 +20,9 @@ pub(super) fn read(path: &str) -> Result<Vec<String>, String> {
             Some(quoted) => quoted_key(quoted)?,
             None => bare_key(rest)?,
         };
+        if keys.len() == MOST_KEYS {
+            return Err(format!("has more than {MOST_KEYS} keys; containerd has no such setting"));
+        }
         keys.push(key);
         match after {
             Some(after) => rest = after,
@@ -83,6 +89,14 @@ mod tests {
         for path in ["", r#"a."b"#, r#"a."b"c"#, r#"a.b"c"#] {
             assert!(read(path).is_err(), "{path}");
         }
+    }
+
+    #[test]
+    fn a_path_has_few_keys() {
+        let path = |keys: usize| vec!["a"; keys].join(".");
+        assert_eq!(read(&path(80)).unwrap().len(), 80);
+        let problem = read(&path(100_000)).unwrap_err();
+        assert_eq!(problem, "has more than 80 keys; containerd has no such setting");
     }
 
     proptest! {

@@ -25,6 +25,7 @@ pub struct Places<'a> {
     /// Whether a field is in its manifest.
     is_there: &'a dyn Fn(&Place) -> bool,
     taints: OnceCell<Taints>,
+    lists: OnceCell<ListsOfRole>,
 }
 
 impl<'a> Places<'a> {
@@ -34,7 +35,7 @@ impl<'a> Places<'a> {
         group: &'a InstanceGroup,
         is_there: &'a dyn Fn(&Place) -> bool,
     ) -> Places<'a> {
-        Places { cluster, group, is_there, taints: OnceCell::new() }
+        Places { cluster, group, is_there, taints: OnceCell::new(), lists: OnceCell::new() }
     }
 
     /// The field that has most probably caused this problem. `None` if no field of the manifests can have caused the problem, such as a
@@ -44,13 +45,49 @@ impl<'a> Places<'a> {
             let taints = self.taints.get_or_init(|| Taints::of(self.cluster, self.group, self.is_there));
             return taints.place(problem).cloned();
         }
-        possible(field, self.cluster, self.group).into_iter().find(self.is_there)
+        let lists = || self.lists.get_or_init(|| ListsOfRole::of(self.cluster, self.group));
+        possible(field, self.cluster, self.group, lists).into_iter().find(self.is_there)
+    }
+}
+
+/// The lists of which a node has only the items for its role. So an item may have a lower index in a node's configuration than in its
+/// manifest.
+struct ListsOfRole {
+    /// The indices of the hooks in their manifests: those of the group, and those of the cluster.
+    hooks: [Vec<usize>; 2],
+    /// The files: whether each is the group's, and its index in its manifest. The group's files come before the cluster's.
+    files: Vec<(bool, usize)>,
+}
+
+impl ListsOfRole {
+    fn of(cluster: &Cluster, group: &InstanceGroup) -> ListsOfRole {
+        let role = group.spec.role;
+        let hooks = |hooks: &[HookSpec]| {
+            let is_of_role = |hook: &HookSpec| hook.roles.is_empty() || hook.roles.contains(&role);
+            hooks.iter().enumerate().filter(|(_, hook)| is_of_role(hook)).map(|(index, _)| index).collect()
+        };
+        let files = |files: &[FileAssetSpec], is_groups: bool| -> Vec<(bool, usize)> {
+            let is_of_role = |file: &FileAssetSpec| {
+                file.roles.is_empty() || file.roles.iter().any(|name| name == role.name())
+            };
+            let of_role = files.iter().enumerate().filter(|(_, file)| is_of_role(file));
+            of_role.map(|(index, _)| (is_groups, index)).collect()
+        };
+        ListsOfRole {
+            hooks: [hooks(&group.spec.hooks), hooks(&cluster.spec.hooks)],
+            files: [files(&group.spec.file_assets, true), files(&cluster.spec.file_assets, false)].concat(),
+        }
     }
 }
 
 /// The manifest fields that may have caused a problem of this field of a node's configuration, the most probable field first. The manifests
 /// may lack some of these fields.
-fn possible(field: &str, cluster: &Cluster, group: &InstanceGroup) -> Vec<Place> {
+fn possible<'a>(
+    field: &str,
+    cluster: &Cluster,
+    group: &InstanceGroup,
+    lists: impl FnOnce() -> &'a ListsOfRole,
+) -> Vec<Place> {
     // In a problem of containerd's configuration file, the field is followed by `: ` and a key of containerd's file.
     let field = field.split(": ").next().unwrap_or_default();
     let end = field.find(['.', '[']).unwrap_or(field.len());
@@ -84,8 +121,8 @@ fn possible(field: &str, cluster: &Cluster, group: &InstanceGroup) -> Vec<Place>
                 InCluster(format!("spec.cloudProvider.openstack{rest}")),
             ]
         }
-        "Hooks" => of_hook(rest, cluster, group).into_iter().collect(),
-        "FileAssets" => of_file_asset(rest, cluster, group).into_iter().collect(),
+        "Hooks" => of_hook(rest, lists()).into_iter().collect(),
+        "FileAssets" => of_file_asset(rest, lists()).into_iter().collect(),
         "packages" => of_package(rest, cluster).into_iter().collect(),
         "SysctlParameters" => of_sysctl(rest, cluster, group).into_iter().collect(),
         _ => Vec::new(),
@@ -220,30 +257,19 @@ fn of_package(rest: &str, cluster: &Cluster) -> Option<Place> {
     })
 }
 
-/// Upstream leaves out the hooks of other roles. So a hook may have a lower index in a node's configuration than in its manifest.
-fn of_hook(rest: &str, cluster: &Cluster, group: &InstanceGroup) -> Option<Place> {
-    let role = group.spec.role;
+fn of_hook(rest: &str, lists: &ListsOfRole) -> Option<Place> {
     let (side, rest) = index(rest)?;
     let (nth, rest) = index(rest)?;
-    let is_of_role = |hook: &HookSpec| hook.roles.is_empty() || hook.roles.contains(&role);
-    let hooks = if side == 0 { &group.spec.hooks } else { &cluster.spec.hooks };
-    let (index, _) = hooks.iter().enumerate().filter(|(_, hook)| is_of_role(hook)).nth(nth)?;
+    let index = lists.hooks.get(side)?.get(nth)?;
     let field = format!("spec.hooks[{index}]{rest}");
     Some(if side == 0 { InGroup(field) } else { InCluster(field) })
 }
 
-/// The group's files come before the cluster's. Files of other roles are left out.
-fn of_file_asset(rest: &str, cluster: &Cluster, group: &InstanceGroup) -> Option<Place> {
-    let role = group.spec.role.name();
+fn of_file_asset(rest: &str, lists: &ListsOfRole) -> Option<Place> {
     let (nth, rest) = index(rest)?;
-    let is_of_role =
-        |file: &FileAssetSpec| file.roles.is_empty() || file.roles.iter().any(|name| name == role);
-    let of_group = group.spec.file_assets.iter().enumerate().map(|(index, file)| (true, index, file));
-    let of_cluster = cluster.spec.file_assets.iter().enumerate().map(|(index, file)| (false, index, file));
-    let (is_groups, index, _) =
-        of_group.chain(of_cluster).filter(|(_, _, file)| is_of_role(file)).nth(nth)?;
+    let (is_groups, index) = lists.files.get(nth)?;
     let field = format!("spec.fileAssets[{index}]{rest}");
-    Some(if is_groups { InGroup(field) } else { InCluster(field) })
+    Some(if *is_groups { InGroup(field) } else { InCluster(field) })
 }
 
 /// kOps writes two lines before the parameters of the group, and before the parameters of the cluster.

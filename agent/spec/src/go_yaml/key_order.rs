@@ -15,28 +15,28 @@ pub(super) fn sort<'a, V>(entries: impl Iterator<Item = (&'a String, V)>) -> Vec
 }
 
 fn precedes(a: &str, b: &str) -> bool {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    let Some(at) = a.iter().zip(&b).position(|(a, b)| a != b) else { return a.len() < b.len() };
-    match (a[at].is_alphabetic(), b[at].is_alphabetic()) {
-        (true, true) => a[at] < b[at],
-        (false, false) => number_precedes(&a, &b, at),
+    let same = a.char_indices().zip(b.chars()).find(|((_, a), b)| a != b);
+    let Some(((at, of_a), of_b)) = same else { return a.len() < b.len() };
+    match (of_a.is_alphabetic(), of_b.is_alphabetic()) {
+        (true, true) => of_a < of_b,
+        (false, false) => number_precedes((&a[at..], of_a), (&b[at..], of_b), &a[..at]),
         (_, b_is_letter) => b_is_letter,
     }
 }
 
-/// Whether `a` comes before `b`. They first differ at `at`. Compares the numbers at this position, then how
-/// many digits the numbers have, then the characters.
-fn number_precedes(a: &[char], b: &[char], at: usize) -> bool {
-    let continues_a_number = (a[at] == '0' || b[at] == '0')
-        && a[..at].iter().rev().take_while(|c| c.is_ascii_digit()).any(|c| *c != '0');
+/// Whether one key comes before another one. Each has its text from the first difference on, and the first character of this text. Compares
+/// the numbers at this position, then how many digits the numbers have, then the characters.
+fn number_precedes((a, of_a): (&str, char), (b, of_b): (&str, char), before: &str) -> bool {
+    let continues_a_number = (of_a == '0' || of_b == '0')
+        && before.chars().rev().take_while(char::is_ascii_digit).any(|c| c != '0');
     let start = i64::from(continues_a_number);
-    let (a_number, a_digits) = number(&a[at..], start);
-    let (b_number, b_digits) = number(&b[at..], start);
-    (a_number, a_digits, a[at]) < (b_number, b_digits, b[at])
+    let (a_number, a_digits) = number(a, start);
+    let (b_number, b_digits) = number(b, start);
+    (a_number, a_digits, of_a) < (b_number, b_digits, of_b)
 }
 
-fn number(text: &[char], start: i64) -> (i64, usize) {
-    let digits = text.iter().map_while(|c| c.to_digit(10));
+fn number(text: &str, start: i64) -> (i64, usize) {
+    let digits = text.chars().map_while(|c| c.to_digit(10));
     digits.fold((start, 0), |(number, length), digit| {
         (number.wrapping_mul(10).wrapping_add(i64::from(digit)), length + 1)
     })

@@ -1,6 +1,8 @@
 //! Registry mirrors for containerd: a file for each registry that has mirrors. containerd watches the directory of these files
 //! and tries the mirrors in the order of the file.
 
+use std::collections::BTreeSet;
+
 use crate::desired::paths;
 use crate::resolve::NodeConfig;
 use crate::resource::{DesiredState, File};
@@ -26,8 +28,9 @@ fn directory(registry: &str) -> &str {
 /// The text of the file. A repeated mirror is in the file only once, because TOML rejects a repeated table.
 fn hosts(mirrors: &[String]) -> String {
     let mut text = String::new();
-    for (index, mirror) in mirrors.iter().enumerate() {
-        if !mirrors[..index].contains(mirror) {
+    let mut seen = BTreeSet::new();
+    for mirror in mirrors {
+        if seen.insert(mirror) {
             let key = toml::Value::String(mirror.clone());
             text.push_str(&format!("[host.{key}]\ncapabilities = [\"pull\", \"resolve\"]\n\n"));
         }

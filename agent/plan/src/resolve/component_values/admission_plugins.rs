@@ -2,6 +2,8 @@
 //!
 //! Source: `AllOrderedPlugins` in pkg/kubeapiserver/options/plugins.go.
 
+use std::collections::BTreeSet;
+
 use kops_agent_spec::KubeAPIServerConfig;
 
 use super::{Component, Known, items};
@@ -64,6 +66,7 @@ pub(super) fn check(component: &mut Component<'_>, config: &KubeAPIServerConfig)
         let names = items(names).filter(|_| !is_empty).map(|(_, name)| name);
         component.known(field, "admission plugin", names, &PLUGINS, &PLUGINS_OF_SOME);
     }
+    let disabled: BTreeSet<&String> = disabled.iter().collect();
     for name in enabled.iter().filter(|name| disabled.contains(name)) {
         component.refuse(
             "disableAdmissionPlugins",

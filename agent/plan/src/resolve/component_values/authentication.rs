@@ -2,6 +2,8 @@
 //!
 //! Source: pkg/kubeapiserver/options/authentication.go and authorization.go, and k8s.io/apiserver/pkg/apis/apiserver/validation.
 
+use std::collections::BTreeSet;
+
 use kops_agent_spec::OIDCAuthenticationSpec;
 
 use super::Component;
@@ -60,11 +62,11 @@ fn check_users(component: &mut Component<'_>, api_server: &KubeApiServer) {
 fn check_service_accounts(component: &mut Component<'_>, api_server: &KubeApiServer) {
     let config = &api_server.config;
     let first = config.service_account_issuer.iter().filter(|issuer| !issuer.is_empty());
-    let issuers: Vec<&String> = first.chain(&config.additional_service_account_issuers).collect();
-    for (index, issuer) in issuers.iter().enumerate() {
+    let mut seen = BTreeSet::new();
+    for issuer in first.chain(&config.additional_service_account_issuers) {
         let problem = match issuer.as_str() {
             "" => "an empty issuer".to_owned(),
-            _ if issuers[..index].contains(issuer) => format!("{issuer:?} a second time"),
+            _ if !seen.insert(issuer) => format!("{issuer:?} a second time"),
             _ => continue,
         };
         component.refuse_value("additionalServiceAccountIssuers", problem, "remove it");
@@ -81,14 +83,15 @@ fn check_authorization(component: &mut Component<'_>, api_server: &KubeApiServer
     let config = &api_server.config;
     let modes = config.authorization_mode.as_deref().unwrap_or_default();
     let modes: Vec<&str> = if modes.is_empty() { Vec::new() } else { modes.split(',').collect() };
-    for (index, mode) in modes.iter().enumerate() {
+    let mut seen = BTreeSet::new();
+    for mode in &modes {
         // ABAC is not accepted, because kOps has no field for its policy file.
         let accepted = ["AlwaysAllow", "AlwaysDeny", "Node", "RBAC", WEBHOOK];
         if mode.is_empty() {
             component.refuse_value(FIELD, "an empty word", "remove the comma");
         }
         component.word(FIELD, mode, &accepted);
-        if modes[..index].contains(mode) {
+        if !seen.insert(mode) {
             component.refuse_value(FIELD, format!("{mode} a second time"), "remove one of them");
         }
     }

@@ -4,7 +4,7 @@
 //! Source: pkg/kubelet/apis/config/validation, the defaults in pkg/kubelet/apis/config/v1beta1, and cmd/kubelet/app of
 //! Kubernetes 1.29 to 1.36. A node of a newer release is checked by the rules of 1.36.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kops_agent_spec::{Duration, KubeletConfigSpec, Quantity};
 
@@ -263,8 +263,11 @@ impl Check<'_> {
             .collect();
         let enforced: Vec<&str> =
             config.enforce_node_allocatable.split(',').filter(|word| !word.is_empty()).collect();
+        let all: BTreeSet<&str> = enforced.iter().copied().collect();
+        let mut seen = BTreeSet::new();
         let field = "enforceNodeAllocatable";
-        for (index, word) in enforced.iter().enumerate() {
+        for word in &enforced {
+            let is_repeated = !seen.insert(*word);
             let known = ENFORCEMENTS.iter().find(|(known, _)| known == word && accepted.contains(known));
             let Some((_, reserved)) = known else {
                 self.refuse(
@@ -276,7 +279,7 @@ impl Check<'_> {
                 );
                 continue;
             };
-            if enforced[..index].contains(word) && version.minor() >= FIRST_WITHOUT_REPETITION {
+            if is_repeated && version.minor() >= FIRST_WITHOUT_REPETITION {
                 self.refuse(field, format!("has {word} twice; remove one of them"));
             }
             if *word == "none" && enforced.len() > 1 {
@@ -285,7 +288,7 @@ impl Check<'_> {
                     "has \"none\" together with other values; remove \"none\", or the other values",
                 );
             }
-            if let Some(whole) = word.strip_suffix("-compressible").filter(|whole| enforced.contains(whole)) {
+            if let Some(whole) = word.strip_suffix("-compressible").filter(|whole| all.contains(whole)) {
                 self.refuse(field, format!("has both {whole} and {word}; remove one of them"));
             }
             let (cgroup, its_cgroup, amounts, its_amounts) = match reserved {
