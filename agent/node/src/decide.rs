@@ -12,7 +12,7 @@ use kops_agent_cluster::pacing::Versions;
 use kops_agent_host::{Mark, Sources};
 use kops_agent_plan::desired::{FollowService, Services};
 use kops_agent_plan::following::Followed;
-use kops_agent_plan::resolve::{self, Inputs, NodeConfig, Problems};
+use kops_agent_plan::resolve::{self, NodeConfig, Problems};
 use kops_agent_plan::resource::{Conflict, DesiredState};
 use kops_agent_plan::{desired, supposed};
 use kops_agent_process::{program, service_manager};
@@ -274,12 +274,16 @@ fn on_each_machine(
         Origin::ClusterSpec(derivation) => derivation.files.group.spec,
         Origin::NodeupConfig(_) => InstanceGroupSpec::default(),
     };
-    let check = |facts: Facts| {
+    let check = |(facts, resolved): (Facts, Result<NodeConfig, Problems>)| {
         let mut found = Problems::default();
-        match resolve::resolve(Inputs { facts: facts.clone(), ..inputs.clone() }) {
+        match resolved {
             Ok(node) => {
                 found.add_warnings(&node.warnings);
                 found.add_all(&node.refusals);
+                // The list of problems is full.
+                if found.has_more() {
+                    return (facts, found);
+                }
                 match desired(&node) {
                     Ok(state) if found.is_empty() => take(&node, &state),
                     Ok(_) => {}
@@ -292,7 +296,8 @@ fn on_each_machine(
     };
     if let Some(WrittenBy { release, .. }) = problems.keep("kops-version.txt", inputs.written_by()) {
         let machines = supposed::machines(inputs.boot.cloud_provider, release, &group);
-        problems.extend(supposed::merged(&machines.into_iter().map(check).collect::<Vec<_>>()));
+        let told: Vec<(Facts, Problems)> = resolve::resolve_each(&inputs, machines).map(check).collect();
+        problems.extend(supposed::merged(&told));
     }
     (problems, denied)
 }

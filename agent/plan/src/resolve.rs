@@ -74,13 +74,12 @@ pub use protokube::Protokube;
 pub use stored_pod::StoredPod;
 
 use basis::Basis;
+use problems::ProblemRedactor;
 use serde::Serialize;
 
 use crate::resource::{ArchiveFiles, Image, Mount};
 use kops_agent_spec::facts::{Distro, Facts, WARMED};
-use kops_agent_spec::free_text;
 use kops_agent_spec::kops_release::{KopsRelease, Told, WrittenBy};
-use kops_agent_spec::redaction::Redactor;
 use kops_agent_spec::{
     BootConfig, Certificate, CloudProvider, ContainerdConfig, ControlPlaneConfig, InstanceGroupRole, Keyset,
     KubeProxyConfig, NodeupConfig,
@@ -187,12 +186,19 @@ pub struct NodeConfig {
 /// Everything in the inputs that a user has to change, each with the path of its field.
 pub fn resolve(inputs: Inputs) -> Result<NodeConfig, Problems> {
     let config = inputs.config.clone();
-    resolve_all(inputs).map_err(|problems| {
-        // Serialization cannot fail, because the type of the configuration is our own.
-        let config = serde_json::to_value(config).unwrap_or_default();
-        let free_text = free_text::values(&config);
-        let hiding = |redactor: Redactor, text: &String| redactor.hiding_free_text(text);
-        problems.refused().without(&free_text.iter().fold(Redactor::default(), hiding))
+    resolve_all(inputs).map_err(|problems| problems.refused().without(&ProblemRedactor::of(&config)))
+}
+
+/// Resolves the configuration for each of these machines, like [`resolve`]. The free text of the configuration is collected once.
+pub fn resolve_each(
+    inputs: &Inputs,
+    machines: impl IntoIterator<Item = Facts>,
+) -> impl Iterator<Item = (Facts, Result<NodeConfig, Problems>)> {
+    let free_text = std::cell::OnceCell::new();
+    machines.into_iter().map(move |facts| {
+        let free_text = || free_text.get_or_init(|| ProblemRedactor::of(&inputs.config));
+        let resolved = resolve_all(Inputs { facts: facts.clone(), ..inputs.clone() });
+        (facts, resolved.map_err(|problems| problems.refused().without(free_text())))
     })
 }
 
