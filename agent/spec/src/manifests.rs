@@ -4,7 +4,7 @@ mod actions;
 mod field_path;
 mod lines;
 
-pub use actions::{has_action, has_action_within, has_control_line, with_words, without_words};
+pub use actions::{Actions, has_action, has_action_within, has_control_line, with_words};
 pub use field_path::{clear_at, value_at};
 pub use lines::Lines;
 

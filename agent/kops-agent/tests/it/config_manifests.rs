@@ -326,6 +326,49 @@ fn a_template_is_not_checked() {
 }
 
 #[test]
+fn keys_from_a_template_are_not_checked() {
+    const KEY: &str = "its key comes from a template, so this check does not know which field it is, or whether it occurs twice\n";
+    let keys = "  {{ .a }}: 1\n  {{ .b }}: 2\n";
+    let group = format!(
+        "{GROUP}{keys}  kubelet:\n    featureGates:\n      {{{{ .a }}}}: \"true\"\n      {{{{ .b }}}}: \"true\"\n      None: \"true\"\n"
+    );
+    let ended = check_files(&[("c.yaml", CLUSTER), ("g.yaml", &group)]);
+    expect(
+        &ended,
+        WRONG,
+        &[
+            &format!("not checked: ./g.yaml:11: spec.{{{{ .a }}}}: {KEY}"),
+            &format!("not checked: ./g.yaml:12: spec.{{{{ .b }}}}: {KEY}"),
+            &format!("not checked: ./g.yaml:15: spec.kubelet.featureGates.{{{{ .a }}}}: {KEY}"),
+            &format!("not checked: ./g.yaml:16: spec.kubelet.featureGates.{{{{ .b }}}}: {KEY}"),
+            "error: ./g.yaml:17: spec.kubelet.featureGates.None: is no feature gate",
+            "1 errors, 0 warnings\n",
+        ],
+    );
+    // Equal actions are one key.
+    let twice = "  {{ .a }}: 1\n  {{ .a }}: 2\n";
+    expect(
+        &check_files(&[("c.yaml", CLUSTER), ("g.yaml", &format!("{GROUP}{twice}"))]),
+        0,
+        &["warning: ./g.yaml:12: spec.{{ .a }}: occurs twice in its mapping", "0 errors, 1 warnings\n"],
+    );
+    // A key from a template may be the label that names the cluster, or a required field.
+    let with_label = GROUP.replace("kops.k8s.io/cluster:", "{{ .label }}:");
+    let ended = check_files(&[("c.yaml", CLUSTER), ("g.yaml", &with_label)]);
+    expect(&ended, 0, &["0 errors, 0 warnings\n"]);
+    assert!(!ended.stdout.contains("g.yaml"), "{ended:#?}");
+    let with_role = GROUP.replace("  role: Node\n", "  {{ .field }}: Node\n");
+    expect(
+        &check_files(&[("c.yaml", CLUSTER), ("g.yaml", &with_role)]),
+        0,
+        &[
+            "not checked: ./g.yaml:7: spec.role: it is missing, unless a key from a template is this field\n",
+            "0 errors, 0 warnings\n",
+        ],
+    );
+}
+
+#[test]
 fn a_cluster_without_groups_is_checked_for_the_roles_that_it_will_have() {
     let cluster =
         format!("{CLUSTER}  kubeControllerManager:\n    logFormat: xml\n  kubelet:\n    maxPods: -5\n");

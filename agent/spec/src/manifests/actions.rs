@@ -1,11 +1,16 @@
 //! Actions of templates in manifests: `{{ .ClusterName }}`, and the control lines of Go's and Jinja's templates.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 const BEGIN: &str = "{{";
 const END: &str = "}}";
-/// The placeholder for a template action while a text is parsed.
-const WORD: &str = "kops-agent-template-action";
+/// The beginning of the placeholder for a template action while a text is parsed. The action's number and [`WORD_END`] follow.
+const WORD: &str = "kops-agent-template-action-";
+const WORD_END: char = '-';
+/// The longest shown action, in characters.
+const LONGEST: usize = 100;
 /// The keywords of template actions that control other lines (pkg.go.dev/text/template, "Actions").
 const CONTROLS: [&str; 9] = ["if", "else", "end", "range", "with", "define", "block", "template", "/*"];
 
@@ -14,12 +19,14 @@ pub fn has_action(text: &str) -> bool {
     text.contains(BEGIN)
 }
 
-/// Whether a value contains a template action at any depth.
+/// Whether a value contains a template action at any depth, in a value or in a key.
 pub fn has_action_within(value: &Value) -> bool {
     match value {
         Value::String(text) => has_action(text),
         Value::Array(items) => items.iter().any(has_action_within),
-        Value::Object(fields) => fields.values().any(has_action_within),
+        Value::Object(fields) => {
+            fields.iter().any(|(key, value)| has_action(key) || has_action_within(value))
+        }
         _ => false,
     }
 }
@@ -36,35 +43,79 @@ fn is_control_line(line: &str) -> bool {
     let decides = |word: &str| {
         action.strip_prefix(word).is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphanumeric()))
     };
-    CONTROLS.iter().any(|word| decides(word)) || with_words(line).replace(WORD, "").trim().is_empty()
+    CONTROLS.iter().any(|word| decides(word)) || with_actions(line, |_, _| ()).trim().is_empty()
 }
 
-/// Replaces each template action in a text with a placeholder word. The number of lines does not change.
-pub fn with_words(text: &str) -> String {
+/// Replaces each template action in a text. `replace` gets the text so far and the action with its braces.
+fn with_actions<'a>(text: &'a str, mut replace: impl FnMut(&mut String, &'a str)) -> String {
     let mut replaced = String::with_capacity(text.len());
     let mut rest = text;
-    while let Some((before, action)) = rest.split_once(BEGIN) {
-        let Some((action, after)) = action.split_once(END) else { break };
-        replaced.push_str(before);
-        replaced.push_str(WORD);
-        replaced.extend(action.chars().filter(|c| *c == '\n'));
+    while let Some(begin) = rest.find(BEGIN) {
+        let Some(length) = rest[begin..].find(END) else { break };
+        let (action, after) = rest[begin..].split_at(length + END.len());
+        replaced.push_str(&rest[..begin]);
+        replace(&mut replaced, action);
         rest = after;
     }
     replaced + rest
 }
 
-/// Replaces the placeholder words of [`with_words`] in a parsed value with `{{ … }}`.
-pub fn without_words(value: Value) -> Value {
-    match value {
-        Value::String(text) => Value::String(text.replace(WORD, "{{ … }}")),
-        Value::Array(items) => Value::Array(items.into_iter().map(without_words).collect()),
-        Value::Object(fields) => Value::Object(
-            fields
-                .into_iter()
-                .map(|(key, value)| (key.replace(WORD, "{{ … }}"), without_words(value)))
-                .collect(),
-        ),
-        other => other,
+/// The template actions of a text. Equal actions are one action.
+#[derive(Debug)]
+pub struct Actions {
+    /// The text of each action. A long one is cut, because an alias of YAML may repeat its word any number of times.
+    shown: Vec<String>,
+}
+
+/// Replaces each template action in a text with a placeholder word. Equal actions have the same word, and different actions have different
+/// words. The number of lines does not change.
+pub fn with_words(text: &str) -> (String, Actions) {
+    let (mut shown, mut numbers) = (Vec::new(), BTreeMap::new());
+    let replaced = with_actions(text, |replaced, action| {
+        let number = *numbers.entry(action).or_insert_with(|| {
+            shown.push(shown_action(action, shown.len()));
+            shown.len() - 1
+        });
+        *replaced += &format!("{WORD}{number}{WORD_END}");
+        replaced.extend(action.chars().filter(|c| *c == '\n'));
+    });
+    (replaced, Actions { shown })
+}
+
+/// The text of an action. If the text is cut, it has the number of the action, so that different actions have different texts.
+fn shown_action(action: &str, number: usize) -> String {
+    match action.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…{number} {END}", &action[..end]),
+        None => action.to_owned(),
+    }
+}
+
+impl Actions {
+    /// Puts the actions in place of their words.
+    pub fn in_text(&self, text: &str) -> String {
+        let mut parts = text.split(WORD);
+        let mut restored = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            let word = part.split_once(WORD_END);
+            match word.and_then(|(number, rest)| Some((self.shown.get(number.parse::<usize>().ok()?)?, rest)))
+            {
+                Some((action, rest)) => restored.extend([action.as_str(), rest]),
+                None => restored.extend([WORD, part]),
+            }
+        }
+        restored
+    }
+
+    /// Puts the actions in place of their words in all keys and strings of a value.
+    pub fn in_value(&self, value: Value) -> Value {
+        match value {
+            Value::String(text) => Value::String(self.in_text(&text)),
+            Value::Array(items) => items.into_iter().map(|item| self.in_value(item)).collect(),
+            Value::Object(fields) => {
+                fields.into_iter().map(|(key, value)| (self.in_text(&key), self.in_value(value))).collect()
+            }
+            other => other,
+        }
     }
 }
 
@@ -77,6 +128,7 @@ mod tests {
     #[test]
     fn the_actions_of_templates_are_found() {
         assert!(has_action_within(&json!({"a": [{"b": "x-{{ .name }}"}]})));
+        assert!(has_action_within(&json!({"a": [{"x-{{ .name }}": 1}]})));
         assert!(!has_action_within(&json!({"a": [{"b": "x"}], "c": {}})));
     }
 
@@ -101,11 +153,37 @@ mod tests {
 
     #[test]
     fn words_replace_actions_and_keep_the_lines() {
-        let text = with_words("a: {{ .x }}\nb: {{ fn\n \"y\" }}z\nc: {{ open\n");
-        assert_eq!(text, format!("a: {WORD}\nb: {WORD}\nz\nc: {{{{ open\n"));
+        let source = "a: {{ .x }}\nb: {{ fn\n \"y\" }}z\nc: {{ .x }}{{ .y }}\nd: {{ open\n";
+        let (text, actions) = with_words(source);
+        let word = |number: usize| format!("{WORD}{number}{WORD_END}");
+        let [x, fn_y, y] = [0, 1, 2].map(word);
+        assert_eq!(text, format!("a: {x}\nb: {fn_y}\nz\nc: {x}{y}\nd: {{{{ open\n"));
         assert_eq!(
-            without_words(json!({"a": [WORD], "b": 1, WORD: format!("x{WORD}")})),
-            json!({"a": ["{{ … }}"], "b": 1, "{{ … }}": "x{{ … }}"})
+            actions.in_value(json!({"a": [x], "b": 1, format!("{x}0"): format!("x{y}{fn_y}")})),
+            json!({"a": ["{{ .x }}"], "b": 1, "{{ .x }}0": "x{{ .y }}{{ fn\n \"y\" }}"})
         );
+    }
+
+    #[test]
+    fn long_actions_are_cut_and_stay_different() {
+        let long = |end: char| format!("{{{{ {}{end} }}}}", "x".repeat(100_000));
+        let (text, actions) = with_words(&format!("{} {}", long('a'), long('b')));
+        let shown = actions.in_text(&text);
+        let [a, b] = shown.split(" {{").collect::<Vec<_>>()[..] else { panic!("{shown}") };
+        assert!(a.starts_with("{{ xxx") && a.ends_with("xxx…0 }}") && b.ends_with("xxx…1 }}"), "{shown}");
+        assert_eq!(a.chars().count(), 105);
+    }
+
+    #[test]
+    fn a_text_that_looks_like_a_word_stays() {
+        let (_, actions) = with_words("{{ .x }}");
+        for text in [
+            WORD,
+            "kops-agent-template-action-1-",
+            "kops-agent-template-action-0",
+            "kops-agent-template-action-x-",
+        ] {
+            assert_eq!(actions.in_text(text), text);
+        }
     }
 }

@@ -39,6 +39,8 @@ const TOO_LARGE: &str =
     "has more than 10,000 keys and values, unlike any manifest of kOps, so it is not checked";
 const REST: &str = "all other values of this document, because it cannot be read";
 const TEMPLATED: &str = "its value comes from a template";
+const TEMPLATED_KEY: &str = "its key comes from a template, so this check does not know which field it is, or whether it occurs twice";
+const MAY_BE_TEMPLATED_KEY: &str = "it is missing, unless a key from a template is this field";
 /// The label of an instance group that names its cluster.
 const CLUSTER_LABEL: &str = "kops.k8s.io/cluster";
 
@@ -173,15 +175,22 @@ fn shown(name: &str) -> String {
     shortened(name, LONGEST_NAME)
 }
 
+/// The name in the label that names a cluster. Without that label, a key from a template, because it may be the label's key.
 fn label_of(source: &Source) -> &str {
-    let labels = source.value_at("metadata.labels");
-    labels.and_then(|labels| labels.get(CLUSTER_LABEL)).and_then(Value::as_str).unwrap_or_default()
+    let Some(Value::Object(labels)) = source.value_at("metadata.labels") else { return "" };
+    match labels.get(CLUSTER_LABEL) {
+        Some(name) => name.as_str().unwrap_or_default(),
+        None => labels.keys().find(|key| has_action(key)).map_or("", String::as_str),
+    }
 }
 
 fn warn(source: &Source, warnings: Result<Vec<FieldWarning>, SpecError>, told: &mut Told) {
     // An error of the same document is found when it is read.
     for FieldWarning { field, problem } in warnings.unwrap_or_default() {
-        told.warning(source, &field, problem);
+        match has_action(&field) {
+            true => told.not_checked(source, &field, TEMPLATED_KEY),
+            false => told.warning(source, &field, problem),
+        }
     }
 }
 
@@ -198,6 +207,10 @@ fn read<T>(
             Ok(read) => return Some(read),
             Err(error) => error,
         };
+        if may_be_templated_key(source, &error.field) {
+            told.not_checked(source, &error.field, MAY_BE_TEMPLATED_KEY);
+            break;
+        }
         if !has_action(source.text_at(&error.field)) {
             told.spec_error(source, error);
             break;
@@ -209,6 +222,12 @@ fn read<T>(
     }
     told.not_checked(source, "", REST);
     None
+}
+
+/// Whether a document lacks a field, and the mapping that should have the field has a key from a template.
+fn may_be_templated_key(source: &Source, field: &str) -> bool {
+    let mapping = field.rsplit_once('.').and_then(|(mapping, _)| source.value_at(mapping)?.as_object());
+    source.value_at(field).is_none() && mapping.is_some_and(|fields| fields.keys().any(|key| has_action(key)))
 }
 
 /// The clusters of the manifests, by their names.

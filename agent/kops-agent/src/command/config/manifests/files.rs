@@ -10,7 +10,7 @@ use std::rc::Rc;
 use anyhow::Result;
 use kops_agent_spec::failure::{Failure, Kind};
 use kops_agent_spec::manifests::{
-    Document, Lines, documents, has_action, has_control_line, value_at, with_words, without_words,
+    Document, Lines, documents, has_action, has_control_line, value_at, with_words,
 };
 use kops_agent_spec::yaml::{Duplicates, GoDocument, Unread, parse_go_document};
 use serde_json::Value;
@@ -266,8 +266,16 @@ fn parsed(document: Document<'_>, file: &str) -> (Result<GoDocument, Unread>, us
     let mut values = values_of(&read);
     if read.is_err() && has_action(document.text) {
         let was_too_costly = read.is_err_and(|unread| unread.is_too_costly);
-        read = match parse_go_document(&with_words(document.text), file) {
-            Ok(read) => Ok(GoDocument { value: without_words(read.value), ..read }),
+        let (words, actions) = with_words(document.text);
+        read = match parse_go_document(&words, file) {
+            Ok(GoDocument { value, duplicates, values }) => Ok(GoDocument {
+                value: actions.in_value(value),
+                duplicates: Duplicates {
+                    paths: duplicates.paths.iter().map(|path| actions.in_text(path)).collect(),
+                    ..duplicates
+                },
+                values,
+            }),
             Err(unread) => Err(Unread { is_too_costly: was_too_costly || unread.is_too_costly, ..unread }),
         };
         values += values_of(&read);

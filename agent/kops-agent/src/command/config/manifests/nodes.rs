@@ -14,7 +14,7 @@ use kops_agent_spec::{Cluster, InstanceGroup, InstanceGroupRole};
 
 use super::files::Source;
 use super::told::{Severity, Told};
-use super::{CLUSTER_LABEL, Manifest, TEMPLATED, shown};
+use super::{CLUSTER_LABEL, Manifest, TEMPLATED, TEMPLATED_KEY, shown};
 use crate::output::Finding;
 
 /// The most groups whose nodes are decided. Groups of a cluster with the same settings count as one group.
@@ -199,7 +199,8 @@ impl Fields<'_> {
         if let Some(known) = known.get(field) {
             return *known;
         }
-        let is_template = self.source.value_at(field).map(has_action_within);
+        let is_template =
+            self.source.value_at(field).map(|value| has_action(field) || has_action_within(value));
         known.insert(field.to_owned(), is_template);
         is_template
     }
@@ -210,6 +211,7 @@ impl Fields<'_> {
 
     fn tell(&self, severity: Severity, field: &str, problem: &Problem, told: &mut Told) {
         match self.is_template(field) {
+            Some(true) if has_action(field) => told.not_checked(self.source, field, TEMPLATED_KEY),
             Some(true) => told.not_checked(self.source, field, TEMPLATED),
             _ => told.about(severity, self.source, field, problem.problem.as_str()),
         }
