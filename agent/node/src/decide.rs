@@ -280,6 +280,10 @@ fn on_each_machine(
             Ok(node) => {
                 found.add_warnings(&node.warnings);
                 found.add_all(&node.refusals);
+                // The list of problems is full.
+                if found.has_more() {
+                    return (facts, found);
+                }
                 match desired(&node) {
                     Ok(state) if found.is_empty() => take(&node, &state),
                     Ok(_) => {}

@@ -67,7 +67,7 @@ pub use protokube::Protokube;
 pub use stored_pod::StoredPod;
 
 use basis::Basis;
-use problems::hiding_free_text;
+use problems::ProblemRedactor;
 use serde::Serialize;
 
 use crate::resource::{ArchiveFiles, Image, Mount};
@@ -180,7 +180,7 @@ pub struct NodeConfig {
 /// Everything in the inputs that a user has to change, each with the path of its field.
 pub fn resolve(inputs: Inputs) -> Result<NodeConfig, Problems> {
     let config = inputs.config.clone();
-    resolve_all(inputs).map_err(|problems| problems.refused().without(&hiding_free_text(&config)))
+    resolve_all(inputs).map_err(|problems| problems.refused().without(&ProblemRedactor::of(&config)))
 }
 
 /// Resolves the configuration for each of these machines, like [`resolve`]. The free text of the configuration is collected once.
@@ -190,7 +190,7 @@ pub fn resolve_each(
 ) -> impl Iterator<Item = (Facts, Result<NodeConfig, Problems>)> {
     let free_text = std::cell::OnceCell::new();
     machines.into_iter().map(move |facts| {
-        let free_text = || free_text.get_or_init(|| hiding_free_text(&inputs.config));
+        let free_text = || free_text.get_or_init(|| ProblemRedactor::of(&inputs.config));
         let resolved = resolve_all(Inputs { facts: facts.clone(), ..inputs.clone() });
         (facts, resolved.map_err(|problems| problems.refused().without(free_text())))
     })

@@ -93,12 +93,12 @@ fn cloud_facts(cloud: CloudProvider) -> CloudFacts {
 
 /// Merges the problems of these machines and removes duplicates. A problem of all machines stays a problem. A problem of only some machines
 /// becomes a warning that names these machines, unless every machine has at least one such problem. A warning of only some machines also
-/// names these machines.
+/// names these machines. A machine that has more problems than are listed counts as if it had every problem.
 pub fn merged(told: &[(Facts, Problems)]) -> Problems {
     let mut merged = Problems::default();
     let mut of_some = Vec::new();
     for problem in once(told.iter().flat_map(|(_, problems)| problems.iter())) {
-        if told.iter().all(|(_, problems)| problems.has(problem)) {
+        if told.iter().all(|(_, problems)| problems.may_have(problem)) {
             merged.add(problem.field.clone(), problem.problem.clone());
         } else {
             of_some.push(problem);
@@ -108,7 +108,7 @@ pub fn merged(told: &[(Facts, Problems)]) -> Problems {
     let is_any_fine =
         told.iter().any(|(_, problems)| !problems.iter().any(|problem| is_of_some.contains(problem)));
     for problem in of_some {
-        let has = |problems: &Problems| problems.has(problem);
+        let has = |problems: &Problems| problems.may_have(problem);
         let text = with_names(problem, told.iter(), has);
         match is_any_fine {
             true => merged.warn(problem.field.clone(), text),
@@ -116,7 +116,7 @@ pub fn merged(told: &[(Facts, Problems)]) -> Problems {
         }
     }
     for warning in once(told.iter().flat_map(|(_, problems)| problems.warnings())) {
-        let has = |problems: &Problems| problems.has_warning(warning);
+        let has = |problems: &Problems| problems.may_have_warning(warning);
         // A machine with problems may lack warnings. So such a machine is ignored here, unless it has this warning.
         let decided = told.iter().filter(|(_, problems)| problems.is_empty() || has(problems));
         merged.warn(warning.field.clone(), with_names(warning, decided, has));
@@ -145,7 +145,7 @@ pub fn decisive(group: &InstanceGroup) -> InstanceGroup {
 
 /// Merges the problems of several completed clusters, field by field, with the texts of the first cluster. A field is in the result only if
 /// each cluster has a problem or a warning for it. The result is a problem only if each cluster has a problem. Once the result is empty, no
-/// further clusters are decided.
+/// further clusters are decided. A cluster that has more problems than are listed counts as if it had a problem for every field.
 ///
 /// # Errors
 /// The first error of `told`.
@@ -160,10 +160,12 @@ pub fn common<E>(told: impl IntoIterator<Item = Result<Problems, E>>) -> Result<
 }
 
 fn of_both(one: &Problems, other: &Problems) -> Problems {
+    // A list that is not complete may lack the problems of the other list.
+    let (one, other) = if one.has_more() && !other.has_more() { (other, one) } else { (one, other) };
     let fields: BTreeSet<&str> = other.iter().map(|problem| problem.field.as_str()).collect();
     let warned: BTreeSet<&str> = other.warnings().iter().map(|warning| warning.field.as_str()).collect();
-    let is_problem = |field: &str| fields.contains(field);
-    let is_warning = |field: &str| warned.contains(field);
+    let is_problem = |field: &str| other.has_more() || fields.contains(field);
+    let is_warning = |field: &str| other.has_more_warnings() || warned.contains(field);
     let mut both = Problems::default();
     for Problem { field, problem } in one.iter() {
         if is_problem(field) {
@@ -309,6 +311,27 @@ mod tests {
         assert_eq!(common.to_string(), "a: is wrong in 1.36\nb: is wrong in 1.36");
         let warnings: Vec<String> = common.warnings().iter().map(ToString::to_string).collect();
         assert_eq!(warnings, ["c: is old in 1.36", "d: is old in 1.36"]);
+    }
+
+    #[test]
+    fn a_problem_is_not_lost_beside_more_problems_than_are_listed() {
+        let of = |count: usize, more: &str| {
+            let mut problems = Problems::default();
+            (0..count).for_each(|number| problems.add(format!("a[{number}]"), "is wrong"));
+            problems.add(more, "is wrong");
+            problems
+        };
+        let (many, one) = (of(2000, "b"), of(0, "b"));
+        assert!(many.has_more() && !many.iter().any(|problem| problem.field == "b"));
+        for told in [[many.clone(), one.clone()], [one.clone(), many.clone()]] {
+            assert_eq!(common(told.map(Ok::<_, String>)).unwrap().to_string(), "b: is wrong");
+        }
+        let both = common([Ok::<_, String>(many.clone()), Ok(many.clone())]).unwrap();
+        assert!(both.has_more() && both == many);
+        // Of two machines, one has many problems.
+        let machines = all_machines(CloudProvider::Aws, KopsRelease::NEWEST);
+        let told: Vec<(Facts, Problems)> = machines.into_iter().zip([many, one]).collect();
+        assert!(merged(&told).iter().any(|problem| problem.field == "b"));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::OnceLock;
 
-use aho_corasick::{AhoCorasick, MatchKind};
+use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use percent_encoding::percent_decode_str;
@@ -188,7 +188,9 @@ impl Redactor {
         let make = || {
             let free_text = self.free_text.difference(&self.public);
             let hidden = self.secrets.iter().chain(free_text).filter(|value| !MARK.contains(value.as_str()));
-            AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(hidden).ok()
+            // For a long value, the default is a DFA, which takes seconds and hundreds of times the memory.
+            let kind = Some(AhoCorasickKind::ContiguousNFA);
+            AhoCorasick::builder().kind(kind).match_kind(MatchKind::LeftmostLongest).build(hidden).ok()
         };
         self.finder.get_or_init(make).as_ref()
     }

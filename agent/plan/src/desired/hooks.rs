@@ -49,11 +49,11 @@ fn description(hook: &Hook, order: &HookOrder) -> UnitFile {
 /// The hook's unit. If its program or environment file is a fileAsset, a change of that file restarts the
 /// unit. `files` has the paths of all fileAssets.
 fn unit(hook: &Hook, text: String, files: &BTreeSet<&str>) -> Unit {
-    let mut seen = BTreeSet::new();
-    let named: Vec<String> = named_files(&text)
-        .filter(|path| files.contains(path) && seen.insert(*path))
-        .map(str::to_owned)
-        .collect();
+    let named = {
+        let mut seen = BTreeSet::new();
+        let of_assets = named_files(&text).filter(|path| files.contains(path) && seen.insert(*path));
+        of_assets.map(str::to_owned).collect::<Vec<String>>()
+    };
     Unit::new(&hook.unit, text).restarted_by_files(named).with_free_text(FreeText::Whole)
 }
 

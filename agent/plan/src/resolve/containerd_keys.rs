@@ -137,8 +137,14 @@ pub(super) fn unknown(plugin: &str, path: &[&str], version: i64) -> Option<(usiz
         if names().any(|known| known.eq_ignore_ascii_case(key)) {
             return None;
         }
-        let nearest = names().map(|known| (distance(key, known), known)).min();
-        let advice = match nearest.filter(|(distance, _)| *distance <= key.len() / 4) {
+        let (own, most) = (plain(key), key.len() / 4);
+        let nearest = names()
+            .map(|known| (plain(known), known))
+            // The distance is at least the difference of the lengths. A user's file may have thousands of unknown keys of any length.
+            .filter(|(letters, _)| letters.len().abs_diff(own.len()) <= most)
+            .map(|(letters, known)| (distance(&own, &letters), known))
+            .min();
+        let advice = match nearest.filter(|(distance, _)| *distance <= most) {
             Some((_, nearest)) => format!("write {nearest}"),
             None => format!("it knows {}; correct or remove it", names().collect::<Vec<_>>().join(", ")),
         };
@@ -174,10 +180,13 @@ fn is_of(table: &[&str], pattern: &[&str]) -> bool {
         && table.iter().zip(pattern).all(|(name, pattern)| *pattern == ANY || name == pattern)
 }
 
-/// The Levenshtein distance of two keys. Case and underscores are ignored.
-fn distance(one: &str, other: &str) -> usize {
-    let plain = |key: &str| key.to_ascii_lowercase().replace('_', "").into_bytes();
-    let (one, other) = (plain(one), plain(other));
+/// The letters of a key in lower case, without underscores.
+fn plain(key: &str) -> Vec<u8> {
+    key.to_ascii_lowercase().replace('_', "").into_bytes()
+}
+
+/// The Levenshtein distance of two keys, given by their plain letters.
+fn distance(one: &[u8], other: &[u8]) -> usize {
     let mut row: Vec<usize> = (0..=other.len()).collect();
     for (line, letter) in one.iter().enumerate() {
         let mut diagonal = row[0];
@@ -259,6 +268,7 @@ mod tests {
 
     #[test]
     fn distances_are_levenshtein_distances() {
+        let distance = |one: &str, other: &str| distance(&plain(one), &plain(other));
         assert_eq!(distance("kitten", "sitting"), 3);
         assert_eq!(distance("systemd_cgroup", "SystemdCgroup"), 0);
         assert_eq!((distance("", "abc"), distance("abc", "")), (3, 3));

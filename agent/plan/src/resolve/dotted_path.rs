@@ -3,11 +3,14 @@
 
 use kops_agent_spec::invalid::Invalid;
 
+/// The most keys of a path. The reader of TOML does not read back a longer path.
+const MOST_KEYS: usize = 80;
+
 /// Splits a path into its keys. Quotes must enclose a whole key, and a quote inside the quotes is doubled, as
 /// in kOps (`applyConfigAdditions` in nodeup/pkg/model/containerd.go).
 ///
 /// # Errors
-/// A quote is misplaced or not closed, or the path is empty.
+/// A quote is misplaced or not closed, the path is empty, or it has too many keys.
 pub(super) fn read(path: &str) -> Result<Vec<String>, Invalid> {
     if path.is_empty() {
         return Err(Invalid::new("is empty; name a setting"));
@@ -19,6 +22,11 @@ pub(super) fn read(path: &str) -> Result<Vec<String>, Invalid> {
             Some(quoted) => quoted_key(quoted)?,
             None => bare_key(rest)?,
         };
+        if keys.len() == MOST_KEYS {
+            return Err(Invalid::new(format!(
+                "has more than {MOST_KEYS} keys; containerd has no such setting"
+            )));
+        }
         keys.push(key);
         match after {
             Some(after) => rest = after,
@@ -85,6 +93,14 @@ mod tests {
         for path in ["", r#"a."b"#, r#"a."b"c"#, r#"a.b"c"#] {
             assert!(read(path).is_err(), "{path}");
         }
+    }
+
+    #[test]
+    fn a_path_has_few_keys() {
+        let path = |keys: usize| vec!["a"; keys].join(".");
+        assert_eq!(read(&path(80)).unwrap().len(), 80);
+        let problem = read(&path(100_000)).unwrap_err();
+        assert_eq!(problem, "has more than 80 keys; containerd has no such setting");
     }
 
     proptest! {

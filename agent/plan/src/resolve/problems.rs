@@ -1,6 +1,7 @@
 //! The problems of a user's configuration, reported together.
 
-use std::collections::BTreeSet;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use kops_agent_spec::failure::{Failing, Kind};
@@ -10,6 +11,13 @@ use kops_agent_spec::{NodeupConfig, free_text};
 
 /// The longest text of a problem, in characters. A specification may have values of any length, and thousands of problems may name them.
 const LONGEST: usize = 2_000;
+/// The most problems of one kind. A specification may have thousands of wrong values, and each possible machine has the problems of all of
+/// them.
+const MOST: usize = 1_000;
+const MORE_PROBLEMS: &str =
+    "there are more than 1,000 problems, so the others are not listed; correct these first";
+const MORE_WARNINGS: &str =
+    "there are more than 1,000 warnings, so the others are not listed; correct these first";
 /// The end of a text that was cut.
 const CUT: char = '…';
 
@@ -30,7 +38,7 @@ pub struct Problems {
     warnings: Box<Once>,
 }
 
-/// Problems in the order in which they were found, each of them once. A specification may have thousands.
+/// Problems in the order in which they were found, each of them once. If there are more than [`MOST`], the last one says so.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Once {
     found: Vec<Problem>,
@@ -38,10 +46,26 @@ struct Once {
 }
 
 impl Once {
-    fn add(&mut self, problem: Problem) {
-        if self.known.insert(problem.clone()) {
-            self.found.push(problem);
+    /// Adds a problem. `more` is the text that replaces the first problem above [`MOST`].
+    fn add(&mut self, problem: Problem, more: &str) {
+        if self.is_full() || self.known.contains(&problem) {
+            return;
         }
+        let problem = match self.found.len() == MOST {
+            true => Problem { field: String::new(), problem: more.to_owned() },
+            false => problem,
+        };
+        self.known.insert(problem.clone());
+        self.found.push(problem);
+    }
+
+    fn is_full(&self) -> bool {
+        self.found.len() > MOST
+    }
+
+    /// Whether this is one of the problems. A full list may have any problem.
+    fn may_have(&self, problem: &Problem) -> bool {
+        self.is_full() || self.known.contains(problem)
     }
 }
 
@@ -52,12 +76,33 @@ impl Problem {
     }
 }
 
-/// A redactor that hides the free text of a configuration.
-pub(super) fn hiding_free_text(config: &NodeupConfig) -> Redactor {
-    // Serialization cannot fail, because the type of the configuration is our own.
-    let config = serde_json::to_value(config).unwrap_or_default();
-    let hiding = |redactor: Redactor, text: &String| redactor.hiding_free_text(text);
-    free_text::values(&config).iter().fold(Redactor::default(), hiding)
+/// Hides the free text of a configuration in problems. The machines of a group mostly have the same problems, so each text is searched once.
+pub(super) struct ProblemRedactor {
+    redactor: Redactor,
+    /// The texts that were searched, each with the shown text.
+    shown: RefCell<BTreeMap<String, String>>,
+}
+
+impl ProblemRedactor {
+    pub(super) fn of(config: &NodeupConfig) -> ProblemRedactor {
+        // Serialization cannot fail, because the type of the configuration is our own.
+        let config = serde_json::to_value(config).unwrap_or_default();
+        let hiding = |redactor: Redactor, text: &String| redactor.hiding_free_text(text);
+        ProblemRedactor::new(free_text::values(&config).iter().fold(Redactor::default(), hiding))
+    }
+
+    fn new(redactor: Redactor) -> ProblemRedactor {
+        ProblemRedactor { redactor, shown: RefCell::default() }
+    }
+
+    fn hidden(&self, problem: &str) -> String {
+        if let Some(shown) = self.shown.borrow().get(problem) {
+            return shown.clone();
+        }
+        let shown = hidden(problem, &self.redactor);
+        self.shown.borrow_mut().insert(problem.to_owned(), shown.clone());
+        shown
+    }
 }
 
 fn cut(mut text: String) -> String {
@@ -90,26 +135,32 @@ impl fmt::Display for Problem {
 
 impl Problems {
     pub fn add(&mut self, field: impl Into<String>, problem: impl Into<String>) {
-        self.problems.add(Problem::new(field, problem));
+        if !self.problems.is_full() {
+            self.problems.add(Problem::new(field, problem), MORE_PROBLEMS);
+        }
     }
 
     /// Adds a refusal: a problem that keeps the machine from becoming a node, although the configuration can be resolved. Commands that
     /// only describe the node show a refusal as a warning. All other commands fail.
     pub fn refuse(&mut self, field: impl Into<String>, problem: impl Into<String>) {
-        self.refusals.add(Problem::new(field, problem));
+        if !self.refusals.is_full() {
+            self.refusals.add(Problem::new(field, problem), MORE_PROBLEMS);
+        }
     }
 
     /// Adds a warning: the configuration is valid, but has less effect on the node than the user intended.
     pub fn warn(&mut self, field: impl Into<String>, problem: impl Into<String>) {
-        self.warnings.add(Problem::new(field, problem));
+        if !self.warnings.is_full() {
+            self.warnings.add(Problem::new(field, problem), MORE_WARNINGS);
+        }
     }
 
     pub fn add_all(&mut self, problems: &[Problem]) {
-        problems.iter().for_each(|problem| self.problems.add(problem.clone()));
+        problems.iter().for_each(|problem| self.problems.add(problem.clone(), MORE_PROBLEMS));
     }
 
     pub fn add_warnings(&mut self, warnings: &[Problem]) {
-        warnings.iter().for_each(|warning| self.warnings.add(warning.clone()));
+        warnings.iter().for_each(|warning| self.warnings.add(warning.clone(), MORE_WARNINGS));
     }
 
     /// Returns the value of an `Ok`. For an `Err`, adds a problem and returns `None`.
@@ -125,25 +176,25 @@ impl Problems {
 
     /// Adds all problems and warnings of `other`.
     pub fn extend(&mut self, other: Problems) {
-        other.problems.found.into_iter().for_each(|problem| self.problems.add(problem));
-        other.refusals.found.into_iter().for_each(|problem| self.refusals.add(problem));
-        other.warnings.found.into_iter().for_each(|warning| self.warnings.add(warning));
+        other.problems.found.into_iter().for_each(|problem| self.problems.add(problem, MORE_PROBLEMS));
+        other.refusals.found.into_iter().for_each(|problem| self.refusals.add(problem, MORE_PROBLEMS));
+        other.warnings.found.into_iter().for_each(|warning| self.warnings.add(warning, MORE_WARNINGS));
     }
 
     /// Hides free text in all problems and warnings.
     #[must_use]
-    pub(super) fn without(self, free_text: &Redactor) -> Problems {
-        let hide = |once: Once| {
+    pub(super) fn without(self, free_text: &ProblemRedactor) -> Problems {
+        let hide = |once: Once, more: &str| {
             let mut shown = Box::<Once>::default();
             for Problem { field, problem } in once.found {
-                shown.add(Problem { field, problem: hidden(&problem, free_text) });
+                shown.add(Problem { field, problem: free_text.hidden(&problem) }, more);
             }
             shown
         };
         Problems {
-            problems: hide(*self.problems),
-            refusals: hide(*self.refusals),
-            warnings: hide(*self.warnings),
+            problems: hide(*self.problems, MORE_PROBLEMS),
+            refusals: hide(*self.refusals, MORE_PROBLEMS),
+            warnings: hide(*self.warnings, MORE_WARNINGS),
         }
     }
 
@@ -165,14 +216,24 @@ impl Problems {
         self.problems.found.is_empty()
     }
 
-    /// Whether this is one of the problems.
-    pub fn has(&self, problem: &Problem) -> bool {
-        self.problems.known.contains(problem)
+    /// Whether there are more problems than are listed.
+    pub fn has_more(&self) -> bool {
+        self.problems.is_full()
     }
 
-    /// Whether this is one of the warnings.
-    pub fn has_warning(&self, warning: &Problem) -> bool {
-        self.warnings.known.contains(warning)
+    /// Whether there are more warnings than are listed.
+    pub fn has_more_warnings(&self) -> bool {
+        self.warnings.is_full()
+    }
+
+    /// Whether this is one of the problems, or may be one that is not listed.
+    pub fn may_have(&self, problem: &Problem) -> bool {
+        self.problems.may_have(problem)
+    }
+
+    /// Whether this is one of the warnings, or may be one that is not listed.
+    pub fn may_have_warning(&self, warning: &Problem) -> bool {
+        self.warnings.may_have(warning)
     }
 
     /// The problems, in the order in which they were found.
@@ -230,6 +291,43 @@ mod tests {
     }
 
     #[test]
+    fn few_problems_are_listed_and_the_last_one_says_so() {
+        let mut problems = Problems::default();
+        for number in (0..MOST).chain(0..MOST) {
+            problems.add("spec.a", format!("is wrong {number}"));
+        }
+        assert_eq!((problems.iter().count(), problems.has_more()), (MOST, false));
+        let other = Problem::new("spec.b", "is wrong");
+        assert!(!problems.may_have(&other));
+        for number in 0..2 * MOST {
+            problems.add("spec.b", format!("is wrong {number}"));
+            problems.warn("spec.b", format!("is old {number}"));
+        }
+        assert!(problems.has_more() && problems.has_more_warnings() && problems.may_have(&other));
+        let last = |problems: &Problems| problems.iter().last().unwrap().to_string();
+        assert_eq!((problems.iter().count(), last(&problems)), (MOST + 1, MORE_PROBLEMS.to_owned()));
+        assert_eq!(problems.warnings().last().unwrap().to_string(), MORE_WARNINGS);
+        // A list with all of these problems is as full.
+        let mut all = Problems::default();
+        all.add("spec.c", "is wrong");
+        all.extend(problems);
+        assert_eq!((all.iter().count(), last(&all)), (MOST + 1, MORE_PROBLEMS.to_owned()));
+    }
+
+    /// A search for each of a thousand problems of each machine would take seconds.
+    #[test]
+    fn free_text_is_searched_once_for_equal_problems() {
+        let free_text = ProblemRedactor::new(Redactor::default().hiding_free_text("correct horse"));
+        for _ in 0..2 {
+            let mut problems = Problems::default();
+            problems.add("spec.a", "correct horse is wrong");
+            problems.warn("spec.b", "correct horse is wrong");
+            assert_eq!(problems.without(&free_text).to_string(), "spec.a: [***] is wrong");
+        }
+        assert_eq!(free_text.shown.borrow().len(), 1);
+    }
+
+    #[test]
     fn a_long_text_is_cut() {
         let text = |count: usize| Problem::new("spec.a", "ä".repeat(count)).problem;
         assert_eq!(text(2000), "ä".repeat(2000));
@@ -246,7 +344,7 @@ mod tests {
     #[test]
     fn a_cut_shows_no_part_of_a_hidden_value() {
         let secret: String = (0..500).map(|number| format!("s{number}")).collect();
-        let free_text = Redactor::default().hiding_free_text(&secret);
+        let free_text = ProblemRedactor::new(Redactor::default().hiding_free_text(&secret));
         let shown = |before: usize, after: &str| {
             let mut problems = Problems::default();
             problems.add("spec.a", format!("{}{secret}{after}", "x".repeat(before)));

@@ -91,8 +91,8 @@ pub(super) fn check(paths: &[PathBuf], kops: &str) -> Result<Findings> {
     for (cluster, groups) in manifests.clusters.iter().zip(groups_of) {
         nodes.check(cluster, &groups, &mut told)?;
     }
-    if let Some(finding) = nodes.undecided() {
-        told.add(Severity::NotChecked, finding);
+    if let Some((severity, finding)) = nodes.undecided() {
+        told.add(severity, finding);
     }
     Ok(told.findings(Checked {
         kops: kops.to_owned(),

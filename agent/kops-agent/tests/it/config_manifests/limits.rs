@@ -39,6 +39,25 @@ fn a_document_has_few_findings_of_each_severity() {
     );
 }
 
+/// Each possible machine and version of a group has the problems of all its wrong values.
+#[test]
+fn a_group_has_few_problems_of_its_nodes() {
+    const MORE: &str = "so the others are not listed; correct these first\n";
+    let taints = repeated(2000, |number| format!("  - {number}=b:No"));
+    let mirrors = repeated(2000, |number| format!("      'r {number}': []"));
+    let group = format!("{GROUP}  containerd:\n    registryMirrors:\n{mirrors}  taints:\n{taints}");
+    expect(
+        &check_files(&[("c.yaml", CLUSTER), ("g.yaml", &group)]),
+        WRONG,
+        &[
+            &format!("error: ./g.yaml:7: spec: there are more than 1,000 problems, {MORE}"),
+            &format!("warning: ./g.yaml:7: spec: there are more than 1,000 warnings, {MORE}"),
+            "error: ./g.yaml:1: 901 more errors of this document are not listed\n",
+            "1001 errors, 1001 warnings\n",
+        ],
+    );
+}
+
 #[test]
 fn keys_that_occur_twice_give_few_warnings() {
     let twice = repeated(30, |number| format!("  a{number}: 1\n  a{number}: 1"));

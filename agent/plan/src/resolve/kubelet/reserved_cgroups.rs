@@ -8,8 +8,8 @@ use crate::resolve::Problems;
 
 /// The maximum length of a unit's name (`UNIT_NAME_MAX` of systemd).
 const LONGEST_NAME: usize = 255;
-/// The maximum length of a path (`PATH_MAX` of Linux).
-const LONGEST_PATH: usize = 4096;
+/// The maximum length of a cgroup's path, in bytes. The path has the paths of all directories above it.
+const LONGEST_PATH: usize = 1023;
 
 /// A cgroup that must exist when kubelet starts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -66,7 +66,7 @@ fn of_systemd(cgroup: &str) -> Option<ReservedCgroup> {
 fn of_cgroupfs(cgroup: &str) -> Option<ReservedCgroup> {
     let parts: Vec<&str> = cgroup.split('/').filter(|part| !part.is_empty()).collect();
     let is_path = !parts.is_empty()
-        && cgroup.len() < LONGEST_PATH
+        && cgroup.len() <= LONGEST_PATH
         && parts.iter().all(|part| is_plain(&part.replace(['-', '@'], "_")));
     is_path.then(|| ReservedCgroup { slice: None, folders: nested(parts.into_iter().map(str::to_owned)) })
 }
@@ -158,5 +158,7 @@ mod tests {
         }
         assert_eq!(of_cgroupfs("/kube/x-y").unwrap().folders, ["kube", "kube/x-y"]);
         assert!(of_cgroupfs("/../etc").is_none());
+        assert_eq!(of_cgroupfs(&"/a".repeat(511)).unwrap().folders.len(), 511);
+        assert!(of_cgroupfs(&"/a".repeat(512)).is_none());
     }
 }

@@ -109,6 +109,11 @@ impl Source {
         text_at(&self.value, field)
     }
 
+    /// The size of the document after the expansion of its aliases, in bytes of JSON.
+    pub(super) fn size(&self) -> usize {
+        self.value.to_string().len()
+    }
+
     /// The file and line of the document, for a message about a different document.
     pub(super) fn place(&self) -> String {
         format!("{}:{}", self.file, self.line)

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
 use kops_agent_node::decide;
-use kops_agent_plan::resolve::{Problem, supported_kubernetes_version};
+use kops_agent_plan::resolve::{Problem, Problems, supported_kubernetes_version};
 use kops_agent_plan::supposed::{self, Completed, Place, Places};
 use kops_agent_source::{SupposedKeyset, suppose};
 use kops_agent_spec::kops_release::KopsRelease;
@@ -19,6 +19,12 @@ use crate::output::Finding;
 
 /// The most groups whose nodes are decided. Groups of a cluster with the same settings count as one group.
 const MOST_DECIDED: usize = 500;
+/// The most possible machines that are decided, for all groups and all completed clusters.
+const MOST_MACHINES: usize = 60_000;
+/// A machine counts once more for each part of this size of its cluster and its group, in bytes of JSON.
+const PART: usize = 2_048;
+/// The authorities of an etcd cluster. Each of them is a part of the configuration of a control plane.
+const AUTHORITIES_OF_ETCD: usize = 3;
 
 /// Decides the nodes that a version of kOps configures.
 pub(super) struct Nodes<'a> {
@@ -27,13 +33,25 @@ pub(super) struct Nodes<'a> {
     keyset: SupposedKeyset,
     /// How many more groups can be decided.
     left: usize,
-    /// The number of groups that are not decided because there are too many.
+    /// How many more machines can be decided.
+    machines_left: usize,
+    /// The number of groups that are not decided because there are too many groups or machines.
     undecided: usize,
+    /// Whether the groups have too many machines.
+    has_too_many_machines: bool,
 }
 
 impl Nodes<'_> {
     pub(super) fn new(kops: &str, release: KopsRelease) -> Result<Nodes<'_>> {
-        Ok(Nodes { kops, release, keyset: SupposedKeyset::new()?, left: MOST_DECIDED, undecided: 0 })
+        Ok(Nodes {
+            kops,
+            release,
+            keyset: SupposedKeyset::new()?,
+            left: MOST_DECIDED,
+            machines_left: MOST_MACHINES,
+            undecided: 0,
+            has_too_many_machines: false,
+        })
     }
 
     /// Checks a cluster and its groups.
@@ -44,10 +62,10 @@ impl Nodes<'_> {
         told: &mut Told,
     ) -> Result<()> {
         let source = &cluster.source;
-        if cluster.read.cloud_provider().is_none() {
+        let Some(cloud) = cluster.read.cloud_provider() else {
             tell_unknown_cloud(cluster, groups, told);
             return Ok(());
-        }
+        };
         let written = with_possible_version(cluster, self.release, told);
         let Completed { clusters, mut fields } = supposed::completed(&written, self.release);
         fields.retain(|field| source.value_at(field).is_none());
@@ -65,6 +83,7 @@ impl Nodes<'_> {
         let supposed_groups: Vec<InstanceGroup> = missing.map(group_of_role).collect();
         let of_manifests = groups.iter().map(|group| (&group.read, Some(&group.source)));
         let of_cluster = Fields::of(source);
+        let size_of_cluster = source.size();
         // The decided groups, each with the problems in the manifests of such groups.
         let mut decided: Vec<(InstanceGroup, Vec<(Severity, Problem)>)> = Vec::new();
         for (group, source) in of_manifests.chain(supposed_groups.iter().map(|group| (group, None))) {
@@ -99,18 +118,38 @@ impl Nodes<'_> {
                 continue;
             }
             self.left -= 1;
+            let authorities = match group.spec.role {
+                InstanceGroupRole::ControlPlane => AUTHORITIES_OF_ETCD * written.spec.etcd_clusters.len(),
+                _ => 0,
+            };
+            let parts = (size_of_cluster + source.map_or(0, Source::size)) / PART + authorities;
+            let machines = supposed::machines(cloud, self.release, &group.spec).len() * (1 + parts);
             // The newest versions are first.
             let decisions = clusters.iter().rev().map(|completed| {
+                let Some(left) = self.machines_left.checked_sub(machines) else {
+                    self.has_too_many_machines = true;
+                    return Ok(Problems::default());
+                };
+                self.machines_left = left;
                 match suppose(completed, group, &roles, self.kops, &self.keyset) {
                     Ok(spec) => decide::check_on_any_machine(spec),
                     Err(problems) => Ok(problems),
                 }
             });
             let problems = supposed::common(decisions)?;
+            if self.has_too_many_machines {
+                // No further groups are decided.
+                self.left = 0;
+                self.undecided += 1;
+                continue;
+            }
             let errors = problems.iter().map(|problem| (Severity::Error, problem));
             let warnings = problems.warnings().iter().map(|problem| (Severity::Warning, problem));
+            let mut found: Vec<(Severity, &Problem)> = errors.chain(warnings).collect();
+            // Few findings about a document are listed. One that there are more problems is among the first.
+            found.sort_by_key(|(_, problem)| !problem.field.is_empty());
             let mut in_group = Vec::new();
-            for (severity, problem) in errors.chain(warnings) {
+            for (severity, problem) in found {
                 let Some((fields, field)) = place_of(problem) else { continue };
                 fields.tell(severity, &field, problem, told);
                 if !std::ptr::eq(fields, &of_cluster) {
@@ -122,14 +161,24 @@ impl Nodes<'_> {
         Ok(())
     }
 
-    /// The finding about groups that are not decided because there are too many.
-    pub(super) fn undecided(&self) -> Option<Finding> {
+    /// The finding about groups that are not decided because there are too many groups or machines. Too many machines are an error: a pull
+    /// request must not hide its mistakes behind large manifests.
+    pub(super) fn undecided(&self) -> Option<(Severity, Finding)> {
+        if self.has_too_many_machines {
+            let problem = format!(
+                "the nodes of {} groups are not checked, because this check decides 60,000 possible machines at most, and a machine with \
+                 large manifests counts as many; set spec.kubernetesVersion of the clusters and spec.image of the groups, or check fewer \
+                 folders at once",
+                self.undecided
+            );
+            return Some((Severity::Error, Finding { problem, ..Finding::default() }));
+        }
         let problem = format!(
             "the nodes of {} more groups, because this check decides the nodes of 500 different groups at most (a role without a group \
              counts as a group); check fewer folders at once",
             self.undecided
         );
-        (self.undecided > 0).then(|| Finding { problem, ..Finding::default() })
+        (self.undecided > 0).then(|| (Severity::NotChecked, Finding { problem, ..Finding::default() }))
     }
 }
 
@@ -215,6 +264,8 @@ fn group_of_role(role: InstanceGroupRole) -> InstanceGroup {
 
 #[cfg(test)]
 mod tests {
+    use kops_agent_spec::{CloudProvider, InstanceGroupSpec};
+
     use super::super::{by_kind, files};
     use super::*;
     use crate::output::{Checked, Findings};
@@ -224,6 +275,21 @@ mod tests {
 
     /// Checks a cluster in the first line, and groups with these settings in lines 3, 5, and so on. Decides `most` groups at most.
     fn checked(settings: &[&str], most: usize) -> (Findings, Option<String>) {
+        let (findings, undecided) = checked_within(settings, most, MOST_MACHINES);
+        (
+            findings,
+            undecided.map(|(severity, finding)| {
+                assert_eq!(severity, Severity::NotChecked);
+                finding.problem
+            }),
+        )
+    }
+
+    fn checked_within(
+        settings: &[&str],
+        most: usize,
+        machines: usize,
+    ) -> (Findings, Option<(Severity, Finding)>) {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("x.yaml");
         let groups = settings.iter().enumerate().map(|(index, settings)| {
@@ -235,10 +301,11 @@ mod tests {
         let mut told = Told::default();
         let contents = files::read(&[file], &mut told).unwrap();
         let manifests = by_kind(contents, KopsRelease::NEWEST, &mut told);
-        let mut nodes = Nodes { left: most, ..Nodes::new("1.37", KopsRelease::NEWEST).unwrap() };
+        let mut nodes =
+            Nodes { left: most, machines_left: machines, ..Nodes::new("1.37", KopsRelease::NEWEST).unwrap() };
         let groups: Vec<&Manifest<InstanceGroup>> = manifests.groups.iter().collect();
         nodes.check(&manifests.clusters[0], &groups, &mut told).unwrap();
-        (told.findings(Checked::default()), nodes.undecided().map(|finding| finding.problem))
+        (told.findings(Checked::default()), nodes.undecided())
     }
 
     fn lines(findings: &Findings) -> Vec<usize> {
@@ -258,6 +325,25 @@ mod tests {
         assert!(undecided.contains(&format!(" {MOST_DECIDED} different groups at most")), "{undecided}");
         let (findings, undecided) = checked(&settings, 4);
         assert_eq!((lines(&findings), undecided), (vec![3, 5, 7, 9, 11], None));
+    }
+
+    #[test]
+    fn few_machines_are_decided() {
+        const SETTINGS: [&str; 3] =
+            ["kubelet: {maxPods: -5}", "kubelet: {maxPods: -6}", "kubelet: {maxPods: -7}"];
+        let of_group =
+            supposed::machines(CloudProvider::Aws, KopsRelease::NEWEST, &InstanceGroupSpec::default());
+        let (findings, undecided) = checked_within(&SETTINGS, MOST_DECIDED, of_group.len());
+        assert_eq!(lines(&findings), [3]);
+        let (severity, finding) = undecided.unwrap();
+        // The other two groups, and the control plane that the cluster will have.
+        assert!(finding.problem.starts_with("the nodes of 3 groups are not checked, "), "{finding:?}");
+        assert!(finding.problem.contains(" 60,000 possible machines at most"), "{finding:?}");
+        assert_eq!((severity, MOST_MACHINES), (Severity::Error, 60_000));
+        // A large group counts as many machines.
+        let large = format!("nodeLabels: {{a: {}}}", "b".repeat(10 * PART));
+        assert!(checked_within(&[large.as_str()], MOST_DECIDED, 10 * of_group.len()).1.is_some());
+        assert!(checked_within(&[large.as_str()], MOST_DECIDED, 13 * of_group.len()).1.is_none());
     }
 
     #[test]
