@@ -52,7 +52,7 @@ pub async fn apply(options: &RunOptions, host: &Host, decision: &Decision) -> Re
     let paced = match is_refused {
         true => None,
         false => {
-            Box::pin(last_server::stays(options, decision, &seen)).await?;
+            Box::pin(last_server::stays(options, host, decision, &seen)).await?;
             Box::pin(pacing::begin(options, host, decision, &seen)).await?
         }
     };
@@ -62,7 +62,7 @@ pub async fn apply(options: &RunOptions, host: &Host, decision: &Decision) -> Re
     // The machine and the other control planes may have changed while the run waited for its slot or drained the node.
     let change = async {
         let plan = plan(host, decision)?;
-        Box::pin(last_server::stays(options, decision, &plan)).await?;
+        Box::pin(last_server::stays(options, host, decision, &plan)).await?;
         Box::pin(carry_out(host, decision, plan, &downloads, watch)).await
     };
     let outcome = Box::pin(change).await;

@@ -8,6 +8,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use kops_agent_cluster::takeover::Leaving;
+use kops_agent_host::{Applied, Host};
 use kops_agent_kube::bootstrap_servers::{Kubeconfigs, stay_served_without_this};
 use kops_agent_plan::desired::{CONTROLLER_CONF, CONTROLLER_KUBECONFIG, CONTROLLER_UNIT};
 use kops_agent_plan::diff::{Action, Plan};
@@ -27,10 +28,15 @@ const OVERRIDE: &str = "--allow-no-server";
 ///
 /// # Errors
 /// No other server answers machines, or this cannot be found out.
-pub async fn stays(options: &RunOptions, decision: &Decision, plan: &Plan) -> Result<()> {
+pub async fn stays(options: &RunOptions, host: &Host, decision: &Decision, plan: &Plan) -> Result<()> {
     let root = options.root.as_path();
     // Nothing runs in a scratch root.
     if options.allows_no_server || root != Path::new("/") || !removes_controller(plan) {
+        return Ok(());
+    }
+    // The check ran before the first step of an unfinished change. This machine's API server may need the other steps.
+    let is_same = |state: Applied| state.config_hash == decision.config_hash;
+    if host.unfinished_change()?.is_some_and(|change| change.state.is_none_or(is_same)) {
         return Ok(());
     }
     // In an image of a control plane, the service has served no machine.

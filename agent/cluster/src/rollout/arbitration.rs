@@ -179,8 +179,9 @@ fn decide_configurations(
                 }
                 of_rollout => {
                     let (decision, policy) = by_policy(Some(rollout.id.as_str()));
+                    let before = || (asked.status.rollout == rollout.id).then(|| asked.status.clone());
                     let Status { canaries, order_seconds, .. } =
-                        of_rollout.map(|decision| decision.status).unwrap_or_default();
+                        of_rollout.map(|decision| decision.status).or_else(before).unwrap_or_default();
                     let status = Status { canaries, order_seconds, ..waiting(rollout, &policy.status) };
                     (decision, Some(status), policy)
                 }

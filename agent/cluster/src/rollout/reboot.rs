@@ -119,7 +119,7 @@ fn without_recovered<'a>(before: &'a Status, members: &[Member]) -> Cow<'a, Stat
 
 /// Decides which nodes reboot now, by the rules of [`decide_course`]. A node is done once its Node has another boot ID, its kubelet is
 /// Ready in that boot, and the node has reported an outcome of its order. If a blocker appears after an order, the order is taken back,
-/// unless the node drains already.
+/// unless the node drains already or is not Ready.
 pub(super) fn decide_reboots(
     course: &Course,
     boots: &Boots,
@@ -149,8 +149,9 @@ pub(super) fn decide_reboots(
     let (mut taken_back, mut finishing) = (BTreeSet::new(), Vec::new());
     for member in members.iter().filter(|member| is_due(member)) {
         let Some((order, why)) = order(member).zip(why_blocked(member)) else { continue };
-        // A drain may cause an alert. If the alert took back the order, the node would be drained again and again.
-        if member.is_draining && member.order == order.text() {
+        // A drain or a reboot may cause an alert. If the alert took back the order, the node would be drained again and again, and nobody
+        // would notice a machine that does not come back.
+        if (member.is_draining || !member.is_ready) && member.order == order.text() {
             finishing.push((member, one_line(why, LONGEST_PROBLEM)));
         } else if !has_result(member, order) {
             taken_back.insert(member.node.clone());

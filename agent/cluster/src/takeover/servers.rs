@@ -72,7 +72,10 @@ pub fn stay_served(leaving: Leaving, others: &[ControlPlane], here: OtherServer)
         }
         (silent, ..) => {
             let silent: Vec<String> = silent.iter().filter_map(ControlPlane::why_silent).collect();
-            Err(format!("no server listens on the other control planes: {}", silent.join(", ")))
+            Err(format!(
+                "no server listens on the other control planes: {}. If one of these machines no longer exists, delete its Node",
+                silent.join(", ")
+            ))
         }
     }
 }
@@ -106,7 +109,8 @@ mod tests {
         let nowhere = ControlPlane { node: "b".into(), silent: Some("none".into()), ..Default::default() };
         let others = [other("a", Some("refused")), nowhere];
         let expected =
-            Err("no server listens on the other control planes: a (10.0.0.1:3988: refused), b (none)"
+            Err("no server listens on the other control planes: a (10.0.0.1:3988: refused), b (none). \
+                 If one of these machines no longer exists, delete its Node"
                 .to_owned());
         for here in [OtherServer::Absent, OtherServer::Waits] {
             for leaving in [Leaving::Service, Leaving::Machine] {

@@ -146,7 +146,7 @@ fn listed(objects: &mut dyn Iterator<Item = &Object>) -> String {
 async fn check(objects: &Objects, object: &Object) -> Result<Option<(Resource, Value)>> {
     let resource = objects.resources.find(&object.kind).await?;
     let unserved = || format!("the API server serves no {}", object.kind.kind);
-    let resource = resource.ok_or_else(|| Failure::new(Kind::AddonRefused, unserved()))?;
+    let resource = resource.ok_or_else(|| Failure::new(Kind::ApiServerRefused, unserved()))?;
     let Some(live) = objects.get(&resource, &object.namespace, &object.name).await? else { return Ok(None) };
     let mut copy = object.value.clone();
     let name: String = object.name.chars().take(LONGEST_NAME).chain(DRY_RUN.chars()).collect();

@@ -216,7 +216,12 @@ impl Rollouts {
     async fn ask(&self, control_planes: &BTreeSet<String>, members: &mut [Member]) {
         let asked = members.iter_mut().filter(|member| control_planes.contains(&member.node));
         join_all(asked.map(|member| async move {
-            member.api_server = match self.api_servers.ready(member.address).await {
+            let ready = match self.api_servers.ready(member.address).await {
+                // One lost answer must not fail a control plane that is done.
+                Err(_) => self.api_servers.ready(member.address).await,
+                ready => ready,
+            };
+            member.api_server = match ready {
                 Ok(()) => ApiServer::Ready,
                 Err(why) => ApiServer::NotReady(why),
             };

@@ -110,7 +110,7 @@ impl OwnNode {
         Ok(remaining)
     }
 
-    /// Whether the Node has a pod of one of these apps (the label `k8s-app`) in `kube-system` that is not being deleted.
+    /// Whether the Node has a pod of one of these apps (the label `k8s-app`) in `kube-system` that has not ended and is not being deleted.
     ///
     /// # Errors
     /// The API server does not list the pods, or does not answer.
@@ -120,7 +120,8 @@ impl OwnNode {
         let list = list.map_err(|error| ApiError::Unanswered(error.to_string()))?;
         let pods: Value = answer(self.client.request(list)).await?;
         let pods = pods["items"].as_array().map(Vec::as_slice).unwrap_or_default();
-        Ok(pods.iter().any(|pod| pod["metadata"]["deletionTimestamp"].is_null()))
+        let has_ended = |pod: &Value| matches!(pod["status"]["phase"].as_str(), Some("Failed" | "Succeeded"));
+        Ok(pods.iter().any(|pod| pod["metadata"]["deletionTimestamp"].is_null() && !has_ended(pod)))
     }
 
     /// The versions of kubelet and of the container runtime that the Node has.

@@ -100,7 +100,7 @@ mod tests {
         let path = |keys: usize| vec!["a"; keys].join(".");
         assert_eq!(read(&path(80)).unwrap().len(), 80);
         let problem = read(&path(100_000)).unwrap_err();
-        assert_eq!(problem, "has more than 80 keys; containerd has no such setting");
+        assert_eq!(problem.to_string(), "has more than 80 keys; containerd has no such setting");
     }
 
     proptest! {

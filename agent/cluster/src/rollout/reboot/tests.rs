@@ -311,7 +311,7 @@ proptest! {
             };
             let is_blocked = cluster.seen.blocked.as_ref().is_some_and(|blocked| blocked.all.is_some());
             for member in cluster.members.iter().filter(is_at_work) {
-                let is_begun = member.is_draining || member.boot_id != "boot-0";
+                let is_begun = member.is_draining || !member.is_ready || member.boot_id != "boot-0";
                 prop_assert!(is_begun || !is_blocked, "{member:?}");
             }
             let at_work: Vec<String> =

@@ -216,7 +216,7 @@ fn table_of_status(status: &Status) -> String {
         }
         for (node, why) in &group.finishing {
             let why = one_line(why, SHOWN_OF_PROBLEM);
-            let _ = writeln!(text, "{node} finishes its reboot, because it drains already: {why}");
+            let _ = writeln!(text, "{node} finishes the reboot that it has begun: {why}");
         }
         for (node, problem) in &group.failures {
             // The node cuts a long problem.
@@ -311,7 +311,7 @@ mod tests {
              nodes: left out: 2\n\
              nodes: nodes that have this configuration, but trust other certificates of kubernetes-ca than \
              new machines: 1\n\
-             i-3 waits: its pod runs\ni-4 finishes its reboot, because it drains already: it burns\ni-2 failed: kubelet is dead\ni-1: its pods are not compared: forbidden",
+             i-3 waits: its pod runs\ni-4 finishes the reboot that it has begun: it burns\ni-2 failed: kubelet is dead\ni-1: its pods are not compared: forbidden",
             "nodes without the label kops.k8s.io/instancegroup (2), so without an order: i-8, i-9\n\
              nodes without a report of their kops-agent, or of an architecture without a program (11), so without an order: i-7, …\n\
              nodes that do not report which authorities they trust (11), so update kops-agent on them: i-6, i-7, …",
