@@ -247,9 +247,10 @@ fn is_own_unit(word: &str) -> bool {
 }
 
 /// Source files whose errors have no text of their own, or are only printed within another error.
-const PARTS_OF_OTHERS: [&str; 4] = [
+const PARTS_OF_OTHERS: [&str; 5] = [
     "agent/cloud/src/control_plane.rs",
     "agent/spec/src/failure.rs",
+    "agent/spec/src/invalid.rs",
     "agent/net/src/aws_sdk.rs",
     "agent/cluster/src/bootstrap/challenge.rs",
 ];
