@@ -140,6 +140,8 @@ struct World {
     hosts: Arc<KnownHosts>,
     /// The Nodes that are Ready.
     ready: Arc<Mutex<BTreeSet<String>>>,
+    /// Whether the Nodes have the label of the group `nodes`.
+    are_labelled: Arc<AtomicBool>,
     /// The `spec.providerID` of Nodes, by name.
     provider_ids: Arc<Mutex<BTreeMap<String, String>>>,
     /// Whether the API server answers every request with status 500.
@@ -210,7 +212,8 @@ impl World {
         sts.put(&controller);
         let api_is_down = Arc::<AtomicBool>::default();
         let provider_ids = Arc::<Mutex<BTreeMap<String, String>>>::default();
-        let (ready, api) = api_server(api_is_down.clone(), provider_ids.clone()).await;
+        let are_labelled = Arc::<AtomicBool>::default();
+        let (ready, api) = api_server(api_is_down.clone(), are_labelled.clone(), provider_ids.clone()).await;
         let (metrics, sts_calls) = (BootstrapMetrics::new(), CloudCalls::default());
         let keystore = Arc::new(Keystore::load(&options).unwrap());
         let ec2_url = ec2.environment()[0].1.clone();
@@ -314,6 +317,7 @@ impl World {
             azure,
             hosts,
             ready,
+            are_labelled,
             provider_ids,
             api_is_down,
             api,
@@ -422,6 +426,7 @@ const HEARTBEAT: &str = "2026-02-01T10:00:00Z";
 /// A stand-in of the API server that serves Nodes.
 async fn api_server(
     is_down: Arc<AtomicBool>,
+    are_labelled: Arc<AtomicBool>,
     provider_ids: Arc<Mutex<BTreeMap<String, String>>>,
 ) -> (Arc<Mutex<BTreeSet<String>>>, TestServer) {
     let ready = Arc::<Mutex<BTreeSet<String>>>::default();
@@ -435,11 +440,15 @@ async fn api_server(
             provider_ids.lock().get(name).cloned()
         });
         let is_down = is_down.load(Ordering::Relaxed);
+        let labels = match are_labelled.load(Ordering::Relaxed) {
+            true => json!({"kops.k8s.io/instancegroup": "nodes"}),
+            false => json!({}),
+        };
         async move {
             let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound",
                                 "message": "not found", "code": 404});
             let node = json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": name, "creationTimestamp": HEARTBEAT,
-                                                                               "labels": {"kops.k8s.io/instancegroup": "nodes"}},
+                                                                               "labels": labels},
                               "spec": {"providerID": provider_id.clone().unwrap_or_default()},
                               "status": {"conditions": [{"type": "Ready", "status": if is_ready { "True" } else { "False" },
                                                          "lastHeartbeatTime": HEARTBEAT}]}});

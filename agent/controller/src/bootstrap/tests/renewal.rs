@@ -170,7 +170,7 @@ fn write_group(world: &World, group: &str) {
 async fn the_cloud_decides_the_group_whose_configuration_a_node_gets() {
     let world = World::new().await;
     let machine = node(&world, ID);
-    // The label of this Node names the group `nodes`.
+    world.are_labelled.store(true, Ordering::Relaxed);
     world.ec2.put(ID, Instance::of_group(CLUSTER, "batch"));
     write_group(&world, "batch");
     let present = kubelet(&world, ID);
