@@ -63,8 +63,8 @@ pub async fn stays_after_reset(root: &Path, units: &[String]) -> Result<()> {
     reset_refusal(told(root, Leaving::Machine).await)
 }
 
-/// Whether a plan ends the service of kops-agent's controller. A unit that somebody changed stays, but cannot start again without its
-/// files. If an interrupted run has removed the unit already, nothing is left to keep.
+/// Whether a plan ends the service of kops-agent's controller: it removes the unit, or the files without which the unit cannot start again.
+/// It keeps a unit that somebody changed, and removes its files. `false` if an interrupted run has removed the unit already.
 fn removes_controller(plan: &Plan) -> bool {
     let removed = |name: &str| {
         plan.steps.iter().any(|step| step.action == Action::Remove && step.resource.name == name)

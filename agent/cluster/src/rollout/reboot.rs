@@ -149,8 +149,8 @@ pub(super) fn decide_reboots(
     let (mut taken_back, mut finishing) = (BTreeSet::new(), Vec::new());
     for member in members.iter().filter(|member| is_due(member)) {
         let Some((order, why)) = order(member).zip(why_blocked(member)) else { continue };
-        // A drain or a reboot may cause an alert. If the alert took back the order, the node would be drained again and again, and nobody
-        // would notice a machine that does not come back.
+        // A drain or a reboot may cause an alert by itself. Without its order, a drained node would be drained again later, and a machine
+        // that does not come back would not count as failed.
         if (member.is_draining || !member.is_ready) && member.order == order.text() {
             finishing.push((member, one_line(why, LONGEST_PROBLEM)));
         } else if !has_result(member, order) {

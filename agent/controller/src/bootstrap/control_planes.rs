@@ -66,7 +66,7 @@ mod tests {
 
     use super::*;
 
-    /// What is told about a control plane whose Node has this status, and whose API server gives this answer.
+    /// The reason why a control plane is not ready; `None` if it is. Its Node has this status, and its API server gives this answer.
     async fn told(status: Value, answer: (u16, &'static str)) -> Option<String> {
         kops_agent_net::tls::install_provider();
         let server = TestServer::start(move |_| async move { Ok(text(answer.0, answer.1)) }).await;

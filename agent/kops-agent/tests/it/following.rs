@@ -197,8 +197,8 @@ impl Following {
         self.run_at(Served { nodeup_config, boot_config: boot, ..self.worker.served.clone() }, arguments)
     }
 
-    /// Runs a command on this node after `kops promote keypair`. The key of `signer` signs. The server and its boot config
-    /// trust `authorities`, of which the first is that of `signer`.
+    /// Runs a command on this node after `kops promote keypair`. The server issues certificates with the key of `signer`. The server
+    /// and its boot config trust `authorities`, which begins with the certificate of `signer`.
     fn run_promoted(&mut self, arguments: &[&str], signer: &Keyset, authorities: &str) -> Ended {
         let before = &self.worker.served;
         let old = with_sysctl(&before.nodeup_config, SYSCTL);

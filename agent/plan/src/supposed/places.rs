@@ -50,10 +50,10 @@ impl<'a> Places<'a> {
     }
 }
 
-/// The lists of which a node has only the items for its role. So an item may have a lower index in a node's configuration than in its
-/// manifest.
+/// The hooks and files of a role. A node's configuration has only the items for its role, so an item may have a lower index there than in
+/// its manifest.
 struct ListsOfRole {
-    /// The indices of the hooks in their manifests: those of the group, and those of the cluster.
+    /// The indices of the group's hooks in the group's manifest, and of the cluster's hooks in the cluster's manifest.
     hooks: [Vec<usize>; 2],
     /// The files: whether each is the group's, and its index in its manifest. The group's files come before the cluster's.
     files: Vec<(bool, usize)>,

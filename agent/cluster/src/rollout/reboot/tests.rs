@@ -267,7 +267,7 @@ enum Happens {
     Passes,
     /// An alert begins or ends.
     Burns,
-    /// A run begins or ends to drain a node.
+    /// A run begins to drain a node, or ends its drain.
     Drains(usize),
 }
 

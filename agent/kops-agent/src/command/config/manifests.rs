@@ -175,7 +175,7 @@ fn shown(name: &str) -> String {
     shortened(name, LONGEST_NAME)
 }
 
-/// The name in the label that names a cluster. Without that label, a key from a template, because it may be the label's key.
+/// The value of the label with the cluster's name. Without this label, a key from a template, because that key may become the label.
 fn label_of(source: &Source) -> &str {
     let Some(Value::Object(labels)) = source.value_at("metadata.labels") else { return "" };
     match labels.get(CLUSTER_LABEL) {

@@ -467,7 +467,7 @@ fn take_over_md_works_as_printed() {
     }
 }
 
-/// The names of threads on the page are those of the sources.
+/// Also checks that the sources start each thread that the page names.
 #[test]
 fn redhat_md_works_as_printed() {
     let node = converged();

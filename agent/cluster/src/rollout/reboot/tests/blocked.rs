@@ -1,4 +1,4 @@
-//! Blockers that appear after an order take the order back, unless the node drains already.
+//! If a blocker appears after an order, the node loses the order, unless it drains already or is not Ready.
 
 use super::super::super::{PolicyStatus, State};
 use super::*;
