@@ -231,7 +231,7 @@ impl Error {
     }
 
     /// The error for a failed operation `doing` on `path`.
-    pub(crate) fn path(doing: &'static str, path: impl Into<String>, error: impl Into<io::Error>) -> Error {
+    pub fn path(doing: &'static str, path: impl Into<String>, error: impl Into<io::Error>) -> Error {
         Error::Path { doing, path: path.into(), reason: explain(&error.into()) }
     }
 }

@@ -12,7 +12,6 @@ mod attempt;
 mod certs;
 mod contents;
 mod digests;
-pub mod doctor;
 mod earlier_node;
 mod error;
 pub mod facts;

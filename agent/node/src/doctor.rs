@@ -5,6 +5,7 @@
 
 mod clock;
 pub mod deadline;
+mod delivered;
 mod downloads;
 mod machine;
 mod names;

@@ -47,7 +47,7 @@ fn wait(device: &str, timeout: Duration, block: &Path) -> Result<()> {
 }
 
 /// The disks and partitions of this machine, without loop devices and RAM disks.
-pub(crate) fn names(block: &Path) -> Vec<String> {
+pub fn names(block: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(block).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
     let is_disk = |name: &String| !name.starts_with("loop") && !name.starts_with("ram");

@@ -76,7 +76,7 @@ pub(super) fn set(root: &Root, files: &[&str], proc_sys: &Path, progress: &dyn P
 
 /// The names of the parameters in a file's text that the kernel does not have. Optional parameters and patterns with
 /// `*` are left out.
-pub(crate) fn missing(text: &str, proc_sys: &Path) -> Vec<String> {
+pub fn missing(text: &str, proc_sys: &Path) -> Vec<String> {
     let settings =
         parse(text).into_iter().filter(|setting| !setting.is_optional && !setting.path.contains('*'));
     settings

@@ -1,8 +1,20 @@
-//! Checks of the machine itself: its programs, kernel, package manager and free disk space.
+//! Checks of the machine itself: its programs, kernel, package manager and free disk space. They change nothing. An
+//! unreadable file is reported with the reason.
+//!
+//! All paths, also `/proc` and `/sys`, are below the machine's root, so that another root stands for another machine.
+
+mod clock;
+mod disks;
+mod kernel;
+mod listeners;
+mod packages;
+mod processes;
+mod volumes;
 
 use std::collections::BTreeMap;
+use std::io::{Error, ErrorKind};
+use std::path::Path;
 
-use kops_agent_host::doctor as host;
 use kops_agent_plan::doctor::{Disk, Kernel, Listener, Machine, Module, Packages, Seen, Unseen, Volumes};
 
 use super::deadline::{CHECK_TIMEOUT, run_in_thread};
@@ -25,23 +37,23 @@ pub(super) async fn examine(options: &NodeOptions, wanted: &Wanted) -> Seeing {
     let seeing = run_in_thread(CHECK_TIMEOUT, move || {
         let host = open(&root).map_err(Unseen::new);
         let module = |name: &String| match &host {
-            Ok(host) => host.module(name),
+            Ok(host) => kernel::module(host, &root, name),
             Err(why) => Module { name: name.clone(), state: Err(why.clone()) },
         };
         Seeing {
-            listeners: host::listeners(&root),
+            listeners: listeners::listeners(&root),
             kernel: Kernel {
-                cgroups: host::cgroups(&root),
+                cgroups: kernel::cgroups(&root),
                 modules: all.modules.iter().map(module).collect(),
-                missing_parameters: host::missing_parameters(&root, &all.parameters),
-                parameters_are_read_only: host::parameters_are_read_only(&root),
+                missing_parameters: kernel::missing_parameters(&root, &all.parameters),
+                parameters_are_read_only: kernel::parameters_are_read_only(&root),
             },
             machine: Machine {
                 unfit,
-                runs_systemd: host::runs_systemd(&root),
-                swap: host::swap(&root),
+                runs_systemd: runs_systemd(&root),
+                swap: processes::swap(&root),
                 allows_swap,
-                processes: host::processes(&root),
+                processes: processes::processes(&root),
             },
         }
     });
@@ -51,7 +63,7 @@ pub(super) async fn examine(options: &NodeOptions, wanted: &Wanted) -> Seeing {
 /// The block devices of the desired volumes.
 pub(super) async fn volumes(options: &NodeOptions, wanted: &Wanted) -> Seen<Volumes> {
     let (root, desired) = (options.source.node_root.clone(), wanted.desired.clone().unwrap_or_default());
-    run_in_thread(CHECK_TIMEOUT, move || host::volumes(&root, &desired)).await.and_then(|volumes| volumes)
+    run_in_thread(CHECK_TIMEOUT, move || volumes::volumes(&root, &desired)).await.and_then(|volumes| volumes)
 }
 
 /// The state of the package manager. The repositories are checked only if packages are missing.
@@ -59,10 +71,10 @@ pub(super) async fn packages(options: &NodeOptions, wanted: &Wanted) -> Packages
     let (root, desired) = (options.source.node_root.clone(), wanted.desired.clone());
     let seen = run_in_thread(CHECK_TIMEOUT, move || {
         let host = open(&root).map_err(Unseen::new)?;
-        let missing = desired.map(|desired| host.missing_packages(&desired));
+        let missing = desired.map(|desired| packages::missing(&host, &desired));
         let is_to_install = matches!(&missing, Some(Ok(names)) if !names.is_empty());
-        let repositories = is_to_install.then(|| host.repositories());
-        Ok(Packages { lock: host.package_lock(), missing, repositories })
+        let repositories = is_to_install.then(|| host.packages().repositories());
+        Ok(Packages { lock: packages::lock(&host), missing, repositories })
     });
     let seen = seen.await.and_then(|seen| seen);
     seen.unwrap_or_else(|why| Packages { lock: Err(why), missing: None, repositories: None })
@@ -99,13 +111,33 @@ pub(super) async fn disks(
     let mut folders: Vec<(String, u64)> = vec![(CACHE.to_owned(), size)];
     folders.extend(wanted.folders.iter().map(|folder| (folder.clone(), 0)));
     let root = options.source.node_root.clone();
-    run_in_thread(CHECK_TIMEOUT, move || host::disks(&root, &folders)).await.and_then(|disks| disks)
+    run_in_thread(CHECK_TIMEOUT, move || disks::disks(&root, &folders)).await.and_then(|disks| disks)
 }
 
 /// Whether the clock is set over the network. Only the root `/` has a clock.
 pub(super) async fn is_clock_synchronized(options: &NodeOptions) -> Seen<bool> {
     match options.is_this_machine() {
-        true => run_in_thread(CHECK_TIMEOUT, host::is_clock_synchronized).await.and_then(|seen| seen),
+        true => run_in_thread(CHECK_TIMEOUT, clock::is_synchronized).await.and_then(|seen| seen),
         false => Err(Unseen::new("a root other than / has no clock")),
     }
 }
+
+/// Whether the machine was booted with systemd (sd_booted(3)).
+///
+/// # Errors
+/// `/run` is missing or cannot be read.
+fn runs_systemd(root: &Path) -> Seen<bool> {
+    match std::fs::symlink_metadata(root.join("run/systemd/system")) {
+        Ok(found) => Ok(found.is_dir()),
+        Err(error) if error.kind() == ErrorKind::NotFound && root.join("run").is_dir() => Ok(false),
+        Err(error) => Err(unreadable(&root.join("run"), error)),
+    }
+}
+
+/// The reason for a file that cannot be read.
+fn unreadable(path: &Path, error: Error) -> Unseen {
+    Unseen::new(kops_agent_host::Error::path("look at", path.display().to_string(), error))
+}
+
+#[cfg(test)]
+mod tests;

@@ -18,6 +18,7 @@ use kops_agent_spec::{BootConfig, yaml};
 use kops_agent_store::Store;
 
 use super::deadline::{CHECK_TIMEOUT, QUESTION, run_in_thread, with_timeout};
+use super::delivered;
 use super::services::service;
 use crate::exit;
 use crate::options::NodeOptions;
@@ -146,7 +147,8 @@ async fn decided(
 /// are returned.
 async fn undelivered(options: &NodeOptions, desired: &DesiredState) -> BTreeSet<ResourceId> {
     let (root, all) = (options.source.node_root.clone(), desired.clone());
-    let seen = run_in_thread(CHECK_TIMEOUT, move || machine::open(&root).ok()?.undelivered(&all).ok()).await;
+    let find = move || delivered::undelivered(&machine::open(&root).ok()?, &all).ok();
+    let seen = run_in_thread(CHECK_TIMEOUT, find).await;
     seen.ok().flatten().unwrap_or_else(|| desired.iter().map(|(id, _)| id.clone()).collect())
 }
 

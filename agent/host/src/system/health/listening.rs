@@ -6,9 +6,9 @@ use std::path::Path;
 
 use reqwest::Url;
 
-use crate::doctor::listeners::{has_any, sockets_at};
-use crate::doctor::processes::{name_of, numbers, unit};
 use crate::system::commands::ask;
+use crate::system::listeners::{has_any, sockets_at};
+use crate::system::processes::{name_of, numbers, unit};
 
 /// The processes of a unit, as systemd reports them.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -1,9 +1,14 @@
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::path::Path;
 
 use kops_agent_plan::doctor::{Cgroups, Listener, Process};
 
-use super::*;
+use super::disks::disks;
+use super::kernel::{cgroups, missing_parameters, parameters_are_read_only};
+use super::listeners::listeners;
+use super::processes::{processes, swap};
+use super::runs_systemd;
 
 fn write(root: &Path, path: &str, text: &str) {
     let path = root.join(path);

@@ -4,16 +4,15 @@ use std::fs;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 
+use kops_agent_host::system::devices::names;
 use kops_agent_plan::doctor::{Device, Seen, Unseen, Volume, Volumes};
 use kops_agent_plan::resource::{DesiredState, Resource};
-
-use crate::system::devices::names;
 
 /// The volumes of a desired state, and this machine's devices.
 ///
 /// # Errors
 /// The state has volumes and `root` is not `/`: another root has no devices.
-pub fn volumes(root: &Path, desired: &DesiredState) -> Seen<Volumes> {
+pub(super) fn volumes(root: &Path, desired: &DesiredState) -> Seen<Volumes> {
     let mounts = desired.iter().filter_map(|(_, resource)| match resource {
         Resource::Mount(mount) => Some(mount),
         _ => None,

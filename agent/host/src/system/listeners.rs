@@ -4,37 +4,43 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
-use kops_agent_plan::doctor::{Listener, Seen};
-
 use super::processes::{name_of, numbers};
-use super::unseen;
+use crate::error::{Error, Result};
 
 /// `TCP_LISTEN` of the kernel's `include/net/tcp_states.h`.
 const LISTENING: &str = "0A";
 
-/// All listening TCP ports with their processes, sorted, without duplicates.
+/// The addresses and inodes of the listening sockets.
 ///
 /// # Errors
 /// `/proc/net/tcp` is missing or cannot be read. A missing `/proc/net/tcp6` is no error: without IPv6, nothing listens
 /// there.
-pub fn listeners(root: &Path) -> Seen<Vec<Listener>> {
-    let sockets = sockets(root)?;
-    if sockets.is_empty() {
-        return Ok(Vec::new());
+pub fn sockets(root: &Path) -> Result<Vec<(SocketAddr, String)>> {
+    let file = root.join("proc/net/tcp");
+    let ipv4 = std::fs::read_to_string(&file)
+        .map_err(|error| Error::path("look at", file.display().to_string(), error))?;
+    let ipv6 = std::fs::read_to_string(root.join("proc/net/tcp6")).unwrap_or_default();
+    Ok([ipv4, ipv6].iter().flat_map(|text| parse(text)).collect())
+}
+
+/// The processes with open sockets, by the socket's inode. Processes that the agent may not inspect are left out.
+pub fn owners(root: &Path) -> BTreeMap<String, (String, u32)> {
+    let mut owners = BTreeMap::new();
+    for number in numbers(root).unwrap_or_default() {
+        let folder = root.join(format!("proc/{number}"));
+        let Ok(open) = std::fs::read_dir(folder.join("fd")) else { continue };
+        for link in open.flatten().filter_map(|entry| std::fs::read_link(entry.path()).ok()) {
+            if let Some((inode, name)) = inode_of(&link).zip(name_of(&folder)) {
+                owners.entry(inode.to_owned()).or_insert((name, number));
+            }
+        }
     }
-    let owners = owners(root);
-    let mut listeners: Vec<Listener> = sockets
-        .into_iter()
-        .map(|(address, inode)| Listener { port: address.port(), process: owners.get(&inode).cloned() })
-        .collect();
-    listeners.sort();
-    listeners.dedup();
-    Ok(listeners)
+    owners
 }
 
 /// The inodes of the sockets that receive connections to an address. If no socket listens at that very address, these
 /// are the sockets that listen at all addresses.
-pub(crate) fn sockets_at(root: &Path, address: SocketAddr) -> Seen<BTreeSet<String>> {
+pub(crate) fn sockets_at(root: &Path, address: SocketAddr) -> Result<BTreeSet<String>> {
     let of_port: Vec<(SocketAddr, String)> =
         sockets(root)?.into_iter().filter(|(local, _)| local.port() == address.port()).collect();
     let among = |is_it: &dyn Fn(IpAddr) -> bool| -> BTreeSet<String> {
@@ -60,14 +66,6 @@ fn inode_of(link: &Path) -> Option<&str> {
     link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')
 }
 
-/// The addresses and inodes of the listening sockets.
-fn sockets(root: &Path) -> Seen<Vec<(SocketAddr, String)>> {
-    let file = root.join("proc/net/tcp");
-    let ipv4 = std::fs::read_to_string(&file).map_err(|error| unseen(&file, &error))?;
-    let ipv6 = std::fs::read_to_string(root.join("proc/net/tcp6")).unwrap_or_default();
-    Ok([ipv4, ipv6].iter().flat_map(|text| parse(text)).collect())
-}
-
 /// Parses an address in the kernel's format: each 32 bits are a number in this machine's byte order.
 fn address(digits: &str) -> Option<IpAddr> {
     let word = |at: usize| Some(u32::from_str_radix(digits.get(at..at + 8)?, 16).ok()?.to_ne_bytes());
@@ -91,21 +89,6 @@ fn parse(text: &str) -> Vec<(SocketAddr, String)> {
         (state == LISTENING).then(|| Some((local, (*fields.get(9)?).to_owned())))?
     };
     text.lines().skip(1).filter_map(socket).collect()
-}
-
-/// The processes with open sockets, by the socket's inode. Processes that the agent may not inspect are left out.
-fn owners(root: &Path) -> BTreeMap<String, (String, u32)> {
-    let mut owners = BTreeMap::new();
-    for number in numbers(root).unwrap_or_default() {
-        let folder = root.join(format!("proc/{number}"));
-        let Ok(open) = std::fs::read_dir(folder.join("fd")) else { continue };
-        for link in open.flatten().filter_map(|entry| std::fs::read_link(entry.path()).ok()) {
-            if let Some((inode, name)) = inode_of(&link).zip(name_of(&folder)) {
-                owners.entry(inode.to_owned()).or_insert((name, number));
-            }
-        }
-    }
-    owners
 }
 
 #[cfg(test)]

@@ -1,20 +1,41 @@
-//! Cgroups and kernel parameters.
+//! Kernel modules, cgroups and kernel parameters.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use kops_agent_plan::doctor::{Cgroups, Seen};
+use kops_agent_host::Host;
+use kops_agent_host::system::sysctls;
+use kops_agent_plan::doctor::{Cgroups, Module, ModuleState, Seen, Unseen};
 use nix::sys::statvfs::{FsFlags, statvfs};
 
-use super::unseen;
-use crate::system::sysctls;
+use super::unreadable;
+
+pub(super) fn module(host: &Host, root: &Path, name: &str) -> Module {
+    Module { name: name.to_owned(), state: module_state(host, root, name) }
+}
+
+fn module_state(host: &Host, root: &Path, name: &str) -> Seen<ModuleState> {
+    let kernel = host.kernel();
+    if kernel.is_loaded(name).map_err(Unseen::new)? {
+        return Ok(ModuleState::Loaded);
+    }
+    if let Some(line) = kernel.forbidden(name).map_err(Unseen::new)? {
+        return Ok(ModuleState::Forbidden(line));
+    }
+    // If the kernel knows a file system without a loaded module, the file system is built in.
+    let filesystems = std::fs::read_to_string(root.join("proc/filesystems")).unwrap_or_default();
+    if filesystems.lines().any(|line| line.split_whitespace().next_back() == Some(name)) {
+        return Ok(ModuleState::Loaded);
+    }
+    Ok(if kernel.has(name) { ModuleState::Available } else { ModuleState::Missing })
+}
 
 /// The version of the mounted cgroups and their controllers (cgroups(7)).
 ///
 /// # Errors
 /// `/sys` is missing or cannot be read.
-pub fn cgroups(root: &Path) -> Seen<Cgroups> {
+pub(super) fn cgroups(root: &Path) -> Seen<Cgroups> {
     let folder = root.join("sys/fs/cgroup");
     if let Ok(controllers) = std::fs::read_to_string(folder.join("cgroup.controllers")) {
         return Ok(Cgroups::V2(controllers.split_whitespace().map(str::to_owned).collect()));
@@ -24,7 +45,7 @@ pub fn cgroups(root: &Path) -> Seen<Cgroups> {
         Err(error) if error.kind() == ErrorKind::NotFound && root.join("sys").is_dir() => {
             return Ok(Cgroups::Missing);
         }
-        Err(error) => return Err(unseen(&folder, &error)),
+        Err(error) => return Err(unreadable(&folder, error)),
     };
     // A hierarchy with two controllers is named after both.
     let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
@@ -37,9 +58,9 @@ pub fn cgroups(root: &Path) -> Seen<Cgroups> {
 ///
 /// # Errors
 /// `/proc/sys` is missing or cannot be read.
-pub fn missing_parameters(root: &Path, texts: &[String]) -> Seen<Vec<String>> {
+pub(super) fn missing_parameters(root: &Path, texts: &[String]) -> Seen<Vec<String>> {
     let proc_sys = root.join("proc/sys");
-    std::fs::read_dir(&proc_sys).map_err(|error| unseen(&proc_sys, &error))?;
+    std::fs::read_dir(&proc_sys).map_err(|error| unreadable(&proc_sys, error))?;
     Ok(texts.iter().flat_map(|text| sysctls::missing(text, &proc_sys)).collect())
 }
 
@@ -47,8 +68,8 @@ pub fn missing_parameters(root: &Path, texts: &[String]) -> Seen<Vec<String>> {
 ///
 /// # Errors
 /// `/proc/sys` is missing or cannot be read.
-pub fn parameters_are_read_only(root: &Path) -> Seen<bool> {
+pub(super) fn parameters_are_read_only(root: &Path) -> Seen<bool> {
     let proc_sys = root.join("proc/sys");
-    let found = statvfs(&proc_sys).map_err(|error| unseen(&proc_sys, &error.into()))?;
+    let found = statvfs(&proc_sys).map_err(|error| unreadable(&proc_sys, error.into()))?;
     Ok(found.flags().contains(FsFlags::ST_RDONLY))
 }

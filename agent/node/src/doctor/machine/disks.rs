@@ -7,19 +7,21 @@ use std::path::{Path, PathBuf};
 use kops_agent_plan::doctor::{Disk, Seen};
 use nix::sys::statvfs::{FsFlags, statvfs};
 
+use super::unreadable;
+
 /// The file systems of these folders, each listed once, under its first folder. Each folder comes with the size, in
 /// bytes, of the files to be written there. A missing folder is on the file system of its closest existing parent.
-pub fn disks(root: &Path, folders: &[(String, u64)]) -> Seen<Vec<Disk>> {
+pub(super) fn disks(root: &Path, folders: &[(String, u64)]) -> Seen<Vec<Disk>> {
     let mut disks: Vec<Disk> = Vec::new();
     let mut known: BTreeMap<u64, usize> = BTreeMap::new();
     for (folder, needed) in folders {
         let place = nearest(root, folder);
-        let metadata = std::fs::metadata(&place).map_err(|error| super::unseen(&place, &error))?;
+        let metadata = std::fs::metadata(&place).map_err(|error| unreadable(&place, error))?;
         if let Some(disk) = known.get(&metadata.dev()).and_then(|at| disks.get_mut(*at)) {
             disk.needed = disk.needed.saturating_add(*needed);
             continue;
         }
-        let found = statvfs(&place).map_err(|error| super::unseen(&place, &error.into()))?;
+        let found = statvfs(&place).map_err(|error| unreadable(&place, error.into()))?;
         known.insert(metadata.dev(), disks.len());
         let unit = found.fragment_size();
         disks.push(Disk {

@@ -1,0 +1,24 @@
+//! Checks of the package manager: its lock and the missing packages.
+
+use kops_agent_host::Host;
+use kops_agent_plan::doctor::{PackageLock, Seen, Unseen};
+use kops_agent_plan::resource::{DesiredState, Resource};
+
+/// The lock of the package manager that a process holds. `None` if no process holds a lock.
+pub(super) fn lock(host: &Host) -> Seen<Option<PackageLock>> {
+    let held = host.packages().lock_holder().map_err(Unseen::new)?;
+    Ok(held.map(|(path, holder)| PackageLock { path, holder }))
+}
+
+/// The desired packages that are not installed.
+pub(super) fn missing(host: &Host, desired: &DesiredState) -> Seen<Vec<String>> {
+    let names: Vec<&str> = desired
+        .iter()
+        .filter_map(|(_, resource)| match resource {
+            Resource::Package(package) => Some(package.name.as_str()),
+            _ => None,
+        })
+        .collect();
+    let installed = host.packages().installed(&names).map_err(Unseen::new)?;
+    Ok(names.into_iter().filter(|name| !installed.contains(*name)).map(str::to_owned).collect())
+}
