@@ -29,9 +29,6 @@ pub use volumes::volumes;
 const TIMEDATED: Duration = Duration::from_secs(10);
 
 /// Whether the machine was booted with systemd (sd_booted(3)).
-///
-/// # Errors
-/// `/run` is missing or cannot be read.
 pub fn runs_systemd(root: &Path) -> Seen<bool> {
     match std::fs::symlink_metadata(root.join("run/systemd/system")) {
         Ok(found) => Ok(found.is_dir()),
@@ -41,9 +38,6 @@ pub fn runs_systemd(root: &Path) -> Seen<bool> {
 }
 
 /// Whether the kernel's clock is synchronized over the network (adjtimex(2), `STA_UNSYNC`).
-///
-/// # Errors
-/// `timedatectl` cannot be run, or its answer is not understood.
 pub fn is_clock_synchronized() -> Seen<bool> {
     let command = ["timedatectl", "show", "--property=NTPSynchronized", "--value"];
     let answer = programs::ask(&command, TIMEDATED).map_err(Unseen::new)?;

@@ -11,9 +11,6 @@ use super::unseen;
 use crate::system::sysctls;
 
 /// The version of the mounted cgroups and their controllers (cgroups(7)).
-///
-/// # Errors
-/// `/sys` is missing or cannot be read.
 pub fn cgroups(root: &Path) -> Seen<Cgroups> {
     let folder = root.join("sys/fs/cgroup");
     if let Ok(controllers) = std::fs::read_to_string(folder.join("cgroup.controllers")) {
@@ -34,9 +31,6 @@ pub fn cgroups(root: &Path) -> Seen<Cgroups> {
 }
 
 /// The parameters that the texts of sysctl.d(5) files set and that the kernel does not have.
-///
-/// # Errors
-/// `/proc/sys` is missing or cannot be read.
 pub fn missing_parameters(root: &Path, texts: &[String]) -> Seen<Vec<String>> {
     let proc_sys = root.join("proc/sys");
     std::fs::read_dir(&proc_sys).map_err(|error| unseen(&proc_sys, &error))?;
@@ -44,9 +38,6 @@ pub fn missing_parameters(root: &Path, texts: &[String]) -> Seen<Vec<String>> {
 }
 
 /// Whether `/proc/sys` is mounted read-only, so that no parameter can be set.
-///
-/// # Errors
-/// `/proc/sys` is missing or cannot be read.
 pub fn parameters_are_read_only(root: &Path) -> Seen<bool> {
     let proc_sys = root.join("proc/sys");
     let found = statvfs(&proc_sys).map_err(|error| unseen(&proc_sys, &error.into()))?;

@@ -12,11 +12,8 @@ use super::unseen;
 /// `TCP_LISTEN` of the kernel's `include/net/tcp_states.h`.
 const LISTENING: &str = "0A";
 
-/// All listening TCP ports with their processes, sorted, without duplicates.
-///
-/// # Errors
-/// `/proc/net/tcp` is missing or cannot be read. A missing `/proc/net/tcp6` is no error: without IPv6, nothing listens
-/// there.
+/// All listening TCP ports with their processes, sorted, without duplicates. A missing `/proc/net/tcp6` is no error:
+/// without IPv6, nothing listens there.
 pub fn listeners(root: &Path) -> Seen<Vec<Listener>> {
     let sockets = sockets(root)?;
     if sockets.is_empty() {

@@ -27,9 +27,6 @@ impl Host {
 
     /// Checks whether the package repositories answer. Only their signed release files are requested, and nothing is
     /// kept.
-    ///
-    /// # Errors
-    /// The package manager cannot be run, or cannot check repositories.
     pub fn repositories(&self) -> Seen<Repositories> {
         self.packages.repositories()
     }

@@ -9,10 +9,8 @@ use kops_agent_plan::resource::{DesiredState, Resource};
 
 use crate::system::devices::names;
 
-/// The volumes of a desired state, and this machine's devices.
-///
-/// # Errors
-/// The state has volumes and `root` is not `/`: another root has no devices.
+/// The volumes of a desired state, and this machine's devices. Fails if the state has volumes and `root` is not `/`:
+/// another root has no devices.
 pub fn volumes(root: &Path, desired: &DesiredState) -> Seen<Volumes> {
     let mounts = desired.iter().filter_map(|(_, resource)| match resource {
         Resource::Mount(mount) => Some(mount),
