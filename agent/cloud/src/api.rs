@@ -308,9 +308,6 @@ impl ApiError {
 }
 
 /// Parses the base URL of an API. `variable` is the environment variable that may set it.
-///
-/// # Errors
-/// If `endpoint` is not an HTTP or HTTPS URL, has no host, or has a query.
 pub(crate) fn base_url(endpoint: &str, variable: &'static str, usual: &'static str) -> Result<Url, ApiError> {
     let is_base =
         |url: &Url| matches!(url.scheme(), "http" | "https") && url.query().is_none() && url.has_host();
@@ -330,10 +327,8 @@ pub(crate) fn outcome<T>(asked: &Result<T, ApiError>) -> Outcome {
     asked.as_ref().map_or_else(ApiError::outcome, |_| Outcome::Success)
 }
 
-/// Sends a request once, and returns the body of a response with status 200 or 201.
-///
-/// # Errors
-/// If there is no response, or the response is longer than the question permits or has another status.
+/// Sends a request once, and returns the body of a response with status 200 or 201. A response that is longer than `question` permits is
+/// an error.
 pub(crate) async fn ask(
     client: &Client,
     request: Request,
@@ -342,7 +337,7 @@ pub(crate) async fn ask(
     ask_whole(client, request, question).await.map(|(_headers, body)| body)
 }
 
-/// Like `ask`, and also returns the response headers. Same errors as `ask`.
+/// Like `ask`, and also returns the response headers.
 pub(crate) async fn ask_whole(
     client: &Client,
     request: Request,

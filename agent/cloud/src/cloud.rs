@@ -47,38 +47,27 @@ pub trait Cloud: Send + Sync {
     }
 
     /// Asks the metadata service about this machine, and writes the responses into the cloud's facts. The default asks nothing,
-    /// for clouds whose facts the configuration does not use.
-    ///
-    /// # Errors
-    /// If the service cannot be reached, or belongs to another cloud.
+    /// for clouds whose facts the configuration does not use. Fails if the service belongs to another cloud.
     async fn observe(&self, facts: &mut CloudFacts, retries: Retries) -> Result<(), MetadataError> {
         let _ = (facts, retries);
         Ok(())
     }
 
     /// The item of this machine's metadata at the path of a URL `metadata://CLOUD/PATH` (upstream: `ReadFile` in
-    /// util/pkg/vfs/context.go). `None` if the metadata service does not have it. The path begins with a slash.
-    ///
-    /// # Errors
-    /// If the service cannot be reached, or kOps reads no such path of the cloud.
+    /// util/pkg/vfs/context.go). `None` if the metadata service does not have it. The path begins with a slash. Fails if kOps reads no
+    /// such path of the cloud.
     async fn metadata(&self, path: &str, retries: Retries) -> Result<Option<String>, CloudError> {
         let _ = (path, retries);
         Err(CloudError::Unsupported { provider: self.provider(), action: "read metadata:// URLs" })
     }
 
     /// The type and the image of this machine by its metadata service. By default, both are unknown.
-    ///
-    /// # Errors
-    /// If the service cannot be reached, or belongs to another cloud.
     async fn machine(&self, retries: Retries) -> Result<ObservedMachine, MetadataError> {
         let _ = retries;
         Ok(ObservedMachine::new(None, None))
     }
 
     /// Adds these facts, on which this node's configuration depends. Facts from an earlier run are reused.
-    ///
-    /// # Errors
-    /// If the cloud does not provide one of these facts.
     async fn complete(
         &self,
         facts: &mut Facts,
@@ -109,10 +98,7 @@ pub trait Cloud: Send + Sync {
     }
 
     /// Reports to the group of a machine that the machine is ready, so that the group no longer holds the machine. `uptime` is the time
-    /// since its start.
-    ///
-    /// # Errors
-    /// The last error, after all retries.
+    /// since its start. Returns the last error after all retries.
     async fn complete_lifecycle_action(
         &self,
         action: &LifecycleAction,
@@ -136,9 +122,6 @@ pub trait Cloud: Send + Sync {
 
     /// Access to the machines of the cluster that kops-controller is configured for. Requests to the API are counted in
     /// `calls`. `hosts` are the machines that are enrolled at the API server.
-    ///
-    /// # Errors
-    /// If the configuration or the environment is wrong, or a client cannot be created.
     async fn for_control_plane(
         &self,
         options: &KopsControllerOptions,

@@ -115,25 +115,16 @@ impl Failing for ControlPlaneError {
 pub trait ControlPlane: Send + Sync {
     /// Identifies a Node by the instance that its `spec.providerID` names, which is not empty. The Node existed at `since`:
     /// only a response to a later request can show that its instance is missing.
-    ///
-    /// # Errors
-    /// If the Node is rejected, or the cloud cannot be asked.
     async fn identify(&self, node: &ObservedNode, since: Instant) -> Result<Identity, NotIdentified>;
 
     /// The address ranges for the pods of a Node: the ranges that its instance has now. The Node is identified as by
     /// [`ControlPlane::identify`]. Concurrent calls share requests.
-    ///
-    /// # Errors
-    /// If the Node is rejected, its instance has no such range, or the cloud cannot be asked.
     async fn pod_ranges(&self, node: &ObservedNode, since: Instant) -> Result<Vec<String>, NoPodRanges> {
         let _ = (node, since);
         Err(NoPodRanges::NeverGiven)
     }
 
     /// The verifier for machines that bootstrap; `None` if the server's configuration does not name this cloud.
-    ///
-    /// # Errors
-    /// If a client for this cloud cannot be created.
     async fn verifier(
         &self,
         server: &KopsControllerServerOptions,

@@ -109,9 +109,6 @@ pub trait Listed: CloudMachine + fmt::Debug + Send + Sync + Sized + 'static {
     fn id_of(facts: &CloudFacts) -> Option<&str>;
 
     /// The location of a cluster in the cloud, if the API needs it. By default, the token alone determines it.
-    ///
-    /// # Errors
-    /// If neither the environment nor the metadata service has the location.
     async fn scope(cluster: &str) -> Result<Scope, ApiError> {
         Ok(Scope::from(cluster))
     }
@@ -128,10 +125,8 @@ pub trait Listed: CloudMachine + fmt::Debug + Send + Sync + Sized + 'static {
     /// How a page of the list is requested.
     const PAGED_BY: PagedBy = PagedBy::Number;
     /// A login from the environment, for clouds whose environment has no endpoint and token. The login finds the API and gets tokens. By
-    /// default there is no login. Requests are counted in `calls`.
-    ///
-    /// # Errors
-    /// If the environment has no login, or a client cannot be created.
+    /// default there is no login. Requests are counted in `calls`. Fails if the cloud needs a login and the
+    /// environment has none.
     fn login(calls: &CloudCalls) -> Result<Option<Arc<dyn Login>>, ApiError> {
         let _ = calls;
         Ok(None)

@@ -62,17 +62,11 @@ pub fn variables() -> impl Iterator<Item = &'static [&'static str]> {
 }
 
 /// Asks the metadata service of the cloud for facts about this machine.
-///
-/// # Errors
-/// If the metadata service cannot be reached, or belongs to another cloud.
 pub async fn observe(provider: CloudProvider) -> Result<CloudFacts, MetadataError> {
     observe_within(provider, Retries::default()).await
 }
 
 /// Like `observe`, with other retries. The facts are empty if kops-agent asks the metadata service of this cloud nothing.
-///
-/// # Errors
-/// Same errors as `observe`.
 pub async fn observe_within(provider: CloudProvider, retries: Retries) -> Result<CloudFacts, MetadataError> {
     let mut facts = CloudFacts::default();
     for_provider(provider).observe(&mut facts, retries).await?;
@@ -82,10 +76,7 @@ pub async fn observe_within(provider: CloudProvider, retries: Retries) -> Result
 /// The prefix of a URL that names an item of this machine's metadata.
 pub const METADATA_SCHEME: &str = "metadata://";
 
-/// Reads the item of this machine's metadata that a URL `metadata://CLOUD/PATH` names.
-///
-/// # Errors
-/// If the URL names no item, or the metadata service cannot be reached.
+/// Reads the item of this machine's metadata that a URL `metadata://CLOUD/PATH` names. A missing item is an error.
 pub async fn read_metadata(url: &str, retries: Retries) -> Result<String, CloudError> {
     let wrong = |problem| CloudError::NoMetadata { url: url.to_owned(), problem };
     let rest = url.strip_prefix(METADATA_SCHEME).unwrap_or_default();

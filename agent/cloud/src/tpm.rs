@@ -60,9 +60,6 @@ impl Tpm {
     /// Signs data with RSASSA-PKCS1-v1_5 and SHA-256. The key is in the endorsement hierarchy, and the template at this index of the TPM's
     /// memory defines the key. The TPM hashes the data itself: a restricted key, such as an attestation key, does not sign a digest from
     /// outside.
-    ///
-    /// # Errors
-    /// The template does not exist, the TPM rejects a command, or the TPM's answer cannot be decoded.
     pub fn sign(&mut self, template_index: u32, data: &[u8]) -> Result<Vec<u8>, TpmProblem> {
         let template = self.template(template_index)?;
         let (digest, ticket) = self.hash(data)?;

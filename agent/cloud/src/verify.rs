@@ -199,9 +199,6 @@ pub trait Verifier: Send + Sync {
 }
 
 /// Checks a token with the verifier for its prefix.
-///
-/// # Errors
-/// If no verifier has the token's prefix, or the token is bad.
 pub fn examine<'a>(
     verifiers: &'a [Box<dyn Verifier>],
     presented: &Presented<'_>,

@@ -141,11 +141,7 @@ fn noted(identity: &Identity) -> BTreeMap<String, String> {
 
 /// The labels that `kops update cluster --yes` set on a group's nodes. They are in the group's `nodeupconfig.yaml` (upstream:
 /// `upup/pkg/fi/cloudup/populate_instancegroup_spec.go` writes the labels of `pkg/nodelabels` into the kubelet's configuration). Errors
-/// name `url`.
-///
-/// # Errors
-/// If the file is not a YAML mapping, if a field has the wrong type, or if it has no role label. Without a role label, the labels are in
-/// another place, and an empty result would be wrong.
+/// name `url`. Fails if the file has no role label: the labels are then in another place, and an empty result would be wrong.
 pub fn applied(nodeup_config: &[u8], url: &str) -> Result<BTreeMap<String, String>, SpecError> {
     let labels = NodeupConfig::parse(nodeup_config, url)?.kubelet_config.node_labels;
     match ROLE_LABELS.iter().any(|role| labels.contains_key(*role)) {

@@ -45,9 +45,6 @@ pub struct Source<'a> {
 
 impl Source<'_> {
     /// Returns the machine's only range, unchanged.
-    ///
-    /// # Errors
-    /// If there is no range, if there are several, or if the text is not an address range.
     pub fn only(&self, ranges: &[String]) -> Result<Vec<String>, PodRangeProblem> {
         let Source { machine, wanted, to_do } = *self;
         let machine = machine.to_owned();

@@ -87,9 +87,6 @@ impl Setup {
     /// Starts the server if the configuration has one, and retries until the server can serve. A retry is necessary if
     /// kOps' own kops-controller still has the port, if the keys are missing before the first node run, or if the API
     /// server does not answer or gives no rights. Returns after the first attempt.
-    ///
-    /// # Errors
-    /// The kernel gives no threads.
     pub async fn start(self) -> Result<Option<Serving>> {
         if self.options.server.is_none() {
             return Ok(None);

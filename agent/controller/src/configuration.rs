@@ -28,18 +28,12 @@ pub fn options(conf: &Path) -> Result<KopsControllerOptions> {
 }
 
 /// Opens the state store with these mirrors (`URL=DIR`).
-///
-/// # Errors
-/// A mirror cannot be parsed.
 pub fn store(mirrors: &[String]) -> Result<Store> {
     let retries = Retries { deadline: STORE_TIMEOUT, attempt: STORE_TIMEOUT / 2, ..Retries::default() };
     Ok(Store::new(mirrors)?.with_retries(retries))
 }
 
 /// Returns the source of labels: from the flag, else from the environment, else the default.
-///
-/// # Errors
-/// The environment variable has an unknown value.
 pub fn labels_from(given: Option<LabelsFrom>) -> Result<LabelsFrom, Failure> {
     let said = std::env::var(LABELS_FROM).ok().filter(|said| !said.is_empty());
     match (given, said.as_deref()) {
@@ -94,9 +88,6 @@ pub async fn reason_to_stop(
 }
 
 /// Checks the files as they are now.
-///
-/// # Errors
-/// The first problem in the files.
 pub fn can_be_used(given: &ControllerOptions) -> Result<()> {
     options(&given.conf)?;
     // Creating a client finds more errors. It sends no request.

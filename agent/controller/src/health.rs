@@ -41,9 +41,6 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 
 /// Listens at an address. While another program has the port, waits and retries, because this process has other
 /// work meanwhile.
-///
-/// # Errors
-/// The address cannot be used for another reason.
 pub async fn listen(address: &str) -> Result<TcpListener> {
     let mut is_told = false;
     loop {
@@ -67,9 +64,6 @@ pub async fn listen(address: &str) -> Result<TcpListener> {
 }
 
 /// Listens at this address, and serves probes forever.
-///
-/// # Errors
-/// Same errors as [`listen`] and [`serve`].
 pub async fn listen_and_serve(
     address: &str,
     health: Arc<dyn Health>,
@@ -80,9 +74,6 @@ pub async fn listen_and_serve(
 
 /// Polls `answering` once, so that it listens if the address is free. Does not wait for another program to release
 /// the port.
-///
-/// # Errors
-/// Listening fails.
 pub async fn begin(answering: &mut (impl Future<Output = Result<Infallible>> + Unpin)) -> Result<()> {
     tokio::select! {
         biased;
@@ -92,9 +83,6 @@ pub async fn begin(answering: &mut (impl Future<Output = Result<Infallible>> + U
 }
 
 /// Serves probes forever.
-///
-/// # Errors
-/// Only if the semaphore of connections is closed, which never happens.
 pub async fn serve(
     listener: TcpListener,
     health: Arc<dyn Health>,

@@ -19,9 +19,6 @@ use crate::metrics::Metrics;
 use crate::options::ControllerOptions;
 
 /// Stands by for the reason `why`, until the configuration changes or a signal comes.
-///
-/// # Errors
-/// The probes cannot be served.
 pub async fn stand_by(
     given: &ControllerOptions,
     files: &mut Watched,

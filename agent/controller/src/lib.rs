@@ -68,9 +68,6 @@ use pod_ranges::PodRanges;
 use rollout::Rollouts;
 
 /// Runs control-plane mode until a signal comes or a file changes.
-///
-/// # Errors
-/// The configuration is wrong, or a part that the controller needs has ended with an error.
 pub async fn run(given: &ControllerOptions) -> Result<u8> {
     let mut stopped = pin!(stop::signal_received()?);
     let mut files = Watched::new(std::iter::once(&given.conf).chain(&given.kubeconfig).cloned().collect());
@@ -137,9 +134,7 @@ pub async fn run(given: &ControllerOptions) -> Result<u8> {
 }
 
 /// Labels every Node once. With `is_dry_run`, changes nothing and returns the patches. `None` if a signal came first.
-///
-/// # Errors
-/// The configuration is wrong or leaves the labels to kOps' kops-controller, or a necessary part fails.
+/// Fails if the configuration leaves the labels to kOps' kops-controller.
 pub async fn label_once(given: &ControllerOptions, is_dry_run: bool) -> Result<Option<Found>> {
     let mut stopped = pin!(stop::signal_received()?);
     let options = options(&given.conf)?;

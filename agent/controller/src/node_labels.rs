@@ -104,9 +104,6 @@ type Looking<'a> = FuturesUnordered<BoxFuture<'a, (Arc<ObservedNode>, Outcome, D
 
 impl NodeLabels {
     /// Reconciles Nodes until it is dropped.
-    ///
-    /// # Errors
-    /// The watch of Nodes ended, which it never does.
     pub async fn run(&self) -> Result<()> {
         let mut watch = NodeWatch::new(self.nodes.api(), self.list_timeout);
         self.known.lock().begin(self.cloud_pauses);
@@ -180,9 +177,6 @@ impl NodeLabels {
     }
 
     /// Reconciles every Node once.
-    ///
-    /// # Errors
-    /// The Nodes cannot be listed.
     pub async fn run_once(&self) -> Result<Found> {
         self.groups.refresh().await;
         let mut found = Found::default();

@@ -31,9 +31,6 @@ impl PodRanges {
 
     /// Returns the ranges to assign to a Node. Empty if the Node has ranges, names no instance yet, or ranges are not
     /// assigned at all.
-    ///
-    /// # Errors
-    /// Why the Node cannot get its ranges.
     pub async fn missing(&self, node: &ObservedNode) -> Result<Vec<String>, Lacking> {
         let Some(cloud) = self.0.as_ref().filter(|_| !node.has_pod_ranges) else { return Ok(Vec::new()) };
         if node.provider_id.is_empty() && cloud.names_instances() {

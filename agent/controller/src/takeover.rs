@@ -107,10 +107,7 @@ fn not_ready(why: impl Into<String>) -> Answer {
     (State::NotReady, why.into())
 }
 
-/// Runs all checks.
-///
-/// # Errors
-/// The configuration cannot be read.
+/// Runs all checks. Fails only if the configuration cannot be read.
 pub async fn check(given: &TakeoverOptions) -> Result<Vec<Finding>> {
     let options = options(&given.conf)?;
     let controller = kops_agent_kube::client(Some(&given.kubeconfig));
@@ -133,10 +130,8 @@ fn finding(what: &'static str, answer: Result<Answer>) -> Finding {
     Finding { what, state, why }
 }
 
-/// Checks the way back: whether machines can still bootstrap after kops-agent's service has left this machine.
-///
-/// # Errors
-/// The configuration cannot be read.
+/// Checks the way back: whether machines can still bootstrap after kops-agent's service has left this machine. Fails
+/// only if the configuration cannot be read.
 pub async fn check_back(given: &TakeoverOptions) -> Result<Vec<Finding>> {
     let options = options(&given.conf)?;
     let kubeconfigs = Kubeconfigs { controller: &given.kubeconfig, kubelet: &given.kubelet_kubeconfig };

@@ -52,10 +52,10 @@ impl Host {
     ///
     /// An empty plan is worth applying too: it removes what a killed run left.
     ///
-    /// # Errors
-    /// The first step that fails. Completed steps stay, and the next run continues from there. If a component of a
-    /// working node does not become healthy, the run rolls everything back ([`Error::RolledBack`]). Later runs refuse
-    /// that change ([`Error::FailedBefore`]). Other failed units are reported at the end ([`Error::Units`]).
+    /// The run ends at the first step that fails. Completed steps stay, and the next run continues from there. If a
+    /// component of a working node does not become healthy, the run rolls everything back ([`Error::RolledBack`]).
+    /// Later runs refuse that change ([`Error::FailedBefore`]). Other failed units are reported at the end
+    /// ([`Error::Units`]).
     pub async fn apply(
         &self,
         plan: &Plan,
@@ -82,11 +82,8 @@ impl Host {
         prepared.begin().await?.change().await?.settle(downloads).await
     }
 
-    /// Records, for `status`, that a run failed. An unreadable record stays, so that `status` still reports it.
-    ///
-    /// # Errors
-    /// The record cannot be written, or another run holds the lock. The record belongs to the other run until that
-    /// run ends.
+    /// Records, for `status`, that a run failed. An unreadable record stays, so that `status` still reports it. Fails
+    /// if another run holds the lock: the record belongs to that run until it ends.
     pub fn note_failure(&self, kind: Kind, problem: &str) -> Result<()> {
         let _lock = self.lock()?;
         let mut record = self.record()?;
@@ -101,10 +98,7 @@ impl Host {
 
     /// Records, for `status` and for the report to the cluster, that new machines get the configuration with the hash
     /// `by`. `next` is the change to that configuration, if this run has planned it. If this machine was repaired
-    /// (`is_put_right`), an earlier failure is over.
-    ///
-    /// # Errors
-    /// The record cannot be written, or another run holds the lock.
+    /// (`is_put_right`), an earlier failure is over. Fails if another run holds the lock.
     pub fn note_superseded(&self, by: &str, next: Option<Next>, is_put_right: bool) -> Result<()> {
         let _lock = self.lock()?;
         let mut record = self.record()?;
@@ -129,10 +123,8 @@ impl Host {
         record.write(&self.root)
     }
 
-    /// Records that new machines get this machine's configuration, if its hash is `config_hash`.
-    ///
-    /// # Errors
-    /// The record cannot be written, or another run holds the lock.
+    /// Records that new machines get this machine's configuration, if its hash is `config_hash`. Fails if another run
+    /// holds the lock.
     pub fn note_current(&self, config_hash: &str) -> Result<()> {
         if self.record()?.superseded.is_none() {
             return Ok(());

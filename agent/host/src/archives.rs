@@ -27,9 +27,6 @@ impl Host {
     }
 
     /// Refuses to continue if an archive has other files than `desired` assumes.
-    ///
-    /// # Errors
-    /// An archive has other files, or the lists cannot be read.
     pub(crate) fn refuse_other_files(&self, desired: &DesiredState) -> Result<()> {
         let known = read(&self.root)?;
         for (archive, kind) in desired.assumed_archives() {

@@ -54,9 +54,6 @@ struct Entry<'a> {
 
 impl<'a> Certificates<'a> {
     /// Reads and checks the certificates in the files of a root.
-    ///
-    /// # Errors
-    /// A file cannot be read, or a CA is missing or unfit.
     pub(crate) fn observe(
         root: &Root,
         desired: &'a DesiredState,

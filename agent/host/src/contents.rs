@@ -10,9 +10,6 @@ use crate::secrets::{Material, Secrets};
 
 /// The bytes that `file` should hold; `None` for a download, and for content that needs a certificate that is not
 /// issued yet.
-///
-/// # Errors
-/// The store lacks a secret, or the description of the file is invalid.
 pub(crate) fn bytes(
     file: &File,
     certificates: &Certificates<'_>,
@@ -34,9 +31,6 @@ pub(crate) fn bytes(
 }
 
 /// Why the content of `file` is unknown now; `None` if it is known.
-///
-/// # Errors
-/// The errors of [`bytes`].
 pub(crate) fn why_unknown(
     file: &File,
     certificates: &Certificates<'_>,
@@ -80,9 +74,6 @@ pub(crate) fn lacks_environment(file: &File, secrets: &dyn Secrets) -> bool {
 }
 
 /// Joins the pieces of a file's secret text.
-///
-/// # Errors
-/// The store lacks a piece.
 pub fn secret_text(file: &File, pieces: &[SecretPiece], secrets: &dyn Secrets) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     for piece in pieces {

@@ -59,10 +59,7 @@ impl Failing for FactsError {
 /// Observes the machine whose files are under `root`: `/` for this machine.
 ///
 /// Architecture, kernel, host name and interfaces are always the running kernel's. The binary adds the facts of the
-/// cloud.
-///
-/// # Errors
-/// The distribution or architecture is unknown, or an existing file cannot be read.
+/// cloud. Fails if the distribution or the architecture is unknown.
 pub fn observe_host(root: &Path) -> Result<Facts, FactsError> {
     let kernel = uname().map_err(|source| FactsError::Kernel { what: "its name (uname)", source })?;
     let interfaces = getifaddrs()
@@ -176,9 +173,6 @@ fn unquoted(value: &str) -> String {
 }
 
 /// Parses an architecture of `uname -m`.
-///
-/// # Errors
-/// kOps has no Kubernetes for this architecture.
 pub fn parse_architecture(machine: &str) -> Result<Architecture, FactsError> {
     match machine {
         "x86_64" => Ok(Architecture::Amd64),

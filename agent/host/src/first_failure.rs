@@ -13,10 +13,8 @@ use crate::staged::{remove_file, write_file};
 const PATH: &str = "/var/lib/kops-agent/first-failure.json";
 
 impl Host {
-    /// Records, for `status`, that a run failed before any run wrote anything here.
-    ///
-    /// # Errors
-    /// The file cannot be written, or another run is at work.
+    /// Records, for `status`, that a run failed before any run wrote anything here. Fails if another run holds the
+    /// lock.
     pub fn note_first_failure(&self, kind: Kind, problem: &str) -> Result<()> {
         let _lock = self.lock()?;
         let failure = Failure::new(self.timestamp(), kind, problem);

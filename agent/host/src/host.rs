@@ -93,9 +93,6 @@ impl Host {
     /// A directory that stands in for a machine. Files are written below it. Requests to systemd, the package manager
     /// and the kernel, and owners of files, go to `var/lib/kops-agent/recorded/requests.txt`. Later calls treat
     /// recorded requests as done.
-    ///
-    /// # Errors
-    /// The directory cannot be made or opened, or the recorded requests cannot be read.
     pub fn scratch(root: &Path) -> Result<Host> {
         let root = Root::open(root)?;
         let recorder = Arc::new(Recorder::open(root.clone())?);
@@ -199,10 +196,8 @@ impl Host {
     }
 
     /// Keeps other runs away from this root until the lock is dropped. [`Host::apply`] takes the lock itself. A caller
-    /// that observes first and applies later takes the lock before it observes.
-    ///
-    /// # Errors
-    /// Another run holds the lock, or the root is not writable.
+    /// that observes first and applies later takes the lock before it observes. Fails at once if another run holds the
+    /// lock.
     pub fn lock(&self) -> Result<Lock> {
         self.locks.take(&self.root)
     }
@@ -263,18 +258,12 @@ impl Host {
         self.systemd.run_apart(unit, command)
     }
 
-    /// Ends a program that [`Host::run_apart`] has started.
-    ///
-    /// # Errors
-    /// systemd does not know the unit, because the program has ended.
+    /// Ends a program that [`Host::run_apart`] has started. Fails if the program has already ended.
     pub fn end_apart(&self, unit: &str) -> Result<()> {
         self.systemd.stop(unit)
     }
 
     /// Requests a reboot of this machine, and does not wait for it.
-    ///
-    /// # Errors
-    /// systemd refuses the request.
     pub fn reboot(&self) -> Result<()> {
         self.systemd.reboot()
     }

@@ -70,9 +70,6 @@ impl Host {
     }
 
     /// Observes everything that is desired. Changes nothing.
-    ///
-    /// # Errors
-    /// A resource cannot be inspected, a secret is not in the store, or a certificate authority is unfit.
     pub fn observe(&self, desired: &DesiredState, secrets: &dyn Secrets) -> Result<ObservedState> {
         let certificates = Certificates::observe(&self.root, desired, secrets, self.now(), self.extra_hours)?;
         let resources = desired.iter().map(|(_, resource)| resource);

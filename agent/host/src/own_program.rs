@@ -40,18 +40,12 @@ impl NewProgram {
 
 impl Host {
     /// Whether a package manager owns this file.
-    ///
-    /// # Errors
-    /// The package manager does not answer.
     pub fn is_packaged(&self, program: &str) -> Result<bool> {
         Ok(!self.packages.owned(&[program])?.is_empty())
     }
 
     /// Downloads another version of the program at this path and verifies its SHA-256. The new file has the owner of the present program.
     /// After the verification, it also gets the mode and the SELinux label of the present program.
-    ///
-    /// # Errors
-    /// The download fails or has another SHA-256, there is no space, or there is no present program.
     pub async fn fetch_program(
         &self,
         program: &str,
@@ -91,9 +85,6 @@ impl Host {
     }
 
     /// Puts the new version in the place of the program at this path. The present program stays as `NAME.previous`.
-    ///
-    /// # Errors
-    /// The file system has no hard links, or cannot be written.
     pub fn switch_program(&self, program: &str, new: NewProgram) -> Result<()> {
         let (dir, name) = real_root()?.make_parent(program)?;
         let previous = format!("{name}{PREVIOUS}");
@@ -114,9 +105,6 @@ impl Host {
     }
 
     /// Puts the previous version back in the place of the program at this path.
-    ///
-    /// # Errors
-    /// There is no previous version, or the file system cannot be written.
     pub fn take_program_back(&self, program: &str) -> Result<()> {
         let (dir, name) = real_root()?.make_parent(program)?;
         dir.rename(&format!("{name}{PREVIOUS}"), &name)?;
@@ -124,27 +112,18 @@ impl Host {
     }
 
     /// Whether the previous version is beside the program at this path.
-    ///
-    /// # Errors
-    /// The folder cannot be read.
     pub fn has_previous_program(&self, program: &str) -> Result<bool> {
         let (dir, name) = real_root()?.make_parent(program)?;
         Ok(matches!(dir.entry(&format!("{name}{PREVIOUS}"))?, Some(Entry::File(_))))
     }
 
     /// When the program at this path was put in place. `None` if it is no regular file.
-    ///
-    /// # Errors
-    /// The file cannot be inspected.
     pub fn program_placed(&self, program: &str) -> Result<Option<SystemTime>> {
         let metadata = real_root()?.metadata(program)?;
         Ok(metadata.and_then(|metadata| changed(metadata.changed)))
     }
 
     /// Removes what a killed process has left while it tried another version of the program at this path.
-    ///
-    /// # Errors
-    /// The folder cannot be written.
     pub fn remove_tried_program(&self, program: &str) -> Result<()> {
         let (dir, name) = real_root()?.make_parent(program)?;
         dir.remove(&temporary_name(&name))

@@ -71,9 +71,6 @@ impl Inputs<'_> {
     }
 
     /// Tries the programs again that could not start without a library of a package. The packages are installed now.
-    ///
-    /// # Errors
-    /// The first program that still does not start.
     pub(crate) fn refuse_what_still_does_not_start(&self, commands: &dyn Commands) -> Result<()> {
         let put_off = self.ready.iter().filter(|(path, _)| self.put_off.contains(*path));
         trial::refuse_what_does_not_start(put_off, false, commands).map(drop)
@@ -106,9 +103,6 @@ pub(crate) struct Preparation<'a> {
 
 impl<'a> Preparation<'a> {
     /// Collects the inputs of a plan, and refuses a plan that cannot be applied.
-    ///
-    /// # Errors
-    /// A directory is in the way, a UID or GID is taken, a hash or a secret is missing, or a CA is unfit.
     pub(crate) fn begin(
         host: &'a Host,
         plan: &'a Plan,
@@ -154,9 +148,6 @@ impl<'a> Preparation<'a> {
     /// Issues certificates while everything is downloaded and verified. Calls `tried` once all files are verified and
     /// the programs among them start; images are downloaded after that. If either the certificates or the downloads
     /// fail, the other work still runs to its end, so that nothing continues in the background.
-    ///
-    /// # Errors
-    /// A certificate cannot be issued, a download fails, or a program does not start on this machine.
     pub(crate) async fn finish(
         mut self,
         downloads: &Downloads,

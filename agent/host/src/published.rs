@@ -13,10 +13,7 @@ use crate::root::{Dir, set_mode, temporary_name};
 
 impl Host {
     /// Atomically writes a world-readable file into a folder that another user may own. The file is not synced, because
-    /// the agent rewrites it regularly.
-    ///
-    /// # Errors
-    /// The folder is missing, a link leads to it, or the file cannot be written there.
+    /// the agent rewrites it regularly. Fails if the folder is missing, or if a link leads to it.
     pub fn publish(&self, path: &str, content: &[u8]) -> Result<()> {
         let (dir, name) = self.root.parent_without_links(path)?.ok_or_else(|| Error::Path {
             doing: "write",

@@ -14,10 +14,6 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Opens the directory `root`.
-    ///
-    /// # Errors
-    /// `root` is missing, is no directory, or cannot be opened.
     pub fn open(root: &Path) -> Result<Reader> {
         if !root.is_dir() {
             let missing = std::io::Error::from(std::io::ErrorKind::NotFound);
@@ -26,10 +22,8 @@ impl Reader {
         Ok(Reader { root: Root::open(root)? })
     }
 
-    /// Reads a whole file; `None` if it does not exist.
-    ///
-    /// # Errors
-    /// The file cannot be read, is no regular file, or has more than `longest` bytes.
+    /// Reads a whole file; `None` if it does not exist. Fails if the file is not regular, or has more than `longest`
+    /// bytes.
     pub fn read(&self, path: &str, longest: u64) -> Result<Option<Vec<u8>>> {
         let Some(file) = self.root.open_file(path)? else { return Ok(None) };
         let failed = |error| Error::path("read", self.root.shown(path), error);
@@ -43,9 +37,6 @@ impl Reader {
     }
 
     /// Like [`Reader::read`], with invalid UTF-8 replaced.
-    ///
-    /// # Errors
-    /// The errors of [`Reader::read`].
     pub fn text(&self, path: &str, longest: u64) -> Result<Option<String>> {
         Ok(self.read(path, longest)?.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
     }

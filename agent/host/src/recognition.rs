@@ -86,9 +86,6 @@ impl Host {
     /// Downloads the archives of installed programs of unknown origin, and records which archive member each program
     /// is. A plan then recognizes correct programs. Does this only before any run has claimed a resource on the
     /// machine, except for early units.
-    ///
-    /// # Errors
-    /// A file cannot be read, or a download fails.
     pub async fn recognize_programs(
         &self,
         desired: &DesiredState,

@@ -11,19 +11,13 @@ impl Host {
     /// Path of the remembered facts below the root, beside the record.
     pub const REMEMBERED_FACTS: &'static str = "/var/lib/kops-agent/facts.json";
 
-    /// Stores facts in JSON for later runs.
-    ///
-    /// # Errors
-    /// The file cannot be written, or another run holds the lock.
+    /// Stores facts in JSON for later runs. Fails if another run holds the lock.
     pub fn remember_facts(&self, json: &[u8]) -> Result<()> {
         let _lock = self.lock()?;
         write_file(&self.root, Host::REMEMBERED_FACTS, 0o600, None, json)
     }
 
     /// Tells the cloud that this machine is ready, if a lifecycle hook holds the machine until then.
-    ///
-    /// # Errors
-    /// The report to the cloud fails.
     pub async fn complete_lifecycle_action(&self, action: &LifecycleAction) -> Result<Completion, Failure> {
         self.remote.complete_lifecycle_action(action).await
     }

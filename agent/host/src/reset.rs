@@ -99,10 +99,8 @@ pub trait Resetting {
 impl Host {
     /// Plans a reset. `own_units` are units that start the agent and belong to no package, and `own_files` are the
     /// files that they read. `of_packages` are units that start the agent and whose file belongs to a package, so that
-    /// the file stays. Changes nothing.
-    ///
-    /// # Errors
-    /// A resource cannot be inspected, or the record is unreadable or was lost and no run has settled since.
+    /// the file stays. Changes nothing. Fails if the record is unreadable, or if it was lost and no run has settled
+    /// since.
     pub fn plan_reset(&self, own_units: &[&str], own_files: &[&str], of_packages: &[&str]) -> Result<Reset> {
         let record = self.record()?;
         // Until a run settles, a new record has only the resources that the run was about to write.
@@ -205,10 +203,8 @@ impl Host {
         Ok(there)
     }
 
-    /// Executes a plan of [`Host::plan_reset`]. An interrupted reset can be repeated.
-    ///
-    /// # Errors
-    /// The first action that fails.
+    /// Executes a plan of [`Host::plan_reset`]. An interrupted reset can be repeated. Stops at the first action that
+    /// fails.
     pub fn reset(&self, reset: &Reset, progress: &dyn Resetting) -> Result<()> {
         let _lock = self.lock()?;
         let names: Vec<&str> = reset.units.iter().map(String::as_str).collect();

@@ -15,10 +15,8 @@ impl Host {
         self.stopwatch.begin(work, name)
     }
 
-    /// Stores and returns the measurements of the run that ends now. The caller holds the lock.
-    ///
-    /// # Errors
-    /// The file cannot be written. Nothing else depends on this file.
+    /// Stores and returns the measurements of the run that ends now. The caller holds the lock. A failed write does no
+    /// harm, because nothing else depends on the file.
     pub fn keep_timeline(&self, changes: usize, succeeded: bool) -> Result<Timeline> {
         let timeline = self.stopwatch.timeline(self.timestamp(), changes, succeeded);
         // An unreadable file is treated as empty.

@@ -85,11 +85,8 @@ impl Host {
     }
 }
 
-/// Whether a volume is mounted.
-///
-/// # Errors
-/// Another volume is mounted at its path. A second mount would hide the other volume from the programs that write to
-/// it.
+/// Whether a volume is mounted. Fails if another volume is mounted at its path: a second mount would hide that volume
+/// from the programs that write to it.
 pub(crate) fn is_volume_mounted(mounts: &dyn Mounts, mount: &Mount) -> Result<bool> {
     let Some(found) = mounts.mounted(mount)? else { return Ok(false) };
     if (&found.device, &found.filesystem) == (&mount.device, &mount.filesystem) {

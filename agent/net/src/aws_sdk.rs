@@ -15,9 +15,6 @@ pub struct SetupError(String);
 
 /// The SDK's default configuration for a region. Like every AWS tool, the SDK finds the settings and the source of credentials on
 /// this machine.
-///
-/// # Errors
-/// Same errors as [`http_client`].
 pub async fn shared_config(region: &str) -> Result<SdkConfig, SetupError> {
     let region = Region::new(region.to_owned());
     let loader = aws_config::defaults(BehaviorVersion::latest()).http_client(http_client()?);
@@ -26,9 +23,6 @@ pub async fn shared_config(region: &str) -> Result<SdkConfig, SetupError> {
 
 /// Refuses `KOPS_AWS_ROLE_ARN`. With this variable, upstream's nodeup calls EC2 and Auto Scaling in another role than the
 /// machine's own (upup/pkg/fi/nodeup/awsup/aws_cloud.go). The agent does not support that.
-///
-/// # Errors
-/// If the variable is set.
 pub fn refuse_another_role(variable: impl Fn(&str) -> Option<String>) -> Result<(), SetupError> {
     match variable("KOPS_AWS_ROLE_ARN").filter(|role| !role.is_empty()) {
         None => Ok(()),
@@ -41,9 +35,6 @@ pub fn refuse_another_role(variable: impl Fn(&str) -> Option<String>) -> Result<
 
 /// A client that trusts the host's CA bundle. Without a CA bundle, TLS connections fail. The client reads at most 16 MiB of a
 /// successful response, and at most 1 MiB of any other response.
-///
-/// # Errors
-/// If TLS cannot be set up, or a proxy variable is not the URL of an HTTP proxy.
 pub fn http_client() -> Result<SharedHttpClient, SetupError> {
     let client = OwnClient::new().map_err(|error| SetupError(error.to_string()))?;
     Ok(SharedHttpClient::new(client))

@@ -76,17 +76,11 @@ pub struct LocationClient {
 
 impl LocationClient {
     /// A client for any server, like [`crate::http::client`].
-    ///
-    /// # Errors
-    /// If TLS or a client cannot be set up.
     pub fn new() -> Result<LocationClient, HttpError> {
         LocationClient::built_by(client_with_policy)
     }
 
     /// Builds the two clients with `build`. The argument of `build` is the redirect policy of the client.
-    ///
-    /// # Errors
-    /// The error of `build`.
     pub fn built_by<E>(build: impl Fn(Policy) -> Result<Client, E>) -> Result<LocationClient, E> {
         Ok(LocationClient { following: build(redirects())?, staying: build(Policy::none())? })
     }

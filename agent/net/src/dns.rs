@@ -25,9 +25,6 @@ pub struct SystemResolver;
 
 impl SystemResolver {
     /// The addresses of a name. They come from a query, or from a cache of a few seconds.
-    ///
-    /// # Errors
-    /// If the name has no address, or no name server says whether the name has an address.
     pub async fn lookup(name: &str) -> Result<Vec<IpAddr>, NameError> {
         static ANSWERS: Answers = Answers::new();
         ANSWERS.get(name, || SystemResolver::look_up_now(name)).await

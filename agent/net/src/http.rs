@@ -60,9 +60,6 @@ const CONNECTION_WINDOW: u32 = 4 << 20;
 /// but it must not stall. The client does not follow a redirect from https to http.
 ///
 /// [`tls::require_ca_bundle_for`] checks early whether the host has a CA bundle.
-///
-/// # Errors
-/// If TLS or the client cannot be set up.
 pub fn client() -> Result<Client, HttpError> {
     client_with_policy(crate::redirects())
 }
@@ -80,9 +77,6 @@ pub(crate) fn client_with_policy(redirects: Policy) -> Result<Client, HttpError>
 }
 
 /// A client for the API of a cloud: with HTTP/2, and without redirects, because the cloud's tokens may go to this API only.
-///
-/// # Errors
-/// If TLS or the client cannot be set up.
 pub fn client_without_redirects() -> Result<Client, HttpError> {
     client_with(tls_with_http2()?)
 }
@@ -95,9 +89,6 @@ fn tls_with_http2() -> Result<rustls::ClientConfig, rustls::Error> {
 }
 
 /// A client with this TLS configuration and with the proxies that the environment names. It follows no redirect.
-///
-/// # Errors
-/// If the client cannot be set up.
 pub fn client_with(config: rustls::ClientConfig) -> Result<Client, HttpError> {
     Ok(proxied_builder()?.tls_backend_preconfigured(config).redirect(Policy::none()).build()?)
 }
@@ -114,9 +105,6 @@ pub(crate) fn client_of_library(connect_timeout: Option<Duration>) -> Result<Cli
 
 /// A client for a server of the cluster itself, such as kops-controller. It connects to `address` with HTTP/1.1, uses no proxy, and follows
 /// no redirect. Each request has to end within `timeout`, and its TLS handshake within `connect_timeout`.
-///
-/// # Errors
-/// If the client cannot be set up.
 pub fn cluster_client(
     config: rustls::ClientConfig,
     name: &str,
@@ -136,9 +124,6 @@ pub fn cluster_client(
 }
 
 /// A client for a cloud's metadata service. The service is link-local, so the client uses no proxy, no TLS and no redirects.
-///
-/// # Errors
-/// If the client cannot be set up.
 pub fn metadata_client() -> Result<Client, HttpError> {
     // No request to a metadata service uses TLS. This configuration keeps reqwest from reading the CA bundle.
     let config = tls::refusing_every_server("a metadata service does not use TLS".into())?;
@@ -163,9 +148,6 @@ pub fn is_proxied(url: &str) -> bool {
 }
 
 /// A header's value that logs of a request do not show, and that HTTP/2 does not index.
-///
-/// # Errors
-/// If `value` has characters that no header may have.
 pub fn secret(value: &str) -> Result<HeaderValue, InvalidHeaderValue> {
     let mut value = HeaderValue::from_str(value)?;
     value.set_sensitive(true);
@@ -173,9 +155,6 @@ pub fn secret(value: &str) -> Result<HeaderValue, InvalidHeaderValue> {
 }
 
 /// The `Authorization` header of a request with an access token (RFC 6750), as a [`secret`].
-///
-/// # Errors
-/// If the token is empty, or has characters that no header may have.
 pub fn bearer(token: &str) -> Result<HeaderValue, UnusableToken> {
     match token {
         "" => Err(UnusableToken::Empty),
@@ -190,9 +169,6 @@ pub fn date_of(answer: &Response) -> Option<i64> {
 }
 
 /// The body of a response. `None` if it has more than `longest` bytes.
-///
-/// # Errors
-/// If the body cannot be read to its end.
 pub async fn body(mut answer: Response, longest: usize) -> Result<Option<Vec<u8>>, reqwest::Error> {
     let mut bytes = Vec::new();
     while let Some(chunk) = answer.chunk().await? {

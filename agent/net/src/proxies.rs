@@ -43,18 +43,12 @@ pub struct ProxyServer {
 
 impl ProxyServer {
     /// The proxy that the environment names for requests to this URL. `None` if requests go directly to the server.
-    ///
-    /// # Errors
-    /// If a proxy variable is not the URL of an HTTP proxy.
     pub fn of_environment(url: &str) -> Result<Option<ProxyServer>, ProxyError> {
         let Ok(url) = Url::parse(url) else { return Ok(None) };
         Ok(Proxies::of_environment()?.proxy_for(&url).map(ProxyServer::new))
     }
 
     /// The proxy in the value of a setting. Errors name the setting.
-    ///
-    /// # Errors
-    /// If `value` is not the URL of an HTTP proxy.
     pub fn parse(setting: &'static str, value: &str) -> Result<ProxyServer, ProxyError> {
         proxy(setting, value).map(|url| ProxyServer::new(&url))
     }
@@ -82,9 +76,6 @@ pub(crate) struct Proxies {
 
 impl Proxies {
     /// The proxies that this process' environment names. `ALL_PROXY` is not read, because Go does not read it.
-    ///
-    /// # Errors
-    /// If a proxy variable is not the URL of an HTTP proxy.
     pub(crate) fn of_environment() -> Result<Proxies, ProxyError> {
         Proxies::from_variables(|name| std::env::var(name).ok())
     }

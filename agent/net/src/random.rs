@@ -15,10 +15,6 @@ impl Failing for NoRandomness {
     }
 }
 
-/// `N` random bytes.
-///
-/// # Errors
-/// If the kernel has no random bytes.
 pub fn bytes<const N: usize>() -> Result<[u8; N], NoRandomness> {
     let mut bytes = [0; N];
     aws_lc_rs::default_provider().secure_random.fill(&mut bytes).map_err(|_| NoRandomness)?;
@@ -26,9 +22,6 @@ pub fn bytes<const N: usize>() -> Result<[u8; N], NoRandomness> {
 }
 
 /// A unique name: 32 hexadecimal digits.
-///
-/// # Errors
-/// If the kernel has no random bytes.
 pub fn name() -> Result<String, NoRandomness> {
     Ok(hex::encode(bytes::<16>()?))
 }

@@ -67,10 +67,7 @@ impl Retries {
     /// Runs attempts until one succeeds, one fails permanently, or no time is left.
     ///
     /// `what` names the request in the log. Each attempt itself must apply the timeout [`Retries::attempt`]. `deadline`
-    /// returns how long an error is retried; zero means no retry.
-    ///
-    /// # Errors
-    /// The error of the last attempt.
+    /// returns how long an error is retried; zero means no retry. Returns the error of the last attempt.
     pub async fn run<T, E, F>(
         &self,
         what: &str,
@@ -86,9 +83,6 @@ impl Retries {
     }
 
     /// Like `run`, but `pause` chooses the pause after an error.
-    ///
-    /// # Errors
-    /// The error of the last attempt.
     pub async fn run_pausing<T, E, F>(
         &self,
         what: &str,

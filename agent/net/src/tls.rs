@@ -85,9 +85,6 @@ pub struct CaBundle {
 impl CaBundle {
     /// The bundle of this host, or the bundle that `SSL_CERT_FILE` and `SSL_CERT_DIR` name. The bundle is read once, and cached until
     /// [`CaBundle::forget`].
-    ///
-    /// # Errors
-    /// If no usable certificate is found.
     pub fn of_this_host() -> Result<Arc<CaBundle>, NoCaBundle> {
         CACHED.bundle(rustls_native_certs::load_native_certs)
     }
@@ -122,9 +119,6 @@ pub fn install_provider() {
 }
 
 /// Fails early if one of these URLs needs a CA bundle and the host has none.
-///
-/// # Errors
-/// If a URL begins with `https://`, and the host has no CA bundle.
 pub fn require_ca_bundle_for<'a>(urls: impl IntoIterator<Item = &'a str>) -> Result<(), NoCaBundle> {
     if urls.into_iter().any(|url| url.starts_with("https://")) {
         CaBundle::of_this_host()?;
@@ -134,27 +128,18 @@ pub fn require_ca_bundle_for<'a>(urls: impl IntoIterator<Item = &'a str>) -> Res
 
 /// A TLS client configuration that trusts the host's CA bundle. The bundle is read when the first server is verified. Without a
 /// bundle, every TLS server is refused for that reason, and plain HTTP still works.
-///
-/// # Errors
-/// If the provider supports no TLS version that rustls considers safe.
 pub fn client_config() -> Result<ClientConfig, rustls::Error> {
     client_config_trusting_current(|| Ok(CaBundle::of_this_host().map_err(unusable)?.roots()))
 }
 
 /// A TLS client configuration that accepts any certificate of a server. Only for operators who request that explicitly, and who get
 /// a warning.
-///
-/// # Errors
-/// If the provider supports no TLS version that rustls considers safe.
 pub fn client_config_without_verification() -> Result<ClientConfig, rustls::Error> {
     Ok(client_by(Rule::Anyone)?.with_no_client_auth())
 }
 
 /// A TLS client configuration that trusts the authorities that `authorities` returns. `authorities` is called for each server,
 /// because the authorities may be replaced while the client is in use.
-///
-/// # Errors
-/// If the provider supports no TLS version that rustls considers safe.
 pub fn client_config_trusting_current(
     authorities: impl Fn() -> Result<Arc<RootCertStore>, rustls::Error> + Send + Sync + 'static,
 ) -> Result<ClientConfig, rustls::Error> {
@@ -162,17 +147,11 @@ pub fn client_config_trusting_current(
 }
 
 /// A TLS client configuration that trusts the authorities in this PEM text, and no others.
-///
-/// # Errors
-/// If the text has no usable certificate of an authority.
 pub fn client_config_trusting(authorities: &str) -> Result<ClientConfig, rustls::Error> {
     Ok(client_of(Arc::new(roots_of(authorities)?))?.with_no_client_auth())
 }
 
 /// Like `client_config_trusting`, with a client certificate: a PEM chain and its key.
-///
-/// # Errors
-/// If `authorities` has no usable certificate, or the chain and its key cannot be used.
 pub fn client_config_trusting_as(
     authorities: &str,
     chain: &str,
@@ -181,10 +160,7 @@ pub fn client_config_trusting_as(
     config_as(Arc::new(roots_of(authorities)?), chain, key)
 }
 
-/// The authorities in a PEM text.
-///
-/// # Errors
-/// If the text has no usable certificate of an authority.
+/// The authorities in a PEM text. Skips certificates that cannot be used, but fails if no usable one is left.
 pub fn roots_of(authorities: impl AsRef<[u8]>) -> Result<RootCertStore, rustls::Error> {
     let certificates = CertificateDer::pem_slice_iter(authorities.as_ref()).filter_map(Result::ok);
     let mut roots = RootCertStore::empty();
@@ -195,10 +171,8 @@ pub fn roots_of(authorities: impl AsRef<[u8]>) -> Result<RootCertStore, rustls::
     }
 }
 
-/// A TLS client configuration that trusts the host's CA bundle, with a client certificate: a PEM chain and its key.
-///
-/// # Errors
-/// If the host has no CA bundle, or the chain and its key cannot be used.
+/// A TLS client configuration that trusts the host's CA bundle, with a client certificate: a PEM chain and its key. Fails if the host
+/// has no CA bundle.
 pub fn client_config_as(chain: &str, key: &str) -> Result<ClientConfig, rustls::Error> {
     config_as(CaBundle::of_this_host().map_err(unusable)?.roots(), chain, key)
 }
@@ -210,9 +184,6 @@ fn config_as(roots: Arc<RootCertStore>, chain: &str, key: &str) -> Result<Client
 
 /// A TLS server configuration with a PEM chain and its key. It accepts only clients whose certificate one of these authorities (PEM)
 /// has signed directly ([`chains::Clients`]).
-///
-/// # Errors
-/// If `authorities` has no usable certificate, or the chain and its key cannot be used.
 pub fn server_config_for_clients_of(
     authorities: &str,
     chain: &str,
@@ -228,9 +199,6 @@ pub fn server_config_for_clients_of(
 
 /// A TLS client configuration that trusts only the server with this certificate (PEM), with a client certificate: a PEM chain and
 /// its key.
-///
-/// # Errors
-/// If `certificate` cannot be read, or the chain and its key cannot be used.
 pub fn client_config_pinned_to(
     certificate: &[u8],
     chain: &str,
@@ -255,9 +223,6 @@ fn chain_and_key(
 }
 
 /// A TLS client configuration that refuses every server, with `reason` as the error.
-///
-/// # Errors
-/// If the provider supports no TLS version that rustls considers safe.
 pub fn refusing_every_server(reason: String) -> Result<ClientConfig, rustls::Error> {
     Ok(client_by(Rule::Nothing(reason))?.with_no_client_auth())
 }

@@ -38,9 +38,6 @@ pub(crate) struct ApiClient<T> {
 impl<T: AccessTokens> ApiClient<T> {
     /// Creates a client that authenticates with `tokens` and counts its requests in `calls` under `service`. The client follows no
     /// redirect, because the tokens are for this API only.
-    ///
-    /// # Errors
-    /// If the HTTP client cannot be created.
     pub(crate) fn new(
         service: &'static str,
         tokens: T,
@@ -52,9 +49,6 @@ impl<T: AccessTokens> ApiClient<T> {
     }
 
     /// Sends a request with retries, and decodes its JSON response.
-    ///
-    /// # Errors
-    /// If there is no token or no response, the API rejects the request, or the response is not the expected JSON.
     pub(crate) async fn ask<A: DeserializeOwned>(
         &self,
         question: Question<'_>,

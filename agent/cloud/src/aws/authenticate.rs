@@ -32,10 +32,6 @@ pub(crate) struct AwsAuthenticator {
 }
 
 impl AwsAuthenticator {
-    /// Creates the authenticator for a machine in this region.
-    ///
-    /// # Errors
-    /// If the region is empty, the environment's settings are wrong, or there is no source of credentials.
     pub(crate) async fn of_region(region: &str) -> Result<AwsAuthenticator, AuthenticationError> {
         if region.is_empty() {
             return Err(AuthenticationError::NoRegion);

@@ -73,9 +73,6 @@ fn says_that_nothing_holds(error: &ApiError) -> bool {
 }
 
 /// Reports that an instance is ready. `uptime` is the time since its start.
-///
-/// # Errors
-/// The last error, after all retries.
 pub(crate) async fn complete(
     action: &LifecycleAction,
     uptime: Duration,

@@ -47,18 +47,13 @@ pub struct Ec2(QueryClient);
 
 impl Ec2 {
     /// EC2 of a region. The endpoint is `AWS_ENDPOINT_URL_EC2`, else `AWS_ENDPOINT_URL`, else Amazon's.
-    ///
-    /// # Errors
-    /// If this host has no CA bundle, or a proxy setting is not a valid URL.
     pub async fn of_region(region: &str) -> Result<Ec2, ApiError> {
         let Endpoint { url, settings } = Endpoint::new(SERVICE.name, region).await?;
         Ec2::new(&url, region, settings.credentials_provider())
     }
 
-    /// Like `of_region`, for requests of a node about itself.
-    ///
-    /// # Errors
-    /// Same errors as `of_region`, and if the environment selects another role than the node's own.
+    /// Like `of_region`, for requests of a node about itself. Fails if the environment selects another role than the node's
+    /// own.
     pub async fn of_node(region: &str) -> Result<Ec2, ApiError> {
         let Endpoint { url, settings } = Endpoint::of_node(SERVICE.name, region).await?;
         Ec2::new(&url, region, settings.credentials_provider())
@@ -81,15 +76,12 @@ impl Ec2 {
     }
 
     /// Sends one request, and returns EC2's XML document. Parameters have the names of EC2's reference (`NetworkInterfaceId`,
-    /// `Filter.1.Value.1`).
-    ///
-    /// # Errors
-    /// If EC2 cannot be reached, or rejects the request. [`ApiError::may_pass`] says whether to retry.
+    /// `Filter.1.Value.1`). [`ApiError::may_pass`] says whether to retry after an error.
     pub async fn query(&self, action: &'static str, parameters: &[(&str, &str)]) -> Result<String, ApiError> {
         self.query_within(TIMEOUT, action, parameters).await
     }
 
-    /// Like [`Ec2::query`], with another timeout. Same errors as [`Ec2::query`].
+    /// Like [`Ec2::query`], with another timeout.
     pub async fn query_within(
         &self,
         timeout: Duration,

@@ -19,19 +19,13 @@ pub(super) struct Endpoint {
 }
 
 impl Endpoint {
-    /// Like [`Endpoint::new`], for requests of a node about itself.
-    ///
-    /// # Errors
-    /// Same errors as [`Endpoint::new`], and if the environment selects another role than the node's own.
+    /// Like [`Endpoint::new`], for requests of a node about itself. Fails if the environment selects another role than the node's own.
     pub(super) async fn of_node(service: &str, region: &str) -> Result<Endpoint, ApiError> {
         refuse_another_role(environment_variable)?;
         Endpoint::new(service, region).await
     }
 
     /// The endpoint of `service` (`ec2`): `AWS_ENDPOINT_URL_EC2`, else `AWS_ENDPOINT_URL`, else Amazon's.
-    ///
-    /// # Errors
-    /// If this host has no CA bundle, or a proxy setting is not a valid URL.
     pub(super) async fn new(service: &str, region: &str) -> Result<Endpoint, ApiError> {
         let url =
             endpoint_of_environment(&variable_suffix(service), environment_variable).map(|(_, url)| url);

@@ -41,10 +41,8 @@ pub(super) const INTERFACE_ID: &str = "interface-id";
 /// The responses by item. Items that the instance does not have are absent.
 type Answers = BTreeMap<&'static str, String>;
 
-/// The endpoint of the metadata service, from the environment variables that every AWS SDK reads.
-///
-/// # Errors
-/// If `AWS_EC2_METADATA_DISABLED` is true.
+/// The endpoint of the metadata service, from the environment variables that every AWS SDK reads. Fails if `AWS_EC2_METADATA_DISABLED` is
+/// true.
 pub(crate) fn endpoint_of_environment() -> Result<String, MetadataError> {
     endpoint(|name| std::env::var(name).ok())
 }
@@ -63,9 +61,6 @@ fn endpoint(variable: impl Fn(&str) -> Option<String>) -> Result<String, Metadat
 }
 
 /// Asks the metadata service at a URL which instance this is.
-///
-/// # Errors
-/// If the service cannot be reached, or is not EC2's.
 pub(crate) async fn observe(endpoint: &str, retries: Retries) -> Result<AwsFacts, MetadataError> {
     let imds = Imds::at(endpoint, retries)?;
     let told = try_join_all(ITEMS.iter().map(|item| imds.get(item))).await?;
@@ -80,9 +75,6 @@ pub(crate) async fn observe(endpoint: &str, retries: Retries) -> Result<AwsFacts
 }
 
 /// Asks the metadata service at a URL for the type and the image of this instance.
-///
-/// # Errors
-/// If the service cannot be reached, or is not EC2's.
 pub(super) async fn observe_machine(
     endpoint: &str,
     retries: Retries,

@@ -47,10 +47,7 @@ impl Failing for InstanceTypeError {
     }
 }
 
-/// Asks EC2 in a region about an instance type.
-///
-/// # Errors
-/// If EC2 cannot be reached, rejects the request, or does not know the type. Temporary errors are retried until `retries` end.
+/// Asks EC2 in a region about an instance type. Temporary errors are retried until `retries` end.
 pub(crate) async fn of_region(
     region: &str,
     instance_type: &str,

@@ -73,10 +73,8 @@ impl Instances {
         Instances { questions }
     }
 
-    /// The instance with this id. The id must be valid for EC2 ([`kops_agent_cluster::identity::aws::is_instance_id`]).
-    ///
-    /// # Errors
-    /// If EC2 cannot be reached, throttles for longer than a question waits, or too many questions wait.
+    /// The instance with this id. The id must be valid for EC2 ([`kops_agent_cluster::identity::aws::is_instance_id`]). Fails without a
+    /// request if too many questions wait.
     pub async fn get(&self, id: &str) -> InstanceAnswer {
         let (answer, answered) = oneshot::channel();
         let too_much = || Arc::new(ApiError::queue_full(&SERVICE.api, ACTION, "RequestLimitExceeded"));

@@ -37,10 +37,6 @@ pub(super) struct QueryClient {
 }
 
 impl QueryClient {
-    /// A client for the service at an endpoint, with the provider's credentials.
-    ///
-    /// # Errors
-    /// If the HTTP client cannot be created.
     pub(super) fn new(
         service: &'static Service,
         endpoint: &str,

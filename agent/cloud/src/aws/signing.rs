@@ -37,9 +37,6 @@ impl Signer {
     }
 
     /// Builds a POST request with a form for the endpoint of a question, and signs it.
-    ///
-    /// # Errors
-    /// If there are no credentials, or the request cannot be built.
     pub(super) async fn post(
         &self,
         client: &Client,

@@ -51,9 +51,6 @@ pub struct Sts {
 
 impl Sts {
     /// STS of a region. The endpoint is `AWS_ENDPOINT_URL_STS`, else `AWS_ENDPOINT_URL`, else Amazon's.
-    ///
-    /// # Errors
-    /// If the endpoint or a proxy setting is not a valid URL, or this host has no CA bundle.
     pub async fn of_region(region: &str, calls: CloudCalls) -> Result<Sts, ApiError> {
         let Endpoint { url, settings } = Endpoint::new(STS_SERVICE, region).await?;
         Sts::new(&url, region, settings.credentials_provider(), calls)
@@ -106,9 +103,6 @@ impl Sts {
     }
 
     /// The caller that signed a request.
-    ///
-    /// # Errors
-    /// If the signature is invalid, or STS does not respond.
     pub async fn caller(&self, call: &StsCall) -> Result<Caller, ApiError> {
         let mut url = self.endpoint.clone();
         url.set_query(call.query.as_deref());

@@ -109,9 +109,6 @@ struct List {
 impl Arm {
     /// Azure Resource Manager at `AZURE_RESOURCE_MANAGER_ENDPOINT`, else at Azure's public endpoint. Requests are counted in
     /// `calls`.
-    ///
-    /// # Errors
-    /// If this host has no CA bundle, or the endpoint or a proxy setting is not a valid URL.
     pub fn of_environment(
         subscription: &str,
         resource_group: &str,
@@ -165,10 +162,7 @@ impl Arm {
     }
 
     /// The machines of a scale set, by their numbers. If `scale_set` is `None`: the machines outside scale sets, by their names. Azure's
-    /// list of machines outside scale sets has no power state.
-    ///
-    /// # Errors
-    /// If the scale set does not exist, or the request fails.
+    /// list of machines outside scale sets has no power state. A missing scale set is an error.
     pub async fn machines(
         &self,
         scale_set: Option<&str>,
@@ -191,10 +185,7 @@ impl Arm {
     }
 
     /// The private addresses of the machines of a scale set, by their numbers. If `scale_set` is `None`: the addresses of the
-    /// machines outside scale sets, by their names.
-    ///
-    /// # Errors
-    /// If the scale set does not exist, or the request fails.
+    /// machines outside scale sets, by their names. A missing scale set is an error.
     pub async fn addresses(
         &self,
         scale_set: Option<&str>,

@@ -91,17 +91,11 @@ enum NoIssuer {
 
 impl Attestation {
     /// Trusts the authorities of this host.
-    ///
-    /// # Errors
-    /// If this host has no CA bundle, or the HTTP client cannot be created.
     pub fn of_this_host() -> Result<Attestation, ApiError> {
         Attestation::new(CaBundle::of_this_host()?.roots(), ISSUERS)
     }
 
     /// Trusts these authorities, and fetches the issuers' certificates from a folder.
-    ///
-    /// # Errors
-    /// If the folder is not a valid URL, or the HTTP client cannot be created.
     pub fn new(roots: Arc<RootCertStore>, folder: &str) -> Result<Attestation, ApiError> {
         let bad = || ApiError::NoRequest { endpoint: folder.to_owned(), cause: "it is not a URL".into() };
         // The client itself follows no redirect, because a redirect may lead anywhere.
@@ -120,9 +114,6 @@ impl Attestation {
 
     /// Verifies that the signer signed its document, and that Microsoft issued the signer's certificate. The caller has already checked
     /// that the certificate names the metadata service.
-    ///
-    /// # Errors
-    /// If a check fails, or an issuer cannot be fetched.
     pub async fn verify(&self, signer: Signer, origin: Origin) -> Result<(), Refusal> {
         let signer = Arc::new(signer);
         let judged = self.judge(&signer, Arc::default()).await?;
@@ -166,10 +157,8 @@ impl Attestation {
     }
 
     /// Whether a signer chains to a trusted authority, by the certificates in its document and by these issuers. The inner error says why
-    /// not. A blocking thread verifies the signatures, for at most [`CHECKED_AT_ONCE`] signers at a time.
-    ///
-    /// # Errors
-    /// If the signer has not signed its document, or the check cannot run.
+    /// not. The outer error means that the signer has not signed its document, or that the check cannot run. A blocking thread verifies the
+    /// signatures, for at most [`CHECKED_AT_ONCE`] signers at a time.
     async fn judge(
         &self,
         signer: &Arc<Signer>,

@@ -44,10 +44,6 @@ pub(super) struct AzureAuthenticator {
 }
 
 impl AzureAuthenticator {
-    /// Creates the authenticator for the machine of these facts.
-    ///
-    /// # Errors
-    /// If the facts have no valid resource id, or the HTTP client cannot be created.
     pub(super) fn new(facts: Option<&AzureFacts>) -> Result<AzureAuthenticator, AuthenticationError> {
         AzureAuthenticator::at(endpoint_of_environment(), facts)
     }

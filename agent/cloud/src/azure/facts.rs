@@ -45,19 +45,12 @@ pub(super) fn headers() -> HeaderMap {
     headers
 }
 
-/// Asks which machine this is.
-///
-/// # Errors
-/// If the service cannot be reached, or is not Azure's.
 pub(super) async fn observe(service: &MetadataService) -> Result<AzureFacts, MetadataError> {
     let compute = service.get_needed(COMPUTE, &headers()).await?;
     parse(&compute).map_err(|error| service.unusable(COMPUTE, error.to_string()))
 }
 
 /// The subscription and the resource group of this machine.
-///
-/// # Errors
-/// If the service cannot be reached, or is not Azure's.
 pub(super) async fn place() -> Result<Place, MetadataError> {
     place_by(&MetadataService::new(endpoint_of_environment(), Retries::default())?).await
 }
@@ -78,9 +71,6 @@ async fn place_by(service: &MetadataService) -> Result<Place, MetadataError> {
 }
 
 /// A signed document in base64 that identifies this machine. The signature includes the nonce.
-///
-/// # Errors
-/// If the service cannot be reached, or is not Azure's.
 pub(super) async fn attested_document(
     service: &MetadataService,
     nonce: &str,
@@ -97,10 +87,6 @@ pub(super) async fn attested_document(
     }
 }
 
-/// The VM id of this machine.
-///
-/// # Errors
-/// If the service cannot be reached, or is not Azure's.
 pub(super) async fn vm_id(service: &MetadataService) -> Result<String, MetadataError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]

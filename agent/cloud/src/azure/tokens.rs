@@ -43,9 +43,6 @@ impl std::fmt::Debug for Tokens {
 
 impl Tokens {
     /// Gets tokens for a service from the metadata service that the environment names, or from the default service.
-    ///
-    /// # Errors
-    /// If the HTTP client cannot be created.
     pub fn of_environment(service: &str, retries: Retries) -> Result<Tokens, MetadataError> {
         let identity = std::env::var(IDENTITY_VARIABLE).ok().filter(|id| !id.is_empty());
         Tokens::at(endpoint_of_environment(), service, identity.as_deref(), retries)
@@ -53,9 +50,6 @@ impl Tokens {
 
     /// Gets tokens from the metadata service at an endpoint. `identity` is the client id of the identity; `None` means the only identity of
     /// the machine.
-    ///
-    /// # Errors
-    /// If the HTTP client cannot be created.
     pub fn at(
         endpoint: String,
         service: &str,
@@ -71,10 +65,7 @@ impl Tokens {
         Ok(Tokens { metadata: MetadataService::new(endpoint, retries)?, path, cache: TokenCache::default() })
     }
 
-    /// The value of `Authorization`, with a token that does not expire soon.
-    ///
-    /// # Errors
-    /// If the metadata service cannot be reached, or gives no token: a machine may have no managed identity.
+    /// The value of `Authorization`, with a token that does not expire soon. Fails if the machine has no managed identity.
     pub async fn header(&self) -> Result<HeaderValue, MetadataError> {
         self.cache.get(self.ask()).await
     }

@@ -160,9 +160,6 @@ impl CallbackServer {
     }
 
     /// A challenge for the next request. From now on, the server does not answer earlier challenges.
-    ///
-    /// # Errors
-    /// If there is no randomness.
     pub fn challenge(&self) -> Result<ChallengeRequest, CallbackServerError> {
         let (id, secret) = (random::name()?, Base64(random::bytes::<SECRET>()?.to_vec()));
         self.state.lock().pending = Some(PendingChallenge { id: id.clone(), secret: secret.clone() });

@@ -11,10 +11,7 @@ pub(super) const ENDPOINT: &str = "http://169.254.169.254";
 const DROPLET_ID: &str = "/metadata/v1/id";
 const PRIVATE_ADDRESS: &str = "/metadata/v1/interfaces/private/0/ipv4/address";
 
-/// Asks which droplet this is.
-///
-/// # Errors
-/// If the service cannot be reached, or the droplet is in no private network.
+/// Fails if the droplet is in no private network.
 pub(super) async fn observe(service: &MetadataService) -> Result<DigitalOceanFacts, MetadataError> {
     let headers = HeaderMap::new();
     let private_ipv4 = service.get_needed(PRIVATE_ADDRESS, &headers).await?;

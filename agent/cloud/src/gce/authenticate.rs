@@ -36,10 +36,6 @@ pub(crate) struct GceAuthenticator {
 }
 
 impl GceAuthenticator {
-    /// Creates the authenticator for the machine of these facts, with this TPM.
-    ///
-    /// # Errors
-    /// If the facts lack the project, the zone or the name of the instance.
     pub(crate) fn new(
         facts: Option<&GceFacts>,
         tpm: Arc<dyn OpenTpm>,

@@ -116,9 +116,6 @@ struct Call<'a> {
 
 impl Compute {
     /// Compute Engine at `CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE`, else at Google's endpoint. Requests are counted in `calls`.
-    ///
-    /// # Errors
-    /// If this host has no CA bundle, or the endpoint or a proxy setting is not a valid URL.
     pub fn of_environment(project: &str, calls: CloudCalls) -> Result<Compute, ApiError> {
         let endpoint = std::env::var(ENDPOINT_VARIABLE).unwrap_or_default();
         let endpoint = if endpoint.is_empty() { ENDPOINT.to_owned() } else { endpoint };
@@ -180,9 +177,6 @@ impl Compute {
     }
 
     /// The instance template at a path below the project.
-    ///
-    /// # Errors
-    /// If there is no such template, or the request fails.
     pub async fn instance_template(&self, path: &str) -> Result<InstanceTemplate, ApiError> {
         let parameters = vec![("fields", answer::TEMPLATE)];
         let path = path.to_owned();

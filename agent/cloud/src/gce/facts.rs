@@ -15,10 +15,6 @@ pub(super) fn endpoint_of_environment() -> String {
     format!("http://{}", host.as_deref().unwrap_or("169.254.169.254"))
 }
 
-/// Asks which instance this is.
-///
-/// # Errors
-/// If the server cannot be reached, or is not GCE's.
 pub(super) async fn observe(service: &MetadataService) -> Result<GceFacts, MetadataError> {
     Ok(GceFacts {
         hostname: get(service, "instance/hostname").await?,
@@ -29,9 +25,6 @@ pub(super) async fn observe(service: &MetadataService) -> Result<GceFacts, Metad
 }
 
 /// Asks for the type and the image of this instance. If an instance starts from a disk, it has no image.
-///
-/// # Errors
-/// If the server cannot be reached, or is not GCE's.
 pub(super) async fn observe_machine(service: &MetadataService) -> Result<ObservedMachine, MetadataError> {
     // `projects/NUMBER/machineTypes/TYPE`
     let machine_type = get(service, "instance/machine-type").await?;
@@ -49,9 +42,6 @@ fn image_of_project(path: &str) -> Option<String> {
 }
 
 /// The project and the zone of this instance.
-///
-/// # Errors
-/// If the server cannot be reached, or is not GCE's.
 pub(crate) async fn place() -> Result<Place, MetadataError> {
     let service = MetadataService::new(endpoint_of_environment(), Retries::default())?;
     Ok(Place { project: get(&service, PROJECT).await?, zone: zone(&service).await? })

@@ -134,9 +134,6 @@ impl std::fmt::Debug for ServiceAccountKey {
 
 impl ServiceAccountKey {
     /// The key in the file that `GOOGLE_APPLICATION_CREDENTIALS` names; `None` if the variable is not set.
-    ///
-    /// # Errors
-    /// If the file cannot be read, or is not a service account key.
     pub fn of_environment() -> Result<Option<ServiceAccountKey>, KeyError> {
         match std::env::var(VARIABLE).unwrap_or_default() {
             path if path.is_empty() => Ok(None),
@@ -144,7 +141,6 @@ impl ServiceAccountKey {
         }
     }
 
-    /// The key in a file. Same errors as [`ServiceAccountKey::of_environment`].
     pub fn of_file(path: &str) -> Result<ServiceAccountKey, KeyError> {
         let unreadable = |problem: String| KeyError::Unreadable { path: path.to_owned(), problem };
         let is_file = fs::metadata(path).map_err(|error| unreadable(error.to_string()))?.is_file();
@@ -264,9 +260,6 @@ impl std::fmt::Display for Failure {
 
 impl KeyTokens {
     /// Requests tokens for a scope. `retries` limits the attempts.
-    ///
-    /// # Errors
-    /// If the HTTP client cannot be created, or the server needs TLS and this host has no CA bundle.
     pub fn new(key: ServiceAccountKey, scope: &'static str, retries: Retries) -> Result<KeyTokens, KeyError> {
         let (server, email) = (key.token_uri.to_string(), key.email.clone());
         let no_client =

@@ -50,17 +50,11 @@ impl std::fmt::Debug for Tokens {
 
 impl Tokens {
     /// Gets tokens from the metadata server that the environment names, or from the default server.
-    ///
-    /// # Errors
-    /// If the HTTP client cannot be created.
     pub fn of_environment(retries: Retries) -> Result<Tokens, MetadataError> {
         Tokens::at(endpoint_of_environment(), retries)
     }
 
     /// Gets tokens from the metadata server at an endpoint.
-    ///
-    /// # Errors
-    /// If the HTTP client cannot be created.
     pub fn at(endpoint: String, retries: Retries) -> Result<Tokens, MetadataError> {
         let retries = Retries { deadline: retries.deadline.min(LONGEST), ..retries };
         Ok(Tokens::new(Source::Instance(MetadataService::new(endpoint, retries)?)))
@@ -68,9 +62,6 @@ impl Tokens {
 
     /// Gets tokens for a scope with the key file that `GOOGLE_APPLICATION_CREDENTIALS` names. If the variable is not set, gets
     /// the instance's tokens, whatever scopes they have.
-    ///
-    /// # Errors
-    /// If the file has no service account key, or the HTTP client cannot be created.
     pub fn of_application(scope: &'static str, retries: Retries) -> Result<Tokens, TokenError> {
         match ServiceAccountKey::of_environment()? {
             Some(key) => Ok(Tokens::of_key(KeyTokens::new(key, scope, retries)?)),
@@ -94,11 +85,7 @@ impl Tokens {
         }
     }
 
-    /// The value of `Authorization`, with a token that does not expire soon.
-    ///
-    /// # Errors
-    /// If the metadata server or the token server cannot be reached, or gives no token: an instance may have no service
-    /// account.
+    /// The value of `Authorization`, with a token that does not expire soon. Fails if the instance has no service account.
     pub async fn header(&self) -> Result<HeaderValue, TokenError> {
         self.cache.get(self.ask()).await
     }

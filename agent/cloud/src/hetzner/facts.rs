@@ -19,10 +19,6 @@ struct PrivateNetwork {
     interface_num: u32,
 }
 
-/// Asks which server this is.
-///
-/// # Errors
-/// If the service cannot be reached, or is not Hetzner's.
 pub(super) async fn observe(service: &MetadataService) -> Result<HetznerFacts, MetadataError> {
     let headers = HeaderMap::new();
     let instance_id = service.get_needed("/hetzner/v1/metadata/instance-id", &headers).await?;

@@ -27,15 +27,9 @@ pub struct Session {
 #[async_trait::async_trait]
 pub trait Login: fmt::Debug + Send + Sync {
     /// A client for the API. It follows no redirect: the tokens are for this cloud only.
-    ///
-    /// # Errors
-    /// If the HTTP client cannot be created.
     fn client(&self) -> Result<Client, HttpError>;
 
     /// The endpoint of the API, and a token that does not expire soon.
-    ///
-    /// # Errors
-    /// If the login server cannot be reached, rejects the login, or does not know the API.
     async fn session(&self) -> Result<Session, ApiError>;
 
     /// Drops the cached token if it is the rejected token.
@@ -69,9 +63,6 @@ pub(super) struct Access {
 
 impl AccessSource {
     /// A client for the list. It follows no redirect: the token is for this cloud only.
-    ///
-    /// # Errors
-    /// If the HTTP client cannot be created.
     pub(super) fn client(&self) -> Result<Client, HttpError> {
         match self {
             AccessSource::Fixed(_) => http::client_with(tls::client_config()?),
@@ -80,9 +71,6 @@ impl AccessSource {
     }
 
     /// The URL of the list, with a token that is valid now.
-    ///
-    /// # Errors
-    /// If the login fails.
     pub(super) async fn access<M: Listed>(&self, scope: &Scope) -> Result<Arc<Access>, ApiError> {
         match self {
             AccessSource::Fixed(access) => Ok(access.clone()),
@@ -103,10 +91,6 @@ impl AccessSource {
 }
 
 impl Access {
-    /// The access to the list of the machines in a scope.
-    ///
-    /// # Errors
-    /// If the endpoint is not a valid URL, or the filter is not a valid header.
     pub(super) fn new<M: Listed>(session: &Session, scope: &Scope) -> Result<Access, ApiError> {
         let Session { endpoint, token } = session;
         let ListApi { service, endpoint_variable, endpoint: usual, token_header, page, newest_first, .. } =

@@ -13,9 +13,6 @@ pub(crate) struct IdAuthenticator {
 
 impl IdAuthenticator {
     /// Creates the authenticator for the machine with this id, as its metadata service writes the id.
-    ///
-    /// # Errors
-    /// If `id` does not have the form of the cloud's machine ids.
     pub(crate) fn new<M: Listed>(id: &str) -> Result<IdAuthenticator, AuthenticationError> {
         let Bootstrap { token, fact, .. } = M::BOOTSTRAP;
         let no_id = || AuthenticationError::NoId { machine: token.machine, fact, value: id.to_owned() };

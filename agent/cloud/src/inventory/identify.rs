@@ -19,10 +19,6 @@ pub struct ListedControlPlane<M> {
 }
 
 impl<M: Listed> ListedControlPlane<M> {
-    /// Access to the machines of the configured cluster.
-    ///
-    /// # Errors
-    /// If the environment is wrong, or a client cannot be created.
     pub(crate) async fn new(
         options: &KopsControllerOptions,
         calls: CloudCalls,

@@ -91,10 +91,6 @@ impl<M> Default for Last<M> {
 impl<M: Listed> Inventory<M> {
     /// The machines of a cluster. The environment has the token, and may have the endpoint; the default is the cloud's own.
     /// Requests are counted in `calls`.
-    ///
-    /// # Errors
-    /// If there is no token, this host has no CA bundle, or the endpoint or a proxy setting is not a valid URL. Also if the
-    /// location of the cluster in the cloud is not known.
     pub async fn of_environment(cluster: &str, calls: CloudCalls) -> Result<Inventory<M>, ApiError> {
         if let Some(login) = M::login(&calls)? {
             return Inventory::behind(login, M::scope(cluster).await?, calls);
@@ -108,9 +104,6 @@ impl<M: Listed> Inventory<M> {
     }
 
     /// Like `of_environment`, with this endpoint and this token.
-    ///
-    /// # Errors
-    /// If the endpoint is not a valid URL, or a header cannot contain the token or the filter.
     pub fn at(
         endpoint: &str,
         token: &str,
@@ -126,9 +119,6 @@ impl<M: Listed> Inventory<M> {
     }
 
     /// Like `of_environment`, with a login that finds the API and gets tokens.
-    ///
-    /// # Errors
-    /// If the HTTP client cannot be created.
     pub(crate) fn behind(
         login: Arc<dyn Login>,
         scope: impl Into<Scope>,

@@ -60,8 +60,6 @@ struct At {
 }
 
 impl Questions {
-    /// # Errors
-    /// If the HTTP client cannot be created.
     pub(super) fn new(source: AccessSource, scope: Scope, calls: CloudCalls) -> Result<Questions, ApiError> {
         Ok(Questions {
             client: source.client()?,

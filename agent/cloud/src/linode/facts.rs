@@ -13,10 +13,6 @@ pub(super) const ENDPOINT: &str = "http://169.254.169.254";
 const TOKEN_PATH: &str = "/v1/token";
 const INSTANCE_PATH: &str = "/v1/instance";
 
-/// Asks which instance this is.
-///
-/// # Errors
-/// If the service cannot be reached, or is not Linode's.
 pub(super) async fn observe(service: &MetadataService) -> Result<LinodeFacts, MetadataError> {
     let mut headers = HeaderMap::new();
     headers.insert("metadata-token", token(service).await?);

@@ -28,9 +28,6 @@ pub struct HostAuthenticator {
 
 impl HostAuthenticator {
     /// Creates the authenticator for the machine with this name, with the key below `root`.
-    ///
-    /// # Errors
-    /// If the key is missing, or cannot sign tokens.
     pub fn new(root: &Path, hostname: &str) -> Result<HostAuthenticator, AuthenticationError> {
         let file = root.join(KEY_FILE.trim_start_matches('/'));
         let unusable =

@@ -29,9 +29,6 @@ const MOUNT_POINT: &str = "/run";
 const LONGEST: u64 = 512 * 1024;
 
 /// The metadata on the config drive of the machine with this root directory.
-///
-/// # Errors
-/// Why there is no metadata: the machine has no such drive, or it cannot be read.
 pub(super) async fn read(root: &Path) -> Result<String, Invalid> {
     let drive = LINKS.iter().map(|link| root.join(link)).find(|link| link.exists());
     let drive = drive.ok_or_else(|| Invalid::new("there is no disk with the label config-2"))?;

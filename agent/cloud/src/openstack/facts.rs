@@ -21,9 +21,6 @@ pub(super) const ENDPOINT: &str = "http://169.254.169.254";
 const LOCAL_IPV4: &str = "/latest/meta-data/local-ipv4";
 
 /// The address of the server; empty if it has none.
-///
-/// # Errors
-/// If the service cannot be reached, or its response is not an address.
 pub(super) async fn local_ipv4(service: &MetadataService) -> Result<String, MetadataError> {
     let local_ipv4 = service.get(LOCAL_IPV4, &HeaderMap::new()).await?.unwrap_or_default();
     if !local_ipv4.is_empty() && local_ipv4.parse::<IpAddr>().is_err() {
@@ -33,10 +30,8 @@ pub(super) async fn local_ipv4(service: &MetadataService) -> Result<String, Meta
 }
 
 /// The id of the server, from a config drive that has it, else from the metadata service. Upstream has the same order
-/// (`getMetadata` in its `metadata.go`). `root` is the root directory of this machine.
-///
-/// # Errors
-/// The reasons of both sources, if neither has the id.
+/// (`getMetadata` in its `metadata.go`). `root` is the root directory of this machine. If neither source has the id, the error has the
+/// reasons of both.
 pub(super) async fn server_id(
     root: &Path,
     endpoint: &str,

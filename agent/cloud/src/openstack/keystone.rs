@@ -93,9 +93,6 @@ impl std::fmt::Debug for Keystone {
 
 impl Keystone {
     /// Gets tokens for a service with this login. `service` is its type in the catalog. Requests are counted in `calls`.
-    ///
-    /// # Errors
-    /// If Keystone's URL is invalid, Keystone needs TLS and this host has no CA bundle, or the HTTP client cannot be created.
     pub fn new(settings: Settings, service: &'static str, calls: CloudCalls) -> Result<Keystone, ApiError> {
         let url = api::base_url(&settings.tokens_url, AUTH_URL, "https://keystone.example.com:5000/v3")?;
         settings.require_ca_bundle_for(url.as_str())?;
@@ -117,9 +114,6 @@ impl Keystone {
     }
 
     /// The endpoint of the service, and a token for it that does not expire soon.
-    ///
-    /// # Errors
-    /// If Keystone cannot be reached, rejects the login, or does not know the service.
     pub async fn session(&self) -> Result<Session, ApiError> {
         let ask = async {
             let asked = self.ask().await;

@@ -58,14 +58,11 @@ pub struct Settings {
 
 impl Settings {
     /// Reads the login from the environment.
-    ///
-    /// # Errors
-    /// If there is no login, or a part of it is missing.
     pub fn of_environment() -> Result<Settings, ApiError> {
         Settings::from_variables(&variable)
     }
 
-    /// Like `of_environment`, with other variables. Same errors as `of_environment`.
+    /// Like `of_environment`, with other variables.
     pub fn from_variables(variable: &dyn Fn(&str) -> Option<String>) -> Result<Settings, ApiError> {
         let get = |name: &str| variable(name).filter(|value| !value.trim().is_empty());
         let auth_url = get(AUTH_URL).ok_or_else(|| {
@@ -95,9 +92,6 @@ impl Settings {
     }
 
     /// A client for OpenStack's servers. It follows no redirect: login and tokens are for these servers only.
-    ///
-    /// # Errors
-    /// If the HTTP client cannot be created.
     pub fn client(&self) -> Result<Client, HttpError> {
         let config = match self.takes_any_certificate {
             true => tls::client_config_without_verification()?,

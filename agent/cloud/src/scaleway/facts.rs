@@ -29,10 +29,6 @@ struct Location {
     zone_id: String,
 }
 
-/// Asks which server this is.
-///
-/// # Errors
-/// If the service cannot be reached, or is not Scaleway's.
 pub(super) async fn observe(service: &MetadataService) -> Result<ScalewayFacts, MetadataError> {
     let server = service.get_needed(SERVER, &HeaderMap::new()).await?;
     parse(&server).map_err(|error| service.unusable(SERVER, error.to_string()))

@@ -98,10 +98,8 @@ impl Admission {
         Arc::new(Admission { limits, state: Mutex::default(), depth })
     }
 
-    /// Waits for a turn. The future may be dropped while it waits.
-    ///
-    /// # Errors
-    /// If too many requests wait, or the turn does not come in time.
+    /// Waits for a turn. The future may be dropped while it waits. Fails if too many requests wait, or if the turn does not come in
+    /// time.
     pub async fn enter(self: &Arc<Self>, origin: Origin) -> Result<Admitted, Refusal> {
         let busy =
             |reason, problem: &str| Refusal { answer: Answer::Busy, reason, message: problem.to_owned() };

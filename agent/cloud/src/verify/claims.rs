@@ -51,10 +51,7 @@ impl Claims {
         Claims { places: Admission::new(limits, Gauge::default()), kept_for }
     }
 
-    /// Takes a place, unless `claim` has a place already.
-    ///
-    /// # Errors
-    /// If too many requests wait, or no place is free in time.
+    /// Takes a place, unless `claim` has a place already. Fails if too many requests wait, or if no place is free in time.
     pub async fn enter(&self, origin: Origin, claim: &mut Option<Claim>) -> Result<(), Refusal> {
         if claim.is_none() {
             let place = self.places.enter(origin).await?;

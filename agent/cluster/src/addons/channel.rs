@@ -29,9 +29,6 @@ pub struct Channel {
 impl Channel {
     /// Reads a channel by the rules of a kOps release. A document of another kind than `Addons` is a manifest. A manifest becomes the
     /// channel's only add-on, if the release supports manifests. An empty text gives an empty channel.
-    ///
-    /// # Errors
-    /// If the text is not YAML, a field has the wrong type, or an entry has no name. The error names the field.
     pub fn parse(text: &[u8], url: &str, release: KopsRelease) -> Result<Channel, SpecError> {
         let text = std::str::from_utf8(text)
             .map_err(|error| SpecError::of_file(url, format!("it is not UTF-8: {error}")))?

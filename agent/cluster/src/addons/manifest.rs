@@ -97,10 +97,7 @@ impl ObjectKind {
 }
 
 /// Reads the objects of a manifest in apply order: namespaces, then CustomResourceDefinitions, then all others. Each group keeps the order
-/// of the manifest.
-///
-/// # Errors
-/// If a document is not YAML, or is an object without version, kind or name. The error names the document by its index from 0.
+/// of the manifest. An error names the document by its index from 0.
 pub fn objects(manifest: &[u8], url: &str) -> Result<Vec<Object>, SpecError> {
     let text = std::str::from_utf8(manifest)
         .map_err(|error| SpecError::of_file(url, format!("it is not UTF-8: {error}")))?;

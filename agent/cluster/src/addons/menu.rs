@@ -115,10 +115,6 @@ impl Addon {
         NeedsRollingUpdate::parse(&self.spec.needs_rolling_update)
     }
 
-    /// Checks the entry.
-    ///
-    /// # Errors
-    /// The first invalid field, with the reason.
     pub fn check(&self) -> Result<(), SpecError> {
         self.manifest_url()?;
         let needs = &self.spec.needs_rolling_update;
@@ -135,9 +131,6 @@ impl Addon {
     }
 
     /// The URL of the add-on's manifest. A relative path in the entry is resolved against the channel's URL (RFC 3986, 5.2).
-    ///
-    /// # Errors
-    /// If the entry has no manifest.
     pub fn manifest_url(&self) -> Result<String, SpecError> {
         match self.spec.manifest.as_deref() {
             None | Some("") => {
@@ -151,9 +144,6 @@ impl Addon {
     /// Checks that a manifest has the hash in kOps' own channel. kOps writes the manifests before the channel, file by file. A manifest
     /// that is read in between must not be recorded under the old version. For other channels there is no check: their authors choose the
     /// hashes, and upstream does not check any manifest.
-    ///
-    /// # Errors
-    /// If the hash is different.
     pub fn check_manifest(&self, manifest: &[u8], url: &str) -> Result<(), SpecError> {
         let wanted = &self.spec.manifest_hash;
         if !self.is_bootstrap || wanted.is_empty() {

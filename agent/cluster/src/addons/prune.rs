@@ -26,9 +26,6 @@ pub struct Listed {
 
 /// Checks a rule. A rule without namespaces and selectors would delete every object of its kind in the cluster. Upstream accepts such a
 /// rule, but kOps never writes such a rule.
-///
-/// # Errors
-/// The reason why the rule is invalid.
 pub fn check(rule: &PruneKind) -> Result<(), Invalid> {
     if rule.kind.is_empty() {
         return Err(Invalid::new("it has no kind"));

@@ -31,9 +31,6 @@ pub const PREFIX_V2: &str = "x-aws-sts-v2 ";
 pub const REQUEST_HASH_HEADER: &str = "X-Kops-Request-Sha";
 impl AwsToken {
     /// Reads a token that came with this request body. `None` if the token is not from AWS.
-    ///
-    /// # Errors
-    /// Why the token is rejected.
     pub fn parse(
         token: &str,
         body: &[u8],

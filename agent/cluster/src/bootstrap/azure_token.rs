@@ -135,9 +135,6 @@ struct TimeStamp {
 
 impl AzureToken {
     /// Reads a token that came with this request body. `None` if the token is not from Azure.
-    ///
-    /// # Errors
-    /// Why the token is rejected.
     pub fn parse(
         token: &str,
         body: &[u8],

@@ -90,9 +90,6 @@ pub fn extra_hours(node_name: &str) -> u32 {
 
 /// Decides the certificate for a machine that requests the name `name` with this public key. `trusted` has the key pairs that the machine
 /// trusts. An empty `trusted` (machines before kOps 1.22) is accepted.
-///
-/// # Errors
-/// Why nothing is signed.
 pub fn order(
     name: &str,
     public_key: &str,

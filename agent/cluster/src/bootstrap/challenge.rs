@@ -61,9 +61,6 @@ impl Challenge {
     }
 
     /// Decodes a challenge from a gRPC frame.
-    ///
-    /// # Errors
-    /// If the frame is not a gRPC message of a call-back.
     pub fn decode(frame: &[u8]) -> Result<Challenge, Malformed> {
         let mut challenge = Challenge { id: String::new(), random: Vec::new() };
         for (field, value) in fields(frame)? {
@@ -86,9 +83,6 @@ pub fn encode_answer(answer: &[u8]) -> Vec<u8> {
 }
 
 /// Decodes a proof from a gRPC frame.
-///
-/// # Errors
-/// If the frame is not a gRPC message of a call-back.
 pub fn decode_answer(frame: &[u8]) -> Result<Vec<u8>, Malformed> {
     let found = fields(frame)?
         .into_iter()

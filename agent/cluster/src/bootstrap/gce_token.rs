@@ -93,9 +93,6 @@ pub fn token(data: Vec<u8>, signature: Vec<u8>) -> String {
 
 impl GceToken {
     /// Reads a token that came with this request body. `None` if the token is not from GCE.
-    ///
-    /// # Errors
-    /// Why the token is rejected.
     pub fn parse(
         token: &str,
         body: &[u8],
@@ -105,9 +102,6 @@ impl GceToken {
     }
 
     /// Checks the signature with a key that Google keeps for the instance: RSASSA-PKCS1-v1_5 with SHA-256. The key is in PEM.
-    ///
-    /// # Errors
-    /// If the signature is wrong, or the key is unusable.
     pub fn verify(&self, key_pem: &str) -> Result<(), TokenProblem> {
         self.signed.verify(key_pem, Kind::Rsa, SIGNER)
     }

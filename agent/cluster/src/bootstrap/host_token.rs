@@ -65,9 +65,6 @@ pub fn token(data: Vec<u8>, signature: Vec<u8>) -> String {
 impl HostToken {
     /// Reads a token that came with this request body. `None` if the token is not from a host. `max_skew` is the maximum clock difference
     /// in seconds, and `now` is in seconds since 1970.
-    ///
-    /// # Errors
-    /// Why the token is rejected.
     pub fn parse(
         token: &str,
         body: &[u8],
@@ -84,9 +81,6 @@ impl HostToken {
     }
 
     /// Checks the signature with the key of the `Host`, in PEM: ECDSA with SHA-256, P-256 or P-384.
-    ///
-    /// # Errors
-    /// If the signature is wrong, or the key is unusable.
     pub fn verify(&self, public_key: &str) -> Result<(), TokenProblem> {
         self.signed.verify(public_key, Kind::Ec, SIGNER)
     }

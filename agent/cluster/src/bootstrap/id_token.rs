@@ -22,9 +22,6 @@ pub struct NoId(IdToken);
 
 impl IdToken {
     /// The token of the machine with this id. `id` comes from the metadata service.
-    ///
-    /// # Errors
-    /// If the text is not a valid id.
     pub fn token(self, id: &str) -> Result<String, NoId> {
         self.form.parse(id).map(|id| format!("{}{id}", self.prefix)).ok_or(NoId(self))
     }

@@ -136,11 +136,8 @@ impl BootstrapRequest {
         }
     }
 
-    /// Parses a request's body from an unauthenticated sender.
-    ///
-    /// # Errors
-    /// If the body is not a JSON object, a field has the wrong type, the version is unknown, or the request names too many certificates or
-    /// key pairs.
+    /// Parses a request's body from an unauthenticated sender. Fails if the version is unknown, or if the request names too many
+    /// certificates or key pairs.
     pub fn parse(body: &[u8]) -> Result<BootstrapRequest, SpecError> {
         let request: BootstrapRequest = parse(body, "the request")?;
         for (field, named) in [("certs", &request.certs), ("keypairIDs", &request.keypair_ids)] {
@@ -162,10 +159,6 @@ impl BootstrapRequest {
 }
 
 impl BootstrapResponse {
-    /// Parses a response's body.
-    ///
-    /// # Errors
-    /// If the body is not a JSON object, or a field has the wrong type.
     pub fn parse(body: &[u8]) -> Result<BootstrapResponse, SpecError> {
         parse(body, "kops-controller's answer")
     }

@@ -69,10 +69,9 @@ impl RenewalRefusal {
 /// The holder of this certificate (DER). TLS has already checked the certificate: `kubernetes-ca` signed it, it is valid now, its usage
 /// allows clients, and the client has its key.
 ///
-/// # Errors
-/// If the certificate is not a kubelet's by the rules of kube-apiserver's node authorizer: exactly one common name `system:node:NAME`, and
-/// exactly one organization `system:nodes`. Also if the certificate lacks the usage `clientAuth`, because TLS accepts a certificate without
-/// usages for any use.
+/// The certificate must be a kubelet's by the rules of kube-apiserver's node authorizer: exactly one common name `system:node:NAME`, and
+/// exactly one organization `system:nodes`. It must also have the usage `clientAuth`, because TLS accepts a certificate without usages for
+/// any use.
 pub fn holder(certificate: Option<&[u8]>) -> Result<Holder, RenewalRefusal> {
     let certificate = certificate.ok_or(RenewalRefusal::NoCertificate)?;
     let unreadable = |_| RenewalRefusal::NotANode("an unreadable subject".into());
@@ -95,9 +94,6 @@ pub fn holder(certificate: Option<&[u8]>) -> Result<Holder, RenewalRefusal> {
 
 impl Holder {
     /// Checks that the cloud reports this node for the machine.
-    ///
-    /// # Errors
-    /// If the cloud reports another node.
     pub fn is_verified_as(&self, node_name: &str) -> Result<(), RenewalRefusal> {
         match self.node_name == node_name {
             true => Ok(()),
@@ -114,9 +110,6 @@ impl Holder {
 ///
 /// A Node that was deleted and registered again from the same machine has another uid. The machine is still the same, so the uid is
 /// ignored.
-///
-/// # Errors
-/// If the Node is missing or names another machine.
 pub fn is_of_instance(node: &str, provider_id: Option<&str>, instance: &str) -> Result<(), RenewalRefusal> {
     let provider_id = provider_id.ok_or_else(|| RenewalRefusal::NoNode(node.to_owned()))?;
     // The Node of an enrolled host has no providerID. The Node's name identifies the host.

@@ -27,10 +27,7 @@ pub(crate) trait Annotation: Serialize + DeserializeOwned {
         Self::parsed(&value).is_ok().then_some(value)
     }
 
-    /// Parses an annotation's value.
-    ///
-    /// # Errors
-    /// The value is too long, or has another form than [`Annotation::written`] writes.
+    /// Reads only the form that [`Annotation::written`] writes, and at most [`Annotation::LONGEST`] bytes.
     fn parsed(value: &str) -> Result<Self, Unread> {
         if value.len() > Self::LONGEST {
             return Err(Unread::TooLong { name: Self::NAME, longest: Self::LONGEST });

@@ -107,10 +107,7 @@ impl ObservedMachine {
         self.written()
     }
 
-    /// Parses an annotation's value.
-    ///
-    /// # Errors
-    /// The value is too long, or has another form than [`ObservedMachine::value`] writes.
+    /// Reads only the form that [`ObservedMachine::value`] writes.
     pub fn read(value: &str) -> Result<ObservedMachine, Unread> {
         ObservedMachine::parsed(value)
     }
@@ -267,10 +264,7 @@ impl WantedMachines {
         WantedMachines { schema_version: SCHEMA_VERSION, at: at.to_owned(), groups }
     }
 
-    /// Parses the value of the ConfigMap's key.
-    ///
-    /// # Errors
-    /// The text has another form, or the controller has not read the specs for hours; the error says which.
+    /// Parses the value of the ConfigMap's key. Fails if the controller has not read the specs for hours.
     pub fn read(text: &str, now: OffsetDateTime) -> Result<WantedMachines, Invalid> {
         let wanted: WantedMachines = serde_json::from_str(text)
             .ok()

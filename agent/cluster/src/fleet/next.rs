@@ -97,10 +97,7 @@ impl Next {
         next.written()
     }
 
-    /// Parses an annotation's value.
-    ///
-    /// # Errors
-    /// The value is too long, or has another form than [`Next::value`] writes.
+    /// Reads only the form that [`Next::value`] writes.
     pub fn read(value: &str) -> Result<Next, Unread> {
         Next::parsed(value)
     }

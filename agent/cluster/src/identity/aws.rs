@@ -64,10 +64,6 @@ pub struct AwsCluster {
     pub use_ip_based_node_names: bool,
 }
 
-/// The instance id in a providerID.
-///
-/// # Errors
-/// If the providerID is not in AWS' form, or the instance id is invalid.
 pub fn instance_id(provider_id: &str) -> Result<&str, Refusal> {
     let refusal = || Refusal::ProviderId { provider_id: provider_id.to_owned(), cloud: "AWS", form: FORM };
     let parts: Vec<&str> = provider_id.strip_prefix("aws://").ok_or_else(refusal)?.split('/').collect();
@@ -125,9 +121,6 @@ fn ip_based_host(instance: &Ec2Instance) -> String {
 /// Nodes keep their names until they are replaced. After a change of `useIPBasedNodeNames`, names of both schemes exist for a time, so both
 /// are accepted. Names that older kOps releases or the cloud controller took from EC2 are accepted too. Only this instance can have any of
 /// these names.
-///
-/// # Errors
-/// The reason why the Node is rejected.
 pub fn identify(node: &str, instance: &Ec2Instance, cluster: &AwsCluster) -> Result<Identity, Refusal> {
     let id = || instance.instance_id.clone();
     if !AT_WORK.contains(&instance.state.as_str()) {
@@ -191,9 +184,6 @@ pub fn address(instance: &Ec2Instance) -> Option<&str> {
 /// The pod address range of an instance: the only IPv6 prefix that EC2 has delegated to its primary network interface. kops-agent on the
 /// instance requests the prefix. Upstream looks at all interfaces, and assigns no range if there is a second interface
 /// (`cmd/kops-controller/controllers/awsipam.go`). With one interface, upstream and this function return the same range.
-///
-/// # Errors
-/// If the primary interface has no prefix, or several.
 pub fn pod_ranges(instance: &Ec2Instance) -> Result<Vec<String>, PodRangeProblem> {
     let source = Source {
         machine: &instance.instance_id,

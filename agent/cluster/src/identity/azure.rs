@@ -77,10 +77,7 @@ pub struct AzureMachine {
 }
 
 impl AzureCluster {
-    /// The machine that a providerID names.
-    ///
-    /// # Errors
-    /// If the providerID is malformed, or the machine cannot belong to this cluster.
+    /// The machine that a providerID names. Fails if the machine cannot belong to this cluster.
     pub fn machine(&self, provider_id: &str) -> Result<MachinePath, Refusal> {
         let refusal =
             || Refusal::ProviderId { provider_id: provider_id.to_owned(), cloud: "Azure", form: FORM };
@@ -98,10 +95,8 @@ impl AzureCluster {
         )
     }
 
-    /// The machine that a resource id names. `None` if the resource is not a machine.
-    ///
-    /// # Errors
-    /// If the machine is in another subscription or resource group, or its scale set's name ends in another cluster's name.
+    /// The machine that a resource id names. `None` if the resource is not a machine. Fails if the machine is in another subscription or
+    /// resource group, or if its scale set's name ends in another cluster's name.
     pub fn machine_of_resource(&self, resource: &str) -> Option<Result<MachinePath, Refusal>> {
         let found = MachineResource::parse(resource)?;
         let machine = match found.scale_set {
@@ -122,10 +117,7 @@ impl AzureCluster {
     }
 
     /// The machine with this number in a scale set of the cluster's subscription and resource group. `None` if the number or the name of
-    /// the scale set is invalid.
-    ///
-    /// # Errors
-    /// If the scale set's name ends in another cluster's name.
+    /// the scale set is invalid. Fails if the scale set's name ends in another cluster's name.
     pub fn machine_of_scale_set(&self, set: &str, number: &str) -> Option<Result<MachinePath, Refusal>> {
         let is_number = number.bytes().all(|byte| byte.is_ascii_digit());
         let name = number.parse::<u32>().ok().filter(|_| is_number && is_name(set))?.to_string();
@@ -219,9 +211,6 @@ impl AzureMachine {
     }
 
     /// The machine's group in a cluster, and the labels that kOps recorded for the group's nodes.
-    ///
-    /// # Errors
-    /// The reason why the machine does not belong to the cluster.
     pub fn identify(&self, cluster: &AzureCluster) -> Result<Identity, Refusal> {
         let instance = self.path.to_string();
         let tag = |key| self.tags.get(key).map(String::as_str).filter(|value| !value.is_empty());
@@ -255,9 +244,6 @@ impl AzureMachine {
     ///
     /// Programs on a machine may choose another hostname. So a Node with another name is not necessarily an impostor. If another machine of
     /// the cluster has the Node's name, the Node is an impostor. The Node is rejected in both cases, for different reasons.
-    ///
-    /// # Errors
-    /// The reason why the Node is rejected.
     pub fn identify_node(
         &self,
         node: &str,

@@ -105,9 +105,6 @@ pub struct GceRanges {
 }
 
 /// The pod address range of an instance: its only external IPv6 range (upstream: `cmd/kops-controller/controllers/gceipam.go`).
-///
-/// # Errors
-/// If the instance has no external IPv6 range, or several.
 pub fn pod_ranges(instance: &str, ranges: &GceRanges) -> Result<Vec<String>, PodRangeProblem> {
     let source = Source {
         machine: instance,
@@ -117,10 +114,7 @@ pub fn pod_ranges(instance: &str, ranges: &GceRanges) -> Result<Vec<String>, Pod
     source.only(&ranges.external_ipv6)
 }
 
-/// The path of the instance that a providerID names.
-///
-/// # Errors
-/// If the providerID is malformed, or names another project or region.
+/// The path of the instance that a providerID names. Fails if the providerID names another project or region.
 pub fn instance_path(provider_id: &str, cluster: &GceCluster) -> Result<InstancePath, Refusal> {
     let refusal = || Refusal::ProviderId { provider_id: provider_id.to_owned(), cloud: "GCE", form: FORM };
     let parts: Vec<&str> = provider_id.strip_prefix("gce://").ok_or_else(refusal)?.split('/').collect();
@@ -133,9 +127,6 @@ pub fn instance_path(provider_id: &str, cluster: &GceCluster) -> Result<Instance
 }
 
 /// Checks that an instance would be in the cluster's project and region.
-///
-/// # Errors
-/// If the project or the region is not the cluster's.
 pub fn check_place(project: &str, zone: &str, name: &str, cluster: &GceCluster) -> Result<(), Refusal> {
     let elsewhere = |owner: String| Refusal::OtherCluster {
         instance: quoted(&format!("gce://{project}/{zone}/{name}")),
@@ -231,9 +222,6 @@ pub fn is_of_cluster(template: &InstanceTemplate, cluster: &GceCluster) -> bool 
 
 /// Identifies `instance` as the machine of the Node with the name `node`. `instance` comes from the instance's group, and `template` is the
 /// template from which the group made the instance.
-///
-/// # Errors
-/// The reason why the Node is rejected.
 pub fn identify(
     node: &str,
     instance: &ManagedInstance,

@@ -33,9 +33,6 @@ pub fn instance(name: &str) -> String {
 }
 
 /// Identifies the machine of the Node with this name. `host` is `None` if no `Host` has this name.
-///
-/// # Errors
-/// The reason why the Node is rejected.
 pub fn identify(node: &str, host: Option<&Host>) -> Result<Identity, Refusal> {
     let host = host.ok_or_else(|| Refusal::NotEnrolled { name: node.to_owned() })?;
     if !is_dns_name(&host.instance_group) {
@@ -50,9 +47,6 @@ pub fn identify(node: &str, host: Option<&Host>) -> Result<Identity, Refusal> {
 }
 
 /// The pod address ranges of a machine (upstream: `cmd/kops-controller/controllers/metalipam.go`).
-///
-/// # Errors
-/// If the `Host` has no range, or a text that is not a range.
 pub fn pod_ranges(host: &Host) -> Result<Vec<String>, PodRangeProblem> {
     let machine = || instance(&host.name);
     if let Some(range) = host.pod_cidrs.iter().find(|range| !is_range(range)) {

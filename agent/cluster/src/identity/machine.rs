@@ -37,9 +37,6 @@ pub trait CloudMachine {
     fn noted_labels(&self) -> BTreeMap<String, String>;
 
     /// The machine's instance group in a cluster.
-    ///
-    /// # Errors
-    /// The reason why the machine does not belong to the cluster.
     fn identify(&self, cluster: &str) -> Result<Identity, Refusal>;
 }
 
@@ -56,10 +53,6 @@ pub struct ProviderIds {
 }
 
 impl ProviderIds {
-    /// The machine id in a providerID.
-    ///
-    /// # Errors
-    /// If the providerID has another prefix, or the id is malformed.
     pub fn id(self, provider_id: &str) -> Result<MachineId, Refusal> {
         let ProviderIds { cloud, prefix, form, id } = self;
         provider_id.strip_prefix(prefix).and_then(id).ok_or_else(|| Refusal::ProviderId {
@@ -80,9 +73,6 @@ impl ProviderIds {
 /// An operator may rename a machine or change its address. So a Node with another name is not necessarily an impostor. If another machine
 /// of the cluster has the Node's name, the Node is an impostor. Names are unique, and a kubelet's certificate has the name of the machine
 /// that requested it. A Node's addresses prove nothing, because its kubelet writes them.
-///
-/// # Errors
-/// The reason why the Node is rejected.
 pub fn identify_node<M: CloudMachine>(
     node: &str,
     machine: &M,

@@ -8,9 +8,6 @@ pub(super) fn values<'a>(tags: &'a [String], key: &'a str) -> impl Iterator<Item
 }
 
 /// Checks that the tags name only this cluster. `own` is the cluster's name in the form of the tag's value.
-///
-/// # Errors
-/// The reason why the instance does not belong to the cluster.
 pub(super) fn require_cluster(
     instance: &str,
     tags: &[String],
@@ -32,10 +29,7 @@ pub(super) fn require_cluster(
     }
 }
 
-/// The identity of a machine in the group that its tags name.
-///
-/// # Errors
-/// If the tags name no group, or more than one.
+/// The identity of a machine in the group that its tags name. Fails unless the tags name exactly one group.
 pub(super) fn identity(instance: &str, tags: &[String], key: &str) -> Result<Identity, Refusal> {
     let mut groups = values(tags, key);
     let missing = match (groups.next(), groups.next()) {

@@ -81,9 +81,6 @@ impl Leaving {
 }
 
 /// The pods to evict, from the API server's list of a node's pods.
-///
-/// # Errors
-/// `pods` is not a list of pods.
 pub fn leaving(pods: Value) -> Result<Vec<Leaving>, Invalid> {
     let pods: Pods = serde_json::from_value(pods).map_err(|error| Invalid::new(error.to_string()))?;
     Ok(pods.items.into_iter().map(|pod| pod.metadata).filter_map(one_leaving).collect())

@@ -29,10 +29,7 @@ pub struct SlotRequest {
 }
 
 impl SlotRequest {
-    /// Parses a request.
-    ///
-    /// # Errors
-    /// The body is not a request, or `max_unavailable` is out of range.
+    /// Parses a request, and checks that `max_unavailable` is in range.
     pub fn parse(body: &[u8]) -> Result<SlotRequest, Invalid> {
         let request: SlotRequest =
             serde_json::from_slice(body).map_err(|error| Invalid::new(error.to_string()))?;

@@ -176,10 +176,8 @@ impl PolicyState {
 }
 
 impl Policy {
-    /// Reads the operator's text. A text without a document is the default: all groups are manual.
-    ///
-    /// # Errors
-    /// The text is not YAML, has an unknown field, or has a value that `fleet rollout start` would refuse.
+    /// Reads the operator's text. A text without a document is the default: all groups are manual. Fails if the text has an unknown
+    /// field, or a value that `fleet rollout start` would refuse.
     pub fn read(text: &str) -> Result<Policy, Invalid> {
         let wrong = |problem: fmt::Arguments<'_>| Invalid::new(format!("the policy is not valid: {problem}"));
         let policy: Option<Policy> = yaml::from_str(text).map_err(|error| wrong(format_args!("{error}")))?;

@@ -92,9 +92,6 @@ impl WantedProgram {
 
 impl ProgramFile {
     /// Reads the program file. `source` is the URL or path for errors.
-    ///
-    /// # Errors
-    /// The file is too large, is not YAML of this form, or has a value that is not valid.
     pub fn parse(text: &[u8], source: &str) -> Result<ProgramFile, Failure> {
         ProgramFile::read(text).map_err(|problem| {
             let form = "version: VERSION, and programs: {amd64: {url: …, sha256: …}, arm64: …}";

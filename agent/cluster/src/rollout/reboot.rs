@@ -58,10 +58,8 @@ impl Blockers {
         self.pods.is_empty() && self.alerts.is_empty()
     }
 
-    /// The namespace, and the name and the port, of the Service of Prometheus.
-    ///
-    /// # Errors
-    /// There is a query and no such Service.
+    /// The namespace, and the name and the port, of the Service of Prometheus. `None` if there is no query. A query without such a Service
+    /// is an error.
     pub fn service(&self) -> Result<Option<(&str, &str)>, Invalid> {
         let service = self.prometheus.split_once('/').filter(|(namespace, name)| {
             let is_part =

@@ -48,10 +48,7 @@ pub enum OtherServer {
 /// Whether machines can bootstrap once a server has left, and why. `others` are all other control planes.
 ///
 /// A pod that waits counts only on the cluster's only control plane: a minutes-long gap is unavoidable there. Elsewhere another
-/// server must answer now.
-///
-/// # Errors
-/// No server would be left. The error is the reason.
+/// server must answer now. The error is the reason why no server would be left.
 pub fn stay_served(leaving: Leaving, others: &[ControlPlane], here: OtherServer) -> Result<String, String> {
     if (leaving, here) == (Leaving::Service, OtherServer::Listens) {
         return Ok("kOps' kops-controller listens on this machine".to_owned());

@@ -24,9 +24,6 @@ pub struct Outcome {
 
 /// Applies the due add-ons in the order of the channels, with `reapply` also those that are current. Up to `retries` later
 /// rounds retry only the add-ons that failed.
-///
-/// # Errors
-/// The API server does not answer, or rejects a request.
 pub async fn apply(scene: &Scene, reapply: bool, retries: u32) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let mut next_pause = PAUSES.jittered();

@@ -47,9 +47,6 @@ pub async fn found(objects: &Objects, addon: &str) -> (Vec<(Resource, Listed)>, 
 
 /// Creates the Secret and the Issuer if they are missing. An existing Secret keeps its key: another control plane may have just
 /// created it.
-///
-/// # Errors
-/// The object that could not be created, and why.
 pub async fn make(objects: &Objects, addon: &str, now: OffsetDateTime) -> Result<(), Failure> {
     let authority = self_signed_authority(addon, now)
         .map_err(|error| Failure::new(error.kind(), format!("making its authority: {error}")))?;

@@ -29,9 +29,6 @@ const SETTINGS: &str = "/etc/kubernetes/kops-channels/settings.json";
 
 /// Returns the settings. The channels come from the options, else the settings file, else kops-controller's
 /// configuration.
-///
-/// # Errors
-/// A file cannot be read or parsed, or nothing names a channel.
 pub fn settings(options: &ChannelOptions) -> Result<AddonSettings> {
     let mut settings = match read_settings(options)? {
         Some(settings) => settings,

@@ -41,9 +41,6 @@ impl Difference {
 }
 
 /// Returns the changes that an apply of each add-on would make.
-///
-/// # Errors
-/// The API server does not answer, or rejects a request.
 pub async fn differences(scene: &Scene) -> Result<Vec<Difference>> {
     scene.warn_of_left_out();
     let installed = scene.installed().await?;

@@ -10,9 +10,6 @@ use kops_agent_store::Store;
 use super::reading;
 
 /// The images of the add-ons that these channels select for a version of Kubernetes. Warns of entries that are skipped.
-///
-/// # Errors
-/// A channel or a manifest cannot be read or parsed, or `kubernetes` is not a version.
 pub async fn images(store: &Store, channels: &[String], kubernetes: &str) -> Result<BTreeSet<String>> {
     let version = ServerVersion::parse(kubernetes).ok_or_else(|| {
         Failure::new(Kind::SpecWrong, format!("{kubernetes:?} is not a version of Kubernetes"))

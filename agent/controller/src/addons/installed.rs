@@ -58,10 +58,8 @@ pub async fn of_namespace(client: &Client, namespace: &str) -> Result<OfNamespac
     Ok(OfNamespace::read(found.and_then(|namespace| namespace.metadata.annotations)))
 }
 
-/// Records the version of an add-on in its namespace.
-///
-/// # Errors
-/// Not found if the namespace does not exist.
+/// Records the version of an add-on in its namespace. If the namespace does not exist, the API server responds with
+/// 404.
 pub async fn record(
     client: &Client,
     namespace: &str,

@@ -33,9 +33,7 @@ pub struct Pruned {
 }
 
 /// Returns the objects that a rule selects for deletion. Returns nothing if the API server does not serve their kind.
-///
-/// # Errors
-/// The rule names namespaces for a cluster-scoped kind, or the API server does not list the objects.
+/// Fails if the rule names namespaces for a cluster-scoped kind.
 pub async fn doomed(
     objects: &Objects,
     rule: &PruneKind,

@@ -17,9 +17,6 @@ use parking_lot::Mutex;
 use kops_agent_kube::api_error::answer;
 
 /// The API server's version, which selects a channel's entries.
-///
-/// # Errors
-/// The API server does not answer, or its version cannot be parsed.
 pub async fn server_version(client: &Client) -> Result<ServerVersion> {
     let said = answer(client.apiserver_version()).await.context("asking the API server for its version")?;
     ServerVersion::parse(&said.git_version).with_context(|| {
@@ -29,10 +26,7 @@ pub async fn server_version(client: &Client) -> Result<ServerVersion> {
 
 /// Returns the kOps release whose rules apply to the channels: the release that wrote kOps' own channel. Each call
 /// reads the release again, because a newer kOps may have written the store since. Without kOps' own channel, the
-/// newest release applies.
-///
-/// # Errors
-/// The store cannot be read, or the release is older than the oldest supported one.
+/// newest release applies. Fails if the release is older than the oldest supported one.
 pub async fn release(store: &Store, channels: &[String]) -> Result<KopsRelease> {
     let Some(folder) = channels.iter().find_map(|channel| cluster_folder(channel)) else {
         return Ok(KopsRelease::NEWEST);
@@ -47,9 +41,6 @@ pub async fn release(store: &Store, channels: &[String]) -> Result<KopsRelease> 
 }
 
 /// Reads the channel's add-ons for a version of Kubernetes, by the rules of a kOps release.
-///
-/// # Errors
-/// The channel cannot be read or parsed.
 pub async fn menu(store: &Store, url: &str, version: ServerVersion, release: KopsRelease) -> Result<Menu> {
     let text = read(store, url).await.with_context(|| format!("reading the channel {url}"))?;
     let channel = Channel::parse(&text, url, release)?;
@@ -62,9 +53,6 @@ pub async fn menu(store: &Store, url: &str, version: ServerVersion, release: Kop
 }
 
 /// Reads the add-ons of these channels, each add-on only from the last channel that has it. Warns of the other entries.
-///
-/// # Errors
-/// Same errors as [`release`] and [`menu`].
 pub async fn menus(store: &Store, channels: &[String], version: ServerVersion) -> Result<Vec<Menu>> {
     let release = release(store, channels).await?;
     let mut menus = Vec::new();
@@ -88,10 +76,7 @@ pub fn warn_of_left_out<'a>(left_out: impl Iterator<Item = &'a LeftOut>) {
     }
 }
 
-/// Reads the objects of an add-on's manifest.
-///
-/// # Errors
-/// The manifest cannot be read, does not have the hash that the channel names, or contains a document that is no object.
+/// Reads the objects of an add-on's manifest. Fails if kOps' own channel has another hash of the manifest.
 pub async fn manifest(store: &Store, addon: &Addon) -> Result<Vec<Object>> {
     addon.check()?;
     let url = addon.manifest_url()?;

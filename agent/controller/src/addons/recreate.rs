@@ -65,11 +65,8 @@ fn means(selector: &str, object: &Object) -> bool {
 
 /// Finds the selected objects in the manifest of the scene's one add-on, and checks by a dry run that the API server
 /// would create each of them. With `is_meant`, deletes the objects; the caller applies the add-on afterwards. Returns
-/// the selected objects, with what happened to them.
-///
-/// # Errors
-/// A selector does not match exactly one object, the API server rejects the new object, or a deleted object does not go away in
-/// time.
+/// the selected objects, with what happened to them. Fails if a selector does not match exactly one object, or if a
+/// deleted object does not go away in time.
 pub async fn delete(scene: &Scene, selectors: &[String], is_meant: bool) -> Result<Vec<Recreation>> {
     let unusable = || Failure::new(Kind::AddonRefused, "the add-on has no usable entry in its channel");
     let addon = scene.addons().next().ok_or_else(unusable)?;

@@ -35,9 +35,7 @@ pub struct Removal {
 }
 
 /// Deletes the objects of an add-on if `is_meant` is true, or else returns what it would delete. The scene has all add-ons.
-///
-/// # Errors
-/// A channel has the add-on, the cluster does not, or the API server does not answer.
+/// Fails if a channel has the add-on, or if the cluster does not have it.
 pub async fn remove(scene: &Scene, name: &str, is_meant: bool) -> Result<Removal> {
     let installed = scene.installed().await?;
     let namespaces: Vec<&String> = installed

@@ -54,9 +54,6 @@ pub struct ServiceOptions {
 }
 
 /// Applies due add-ons until a signal comes or a file changes.
-///
-/// # Errors
-/// The settings or the kubeconfig cannot be used, or the process cannot listen for probes.
 pub async fn run(options: &ServiceOptions) -> Result<u8> {
     let mut stopped = pin!(stop::signal_received()?);
     let ServiceOptions { channels, interval, health_listen, .. } = options;
@@ -107,9 +104,6 @@ pub async fn run(options: &ServiceOptions) -> Result<u8> {
 }
 
 /// Reads the settings from the options and the files that they name.
-///
-/// # Errors
-/// A file cannot be read or parsed.
 fn settings(options: &ServiceOptions) -> Result<AddonSettings> {
     let settings = channels::settings(&options.channels)?;
     Ok(match &options.node_name {

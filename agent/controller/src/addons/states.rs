@@ -34,10 +34,8 @@ pub struct AddonState {
 }
 
 impl Scene {
-    /// Reads the channels for the API server's version. With `name`, the scene has only this add-on.
-    ///
-    /// # Errors
-    /// A channel cannot be read or is wrong, the API server does not answer, or no channel has the add-on `name`.
+    /// Reads the channels for the API server's version. With `name`, the scene has only this add-on. Fails if no
+    /// channel has this add-on.
     pub async fn open(options: &ChannelOptions, name: Option<&str>) -> Result<Scene> {
         let client = kops_agent_kube::client_of(&options.kubeconfig)?;
         let store = configuration::store(&options.store_mirrors)?.reading_in_clear();
@@ -69,10 +67,6 @@ impl Scene {
         self.menus.iter().flat_map(|menu| &menu.addons)
     }
 
-    /// Returns the state of each add-on.
-    ///
-    /// # Errors
-    /// The API server does not answer the lookup of an add-on's authority, or rejects it.
     pub async fn states<'a>(
         &self,
         addons: impl Iterator<Item = &'a Addon>,

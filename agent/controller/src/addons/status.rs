@@ -62,9 +62,6 @@ impl Row {
 
 /// Returns the state of each add-on of the scene. If the user named no add-on, also returns installed add-ons that no
 /// channel has.
-///
-/// # Errors
-/// The API server does not answer, or rejects a request.
 pub async fn rows(scene: &Scene) -> Result<Vec<Row>> {
     let installed = scene.installed().await?;
     let addon_states = scene.states(scene.addons(), &installed).await?;

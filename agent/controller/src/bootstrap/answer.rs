@@ -60,9 +60,6 @@ pub enum Endpoint<'a> {
 
 impl Bootstrap {
     /// Answers a request with JSON, and writes the result to the record.
-    ///
-    /// # Errors
-    /// Why the request is rejected.
     pub async fn answer(
         &self,
         mut record: Record<'_>,

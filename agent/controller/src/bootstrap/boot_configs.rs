@@ -44,9 +44,6 @@ impl BootConfigs {
 
     /// Returns the text of the group's boot config, which pins `nodeup_config`, the text of the group's
     /// `nodeupconfig.yaml`. The boot config has no addresses of load balancers, because the store does not have them.
-    ///
-    /// # Errors
-    /// The cluster spec is wrong, or the store does not answer in time.
     pub(super) async fn of_group(&self, name: &str, nodeup_config: &str) -> Result<String, Refusal> {
         let group = self.groups.lock().entry(name.to_owned()).or_default().clone();
         // The future of a derivation may be too large for a thread's stack, so it is boxed.

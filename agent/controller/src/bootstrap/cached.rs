@@ -18,9 +18,6 @@ impl<T> Default for Cached<T> {
 impl<T: Clone> Cached<T> {
     /// Returns the last value if it is younger than `ttl`, or else reads a new one. If the read fails, the last value
     /// stays.
-    ///
-    /// # Errors
-    /// The error of `read`.
     pub(super) async fn get<E>(
         &self,
         ttl: Duration,

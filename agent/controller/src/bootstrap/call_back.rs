@@ -53,9 +53,6 @@ impl CallBack {
     }
 
     /// Calls a machine back to verify that it made the request. `takes_constants` says whether a constant proof counts.
-    ///
-    /// # Errors
-    /// The machine does not prove that it made the request, or the call-back cannot be prepared.
     pub async fn prove(
         &self,
         node: &VerifiedNode,

@@ -75,9 +75,6 @@ impl DerivedConfigs {
     }
 
     /// Returns the configuration of a group of workers. It has the same bytes as the output of `kops-agent config derive`.
-    ///
-    /// # Errors
-    /// The cluster spec is wrong, or the store or a publisher does not answer yet.
     pub(super) async fn of_group(&self, name: &str) -> Outcome {
         let group = self.group(name);
         timeout(self.limits.waited_for, self.derived(name, group.clone())).await.unwrap_or_else(|_| {

@@ -108,9 +108,6 @@ impl Grants {
 
     /// Rejects a machine unless its group has a role whose machines bootstrap from a server: Node or APIServer. A group that had
     /// such a role when last read is accepted while the store cannot be read.
-    ///
-    /// # Errors
-    /// The group has another role, the cluster has no such group, or the store cannot be read.
     pub async fn refuse_all_but_workers(&self, instance_group: &str) -> Result<(), Refusal> {
         let is_known = |groups: &BTreeSet<String>| groups.contains(instance_group);
         let roles = match self.roles(instance_group).await {
@@ -157,10 +154,6 @@ impl Grants {
         Ok(written.await?.into_iter().flatten().collect())
     }
 
-    /// Creates the response to a request.
-    ///
-    /// # Errors
-    /// The machine may not have the requested items, or the store cannot be read.
     pub async fn give(
         &self,
         node: &VerifiedNode,

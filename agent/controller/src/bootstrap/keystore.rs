@@ -60,9 +60,6 @@ struct Files {
 
 impl Keystore {
     /// Reads the files that the configuration names.
-    ///
-    /// # Errors
-    /// A file is missing or invalid.
     pub fn load(options: &KopsControllerServerOptions) -> Result<Keystore> {
         let files = Files {
             folder: here(&options.ca_base_path),

@@ -64,9 +64,7 @@ impl RateLimit {
     }
 
     /// Counts one request in the name of a node. A rejected request is not counted, so it costs other nodes nothing.
-    ///
-    /// # Errors
-    /// The request exceeds a limit; the error is the time to wait.
+    /// The error is the time to wait.
     pub fn take(&self, node: &str, origin: Origin, now: Instant) -> Result<(), Duration> {
         let Allowances { at_one_address, elsewhere, of_all } = self.allowances;
         let mut state = self.state.lock();

@@ -46,10 +46,7 @@ impl Renewal {
     }
 
     /// Returns the node of the client certificate, which TLS has verified. Notes the node's name and the certificate's
-    /// serial number in `known`.
-    ///
-    /// # Errors
-    /// There is no certificate, the certificate is not a node's, or the node exceeds its rate limit.
+    /// serial number in `known`. Fails if the node exceeds its rate limit.
     pub fn holder(
         &self,
         certificate: Option<&[u8]>,

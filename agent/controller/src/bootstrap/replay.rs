@@ -69,10 +69,7 @@ impl Taken {
         Taken { since, state: Mutex::default() }
     }
 
-    /// Accepts a token for one request.
-    ///
-    /// # Errors
-    /// The token was accepted before, or is older than this server.
+    /// Accepts a token for one request. Rejects a token that was accepted before, or that is older than this server.
     pub fn take(&self, token: Token, now: Instant) -> Result<UnderWay<'_>, Refusal> {
         let Token { fingerprint, age } = token;
         // Someone may have set the wall clock since this server started. This duration does not depend on the wall
@@ -110,10 +107,8 @@ impl State {
 }
 
 impl UnderWay<'_> {
-    /// Remembers the token, because the machine is given something for it.
-    ///
-    /// # Errors
-    /// The memory is full. A later try finds room.
+    /// Remembers the token, because the machine is given something for it. Fails if the memory is full. A later try
+    /// finds room.
     pub fn used_by(self, node: &str) -> Result<(), Refusal> {
         let mut state = self.taken.state.lock();
         let of_node = state.of_node.get(node).copied().unwrap_or(0);

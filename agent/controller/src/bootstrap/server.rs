@@ -175,10 +175,7 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// Starts to accept connections.
-    ///
-    /// # Errors
-    /// Another program has begun to listen at this address.
+    /// Starts to accept connections. Fails if another program has begun to listen at this address.
     pub fn listen(self) -> Result<TcpListener> {
         let Bound { socket, address } = self;
         socket.listen(BACKLOG).with_context(|| listening(&address))
@@ -190,9 +187,6 @@ fn listening(address: &str) -> String {
 }
 
 /// Binds an address in Go's notation: `:3988` is port 3988 of every address.
-///
-/// # Errors
-/// Another program listens there, or the address is not allowed.
 pub async fn bind(address: &str) -> Result<Bound> {
     let socket = match address.strip_prefix(':') {
         // If the kernel has no IPv6, bind IPv4 only.

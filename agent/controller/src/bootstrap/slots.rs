@@ -216,9 +216,6 @@ impl Slots {
 
 impl Slots {
     /// Answers a node's slot request with JSON.
-    ///
-    /// # Errors
-    /// Why the request is rejected.
     pub async fn give(
         &self,
         mut record: Record<'_>,

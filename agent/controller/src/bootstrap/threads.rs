@@ -18,9 +18,6 @@ pub struct Threads(Option<Runtime>);
 
 impl Threads {
     /// Starts as many threads as the machine has cores, at least two.
-    ///
-    /// # Errors
-    /// The kernel gives no thread.
     pub fn start() -> Result<Threads> {
         let mut builder = Builder::new_multi_thread();
         builder.worker_threads(count()).thread_name("bootstrap").enable_all();

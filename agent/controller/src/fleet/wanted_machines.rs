@@ -118,10 +118,7 @@ impl Publisher {
     }
 }
 
-/// The published machines.
-///
-/// # Errors
-/// The ConfigMap cannot be read, or no controller has published the machines lately.
+/// The published machines. Fails if no controller has published them lately.
 pub async fn read(client: Client, now: OffsetDateTime) -> Result<WantedMachines, Failure> {
     let api: Api<ConfigMap> = Api::namespaced(client, NAMESPACE);
     let found: Result<Option<ConfigMap>, ApiError> = answer(api.get_opt(WANTED_MACHINES)).await;

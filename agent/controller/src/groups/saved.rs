@@ -14,10 +14,7 @@ use kops_agent_store::{Store, StoreError};
 use super::files::{BEHIND_INSTANCE_GROUPS, INSTANCE_GROUPS, Labels, group_of, is_of_file};
 
 /// The saved groups without a written configuration, each with a version. The version covers the cluster and all groups, because
-/// the role of one group changes the labels of others.
-///
-/// # Errors
-/// The store cannot be read, or it has groups but no cluster.
+/// the role of one group changes the labels of others. Fails if the store has groups but no cluster.
 pub(super) async fn versions(
     store: &Store,
     base: &str,

@@ -50,10 +50,8 @@ impl Stored {
         Ok(found.map(|found| Read::from_config_map(&found)))
     }
 
-    /// Writes a new rollout, without a status. `before` is the ConfigMap as it was read. The policy stays.
-    ///
-    /// # Errors
-    /// Someone else changed the ConfigMap meanwhile (409), or the API server rejects it.
+    /// Writes a new rollout, without a status. `before` is the ConfigMap as it was read. The policy stays. Fails with
+    /// 409 if someone else has changed the ConfigMap meanwhile.
     pub async fn start(&self, rollout: &Rollout, before: Option<&Read>) -> Result<(), ApiError> {
         let Some(before) = before else {
             let map = ConfigMap {
@@ -68,27 +66,18 @@ impl Stored {
         self.patch(json!({ROLLOUT_KEY: text(rollout), STATUS_KEY: null}), before).await
     }
 
-    /// Changes the operator's rollout in the ConfigMap.
-    ///
-    /// # Errors
-    /// Same errors as [`Stored::start`].
+    /// Changes the operator's rollout in the ConfigMap. Fails with 409 like [`Stored::start`].
     pub async fn change(&self, rollout: &Rollout, before: &Read) -> Result<(), ApiError> {
         self.patch(json!({ROLLOUT_KEY: text(rollout)}), before).await
     }
 
-    /// Pauses or resumes the policy.
-    ///
-    /// # Errors
-    /// Same errors as [`Stored::start`].
+    /// Pauses or resumes the policy. Fails with 409 like [`Stored::start`].
     pub async fn change_policy(&self, state: &PolicyState, before: &Read) -> Result<(), ApiError> {
         self.patch(json!({POLICY_STATE_KEY: text(state)}), before).await
     }
 
     /// Changes the controller's statuses in the ConfigMap. This fails if the ConfigMap has changed since `before` was
     /// read. So the controller writes no orders for a rollout that an operator has paused meanwhile.
-    ///
-    /// # Errors
-    /// Same errors as [`Stored::start`].
     pub async fn tell(
         &self,
         status: Option<&Status>,

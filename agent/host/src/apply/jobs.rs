@@ -54,10 +54,7 @@ impl Run<'_> {
     }
 
     /// Waits a short time for the jobs that were only requested, and records which units failed. Returns the units
-    /// whose jobs have not ended.
-    ///
-    /// # Errors
-    /// systemd does not answer, or the disk cannot be written to. A failed unit is no error.
+    /// whose jobs have not ended. A failed unit is no error.
     pub(super) async fn collect_jobs(&self) -> Result<Vec<String>> {
         let until = Instant::now() + self.host.waits.others;
         let under_way = std::mem::take(&mut self.starts.state().under_way);

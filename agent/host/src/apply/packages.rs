@@ -121,11 +121,8 @@ impl<'a> Installing<'a> {
         self.join()
     }
 
-    /// Runs `beside` to its end and waits until the package manager has ended.
-    ///
-    /// # Errors
-    /// The error of `beside`, or else the error of the packages. If both fail, the error of the packages is reported
-    /// as a warning.
+    /// Runs `beside` to its end and waits until the package manager has ended. If both fail, returns the error of
+    /// `beside`, and reports the error of the packages as a warning.
     pub(super) async fn beside<T>(
         mut self,
         beside: impl Future<Output = Result<T>>,

@@ -84,8 +84,6 @@ pub(super) struct Changed<'a> {
 }
 
 impl<'a> Change<'a> {
-    /// # Errors
-    /// Why this change is refused.
     pub(super) fn check(self, record: Record) -> Result<Checked<'a>> {
         let Change { host, plan, desired, secrets, scope, .. } = self;
         host.refuse_what_failed(plan, desired, &record, scope)?;
@@ -201,10 +199,8 @@ impl<'a> Prepared<'a> {
 }
 
 impl<'a> Begun<'a> {
-    /// Applies all stages but the removals.
-    ///
-    /// # Errors
-    /// The first step that fails. If a rollback was necessary, it is already done ([`Error::RolledBack`]).
+    /// Applies all stages but the removals. If a step fails and the change must be undone, rolls back before it
+    /// returns ([`Error::RolledBack`]).
     pub(super) async fn change(self) -> Result<Changed<'a>> {
         let Change { host, plan, progress, .. } = self.change;
         let mut report = Report { summary: plan.summary(), kept: plan.kept.clone(), ..Report::default() };
@@ -222,10 +218,8 @@ impl<'a> Begun<'a> {
 }
 
 impl Changed<'_> {
-    /// Removes what is no longer wanted, and records the node's new state.
-    ///
-    /// # Errors
-    /// A removal or the record fails, or a unit failed that nothing else waited for.
+    /// Removes what is no longer wanted, and records the node's new state. Fails also if a unit failed that nothing else
+    /// waited for.
     pub(super) async fn settle(self, downloads: &Downloads) -> Result<Report> {
         let Changed { begun: Begun { change, mut record, written, run }, mut report } = self;
         let Change { host, plan, desired, secrets, progress, scope } = change;

@@ -33,10 +33,7 @@ pub(crate) struct Cache {
 
 impl Cache {
     /// Opens the cache in `path`, a directory of the machine, or in the default directory below the root. Files that a
-    /// killed run unpacked are removed.
-    ///
-    /// # Errors
-    /// The cache cannot be created, or another run uses it.
+    /// killed run unpacked are removed. Fails if another run uses the cache.
     pub(crate) fn open(root: &Root, path: Option<&Path>) -> Result<Cache> {
         let dir = match path {
             Some(path) => Root::open(path)?.make_dirs("/.")?,

@@ -17,10 +17,7 @@ use kops_agent_net::Location;
 const LARGEST: usize = 1 << 20;
 
 impl Downloads {
-    /// Downloads a document.
-    ///
-    /// # Errors
-    /// The document cannot be downloaded, or is too large.
+    /// Downloads a document of at most [`LARGEST`] bytes.
     pub(crate) async fn document(&self, url: &str, progress: &dyn Progress) -> Result<Vec<u8>> {
         let begun = Instant::now();
         let mut attempts = 0;

@@ -24,11 +24,8 @@ const ASKED_AT_ONCE: usize = 16;
 
 impl Downloads {
     /// Fetches all requests into the cache and makes the wanted files from them. On return, every download is
-    /// verified, and the files are on the disk.
-    ///
-    /// # Errors
-    /// The first download that failed. The downloaded parts of the others stay in the cache. No writer is active any
-    /// more.
+    /// verified, and the files are on the disk. Returns the first error, after all writers have ended. The downloaded
+    /// parts of the other requests stay in the cache.
     pub(crate) async fn fetch(
         &self,
         root: &Root,

@@ -99,9 +99,6 @@ impl Run<'_> {
     }
 
     /// Checks that there is space for the missing bytes of these downloads and for the files made from them.
-    ///
-    /// # Errors
-    /// There is too little free space.
     pub(super) fn check_space(&self, sizes: &[(Request, u64)]) -> Result<()> {
         let mut space = Space::default();
         let cache = &self.cache.dir;

@@ -30,8 +30,6 @@ impl Space {
         Ok(())
     }
 
-    /// # Errors
-    /// A file system has less free space than needed.
     pub(super) fn check(&self) -> Result<(), DownloadError> {
         match self.0.values().find(|need| need.needed > need.free) {
             None => Ok(()),

@@ -49,9 +49,6 @@ impl Syncer {
 
 impl Syncing {
     /// Waits until all files are on the disk. `last` must be the last `Syncer`.
-    ///
-    /// # Errors
-    /// The first file that could not be synced.
     pub(super) fn finish(self, last: Syncer) -> Result<()> {
         drop(last);
         // If the thread has panicked, the panic continues here.

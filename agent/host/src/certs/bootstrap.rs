@@ -9,10 +9,8 @@ use crate::host::Host;
 use crate::secrets::Secrets;
 
 impl Host {
-    /// Why a certificate from a bootstrap server does not fit `wanted`. `None` if it fits.
-    ///
-    /// # Errors
-    /// The CA that may sign the certificate is unknown.
+    /// Why a certificate from a bootstrap server does not fit `wanted`. `None` if it fits. Fails if the CA that may
+    /// sign the certificate is unknown.
     pub fn why_unfit(
         &self,
         issued: &PemPair,

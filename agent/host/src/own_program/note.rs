@@ -45,9 +45,6 @@ impl Note {
 impl Host {
     /// Notes, before the switch to a program, which of these services are unhealthy, and which resources of the agent (`own`) the program
     /// changes. The program counts as unchecked.
-    ///
-    /// # Errors
-    /// The note cannot be read or written.
     pub fn note_switch(&self, to: OrderedProgram<'_>, services: &[Service], own: Vec<String>) -> Result<()> {
         let unhealthy = services.iter().filter(|service| !service.was_healthy);
         let unhealthy = unhealthy.map(|service| service.unit.clone()).collect();
@@ -56,9 +53,6 @@ impl Host {
     }
 
     /// Notes, before a check of a program, that it counts as unchecked.
-    ///
-    /// # Errors
-    /// The note cannot be read or written.
     pub fn note_check(&self, of: OrderedProgram<'_>) -> Result<()> {
         let note = self.note()?;
         let unchecked = note.unchecked.clone();
@@ -66,9 +60,6 @@ impl Host {
     }
 
     /// Notes that the check of the program with this SHA-256 has succeeded.
-    ///
-    /// # Errors
-    /// The note cannot be read or written.
     pub fn note_checked(&self, sha256: &str) -> Result<()> {
         let mut note = self.note()?;
         note.unchecked.remove(sha256);
@@ -76,26 +67,17 @@ impl Host {
     }
 
     /// Whether the program with this SHA-256 was put in place or checked, and its last check has not succeeded.
-    ///
-    /// # Errors
-    /// The note cannot be read.
     pub fn is_unchecked(&self, sha256: &str) -> Result<bool> {
         Ok(self.note()?.unchecked.contains(sha256))
     }
 
     /// Whether this program is the one that was put in place or checked last.
-    ///
-    /// # Errors
-    /// The note cannot be read.
     pub fn is_noted(&self, program: OrderedProgram<'_>) -> Result<bool> {
         let note = self.note()?;
         Ok((note.sha256.as_str(), note.file.as_str()) == (program.sha256, program.file))
     }
 
     /// The resources that the program with this SHA-256 may change on this node, as the previous program has noted.
-    ///
-    /// # Errors
-    /// The note cannot be read.
     pub fn noted_own(&self, sha256: &str) -> Result<Vec<String>> {
         Ok(self.noted(sha256)?.own)
     }

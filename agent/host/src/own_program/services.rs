@@ -27,9 +27,6 @@ pub struct Service {
 impl Host {
     /// Before a switch: returns the units among `units` that run or should run. A unit that systemd restarts, and an enabled unit that has
     /// failed, should run.
-    ///
-    /// # Errors
-    /// systemd does not answer.
     pub fn services(&self, units: &[&str]) -> Result<Vec<Service>> {
         let states = self.systemd.states(units)?;
         let services = units.iter().zip(states).filter(|(_, state)| should_run(state));
@@ -41,9 +38,6 @@ impl Host {
     }
 
     /// Like [`Host::services`], after the program with this SHA-256 was put in place.
-    ///
-    /// # Errors
-    /// systemd does not answer.
     pub fn services_after(&self, sha256: &str, units: &[&str]) -> Result<Vec<Service>> {
         let noted = self.noted(sha256)?;
         let mut services = self.services(units)?;
@@ -54,10 +48,8 @@ impl Host {
     }
 
     /// Restarts each service that does not run, or that started before the program at this path was put in place. Then waits until each
-    /// service has run for longer than systemd's restart delay.
-    ///
-    /// # Errors
-    /// A service that was healthy does not start, or does not continue to run.
+    /// service has run for longer than systemd's restart delay. Fails if a service that was healthy does not start, or does not
+    /// continue to run. A service that was unhealthy only causes a warning.
     pub async fn restart_on_program(&self, program: &str, services: &[Service]) -> Result<()> {
         let placed = self.program_placed(program)?;
         let is_older = |began: SystemTime| placed.is_some_and(|placed| began < placed);

@@ -30,10 +30,7 @@ const LARGEST_SECRET: u64 = 1 << 20;
 
 impl Root {
     /// Removes a directory with its content, except for other mounts in it. If `path` is a link, the link and its
-    /// target stay, and only the content of the target is removed.
-    ///
-    /// # Errors
-    /// Something is mounted in the directory, or an entry cannot be removed.
+    /// target stay, and only the content of the target is removed. Fails if something is mounted in the directory.
     pub(crate) fn remove_tree(&self, path: &str) -> Result<()> {
         let Some(dir) = self.dir(path)? else { return Ok(()) };
         dir.clear()?;

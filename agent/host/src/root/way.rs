@@ -50,10 +50,7 @@ impl Root {
         }
     }
 
-    /// The directory at `path`; `None` if it does not exist.
-    ///
-    /// # Errors
-    /// [`Error::ForeignLink`] if the path has a link that is not followed.
+    /// The directory at `path`; `None` if it does not exist. A link that is not followed is an [`Error::ForeignLink`].
     pub(crate) fn reach(&self, path: &str) -> Result<Option<Dir>> {
         let opened = match self.open_by_no_link(relative(path)) {
             Err(Blocked::Errno(Errno::ELOOP) | Blocked::Link { .. }) => {

@@ -9,9 +9,6 @@ use crate::error::{Error, Result};
 /// Runs a closure on its own thread and waits for it.
 ///
 /// The closure must leave nothing half done: if the caller stops waiting, the thread runs on until the process ends.
-///
-/// # Errors
-/// The error of `act`, or an error if no thread can be started.
 pub(crate) async fn apart<T: Send + 'static>(
     doing: &'static str,
     act: impl FnOnce() -> Result<T> + Send + 'static,

@@ -17,16 +17,10 @@ const LINES_OF_OUTPUT: usize = 10;
 
 /// Runs the commands that files name ([`kops_agent_plan::resource::File::on_change`]).
 pub trait Commands: Send + Sync {
-    /// Runs a command and waits for its end.
-    ///
-    /// # Errors
-    /// The command cannot be started, or its exit status is not 0.
+    /// Runs a command and waits for its end. An exit status other than 0 is an error.
     fn run(&self, command: &[String]) -> Result<()>;
 
     /// Runs a command that these files name. `sysctl --system` is replaced by `set_parameters`.
-    ///
-    /// # Errors
-    /// The command cannot be started, or its exit status is not 0, or a kernel parameter cannot be set.
     fn run_for(&self, command: &[String], files: &[&str], progress: &dyn Progress) -> Result<()> {
         match *command == sysctls::COMMAND {
             true => self.set_parameters(files, progress),

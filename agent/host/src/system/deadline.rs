@@ -11,18 +11,12 @@ use super::commands::{Outcome, failed, not_run, prepare};
 use crate::error::Result;
 
 /// Runs a program to its end and feeds it `input`. `None` if the program is not installed. A failed program is not an
-/// error: the caller checks the exit status.
-///
-/// # Errors
-/// The program cannot be started, or has not ended after `within`.
+/// error: the caller checks the exit status. Fails if the program has not ended after `within`.
 pub(crate) fn ask_within(command: &[&str], input: &[u8], within: Duration) -> Result<Option<Outcome>> {
     ask_prepared(command, prepare(command)?, input, within)
 }
 
 /// Runs a prepared command like `ask_within`. The caller has set its environment.
-///
-/// # Errors
-/// Same errors as `ask_within`.
 pub(super) fn ask_prepared(
     command: &[&str],
     mut prepared: Command,

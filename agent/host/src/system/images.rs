@@ -18,21 +18,12 @@ pub trait Images: Send + Sync {
     fn references(&self) -> Result<BTreeSet<String>>;
 
     /// Waits until the runtime answers.
-    ///
-    /// # Errors
-    /// The runtime does not answer in time.
     fn wait_until_ready(&self) -> Result<()>;
 
     /// Pulls an image from its registry. The tether's deadline and leash limit the pull.
-    ///
-    /// # Errors
-    /// The pull fails, does not end in time, or is ended by the leash.
     fn pull(&self, reference: &str, tether: &Tether) -> Result<()>;
 
     /// Loads the images of an archive. The tether's deadline and leash limit the import.
-    ///
-    /// # Errors
-    /// The import fails, does not end in time, or is ended by the leash.
     fn load(&self, name: &str, archive: &mut dyn Read, tether: &Tether) -> Result<()>;
 }
 

@@ -10,10 +10,7 @@ use crate::error::{Error, Result};
 /// `TCP_LISTEN` of the kernel's `include/net/tcp_states.h`.
 const LISTENING: &str = "0A";
 
-/// The addresses and inodes of the listening sockets.
-///
-/// # Errors
-/// `/proc/net/tcp` is missing or cannot be read. A missing `/proc/net/tcp6` is no error: without IPv6, nothing listens
+/// The addresses and inodes of the listening sockets. A missing `/proc/net/tcp6` is no error: without IPv6, nothing listens
 /// there.
 pub fn sockets(root: &Path) -> Result<Vec<(SocketAddr, String)>> {
     let file = root.join("proc/net/tcp");

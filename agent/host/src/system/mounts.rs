@@ -20,18 +20,13 @@ pub trait Mounts: Send + Sync {
     fn bound(&self, bind: &BindMount) -> Result<Option<BindMount>>;
 
     /// Waits until a device exists.
-    ///
-    /// # Errors
-    /// The device does not appear in time.
     fn wait_for(&self, device: &str) -> Result<()> {
         let _ = device;
         Ok(())
     }
 
-    /// Mounts a device. A blank device gets a file system first.
-    ///
-    /// # Errors
-    /// The device is missing, holds something else, or cannot be mounted.
+    /// Mounts a device. A blank device gets a file system first. Fails if the device is not blank and has
+    /// another file system or unknown data.
     fn mount(&self, mount: &Mount) -> Result<()>;
 
     fn bind(&self, bind: &BindMount) -> Result<()>;
@@ -55,9 +50,6 @@ pub trait Mounts: Send + Sync {
     }
 
     /// Unmounts the topmost mount of a path.
-    ///
-    /// # Errors
-    /// The mount is in use.
     fn unmount(&self, path: &str) -> Result<()>;
 }
 

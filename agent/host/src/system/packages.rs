@@ -27,9 +27,6 @@ pub trait PackageManager: Send + Sync {
     fn installed(&self, packages: &[&str]) -> Result<BTreeSet<String>>;
 
     /// Installs all `packages` in one transaction. Waits while another program holds the package manager's lock.
-    ///
-    /// # Errors
-    /// A package cannot be installed, or another program holds the lock too long.
     fn install(&self, packages: &[&str], progress: &dyn Progress) -> Result<()>;
 
     /// Fetches `packages` and the packages that these need into the package manager's cache. Changes nothing else, and
@@ -40,9 +37,6 @@ pub trait PackageManager: Send + Sync {
     }
 
     /// Installs all `packages`, which [`PackageManager::fetch`] has just fetched.
-    ///
-    /// # Errors
-    /// Same errors as `install`.
     fn install_fetched(&self, packages: &[&str], progress: &dyn Progress) -> Result<()> {
         self.install(packages, progress)
     }
@@ -50,10 +44,8 @@ pub trait PackageManager: Send + Sync {
     /// The repository as it is set up on this machine. `None` if its list is missing or not readable for all users.
     fn source(&self, wanted: &PackageSource) -> Result<Option<PackageSource>>;
 
-    /// Adds a repository whose packages are signed with this OpenPGP key, and downloads its package list.
-    ///
-    /// # Errors
-    /// The repository cannot be read, or is not signed with that key. The repository is then removed again.
+    /// Adds a repository whose packages are signed with this OpenPGP key, and downloads its package list. If that
+    /// fails, the repository is removed again.
     fn add_source(&self, source: &PackageSource, key: &[u8], progress: &dyn Progress) -> Result<()>;
 
     /// Filters `paths` to files that packages installed. A file counts even if its content was changed later.
@@ -65,10 +57,8 @@ pub trait PackageManager: Send + Sync {
         Ok(None)
     }
 
-    /// Checks which repositories of the machine's own lists answer.
-    ///
-    /// # Errors
-    /// The package manager cannot check repositories without changing the machine.
+    /// Checks which repositories of the machine's own lists answer. Fails if the package manager cannot check
+    /// repositories without changing the machine.
     fn repositories(&self) -> Seen<Repositories> {
         Err(Unseen::new("this machine has no package manager that can check repositories"))
     }

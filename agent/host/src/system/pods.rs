@@ -17,9 +17,6 @@ use crate::error::{Error, Result};
 pub trait Pods: Send + Sync {
     /// Ends all containers of a static pod and kills them after the grace period. kubelet then restarts them. If no
     /// container runs, or `ctr` is missing, nothing is done.
-    ///
-    /// # Errors
-    /// The runtime does not answer, or a container does not end.
     fn end_containers(&self, pod: &StaticPod, socket: &str) -> Result<()>;
 
     /// When the oldest process of a static pod's containers started. `None` if no container runs, or `ctr` is missing.

@@ -18,10 +18,8 @@ pub struct Answer {
 }
 
 /// Runs a program to its end. Only the absolute folders of the caller's `PATH` are passed on; the rest of the
-/// environment is not. If the program has not ended after `within`, it is killed with its children.
-///
-/// # Errors
-/// The program is not installed, cannot be started, or has not ended in time. The error says which.
+/// environment is not. If the program has not ended after `within`, it is killed with its children. Fails if the
+/// program is not installed.
 pub fn ask(command: &[&str], within: Duration) -> Result<Answer, Failure> {
     let program = command.first().copied().unwrap_or_default();
     let mut prepared = prepare(command)?;

@@ -36,18 +36,12 @@ impl Tether {
         (Tether { deadline: Instant::now() + limit, limit, runner: runner.clone() }, Leash(runner))
     }
 
-    /// Runs a program to its end.
-    ///
-    /// # Errors
-    /// The program cannot be started, fails, or does not end in time.
+    /// Runs a program to its end. Fails if the program fails, or does not end in time.
     pub fn run(&self, command: &[&str]) -> Result<()> {
         self.feed(command, &mut std::io::empty())
     }
 
     /// Runs a program to its end and feeds it `input`.
-    ///
-    /// # Errors
-    /// Same errors as [`Tether::run`], or `input` cannot be read.
     pub fn feed(&self, command: &[&str], input: &mut dyn Read) -> Result<()> {
         let cannot = |error: std::io::Error| not_run(command, &error);
         let mut prepared = prepare(command)?;

@@ -25,9 +25,6 @@ pub trait Users: Send + Sync {
 
     /// The user ID and group ID for the file at `path`. `None` if this implementation does not change owners: the file
     /// belongs to the user that writes it, and only a note records the wanted owner.
-    ///
-    /// # Errors
-    /// The user or the group does not exist.
     fn owner_ids(&self, path: &str, owner: &str, group: &str) -> Result<Option<(u32, u32)>>;
 
     /// The names of the owner and group with these IDs, for the file at `path`. An ID without a name is returned as a

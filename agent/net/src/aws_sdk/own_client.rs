@@ -32,8 +32,6 @@ pub(super) struct OwnClient {
 }
 
 impl OwnClient {
-    /// # Errors
-    /// If TLS cannot be set up, or a proxy variable is not the URL of an HTTP proxy.
     pub(super) fn new() -> Result<OwnClient, HttpError> {
         Ok(OwnClient { clients: Mutex::new([(None, client_of_library(None)?)].into()) })
     }

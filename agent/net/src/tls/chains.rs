@@ -131,10 +131,7 @@ impl ClientCertVerifier for Clients {
 }
 
 /// Checks that a server's certificate is valid for this name, and that it chains to one of these authorities. The chain may use the
-/// other certificates that the server shows.
-///
-/// # Errors
-/// If the certificate is not valid, or the server shows too many certificates.
+/// other certificates that the server shows. Fails if the server shows too many certificates.
 pub(super) fn verify_server(
     authorities: Arc<RootCertStore>,
     end_entity: &CertificateDer<'_>,
@@ -151,9 +148,6 @@ pub(super) fn verify_server(
 
 /// Checks that the certificate of a document's signer chains to one of these authorities at the current time. The chain may have at most
 /// [`MOST_OF_DOCUMENT`] certificates in between. The signer's key may have any usage.
-///
-/// # Errors
-/// Why the certificate does not chain to an authority.
 pub fn signer_leads_to(
     authorities: &RootCertStore,
     certificate: &[u8],

@@ -52,9 +52,6 @@ impl Caller {
     /// another way, the user chooses the session name, which is also in the user id. Such a user can impersonate any instance with that
     /// role, because STS's response does not show the difference. The check of the session name in the user id does not prevent this. The
     /// check only rejects responses in which the ARN and the user id differ.
-    ///
-    /// # Errors
-    /// Why the signer is not a node.
     pub fn instance_id(&self, own: &Caller, roles: &[String]) -> Result<&str, CallerRefusal> {
         let arn: String = self.arn.chars().filter(|character| !character.is_control()).take(256).collect();
         if self.account != own.account || own.account.is_empty() {

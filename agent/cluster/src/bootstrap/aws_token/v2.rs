@@ -65,9 +65,6 @@ pub(super) fn parse(payload: &str, body: &[u8], expected: &Expected<'_>) -> Resu
 }
 
 /// The query of a URL that only asks STS at this host for the caller's identity.
-///
-/// # Errors
-/// If the URL does anything else.
 pub fn sts_query<'a>(url: &'a str, host: &str) -> Result<&'a str, TokenProblem> {
     let rest = url
         .strip_prefix("https://")

@@ -30,9 +30,6 @@ const LONGEST_COMPLAINT: usize = 300;
 const SUMMARY: &str = "Some index files failed to download";
 
 /// Checks which repositories of apt's lists answer. `options` are additional options of apt.
-///
-/// # Errors
-/// apt cannot be run, or does not end in time.
 pub(super) fn of_apt(options: &[&str]) -> Seen<Repositories> {
     let no_indexes = INDEXES.map(|index| format!("Acquire::IndexTargets::{index}::DefaultEnabled=false"));
     let heads: Vec<&str> = no_indexes.iter().map(String::as_str).chain(options.iter().copied()).collect();

@@ -23,9 +23,6 @@ pub trait Systemd: Send + Sync {
     fn start(&self, unit: &str) -> Result<()>;
 
     /// Requests the start of a unit and does not wait for it.
-    ///
-    /// # Errors
-    /// systemd refuses the request.
     fn enqueue_start(&self, unit: &str) -> Result<()> {
         self.start(unit)
     }
@@ -33,10 +30,7 @@ pub trait Systemd: Send + Sync {
     /// Stops a unit and waits until it has stopped.
     fn stop(&self, unit: &str) -> Result<()>;
 
-    /// Kills all processes of a unit immediately, whatever its state.
-    ///
-    /// # Errors
-    /// systemd does not answer. A unit without processes is no error.
+    /// Kills all processes of a unit immediately, whatever its state. A unit without processes is no error.
     fn kill(&self, unit: &str) -> Result<()>;
 
     /// Restarts a unit and waits until it runs.
@@ -50,9 +44,6 @@ pub trait Systemd: Send + Sync {
     }
 
     /// Requests a reboot of the machine, and does not wait for it. An implementation that manages no machine does nothing.
-    ///
-    /// # Errors
-    /// systemd refuses the request.
     fn reboot(&self) -> Result<()> {
         Ok(())
     }

@@ -20,10 +20,7 @@ const REQUEST: [&str; 8] = [
 ];
 
 /// Runs a program as a transient unit, with the variables of this process's unit, and waits for its end. Stopping
-/// this process's unit also stops the transient unit.
-///
-/// # Errors
-/// systemd does not start the program, or the program fails.
+/// this process's unit also stops the transient unit. Fails if the program fails.
 pub fn run_outside(unit: &str, command: &[&str]) -> Result<()> {
     let own = own_unit().ok_or_else(|| Error::Unit {
         doing: Act::Start.name(),

@@ -32,9 +32,6 @@ fn module_state(host: &Host, root: &Path, name: &str) -> Seen<ModuleState> {
 }
 
 /// The version of the mounted cgroups and their controllers (cgroups(7)).
-///
-/// # Errors
-/// `/sys` is missing or cannot be read.
 pub(super) fn cgroups(root: &Path) -> Seen<Cgroups> {
     let folder = root.join("sys/fs/cgroup");
     if let Ok(controllers) = std::fs::read_to_string(folder.join("cgroup.controllers")) {
@@ -55,9 +52,6 @@ pub(super) fn cgroups(root: &Path) -> Seen<Cgroups> {
 }
 
 /// The parameters that the texts of sysctl.d(5) files set and that the kernel does not have.
-///
-/// # Errors
-/// `/proc/sys` is missing or cannot be read.
 pub(super) fn missing_parameters(root: &Path, texts: &[String]) -> Seen<Vec<String>> {
     let proc_sys = root.join("proc/sys");
     std::fs::read_dir(&proc_sys).map_err(|error| unreadable(&proc_sys, error))?;
@@ -65,9 +59,6 @@ pub(super) fn missing_parameters(root: &Path, texts: &[String]) -> Seen<Vec<Stri
 }
 
 /// Whether `/proc/sys` is mounted read-only, so that no parameter can be set.
-///
-/// # Errors
-/// `/proc/sys` is missing or cannot be read.
 pub(super) fn parameters_are_read_only(root: &Path) -> Seen<bool> {
     let proc_sys = root.join("proc/sys");
     let found = statvfs(&proc_sys).map_err(|error| unreadable(&proc_sys, error.into()))?;

@@ -8,10 +8,8 @@ use kops_agent_host::system::devices::names;
 use kops_agent_plan::doctor::{Device, Seen, Unseen, Volume, Volumes};
 use kops_agent_plan::resource::{DesiredState, Resource};
 
-/// The volumes of a desired state, and this machine's devices.
-///
-/// # Errors
-/// The state has volumes and `root` is not `/`: another root has no devices.
+/// The volumes of a desired state, and this machine's devices. Fails if the state has volumes and `root` is not `/`: another root has
+/// no devices.
 pub(super) fn volumes(root: &Path, desired: &DesiredState) -> Seen<Volumes> {
     let mounts = desired.iter().filter_map(|(_, resource)| match resource {
         Resource::Mount(mount) => Some(mount),
