@@ -41,10 +41,8 @@ pub struct ApiServer {
 }
 
 impl ApiServer {
-    /// Starts `etcd` and `kube-apiserver` from this folder, and waits until they are ready.
-    ///
-    /// # Errors
-    /// If a process ends, or kube-apiserver is not ready within 300 s.
+    /// Starts `etcd` and `kube-apiserver` from this folder, and waits until they are ready. Fails if kube-apiserver is not ready
+    /// within 300 s.
     pub fn start(assets: &Path) -> anyhow::Result<ApiServer> {
         let folder = tempfile::tempdir()?;
         let path = |name: &str| folder.path().join(name);
@@ -84,9 +82,6 @@ impl ApiServer {
     }
 
     /// Starts the API server again after [`ApiServer::kill_api_server`], and waits until it is ready.
-    ///
-    /// # Errors
-    /// If a process ends, or kube-apiserver is not ready within 300 s.
     pub fn start_api_server(&mut self) -> anyhow::Result<()> {
         let path = |name: &str| self.folder.path().join(name).display().to_string();
         let mut command = Command::new(self.assets.join("kube-apiserver"));
@@ -125,10 +120,6 @@ impl ApiServer {
         self.api_server = None;
     }
 
-    /// Pauses or resumes etcd.
-    ///
-    /// # Errors
-    /// If etcd does not run.
     pub fn pause_etcd(&self, paused: bool) -> anyhow::Result<()> {
         let signal = if paused { Signal::SIGSTOP } else { Signal::SIGCONT };
         kill(self.etcd.id(), signal).context("signalling etcd")
@@ -189,26 +180,16 @@ impl ApiServer {
     }
 
     /// Runs kubectl as the administrator and returns its output.
-    ///
-    /// # Errors
-    /// If kubectl fails. The error contains kubectl's stderr.
     pub fn kubectl(&self, arguments: &[&str], input: &str) -> anyhow::Result<String> {
         self.kubectl_with(&self.kubeconfig("admin", &["system:masters"])?, arguments, input)
     }
 
-    /// Runs kubectl as the kubelet of a Node.
-    ///
-    /// # Errors
-    /// If kubectl fails. The error contains kubectl's stderr.
     pub fn kubectl_as_kubelet(&self, node: &str, arguments: &[&str], input: &str) -> anyhow::Result<String> {
         let user = format!("system:node:{node}");
         self.kubectl_with(&self.kubeconfig(&user, &["system:nodes"])?, arguments, input)
     }
 
     /// Runs kubectl with a kubeconfig, but with this API server's address.
-    ///
-    /// # Errors
-    /// If kubectl fails. The error contains kubectl's stderr.
     pub fn kubectl_by(&self, kubeconfig: &Path, arguments: &[&str], input: &str) -> anyhow::Result<String> {
         let server = format!("--server={}", self.url());
         self.kubectl_with(kubeconfig, &[&[server.as_str()], arguments].concat(), input)

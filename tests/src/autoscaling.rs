@@ -26,9 +26,6 @@ pub struct Autoscaling(StandInApi<State>);
 
 impl Autoscaling {
     /// Starts with a group that holds these instances.
-    ///
-    /// # Errors
-    /// If no port is free or no thread can start.
     pub fn start(group: &str, held: &[&str]) -> anyhow::Result<Autoscaling> {
         let held = held.iter().map(|id| (*id).to_owned()).collect();
         let state = State { group: group.to_owned(), held, refusals: 0, asked: 0 };

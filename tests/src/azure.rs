@@ -98,9 +98,6 @@ pub struct Azure(StandInApi<State>);
 
 impl Azure {
     /// Starts without machines.
-    ///
-    /// # Errors
-    /// If no port is free or no thread can start.
     pub fn start() -> anyhow::Result<Azure> {
         let state = State { page: 120, ..State::default() };
         Ok(Azure(StandInApi::start("azure", state, |request, state| {

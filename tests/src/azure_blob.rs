@@ -69,9 +69,6 @@ pub struct AzureBlob(StandInApi<State>);
 
 impl AzureBlob {
     /// Serves the folders in `root` as containers.
-    ///
-    /// # Errors
-    /// If no port is free or no thread can start.
     pub fn start(root: &Path) -> anyhow::Result<AzureBlob> {
         let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("finding a free port")?;
         let state = State { root: root.to_owned(), mood: Mood::Good, page: 5000, calls: Vec::new() };

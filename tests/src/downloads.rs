@@ -36,17 +36,11 @@ pub struct Downloads {
 
 impl Downloads {
     /// Serves the stand-ins for `releases`.
-    ///
-    /// # Errors
-    /// If the stand-ins cannot be packed, or there is no free port.
     pub fn start(releases: &Releases) -> anyhow::Result<Downloads> {
         Downloads::start_with(releases.stand_ins()?)
     }
 
     /// Serves `files`, by URL path, and `.sha256` beside each.
-    ///
-    /// # Errors
-    /// If there is no free port.
     pub fn start_with(files: BTreeMap<String, Vec<u8>>) -> anyhow::Result<Downloads> {
         let shelf = Arc::new(Shelf::new(files, Duration::ZERO));
         let server = LoopbackServer::start("downloads", Mirror { shelf: Arc::clone(&shelf) })?;
@@ -54,9 +48,6 @@ impl Downloads {
     }
 
     /// [`Downloads::start_with`] on this socket.
-    ///
-    /// # Errors
-    /// If no thread can start.
     pub fn start_on(socket: TcpListener, files: BTreeMap<String, Vec<u8>>) -> anyhow::Result<Downloads> {
         let shelf = Arc::new(Shelf::new(files, Duration::ZERO));
         let mirror = Mirror { shelf: Arc::clone(&shelf) };
@@ -65,9 +56,6 @@ impl Downloads {
     }
 
     /// Like `start_with`, but by TLS as the holder of `identity`, and with HTTP/2 for clients that support it.
-    ///
-    /// # Errors
-    /// If there is no free port.
     pub fn start_tls(files: BTreeMap<String, Vec<u8>>, identity: &Identity) -> anyhow::Result<Downloads> {
         let shelf = Arc::new(Shelf::new(files, Duration::ZERO));
         let server = LoopbackServer::start_tls("downloads", Mirror { shelf: Arc::clone(&shelf) }, identity)?;
@@ -75,9 +63,6 @@ impl Downloads {
     }
 
     /// Like `start_with`, but at this address. Each response is delayed by `late`, as if the mirror were far away.
-    ///
-    /// # Errors
-    /// If the address is not available.
     pub fn start_at(
         address: SocketAddr,
         files: BTreeMap<String, Vec<u8>>,

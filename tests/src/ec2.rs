@@ -118,17 +118,11 @@ pub struct Ec2(StandInApi<State>);
 
 impl Ec2 {
     /// Starts without instances.
-    ///
-    /// # Errors
-    /// If no port is free or no thread can start.
     pub fn start() -> anyhow::Result<Ec2> {
         Ok(Ec2(StandInApi::start("ec2", State::default(), answered)?))
     }
 
     /// Like `start`, on this socket.
-    ///
-    /// # Errors
-    /// If no thread can start.
     pub fn start_on(socket: TcpListener) -> anyhow::Result<Ec2> {
         Ok(Ec2(StandInApi::start_on(socket, "ec2", State::default(), answered)?))
     }

@@ -22,9 +22,6 @@ pub struct ExampleCluster {
 
 impl ExampleCluster {
     /// Writes the example with these keys to `folder` and serves it.
-    ///
-    /// # Errors
-    /// If the folder cannot be written, or there is no free port.
     pub fn start(folder: &Path, keysets: &[Keyset]) -> anyhow::Result<ExampleCluster> {
         let downloads = Downloads::start(&releases())?;
         let store = ExampleStore::write_with_keys(folder, Some(&downloads.url()), keysets)?;
@@ -33,9 +30,6 @@ impl ExampleCluster {
     }
 
     /// Like `start`, for machines that download Kubernetes from its publishers.
-    ///
-    /// # Errors
-    /// If the folder cannot be written, or there is no free port.
     pub fn start_without_mirror(folder: &Path, keysets: &[Keyset]) -> anyhow::Result<ExampleCluster> {
         let store = ExampleStore::write_with_keys(folder, None, keysets)?;
         let s3 = S3Server::start(&store.buckets())?;
@@ -58,18 +52,12 @@ impl ExampleCluster {
     }
 
     /// Replaces `old` by `new` in a file of the cluster's folder in the store. `old` must occur exactly once.
-    ///
-    /// # Errors
-    /// If `old` does not occur exactly once, or the file cannot be written.
     pub fn edit(&self, path: &str, old: &str, new: &str) -> anyhow::Result<()> {
         edit(&self.store.cluster_folder().join(path), old, new)
     }
 }
 
 /// Replaces `old` by `new` in this file. `old` must occur exactly once.
-///
-/// # Errors
-/// If `old` does not occur exactly once, or the file cannot be written.
 pub fn edit(file: &Path, old: &str, new: &str) -> anyhow::Result<()> {
     let text = fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
     let found = text.matches(old).count();
@@ -80,9 +68,6 @@ pub fn edit(file: &Path, old: &str, new: &str) -> anyhow::Result<()> {
 /// Makes a converged control plane of the example like one that nodeup leaves. `root` is the machine's folder. The machine lacks
 /// kops-agent's record and its list of kernel modules, and has nodeup's text of a licence. The recorded state of systemd stays.
 /// `tests/conformance/take-over` covers what a plan does not show.
-///
-/// # Errors
-/// If one of these files is missing or cannot be written.
 pub fn leave_as_nodeup(root: &Path) -> anyhow::Result<()> {
     let own = root.join("var/lib/kops-agent");
     let state = own.join("recorded/state.json");

@@ -38,9 +38,6 @@ pub struct ExampleControlPlane {
 impl ExampleControlPlane {
     /// Starts the control plane with the programs in the folder `assets`, and keeps its files in `folder`. `rbac` is the
     /// manifest of kops-controller's rights that kOps installs.
-    ///
-    /// # Errors
-    /// If a program does not start, or a file cannot be written.
     pub fn start(assets: &Path, folder: &Path, rbac: &str) -> anyhow::Result<ExampleControlPlane> {
         let store = ExampleStore::write(folder, None)?;
         let api = ApiServer::start(assets)?;

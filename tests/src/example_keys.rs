@@ -77,9 +77,6 @@ impl Keyset {
     }
 
     /// An issuer that signs with this key.
-    ///
-    /// # Errors
-    /// If the certificate or the key is not in the form that [`Keyset::make`] makes.
     pub fn issuer(&self) -> anyhow::Result<Issuer<'static, KeyPair>> {
         Ok(Issuer::from_ca_cert_pem(&self.certificate, KeyPair::from_pem(&self.private_key)?)?)
     }
@@ -115,9 +112,6 @@ pub fn make_keysets() -> anyhow::Result<Vec<Keyset>> {
 pub const TOKEN_MARK: &str = "TokenOfTheExample";
 
 /// The content of a file in `secrets/` with a new token (upstream: `upup/pkg/fi/secrets.go`).
-///
-/// # Errors
-/// If `/dev/urandom` cannot be read.
 pub fn make_token_file() -> anyhow::Result<String> {
     Ok(json!({ "Data": STANDARD.encode(format!("{TOKEN_MARK}{}", random::token(32)?)) }).to_string())
 }

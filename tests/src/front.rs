@@ -135,9 +135,6 @@ pub struct Front {
 
 impl Front {
     /// Serves the answers of `answer`. `name` is the server's name in `controls`. If `tls` is set, the server requires TLS.
-    ///
-    /// # Errors
-    /// If no thread can start.
     pub fn start(
         name: &str,
         socket: TcpListener,

@@ -128,9 +128,6 @@ pub struct Gce(StandInApi<State>);
 
 impl Gce {
     /// Starts without groups and instances.
-    ///
-    /// # Errors
-    /// If no port is free or no thread can start.
     pub fn start() -> anyhow::Result<Gce> {
         let state = State { page: 500, ..State::default() };
         Ok(Gce(StandInApi::start("gce", state, |request, state| {

@@ -35,9 +35,6 @@ struct State {
 
 impl Gcs {
     /// Serves the folders of `root` as buckets, to a service account with a new key.
-    ///
-    /// # Errors
-    /// If no port is free or no thread can start.
     pub fn start(root: &Path) -> anyhow::Result<Gcs> {
         let state = State { root: root.to_owned(), account: ServiceAccount::generate()? };
         Ok(Gcs(StandInApi::start("gcs", state, |request: Request<Incoming>, state| async move {

@@ -45,9 +45,6 @@ impl ServiceAccount {
 
     /// Checks a request for a token, and returns its scope. The account's key must have signed it recently, for the server at
     /// `token_uri`, with a lifetime of at most one hour.
-    ///
-    /// # Errors
-    /// The first problem with the request.
     pub fn scope_of(&self, form: &[u8], token_uri: &str) -> anyhow::Result<String> {
         let form: BTreeMap<String, String> = form_urlencoded::parse(form).into_owned().collect();
         ensure!(form.get("grant_type").is_some_and(|grant| grant == GRANT), "unsupported_grant_type");

@@ -57,17 +57,11 @@ pub fn credentials_of(principal: &Principal) -> Instance {
 }
 
 /// Serves each instance its own items.
-///
-/// # Errors
-/// If no thread can start.
 pub fn start(socket: TcpListener, instances: BTreeMap<IpAddr, Instance>) -> anyhow::Result<LoopbackServer> {
     start_telling(socket, move |client| instances.get(&client).cloned().unwrap_or_default())
 }
 
 /// Serves each client the items that `told` returns for its address at the time of the request.
-///
-/// # Errors
-/// If no thread can start.
 pub fn start_telling(
     socket: TcpListener,
     told: impl Fn(IpAddr) -> Instance + Send + Sync + 'static,

@@ -113,41 +113,26 @@ struct State {
 
 impl KopsController {
     /// Starts the server of the example cluster.
-    ///
-    /// # Errors
-    /// If there is no free port, or the authority cannot sign.
     pub fn start(served: Served) -> anyhow::Result<KopsController> {
         KopsController::start_as(&server_name(), served)
     }
 
     /// Starts a server that renews certificates, as ours does: `docs/certificate-renewal.md`.
-    ///
-    /// # Errors
-    /// If there is no free port, or the authority cannot sign.
     pub fn start_renewing(served: Served) -> anyhow::Result<KopsController> {
         KopsController::start_renewing_at((Ipv4Addr::LOCALHOST, 0).into(), served)
     }
 
     /// Like `start_renewing`, at this address.
-    ///
-    /// # Errors
-    /// If the address is not available, or the authority cannot sign.
     pub fn start_renewing_at(address: SocketAddr, served: Served) -> anyhow::Result<KopsController> {
         KopsController::start_at(address, &server_name(), served, true)
     }
 
     /// Starts a server with a certificate for this name.
-    ///
-    /// # Errors
-    /// If there is no free port, or the authority cannot sign.
     pub fn start_as(name: &str, served: Served) -> anyhow::Result<KopsController> {
         KopsController::start_at((Ipv4Addr::LOCALHOST, 0).into(), name, served, false)
     }
 
     /// Like `start`, on this socket.
-    ///
-    /// # Errors
-    /// If the authority cannot sign.
     pub fn start_on(socket: TcpListener, served: Served) -> anyhow::Result<KopsController> {
         KopsController::serve(socket, &server_name(), served, false)
     }

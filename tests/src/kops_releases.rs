@@ -163,9 +163,6 @@ pub struct Asked {
 
 impl RecordedServer {
     /// Starts the server with the certificate of a control plane of this release.
-    ///
-    /// # Errors
-    /// If there is no free port, or the authority cannot sign.
     pub fn start(
         release: &Release,
         authority: &Keyset,

@@ -6,9 +6,6 @@ use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use serde_json::json;
 
 /// The text of a kubeconfig for a server, with a self-signed certificate of this name.
-///
-/// # Errors
-/// If no key can be made.
 pub fn kubeconfig(server: &str, user: &str) -> anyhow::Result<String> {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();

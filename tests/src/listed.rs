@@ -122,9 +122,6 @@ pub struct ListApi<M>(StandInApi<State<M>>);
 
 impl<M: ListedMachine> ListApi<M> {
     /// Starts without machines.
-    ///
-    /// # Errors
-    /// If no port is free or no thread can start.
     pub fn start() -> anyhow::Result<ListApi<M>> {
         let state = State {
             machines: BTreeMap::new(),

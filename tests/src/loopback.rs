@@ -112,9 +112,6 @@ impl Identity {
     }
 
     /// The TLS configuration of a server that speaks only HTTP/1.1 and requests no client certificates.
-    ///
-    /// # Errors
-    /// If the key does not fit the certificate.
     pub fn server_config(&self) -> anyhow::Result<Arc<ServerConfig>> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let config = ServerConfig::builder_with_provider(provider)
@@ -150,9 +147,6 @@ impl Identity {
 
 impl LoopbackServer {
     /// Starts a server on a free port of the loopback interface. `service` answers its requests.
-    ///
-    /// # Errors
-    /// If no port is free or no thread can start.
     pub fn start<S>(name: &str, service: S) -> anyhow::Result<LoopbackServer>
     where
         S: Answers + Clone,
@@ -161,9 +155,6 @@ impl LoopbackServer {
     }
 
     /// Like `start`, at this address, which need not be on the loopback interface.
-    ///
-    /// # Errors
-    /// If the address is not available, or no thread can start.
     pub fn start_at<S>(address: SocketAddr, name: &str, service: S) -> anyhow::Result<LoopbackServer>
     where
         S: Answers + Clone,
@@ -173,9 +164,6 @@ impl LoopbackServer {
     }
 
     /// Like `start`, on this socket. `service_for` returns the service for a client's address.
-    ///
-    /// # Errors
-    /// If no thread can start.
     pub fn start_on<F, S>(name: &str, socket: Socket, service_for: F) -> anyhow::Result<LoopbackServer>
     where
         F: Fn(IpAddr) -> S + Send + 'static,
@@ -191,9 +179,6 @@ impl LoopbackServer {
     }
 
     /// Like `start`, but by TLS, and with HTTP/2 for clients that support it.
-    ///
-    /// # Errors
-    /// If no port is free or no thread can start.
     pub fn start_tls<S>(name: &str, service: S, identity: &Identity) -> anyhow::Result<LoopbackServer>
     where
         S: Answers + Clone,
@@ -203,9 +188,6 @@ impl LoopbackServer {
 
     /// Like `start_tls`. `service_for` returns the service for the certificate (DER) that the client shows, if it shows one. One
     /// of the authorities `of_clients` (PEM) must have signed that certificate.
-    ///
-    /// # Errors
-    /// If no port is free, no thread can start, or `of_clients` has no certificate authority.
     pub fn start_tls_for<F, S>(
         name: &str,
         identity: &Identity,
@@ -221,9 +203,6 @@ impl LoopbackServer {
     }
 
     /// Like `start_tls_for`, on this socket.
-    ///
-    /// # Errors
-    /// If no thread can start, or `of_clients` has no certificate authority.
     pub fn start_tls_for_on<F, S>(
         socket: Socket,
         name: &str,

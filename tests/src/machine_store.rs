@@ -19,9 +19,6 @@ use crate::stand_ins::{OWN_ARCHITECTURE, Releases, script};
 const GCE_CREDENTIALS: &str = "35.0.0";
 
 /// The version of a program in `folder`, from the file `versions` in the folder.
-///
-/// # Errors
-/// If the file is missing or incomplete.
 pub fn version_in(folder: &Path, of: &str) -> anyhow::Result<String> {
     let file = folder.join("versions");
     let versions = fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
@@ -30,9 +27,6 @@ pub fn version_in(folder: &Path, of: &str) -> anyhow::Result<String> {
 }
 
 /// The releases in `kube`, a folder that `tests/kube/build` has made.
-///
-/// # Errors
-/// If the file `versions` in the folder is missing or incomplete.
 pub fn built_releases(kube: &Path) -> anyhow::Result<Releases> {
     let version = |of: &str| version_in(kube, of);
     Ok(Releases {
@@ -45,9 +39,6 @@ pub fn built_releases(kube: &Path) -> anyhow::Result<Releases> {
 }
 
 /// The program of this name in the first folder that has it.
-///
-/// # Errors
-/// If it cannot be read.
 pub fn program_in(folders: &[impl AsRef<Path>], name: &str, version: &str) -> anyhow::Result<Vec<u8>> {
     let built = folders.iter().map(|folder| folder.as_ref().join(name)).find(|file| file.exists());
     // If no folder has the program, a script replaces it: no node of these tests runs it.
@@ -104,9 +95,6 @@ pub fn images(kube: &Path, releases: &Releases) -> anyhow::Result<Images> {
 /// Writes the example's store and boot configs to `folder`, for machines of this cloud that download these releases from `mirror`.
 /// Each file of `overlays` is merged (RFC 7396) into the file at the same path in the cluster's folder. If that file is missing, the
 /// overlay's file is added.
-///
-/// # Errors
-/// If the folder cannot be written, or an overlay is no YAML.
 pub fn write(
     folder: &Path,
     cloud: Cloud,

@@ -60,10 +60,6 @@ impl Metadata {
         Metadata { made: Some((path, Box::new(make))), ..self }
     }
 
-    /// Serves the metadata on this socket.
-    ///
-    /// # Errors
-    /// If no thread can start.
     pub fn serve(self, socket: TcpListener) -> anyhow::Result<ServedMetadata> {
         Ok(ServedMetadata(StandInApi::start_on(socket, "metadata", self, |request, state| {
             let response = state.lock().answer(&request);

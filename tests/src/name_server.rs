@@ -45,10 +45,7 @@ pub struct NameServer {
 
 impl NameServer {
     /// Answers the first questions for each name in `failing` with `fault`. The number beside a name says how many. All other answers
-    /// are 127.0.0.1.
-    ///
-    /// # Errors
-    /// If port 53 of the loopback interface is not available.
+    /// are 127.0.0.1. Needs port 53 of the loopback interface.
     pub fn start(fault: NameFault, failing: &[(&str, usize)]) -> anyhow::Result<NameServer> {
         let failing: BTreeMap<String, usize> =
             failing.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
@@ -63,9 +60,6 @@ impl NameServer {
 
     /// Answers on this socket. `answer` returns a fault or an address, from the name and the number of questions for that name so far.
     /// A question for the other address family gets no address.
-    ///
-    /// # Errors
-    /// If no thread can start.
     pub fn start_on(
         socket: UdpSocket,
         answer: impl Fn(&str, usize) -> (Option<NameFault>, IpAddr) + Send + 'static,

@@ -15,9 +15,6 @@ static TAKEN: AtomicU16 = AtomicU16::new(0);
 
 /// Returns a port of the loopback interface without a listener. No later call in this process returns the port, and the
 /// kernel does not choose it for another socket.
-///
-/// # Errors
-/// If all ports of the range are taken.
 pub fn free_port() -> anyhow::Result<u16> {
     let from = std::process::id().wrapping_mul(APART) % u32::from(COUNT);
     for _ in 0..COUNT {

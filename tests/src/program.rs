@@ -17,9 +17,6 @@ pub fn kops_agent(built: impl Into<PathBuf>) -> PathBuf {
 }
 
 /// The processor time that a process has used, in seconds.
-///
-/// # Errors
-/// No process has this ID.
 pub fn processor_time(process: u32) -> anyhow::Result<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
     // The name before `) ` may contain spaces.

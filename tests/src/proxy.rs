@@ -26,9 +26,6 @@ struct Outside {
 impl Proxy {
     /// Starts to listen on loopback. It forwards requests for names in the domain `test` to this machine, because clients use no proxy
     /// for loopback addresses.
-    ///
-    /// # Errors
-    /// If there is no free port.
     pub fn start() -> anyhow::Result<Proxy> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         Proxy::start_on(
@@ -43,9 +40,6 @@ impl Proxy {
 
     /// Starts to listen on this socket. It calls `on_request` with the method and target of each request, and `connect` with the
     /// target's host and port.
-    ///
-    /// # Errors
-    /// If the socket has no address.
     pub fn start_on(
         listener: TcpListener,
         on_request: impl Fn(&str) + Send + Sync + 'static,

@@ -47,9 +47,6 @@ struct World {
 
 impl Publishers {
     /// Publishes the SHA-256 of downloads, by URL. Writes the certificate of the hosts' authority to `folder`.
-    ///
-    /// # Errors
-    /// If there is no free port, or the certificate cannot be made or written.
     pub fn start(sha256: &BTreeMap<String, String>, folder: &Path) -> anyhow::Result<Publishers> {
         let authority = Authority::new("publishers of a test")?;
         let authority_file = folder.join("publishers.pem");

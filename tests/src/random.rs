@@ -8,9 +8,6 @@ use anyhow::Context;
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789AZ";
 
 /// Letters and digits from the kernel's random source.
-///
-/// # Errors
-/// If `/dev/urandom` cannot be read.
 pub fn token(length: usize) -> anyhow::Result<String> {
     let mut bytes = vec![0; length];
     File::open("/dev/urandom")

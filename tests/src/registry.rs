@@ -38,9 +38,6 @@ impl Images {
     }
 
     /// Adds an image of one layer with these programs at these paths. The first program is the entry point.
-    ///
-    /// # Errors
-    /// If `programs` is empty, or a program cannot be packed.
     pub fn add(&mut self, name: &str, tag: &str, programs: &[(&str, &[u8])]) -> anyhow::Result<()> {
         let (entry_point, _) = programs.first().context("an image without a program")?;
         let layer = layer(programs).with_context(|| format!("packing the image {name}"))?;
@@ -68,10 +65,6 @@ impl Images {
     }
 }
 
-/// Serves these images.
-///
-/// # Errors
-/// If no thread can start.
 pub fn start(socket: TcpListener, images: Arc<Images>) -> anyhow::Result<LoopbackServer> {
     LoopbackServer::start_on("registry", socket, move |_| Registry { images: Arc::clone(&images) })
 }

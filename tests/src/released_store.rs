@@ -30,9 +30,6 @@ pub fn downloads(version: &str) -> BTreeMap<String, Vec<u8>> {
 
 /// Changes the store to the form of this version of kOps. The configurations of the groups stay as they are, because kOps derives them
 /// from the rest ([`ExampleStore::write_nodeup_config`]).
-///
-/// # Errors
-/// If the version is not one of kOps 1, or the store cannot be written.
 pub fn write_as(store: &ExampleStore, version: &str) -> anyhow::Result<()> {
     let folder = store.cluster_folder();
     let minor: u32 = version

@@ -29,17 +29,11 @@ pub struct S3Server {
 
 impl S3Server {
     /// Serves the folders in `root` as buckets. It makes new keys, and requests must be signed with them.
-    ///
-    /// # Errors
-    /// If `root` is not a folder, or there is no free port.
     pub fn start(root: &Path) -> anyhow::Result<S3Server> {
         S3Server::start_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("finding a free port")?, root)
     }
 
     /// [`S3Server::start`] on this socket.
-    ///
-    /// # Errors
-    /// If `root` is not a folder.
     pub fn start_on(socket: TcpListener, root: &Path) -> anyhow::Result<S3Server> {
         let access_key_id = format!("EXAMPLE{}", random::token(13)?);
         let secret_access_key = random::token(40)?;

@@ -42,9 +42,6 @@ pub(crate) struct StandInApi<S> {
 
 impl<S: Send + 'static> StandInApi<S> {
     /// Starts with this state. `answer` makes the response to each request. If it returns `None`, the server never answers.
-    ///
-    /// # Errors
-    /// If no port is free or no thread can start.
     pub(crate) fn start<F, A>(name: &str, state: S, answer: F) -> anyhow::Result<StandInApi<S>>
     where
         F: Fn(Request<Incoming>, Shared<S>) -> A + Clone + Send + 'static,
@@ -55,9 +52,6 @@ impl<S: Send + 'static> StandInApi<S> {
     }
 
     /// Like `start`, on this socket.
-    ///
-    /// # Errors
-    /// If no thread can start.
     pub(crate) fn start_on<F, A>(
         socket: TcpListener,
         name: &str,

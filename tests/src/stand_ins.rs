@@ -88,9 +88,6 @@ impl Releases {
 
     /// Every download of these releases for one architecture, by URL path. `program` returns the bytes of a
     /// program by its name and version.
-    ///
-    /// # Errors
-    /// If `program` fails, or an archive cannot be packed.
     pub fn downloads(
         &self,
         arch: &str,

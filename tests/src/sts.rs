@@ -151,17 +151,11 @@ pub struct Sts(StandInApi<State>);
 
 impl Sts {
     /// Starts without known principals.
-    ///
-    /// # Errors
-    /// If no port is free or no thread can start.
     pub fn start() -> anyhow::Result<Sts> {
         Ok(Sts(StandInApi::start("sts", State::default(), answered)?))
     }
 
     /// Like `start`, on this socket.
-    ///
-    /// # Errors
-    /// If no thread can start.
     pub fn start_on(socket: TcpListener) -> anyhow::Result<Sts> {
         Ok(Sts(StandInApi::start_on(socket, "sts", State::default(), answered)?))
     }

@@ -110,9 +110,6 @@ pub struct Swtpm {
 
 impl Swtpm {
     /// Starts a TPM with this template. On a machine without swtpm, prints that the test is skipped and returns `None`.
-    ///
-    /// # Errors
-    /// If swtpm does not start, or the TPM refuses the template.
     pub fn start_with(template: Template) -> Result<Option<Swtpm>> {
         let swtpm = Swtpm::start()?;
         if let Some(swtpm) = &swtpm {
@@ -122,9 +119,6 @@ impl Swtpm {
     }
 
     /// Like `start_with`, but without a template.
-    ///
-    /// # Errors
-    /// If swtpm ends, or does not listen within 30 s.
     #[allow(clippy::print_stderr)]
     pub fn start() -> Result<Option<Swtpm>> {
         let folder = tempfile::tempdir().context("a folder for a TPM")?;
@@ -159,9 +153,6 @@ impl Swtpm {
 
     /// Connects to the TPM's device. A write is a command, and a read returns the answer. As with `/dev/tpm0`, one client at a time
     /// has the device, and the next client waits.
-    ///
-    /// # Errors
-    /// If swtpm does not listen.
     pub fn connect(&self) -> std::io::Result<UnixStream> {
         let device = UnixStream::connect(self.folder.path().join("device"))?;
         device.set_read_timeout(Some(ANSWER_WITHIN))?;
@@ -174,9 +165,6 @@ impl Swtpm {
     }
 
     /// Stores these bytes at the index that Google uses for the template of the instance's RSA key.
-    ///
-    /// # Errors
-    /// If the TPM refuses.
     pub fn put_template_bytes(&self, bytes: &[u8]) -> Result<()> {
         let attributes = [
             TpmaNv::PPWRITE,
@@ -210,9 +198,6 @@ impl Swtpm {
     }
 
     /// The public key that this TPM makes from a template, in PEM, in Google's form.
-    ///
-    /// # Errors
-    /// If the TPM refuses.
     pub fn public_key(&self, template: Template) -> Result<String> {
         let create = TpmCreatePrimaryCommand {
             handles: [handle(TpmRh::Endorsement)],
@@ -233,10 +218,6 @@ impl Swtpm {
         Ok(format!("-----BEGIN PUBLIC KEY-----\n{}\n-----END PUBLIC KEY-----\n", lines.join("\n")))
     }
 
-    /// The number of loaded keys.
-    ///
-    /// # Errors
-    /// If the TPM refuses.
     pub fn loaded_keys(&self) -> Result<usize> {
         let command = TpmGetCapabilityCommand {
             handles: [],
@@ -251,10 +232,6 @@ impl Swtpm {
         }
     }
 
-    /// Gives the endorsement hierarchy a password.
-    ///
-    /// # Errors
-    /// If the TPM refuses.
     pub fn set_endorsement_password(&self, password: &str) -> Result<()> {
         let new_auth = Tpm2bAuth::try_from(password.as_bytes())
             .map_err(|error| anyhow::anyhow!("a password: {error}"))?;

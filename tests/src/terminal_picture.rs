@@ -23,9 +23,6 @@ pub const TITLE: &str = "A terminal: kops-agent plan shows what a takeover from 
 const CONF: &str = "--conf /opt/kops/conf/kube_env.yaml";
 
 /// The output of `plan`, `converge` and `status` on a control plane as nodeup leaves it, with a terminal's colours.
-///
-/// # Errors
-/// If the example cluster cannot be served, or a command fails.
 pub fn session(agent: &Path, folder: &Path) -> anyhow::Result<String> {
     let cluster = ExampleCluster::start(&folder.join("cluster"), &make_keysets()?)?;
     let root = folder.join("root");
@@ -81,9 +78,6 @@ const LINE_HEIGHT: usize = 19;
 const PADDING: usize = 16;
 
 /// Draws a session as SVG. Colours come from its `SGR` sequences. A screen reader reads `title`.
-///
-/// # Errors
-/// Never: writing to a string cannot fail.
 pub fn svg(session: &str, title: &str) -> Result<String, std::fmt::Error> {
     let lines: Vec<Vec<Run>> = session.lines().map(runs).collect();
     let length = |line: &Vec<Run>| line.iter().map(|run| run.text.chars().count()).sum::<usize>();

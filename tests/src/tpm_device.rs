@@ -39,9 +39,6 @@ impl std::fmt::Debug for TpmDevice {
 
 impl TpmDevice {
     /// Mounts the device on this folder, in the mount namespace of the caller.
-    ///
-    /// # Errors
-    /// If the caller may not mount there.
     pub fn mount(tpm: Arc<Swtpm>, folder: &Path) -> Result<TpmDevice> {
         let device = Device { tpm, open: BTreeMap::new(), opened: 0 };
         let options = [MountOption::FSName("kops-agent-tpm".into()), MountOption::DefaultPermissions];

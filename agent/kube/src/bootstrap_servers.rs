@@ -44,9 +44,6 @@ struct Addresses {
 }
 
 /// The port of the bootstrap server; `None` if the configuration has no such server.
-///
-/// # Errors
-/// The server's address has no port.
 pub fn port(options: &KopsControllerOptions) -> Result<Option<u16>> {
     let Some(server) = &options.server else { return Ok(None) };
     let number = server.listen.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
@@ -61,9 +58,6 @@ pub fn port(options: &KopsControllerOptions) -> Result<Option<u16>> {
 }
 
 /// Connects to the bootstrap server of each control plane.
-///
-/// # Errors
-/// The API server does not list the Nodes.
 pub async fn control_planes(client: &Client, port: u16) -> Result<Vec<ControlPlane>> {
     let nodes: Api<NodeObject> = Api::all_with(client.clone(), &ApiResource::erase::<Node>(&()));
     let selected = ListParams::default().labels(CONTROL_PLANE_LABEL);
@@ -113,10 +107,9 @@ pub struct Kubeconfigs<'a> {
     pub kubelet: &'a Path,
 }
 
-/// Whether machines can bootstrap once the server of this machine has left, and why. The answer comes within 20 seconds.
-///
-/// # Errors
-/// The outer error: this cannot be found out. The inner error: the reason why no machine could bootstrap any more.
+/// Whether machines can bootstrap once the server of this machine has left, and why. The answer comes within 20
+/// seconds. The outer error means that this cannot be found out. The inner error is the reason why no machine could
+/// bootstrap any more.
 pub async fn stay_served_without_this(
     leaving: Leaving,
     options: &KopsControllerOptions,

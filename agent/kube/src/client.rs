@@ -50,28 +50,19 @@ const READ_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 const WRITE_TIMEOUT: Duration = Duration::from_secs(295);
 
 /// Creates a client for the kubeconfig's current context. Without a kubeconfig, the client is for the cluster of this pod.
-///
-/// # Errors
-/// The kubeconfig cannot be read or needs something unsupported. Or there is no kubeconfig, and this is no pod.
 pub fn client(kubeconfig: Option<&Path>) -> Result<Client> {
     connection(kubeconfig)?.open(RetryPolicy::server_retry())
 }
 
 /// Creates a client for the kubeconfig that a user has chosen. Runs the login program of the kubeconfig now, if it
 /// names one.
-///
-/// # Errors
-/// Same errors as [`client`].
 pub fn client_of(chosen: &Chosen) -> Result<Client> {
     tls::install_provider();
     of_kubeconfig(chosen)?.open(RetryPolicy::server_retry())
 }
 
 /// Creates a client for the kubeconfig that a user has chosen, without running a login program: such a program may ask the user or a
-/// cloud, and may take long. The client sends each request once.
-///
-/// # Errors
-/// Same errors as [`client`]. The kubeconfig names a login program.
+/// cloud, and may take long. The client sends each request once. Fails if the kubeconfig names a login program.
 pub fn client_without_login(chosen: &Chosen) -> Result<Client> {
     tls::install_provider();
     let access = Kubeconfig::from_files(chosen)?.access(chosen.context.as_deref())?;
@@ -83,9 +74,6 @@ pub fn client_without_login(chosen: &Chosen) -> Result<Client> {
 }
 
 /// Creates a client that sends each request once. A 429 is an answer to the caller, not a reason to retry for minutes.
-///
-/// # Errors
-/// Same errors as [`client`].
 pub fn client_asking_once(kubeconfig: &Path) -> Result<Client> {
     tls::install_provider();
     of_kubeconfig(&Chosen::file(kubeconfig))?.open(asking_once()?)
@@ -185,8 +173,6 @@ struct Connection {
 }
 
 impl Connection {
-    /// # Errors
-    /// The URL or the server name is invalid.
     fn new(
         server: &str,
         tls_server_name: Option<String>,

@@ -106,9 +106,6 @@ impl Leadership {
 }
 
 /// A unique name for this contender: the machine's name and a random part.
-///
-/// # Errors
-/// The machine's name cannot be read, or there are no random numbers.
 pub fn identity() -> Result<String> {
     let host = nix::unistd::gethostname().context("reading this machine's name")?;
     let unique = random::name().context("making a unique name")?;

@@ -6,9 +6,6 @@ const PAGE: u32 = 500;
 
 /// Reads all pages of a list. A page has as many objects as `selected` says, or 500. `ask` requests one page. Only the results of `keep`
 /// stay in memory while the next page is read.
-///
-/// # Errors
-/// The error of the first page that fails.
 pub async fn all<K, T, E, F>(
     selected: ListParams,
     ask: impl Fn(ListParams) -> F,

@@ -181,9 +181,6 @@ impl Nodes {
     }
 
     /// Checks that Nodes can be read, by requesting a Node that need not exist.
-    ///
-    /// # Errors
-    /// The API server does not answer, or gives this process no right to Nodes.
     pub async fn can_be_read(&self) -> Result<(), Error> {
         self.api.get_opt("kops-agent").await.map(drop)
     }
@@ -209,9 +206,6 @@ impl Nodes {
     }
 
     /// Sets an annotation of a Node, as [`Nodes::annotate_all`] does.
-    ///
-    /// # Errors
-    /// Same errors as [`Nodes::annotate_all`].
     pub async fn annotate(
         &self,
         manager: &str,
@@ -222,10 +216,8 @@ impl Nodes {
         self.annotate_all(manager, name, &json!({annotation: value})).await
     }
 
-    /// Sets annotations of a Node with `manager` as the field manager. A null value removes the annotation.
-    ///
-    /// # Errors
-    /// The Node does not exist (404), the API server rejects the change, or it does not answer.
+    /// Sets annotations of a Node with `manager` as the field manager. A null value removes the annotation. A missing Node is an error
+    /// (404).
     pub async fn annotate_all(&self, manager: &str, name: &str, annotations: &Value) -> Result<(), ApiError> {
         let parameters = PatchParams { field_manager: Some(manager.into()), ..PatchParams::default() };
         let patch = Patch::Merge(json!({"metadata": {"annotations": annotations}}));
@@ -235,10 +227,8 @@ impl Nodes {
         answer(self.client.request_text(request)).await.map(drop)
     }
 
-    /// Patches a Node if it still has the observed version. Returns the patched Node as text.
-    ///
-    /// # Errors
-    /// The Node has another version (409), is gone (404), or the API server does not answer.
+    /// Patches a Node if it still has the observed version. Returns the patched Node as text. Fails with 409 if the Node has another
+    /// version, and with 404 if the Node is gone.
     pub async fn patch(&self, node: &ObservedNode, patch: &NodePatch) -> Result<String, Error> {
         let parameters = PatchParams {
             field_manager: Some(FIELD_MANAGER.into()),

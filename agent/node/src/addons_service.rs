@@ -10,10 +10,7 @@ use kops_agent_spec::failure::{Failure, Kind};
 use super::own_services::ADDONS;
 
 /// Reads the settings from the channels pod of the state store, or from the node's `channels` if protokube applies
-/// add-ons.
-///
-/// # Errors
-/// The pod or the list names no channels to apply.
+/// add-ons. Fails if the pod or the list names no channels to apply.
 pub fn read(node: &NodeConfig) -> Result<AddonsService> {
     let (source, settings) = match node.release().protokube_applies_addons() {
         true => {

@@ -19,10 +19,8 @@ use super::options::RunOptions;
 use super::plan::plan;
 use super::{certificates, last_server, pacing};
 
-/// Steps 6 to 8 of node mode: observes the machine, compares it with the node, and applies the differences.
-///
-/// # Errors
-/// A step failed. The plan of the next run shows what is left to do.
+/// Steps 6 to 8 of node mode: observes the machine, compares it with the node, and applies the differences. If a step
+/// fails, the plan of the next run shows what is left to do.
 pub async fn apply(options: &RunOptions, host: &Host, decision: &Decision) -> Result<Report> {
     let _lock = lock(options.waits_for_lock, host).await?;
     if host.record()?.mark() != decision.mark {
@@ -135,9 +133,6 @@ async fn with_early_units(
 }
 
 /// Applies units that run before the rest of the node is known. Returns whether anything changed.
-///
-/// # Errors
-/// A step failed.
 pub async fn early(
     host: &Host,
     units: &DesiredState,

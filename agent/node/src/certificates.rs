@@ -17,9 +17,7 @@ use super::materials::Materials;
 use super::plan::plan_with;
 
 /// Gets the keys and certificates for a plan from kops-controller. If kops-controller gives a registered node no
-/// certificates, the node keeps its certificates that are due, and the returned plan differs from `plan`.
-///
-/// # Errors
+/// certificates, the node keeps its certificates that are due, and the returned plan differs from `plan`. Fails if
 /// kops-controller does not issue a certificate that the node lacks.
 pub async fn with_certificates(host: &Host, decision: &Decision, plan: Plan) -> Result<(Plan, Materials)> {
     let materials = decision.materials.clone();
@@ -63,9 +61,6 @@ pub fn are_missing(decision: &Decision, plan: &Plan) -> bool {
 
 /// Gets the keys and certificates for a plan that renews certificates and does nothing else. `None` if kops-controller
 /// gives a registered node no certificates, so that the node keeps its own.
-///
-/// # Errors
-/// The request to kops-controller fails.
 pub async fn to_renew(host: &Host, decision: &Decision, plan: &Plan) -> Result<Option<Materials>> {
     let materials = decision.materials.clone();
     let wanted = to_be_asked_for(plan, &decision.desired, &materials);

@@ -122,9 +122,6 @@ fn note(untold: &Untold) {
 
 /// Reports the state of this machine to the cluster, and retries for `within` while kubelet has not registered the machine, or
 /// the API server does not answer. Returns the name of its Node.
-///
-/// # Errors
-/// No run has left a readable record here, the API server rejects the report, or the time is over.
 pub async fn tell_within(root: &Path, within: Duration) -> Result<String> {
     let begun = Instant::now();
     loop {
@@ -144,10 +141,8 @@ pub async fn tell_within(root: &Path, within: Duration) -> Result<String> {
     }
 }
 
-/// Reports the recorded state of this machine to the cluster. Returns the name of its Node.
-///
-/// # Errors
-/// The outer error: no run has left a readable record here. The inner error: why the report failed.
+/// Reports the recorded state of this machine to the cluster. Returns the name of its Node. The outer error means that no run has left a
+/// readable record here. The inner error is the reason why the report failed.
 pub async fn tell_once(root: &Path, compared: Compared) -> Result<Result<String, Untold>> {
     if !machine::has_record(root) {
         let problem = "this machine has no record of a run of kops-agent, so there is nothing to report";

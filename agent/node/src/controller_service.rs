@@ -14,9 +14,6 @@ use kops_agent_store::Store;
 use super::own_services::CONTROLLER;
 
 /// Reads kops-controller's configuration as kOps wrote it below `base`, the cluster's folder.
-///
-/// # Errors
-/// The store cannot be read, or has no such configuration.
 pub async fn read(store: &Store, base: &str) -> Result<ControllerService> {
     let channel = bootstrap_channel(base);
     let manifests = derive::addon_manifests(&text(store, &channel).await?)?;

@@ -31,9 +31,6 @@ const UNTIL_HELD: Duration = Duration::from_secs(15);
 
 /// Converges, and notes for the cloud that the machine is a node. Also notes this if kops-controller reports that the
 /// machine is a ready node, or if pods can run despite the failure.
-///
-/// # Errors
-/// Same errors as [`apply::apply`].
 pub async fn converge(options: &RunOptions, host: &Host, decision: &Decision) -> Result<Report> {
     let _lock = machine::lock(options.waits_for_lock, host).await?;
     if let Some(remembered) = &decision.remembered
@@ -68,9 +65,6 @@ fn keep_timeline(host: &Host, report: Option<&Report>) {
 /// Decides the node to converge to. kops-controller gives nothing to a ready node, but the node's group may still
 /// hold the node, if a run was interrupted after the node joined. So in this case, the lifecycle action of the last
 /// decision is used.
-///
-/// # Errors
-/// Same errors as [`decide::decide`].
 pub async fn decide(
     options: &NodeOptions,
     run: &RunOptions,
@@ -86,10 +80,8 @@ pub async fn decide(
     decided
 }
 
-/// Notes that this machine is ready, if an earlier run remembered a lifecycle action.
-///
-/// # Errors
-/// Another run has the lock.
+/// Notes that this machine is ready, if an earlier run remembered a lifecycle action. Fails if another run has the
+/// lock.
 pub async fn remember_ready(options: &RunOptions) -> Result<()> {
     if remembered::read(&options.root).lifecycle_action().is_some() {
         let host = machine::open(&options.root)?;
@@ -110,10 +102,8 @@ fn note_ready(host: &Host, root: &Path) {
 
 /// Tells the cloud that this machine is a node. The cloud is told if the machine became a node since its last boot, a
 /// lifecycle action is remembered, and no run has told the cloud since that boot. At boot, the run also waits for a
-/// lifecycle hook that does not hold the machine yet.
-///
-/// # Errors
-/// The error of `outcome`. If the node is otherwise as it should be, the reason why the cloud could not be told.
+/// lifecycle hook that does not hold the machine yet. Returns the error of `outcome`. If the node is otherwise as it
+/// should be, the error is the reason why the cloud could not be told.
 pub async fn tell<T>(root: &Path, is_boot: bool, outcome: Result<T>) -> Result<T> {
     let Err(untold) = noted(root, tell_group(root, is_boot).await) else { return outcome };
     match outcome {

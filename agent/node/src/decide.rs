@@ -69,19 +69,13 @@ pub struct Decision {
     pub mark: Mark,
 }
 
-/// Steps 1 to 5 of node mode: boot config, facts, store, resolve, desired.
-///
-/// # Errors
-/// A source cannot be read, or the configuration is wrong. The error has all mistakes of the configuration.
+/// Steps 1 to 5 of node mode: boot config, facts, store, resolve, desired. If the configuration is wrong, the error has all its mistakes.
 pub async fn decide(options: &NodeOptions, hashes: HashSource, before: &Before) -> Result<Decision> {
     decided(options, hashes, before, resolve).await
 }
 
 /// Like [`decide`], for commands that only describe the node. Such commands only warn of mistakes that keep a machine
 /// from becoming this node.
-///
-/// # Errors
-/// Same errors as [`decide`].
 pub async fn describe(options: &NodeOptions, hashes: HashSource) -> Result<Decision> {
     decided(options, hashes, &Before::Nothing, described).await
 }
@@ -174,10 +168,8 @@ async fn decided(
     })
 }
 
-/// The service that follows rollouts, for this program and this boot config.
-///
-/// # Errors
-/// The boot config is no file that the service could read: a URL, or a relative path.
+/// The service that follows rollouts, for this program and this boot config. Fails if the boot config is a URL or a relative path, which
+/// the service cannot read.
 fn follow_service(conf: &Path) -> Result<FollowService> {
     if !conf.is_absolute() {
         return Err(Failure::new(Kind::WrongSetting, format!(
@@ -201,11 +193,8 @@ fn versions(node: &NodeConfig) -> Versions {
     Versions { kubelet: node.kubernetes_version.number(), containerd: version.unwrap_or_default() }
 }
 
-/// Step 4 of node mode: resolves the configuration of the node.
-///
-/// # Errors
-/// All mistakes in the cluster spec and in this node's configuration, together. If this machine may not read files that
-/// it needs, the error names these files.
+/// Step 4 of node mode: resolves the configuration of the node. The error has all mistakes in the cluster spec and in this node's
+/// configuration. If this machine may not read files that it needs, the error names these files.
 pub fn resolve(spec: NodeSpec) -> Result<NodeConfig> {
     let node = described(spec)?;
     if node.refusals.is_empty() {
@@ -237,10 +226,7 @@ fn described(spec: NodeSpec) -> Result<NodeConfig> {
 }
 
 /// The mistakes that every possible machine of the group has, and warnings about mistakes that only some of these
-/// machines have.
-///
-/// # Errors
-/// This machine may not read files that decide the node, and there are mistakes without these files.
+/// machines have. Fails if there are mistakes, and this machine may not read files that decide the node.
 pub fn check_on_any_machine(spec: NodeSpec) -> Result<Problems> {
     let (problems, denied) = on_each_machine(spec, &mut |_, _| {});
     match problems.is_empty() || denied.is_empty() {
@@ -250,10 +236,8 @@ pub fn check_on_any_machine(spec: NodeSpec) -> Result<Problems> {
 }
 
 /// Passes each possible machine of the group to `take`, with its desired state. Machines that reject the configuration are left out.
-/// Returns the warnings, which name these machines and the reasons.
-///
-/// # Errors
-/// The cluster spec is wrong, or every machine rejects the configuration.
+/// Returns the warnings, which name these machines and the reasons. Fails if the cluster spec is wrong, or every machine rejects the
+/// configuration.
 pub fn each_possible_machine(
     spec: NodeSpec,
     mut take: impl FnMut(&NodeConfig, &DesiredState),
@@ -330,10 +314,7 @@ fn wrong(problems: Problems) -> anyhow::Error {
     anyhow::Error::new(problems).context("the configuration of this node is wrong")
 }
 
-/// Step 5 of node mode: everything that this node must have.
-///
-/// # Errors
-/// A resource is described twice.
+/// Step 5 of node mode: everything that this node must have. Fails if a resource is described twice.
 pub fn desired(node: &NodeConfig) -> Result<DesiredState, Problems> {
     desired::desired(node).map_err(contradictory)
 }

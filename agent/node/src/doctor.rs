@@ -30,10 +30,6 @@ pub use downloads::servers_of_file;
 use node::Wanted;
 pub use registries::{Logins, Registries};
 
-/// Examines a machine.
-///
-/// # Errors
-/// The root is missing, or `--store-mirror` is malformed.
 pub async fn examine(options: &NodeOptions) -> Result<Observations> {
     must_exist(&options.source.node_root)?;
     let store = options.store.open()?;

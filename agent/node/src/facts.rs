@@ -9,9 +9,6 @@ use kops_agent_spec::facts::{CloudFacts, Facts};
 use kops_agent_spec::{BootConfig, CloudProvider, parse_yaml};
 
 /// Observes the machine whose files are under `root`, and asks its cloud, if it has one.
-///
-/// # Errors
-/// kOps does not run on this kind of machine, or the request to its cloud's metadata service fails.
 pub async fn observe(root: &Path, provider: Option<CloudProvider>) -> Result<Facts> {
     let mut facts = observe_host(root).context("observing this machine")?;
     facts.cloud = match provider {
@@ -22,9 +19,6 @@ pub async fn observe(root: &Path, provider: Option<CloudProvider>) -> Result<Fac
 }
 
 /// Reads facts from a file, as YAML or JSON, instead of observing them.
-///
-/// # Errors
-/// The file cannot be read, or a field is missing or has the wrong type. The error has the field's path.
 pub fn load(file: &Path) -> Result<Facts> {
     let name = file.display().to_string();
     let bytes = std::fs::read(file).with_context(|| format!("reading the facts {name}"))?;
@@ -32,9 +26,6 @@ pub fn load(file: &Path) -> Result<Facts> {
 }
 
 /// The facts in `file`, if a file is given; else the facts of this machine and its cloud.
-///
-/// # Errors
-/// Same errors as [`load`] or [`observe`].
 pub async fn given(file: Option<&Path>, boot: &BootConfig) -> Result<Facts> {
     match file {
         Some(file) => load(file),

@@ -51,20 +51,14 @@ pub struct StandIn {
 
 /// The last applied state; `None` if the machine has not converged or has an unfinished change. The result reuses the
 /// facts, keys and secrets of `wanted`, the decision for the wanted state.
-///
-/// # Errors
-/// The last applied state cannot be read.
 pub async fn as_applied(options: &NodeOptions, host: &Host, wanted: &Decision) -> Result<Option<Decision>> {
     let asked_for = failure::Failure::new(failure::Kind::Other, "what was last applied is asked for").into();
     let decided = Box::pin(decide(options, host, &asked_for, Some(wanted))).await?;
     Ok(decided.map(|(_, decision)| decision).filter(|decision| decision.is_last_applied))
 }
 
-/// The state that replaces the wanted one because of `error`.
-///
-/// # Errors
-/// Returns `error` if no state replaces the wanted one. If the search for such a state fails, the error of the search
-/// is added.
+/// The state that replaces the wanted one because of `error`. Fails with `error` if no state replaces the wanted one.
+/// If the search for such a state fails, the error of the search is added.
 pub async fn stand_in(options: &NodeOptions, host: &Host, error: anyhow::Error) -> Result<StandIn> {
     match Box::pin(decide(options, host, &error, None)).await {
         Ok(Some((instead, decision))) => Ok(StandIn { instead, decision, error }),
@@ -154,9 +148,6 @@ fn line(kept: &Kept) -> String {
 /// The last applied state, decided again. The state of an unfinished change comes first. `None` if the machine has no
 /// such state, if the state is for another machine, or if the boot config asks for another cluster, group or
 /// configuration.
-///
-/// # Errors
-/// The last applied state cannot be read.
 async fn decide(
     options: &NodeOptions,
     host: &Host,

@@ -24,10 +24,8 @@ use crate::redaction::error_text;
 
 const OVERRIDE: &str = "--allow-no-server";
 
-/// Refuses a plan that removes the last bootstrap server.
-///
-/// # Errors
-/// No other server answers machines, or this cannot be found out.
+/// Refuses a plan that removes the last bootstrap server. Also refuses the plan if it cannot be found out whether another server answers
+/// machines.
 pub async fn stays(options: &RunOptions, host: &Host, decision: &Decision, plan: &Plan) -> Result<()> {
     let root = options.root.as_path();
     // Nothing runs in a scratch root.
@@ -52,10 +50,8 @@ pub async fn stays(options: &RunOptions, host: &Host, decision: &Decision, plan:
     stays
 }
 
-/// Refuses a reset of the machine with the last bootstrap server. `units` are the units that the reset stops.
-///
-/// # Errors
-/// The cluster has other control planes, and no server answers machines there.
+/// Refuses a reset of the machine with the last bootstrap server. `units` are the units that the reset stops. If it cannot be found out
+/// whether another server answers machines, or there is no other control plane, the reset goes on.
 pub async fn stays_after_reset(root: &Path, units: &[String]) -> Result<()> {
     if root != Path::new("/") || !units.iter().any(|unit| unit == CONTROLLER_UNIT) {
         return Ok(());

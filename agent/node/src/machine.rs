@@ -73,9 +73,6 @@ pub fn left_by(root: &Path, facts: &Facts) -> LeftBy {
 }
 
 /// The state of the record, to notice that another run has changed the machine since.
-///
-/// # Errors
-/// The record cannot be read.
 pub fn mark(root: &Path) -> Result<Mark> {
     if has_record(root) { Ok(open(root)?.record()?.mark()) } else { Ok(Mark::default()) }
 }
@@ -142,9 +139,6 @@ pub fn open(root: &Path) -> Result<Host> {
 
 /// Makes systemd start this program again as a separate unit, for which no other unit waits. If the unit already runs,
 /// it continues.
-///
-/// # Errors
-/// systemd rejects the unit, or the path of this program is unknown.
 pub fn run_apart(host: &Host, unit: &str, arguments: &[&str]) -> Result<()> {
     let program = program::path().context("finding the path of this program")?;
     let unnamed = || Failure::new(Kind::Io, "the path of this program is not UTF-8 text");
@@ -152,10 +146,8 @@ pub fn run_apart(host: &Host, unit: &str, arguments: &[&str]) -> Result<()> {
     Ok(host.run_apart(unit, &[&[program], arguments].concat())?)
 }
 
-/// Takes the machine's lock, which keeps other runs away.
-///
-/// # Errors
-/// Another run has the lock, and `is_waited_for` is false.
+/// Takes the machine's lock, which keeps other runs away. Fails if another run has the lock and `is_waited_for` is
+/// false.
 pub async fn lock(is_waited_for: bool, host: &Host) -> Result<Lock> {
     let mut is_told = false;
     loop {

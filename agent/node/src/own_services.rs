@@ -48,9 +48,6 @@ pub const FOLLOW: OwnService = OwnService {
 impl OwnService {
     /// Whether the machine below `root` should have the service, because of its flag or its variable. Without both, an
     /// installed service stays: a run from a shell does not know the flags of other runs.
-    ///
-    /// # Errors
-    /// The variable is neither `true` nor `false`, or the record of earlier runs cannot be read.
     pub fn is_wanted(&self, is_asked_for: bool, root: &Path, environment: &Environment) -> Result<bool> {
         if is_asked_for {
             return Ok(true);
@@ -67,10 +64,8 @@ impl OwnService {
     }
 }
 
-/// Whether a variable asks for `what` as a service; `None` if the variable is unset or empty.
-///
-/// # Errors
-/// The value is neither `true` nor `false`. A different spelling of `true` must not mean `false`.
+/// Whether a variable asks for `what` as a service; `None` if the variable is unset or empty. Fails if the value is
+/// neither `true` nor `false`: a different spelling of `true` must not mean `false`.
 pub fn yes_or_no(variable: &str, what: &str, value: Option<&str>) -> Result<Option<bool>, Failure> {
     match value {
         Some("true") => Ok(Some(true)),

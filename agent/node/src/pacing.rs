@@ -63,9 +63,6 @@ fn disrupts(root: &Path, host: &Host, plan: &Plan) -> Result<Option<String>> {
 }
 
 /// The text of `plan` about pacing; `None` if the plan needs no slot.
-///
-/// # Errors
-/// systemd does not say whether kubelet runs.
 pub fn foretold(root: &Path, host: &Host, decision: &Decision, plan: &Plan) -> Result<Option<String>> {
     let group = shown_group(&decision.desired, &decision.names[1]);
     let restarted = disrupts(root, host, plan)?;
@@ -75,10 +72,8 @@ pub fn foretold(root: &Path, host: &Host, decision: &Decision, plan: &Plan) -> R
 }
 
 /// Takes a slot, and drains the node if asked, before a plan that disrupts a working node. `None` if the run neither
-/// took a slot nor drained the node, for example because no server gives slots.
-///
-/// # Errors
-/// No slot is free, or pods do not leave.
+/// took a slot nor drained the node, for example because no server gives slots. Fails if no slot is free, or pods do
+/// not leave.
 pub async fn begin(
     options: &RunOptions,
     host: &Host,
@@ -104,10 +99,7 @@ pub async fn begin(
     Ok((paced.slot.is_some() || paced.drained.is_some()).then_some(paced))
 }
 
-/// Takes a slot before a reboot of this machine.
-///
-/// # Errors
-/// No slot is free, or no server gives slots.
+/// Takes a slot before a reboot of this machine. Fails if no slot is free, or no server gives slots.
 pub async fn begin_reboot(pacing: &Pacing, host: &Host, controller: &KopsController) -> Result<Paced> {
     let slot = slot::take(pacing, host, controller, "this machine").await.map_err(NotPaced::of_reboot)?;
     let without = || NotPaced::NoReboot { seconds: 0, why: "it was not requested".to_owned() };
@@ -136,10 +128,7 @@ async fn drains(mode: DrainMode, root: &Path, decision: &Decision) -> bool {
 }
 
 impl Paced {
-    /// Drains the node.
-    ///
-    /// # Errors
-    /// Pods do not leave in time. In that case, the node has been uncordoned again.
+    /// Drains the node. If pods do not leave in time, uncordons the node and fails.
     pub async fn drain(&mut self, pacing: &Pacing, root: &Path, host: &Host) -> Result<()> {
         let drained = drain::drain(host, &machine::kubeconfig(root), pacing.drain_timeout).await?;
         self.drained = Some(drained);
@@ -189,9 +178,6 @@ pub async fn uncordon_left(root: &Path) {
 
 /// Waits without limit until no run is in progress, then uncordons the Node. Retries for `timeout` while the API
 /// server does not answer.
-///
-/// # Errors
-/// The Node could not be uncordoned within `timeout`.
 pub async fn uncordon_once_alone(root: &Path, timeout: Duration) -> Result<()> {
     let host = machine::open(root)?;
     let mut since = None;

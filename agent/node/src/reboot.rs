@@ -30,11 +30,7 @@ const ENDED_WITHIN: Duration = Duration::from_secs(900);
 const UNCORDONED_WITHIN: Duration = Duration::from_secs(1800);
 
 /// Carries an order out. In the boot that the order names, this function reboots the machine, and returns only with an
-/// error. In a later boot, it returns once the node is uncordoned.
-///
-/// # Errors
-/// The order is [`super::orders::Withdrawn`] or has expired, no slot is free, pods do not leave, systemd refuses the reboot, or the API
-/// server does not answer in time.
+/// error. In a later boot, it returns once the node is uncordoned. If the order was withdrawn, the error is [`super::orders::Withdrawn`].
 pub async fn carry_out(conf: &Path, root: &Path, order: &Order, orders: &Orders) -> Result<()> {
     let host = machine::open(root)?;
     let boot_id = host.boot_id().context("asking the kernel which boot this is")?;

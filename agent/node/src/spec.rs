@@ -43,9 +43,6 @@ pub async fn read(
 
 /// The boot config that this machine has taken instead of the boot config in its user-data: from an unfinished
 /// change, or else from the last applied state.
-///
-/// # Errors
-/// The files of earlier runs cannot be read.
 pub fn followed(root: &Path, facts: &Facts) -> Result<Option<Followed>> {
     if !machine::has_record(root) {
         return Ok(None);

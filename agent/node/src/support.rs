@@ -50,10 +50,8 @@ pub struct Written {
     pub missing: Vec<(String, String)>,
 }
 
-/// Collects a bundle and writes it into `out`, or else into a file in /var/tmp with the host's name and the time.
-///
-/// # Errors
-/// The bundle cannot be written, or the secrets of the machine cannot be read. A missing part is no error.
+/// Collects a bundle and writes it into `out`, or else into a file in /var/tmp with the host's name and the time. Fails
+/// if the secrets of the machine cannot be read. A missing part is no error.
 pub async fn write(look: &NodeOptions, out: Option<&Path>) -> Result<Written> {
     let look = &look.clone().settled();
     refuse_without_root(look)?;

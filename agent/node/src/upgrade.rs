@@ -48,13 +48,10 @@ pub enum Upgraded {
     InPlace,
 }
 
-/// Carries an order out. `began` is the start of this process.
+/// Carries an order out. `began` is the start of this process. If the order was withdrawn, the error is [`super::orders::Withdrawn`].
 ///
-/// # Errors
-/// The order was withdrawn ([`super::orders::Withdrawn`]) or has expired, the state store has another program file, or
-/// the program cannot be downloaded, tried or replaced. In these cases, the present program stays in place or comes back. If the ordered
-/// program is in place all the same, the error says so, and begins with the way back. This holds for all failures of its check and its
-/// report, too.
+/// After a failure, the present program stays in place or comes back. If the ordered program is in place all the same, the error says so,
+/// and begins with the way back. This holds for all failures of its check and its report, too.
 pub async fn carry_out(
     conf: &Path,
     root: &Path,
@@ -202,9 +199,6 @@ async fn program_file(conf: &Path, root: &Path, host: &Host, boot: &BootConfig) 
 }
 
 /// The program for this machine.
-///
-/// # Errors
-/// The file is not the order's, or has no program for this architecture.
 fn wanted<'a>(file: &'a ProgramFile, order: &Order) -> Result<&'a Download> {
     if file.hash != order.hash {
         return Err(not_replaced(format!(
@@ -331,10 +325,7 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// The agent's own resources that the program in place would change.
-    ///
-    /// # Errors
-    /// The program would change other resources too, or cannot plan.
+    /// The agent's own resources that the program in place would change. Fails if the program would change other resources, too.
     async fn own_changes(&self) -> Result<Vec<String>> {
         service_manager::doing("verifying this node");
         let noted = self.place.host.noted_own(&self.wanted.sha256)?;

@@ -22,9 +22,6 @@ pub const VARIABLE: &str = "KOPS_AGENT_TIMERS";
 
 /// The timers and the name for the machine below `root`, whose boot config is `conf`; `None` if the machine gets no
 /// timers.
-///
-/// # Errors
-/// The variable is neither `true` nor `false`.
 pub fn of_machine(root: &Path, conf: &Path, environment: &Environment) -> Result<Option<Upkeep>, Failure> {
     let is_wanted = yes_or_no(VARIABLE, "timers", environment.get(VARIABLE).as_deref())?;
     let is_packaged = root.join(PACKAGED_PROGRAM.trim_start_matches('/')).exists();

@@ -18,11 +18,8 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// Checks the key pair of an authority: the item `id` of a keyset.
-    ///
-    /// # Errors
-    /// If the certificate or the key cannot be read, or the two do not match. If the certificate is not a CA,
-    /// or is not valid at `now`.
+    /// Checks the key pair of an authority: the item `id` of a keyset. Fails if the two do not match, or the
+    /// certificate is not a CA or is not valid at `now`.
     pub fn load(
         keyset: &str,
         id: &str,

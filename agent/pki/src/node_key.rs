@@ -19,9 +19,6 @@ impl fmt::Debug for NodeKey {
 impl NodeKey {
     /// Generates the key for the certificate `name`: RSA with 2048 bits, the only kind that upstream's
     /// kops-controller signs (`pkg/pki/privatekey.go`).
-    ///
-    /// # Errors
-    /// If the system has no random numbers.
     pub fn generate(name: &str) -> Result<NodeKey, CertificateError> {
         KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048).map(NodeKey).map_err(|error| {
             CertificateError::Invalid { name: name.into(), reason: format!("no key could be made: {error}") }

@@ -24,9 +24,6 @@ const SERVING: Life = Life { backdated: Duration::minutes(15), lifetime: Duratio
 const AUTHORITY: Life = Life { backdated: Duration::hours(48), lifetime: Duration::days(10 * 365) };
 
 /// A self-signed serving certificate for `name`. It cannot sign other certificates.
-///
-/// # Errors
-/// If `name` cannot be written into a certificate, or no key can be made.
 pub fn self_signed(name: &str, now: OffsetDateTime) -> Result<PemPair, CertificateError> {
     signed_by_its_own_key(name, now, SERVING, |params| {
         params.serial_number = Some(SerialNumber::from(1));
@@ -37,9 +34,6 @@ pub fn self_signed(name: &str, now: OffsetDateTime) -> Result<PemPair, Certifica
 }
 
 /// A self-signed certificate authority, as kOps makes one for an add-on. `name` is both its common name and its DNS name.
-///
-/// # Errors
-/// If `name` cannot be written into a certificate, or no key can be made.
 pub fn self_signed_authority(name: &str, now: OffsetDateTime) -> Result<PemPair, CertificateError> {
     signed_by_its_own_key(name, now, AUTHORITY, |params| {
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

@@ -12,11 +12,7 @@ use crate::pem::PemPair;
 impl Authority {
     /// Signs a certificate with exactly the content of `wanted`, for a public key (`SubjectPublicKeyInfo` in DER). Returns the certificate
     /// in PEM. `random` becomes the serial number. The certificate is valid for the default lifetime plus `extra_hours`, but no longer than
-    /// the authority.
-    ///
-    /// # Errors
-    /// If the type of the key is not supported, `wanted` cannot be written into a certificate, or the authority has
-    /// expired.
+    /// the authority. Fails if the type of the key is not supported, or the authority has expired.
     pub fn sign(
         &self,
         wanted: &Certificate,
@@ -32,10 +28,7 @@ impl Authority {
     }
 
     /// Issues a certificate with exactly the content of `wanted`, and with a new key. The certificate is valid for
-    /// `lifetime`, but no longer than the authority.
-    ///
-    /// # Errors
-    /// If `wanted` cannot be written into a certificate, no key can be made, or the authority has expired.
+    /// `lifetime`, but no longer than the authority. Fails if the authority has expired.
     pub fn issue(
         &self,
         wanted: &Certificate,

@@ -87,18 +87,12 @@ pub struct Services<'a> {
     pub upkeep: Option<&'a Upkeep>,
 }
 
-/// Returns the desired state of this node.
-///
-/// # Errors
-/// The resources that a user's own fileAssets, hooks or units describe differently from kOps.
+/// Returns the desired state of this node. Fails with the resources that a user's own fileAssets, hooks or units
+/// describe differently from kOps.
 pub fn desired(node: &NodeConfig) -> Result<DesiredState, Vec<Conflict>> {
     desired_with(node, Services::default())
 }
 
-/// Returns the desired state of this node, including these services.
-///
-/// # Errors
-/// Same errors as [`desired`].
 pub fn desired_with(node: &NodeConfig, services: Services<'_>) -> Result<DesiredState, Vec<Conflict>> {
     let is_served = services.controller.is_some_and(|service| service.serves_machines);
     let published = match is_served && node.is_control_plane() {

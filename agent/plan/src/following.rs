@@ -141,9 +141,6 @@ impl Followed {
 
     /// Returns the state after this run, in which `boot` replaces the boot config in effect. `hash` is the hash of the configuration that
     /// the run applies. If the user-data pins a configuration, `boot` pins this hash.
-    ///
-    /// # Errors
-    /// If the node may not take `boot`.
     pub fn after(
         followed: Option<&Followed>,
         user_data: &BootConfig,
@@ -213,10 +210,8 @@ fn authorities(boot: &BootConfig) -> Vec<String> {
 }
 
 /// Returns a copy of the boot config in effect with two values from a served boot config: the hash of the configuration, and the
-/// authorities. The addresses of servers do not change, because only kOps knows the addresses of load balancers.
-///
-/// # Errors
-/// If the served boot config is for another node, trusts none of this node's authorities, or pins nothing.
+/// authorities. The addresses of servers do not change, because only kOps knows the addresses of load balancers. Fails if the served boot
+/// config is for another node, trusts none of this node's authorities, or pins nothing.
 pub fn taken(in_effect: &BootConfig, served: &BootConfig) -> Result<BootConfig, NotFollowed> {
     for ((field, ours), (_, theirs)) in names(in_effect).into_iter().zip(names(served)) {
         if ours != theirs {

@@ -80,10 +80,7 @@ impl Need {
     }
 }
 
-/// The needs of a node.
-///
-/// # Errors
-/// The manifest of a static pod is not YAML, so its images are unknown. The error names the manifest.
+/// Fails if the manifest of a static pod is not YAML, because its images are then unknown.
 pub fn of_node(node: &NodeConfig, state: &DesiredState) -> Result<BTreeSet<Need>, Failure> {
     let distro = &node.facts.distro;
     let package = |name: &str| Need::of_distribution(NeedKind::Package, name, distro);

@@ -100,10 +100,6 @@ pub struct Inputs {
 }
 
 impl Inputs {
-    /// Returns the kOps release that wrote these inputs.
-    ///
-    /// # Errors
-    /// Same errors as [`WrittenBy::find`].
     pub fn written_by(&self) -> Result<WrittenBy, Invalid> {
         WrittenBy::find(self.kops_version.as_ref(), &self.config)
     }
@@ -175,9 +171,6 @@ pub struct NodeConfig {
 }
 
 /// Validates the inputs, and sets all defaults.
-///
-/// # Errors
-/// Everything in the inputs that a user has to change, each with the path of its field.
 pub fn resolve(inputs: Inputs) -> Result<NodeConfig, Problems> {
     let config = inputs.config.clone();
     resolve_all(inputs).map_err(|problems| problems.refused().without(&ProblemRedactor::of(&config)))
@@ -316,9 +309,6 @@ fn resolve_all(inputs: Inputs) -> Result<NodeConfig, Problems> {
 }
 
 /// Reads a Kubernetes version that the kOps release supports.
-///
-/// # Errors
-/// The reason for which the version is refused, and the supported versions.
 pub fn supported_kubernetes_version(text: &str, release: KopsRelease) -> Result<KubernetesVersion, Invalid> {
     let range = KubernetesVersion::supported_range(release);
     let version = KubernetesVersion::parse(text)

@@ -146,9 +146,6 @@ pub fn decisive(group: &InstanceGroup) -> InstanceGroup {
 /// Merges the problems of several completed clusters, field by field, with the texts of the first cluster. A field is in the result only if
 /// each cluster has a problem or a warning for it. The result is a problem only if each cluster has a problem. Once the result is empty, no
 /// further clusters are decided. A cluster that has more problems than are listed counts as if it had a problem for every field.
-///
-/// # Errors
-/// The first error of `told`.
 pub fn common<E>(told: impl IntoIterator<Item = Result<Problems, E>>) -> Result<Problems, E> {
     let mut told = told.into_iter();
     let mut common = told.next().transpose()?.unwrap_or_default();

@@ -26,10 +26,6 @@ pub enum Holder {
     NotSeen,
 }
 
-/// Finds the program that listens on a port.
-///
-/// # Errors
-/// The tables of the kernel cannot be read.
 pub fn holder(port: u16) -> Result<Holder> {
     let mut sockets = BTreeSet::new();
     for table in TABLES {

@@ -25,9 +25,6 @@ const COMMAND: &str = "`kops-agent ";
 pub const PATH_TO_BE: &str = "KOPS_AGENT_PATH_TO_BE";
 
 /// The path that this program was started from. After an upgrade, the file there is the new program.
-///
-/// # Errors
-/// If the kernel does not report the path.
 pub fn path() -> io::Result<PathBuf> {
     let own = of_process(&std::env::current_exe()?);
     let to_be = std::env::var_os(PATH_TO_BE).map(PathBuf::from);
@@ -41,18 +38,12 @@ fn is_tried_for(program: &Path, to_be: &Path) -> bool {
 }
 
 /// Whether this process runs the program at [`path`]. After a replacement, it runs the file that was there before.
-///
-/// # Errors
-/// A file cannot be inspected.
 pub fn is_in_place() -> io::Result<bool> {
     let (file, own) = (fs::metadata(path()?)?, fs::metadata("/proc/self/exe")?);
     Ok((file.dev(), file.ino()) == (own.dev(), own.ino()))
 }
 
 /// SHA-256 of the program that this process runs, even if its file has been replaced. The process reads it once.
-///
-/// # Errors
-/// The file cannot be read.
 pub fn sha256() -> io::Result<&'static str> {
     static READ: OnceLock<String> = OnceLock::new();
     if let Some(read) = READ.get() {

@@ -18,9 +18,6 @@ use crate::service_manager;
 /// Returns a future that waits for SIGTERM or SIGINT, and returns the name of the signal. After this call, these
 /// signals do not end the process by themselves. A separate thread reports the stop to systemd immediately, even if
 /// the run is busy.
-///
-/// # Errors
-/// If the signals cannot be caught, or the thread cannot start.
 pub fn signal_received() -> Result<impl Future<Output = &'static str>> {
     let (ready, is_ready) = mpsc::sync_channel(1);
     let (tell, told) = oneshot::channel();

@@ -73,11 +73,8 @@ pub struct Told<'a> {
     pub by_mirrors: &'a mut Vec<String>,
 }
 
-/// Requests the hashes of these downloads that are not known yet, for one architecture or for both.
-///
-/// # Errors
-/// If no server that may know a hash can be reached. The function returns the error only after all requests. A hash that no server
-/// knows is not an error here: the code that needs the hash reports it.
+/// Requests the hashes of these downloads that are not known yet, for one architecture or for both. If no server that may know a hash can
+/// be reached, fails after all requests. A hash that no server knows is no error here: the code that needs the hash reports it.
 pub async fn learn_missing(
     store: &Store,
     source: &HashSource,

@@ -7,9 +7,6 @@ use kops_agent_plan::derive::KnownHashes;
 use kops_agent_spec::failure::{Failure, Kind};
 
 /// The hashes in a file of `sha256  URL` lines; empty without a file.
-///
-/// # Errors
-/// The file cannot be read, or a line has another form.
 pub fn read(path: Option<&Path>) -> Result<KnownHashes> {
     let Some(path) = path else { return Ok(KnownHashes::default()) };
     let text = std::fs::read_to_string(path)

@@ -237,18 +237,12 @@ impl KopsController {
     }
 
     /// The configuration of this machine, and the server that gave it.
-    ///
-    /// # Errors
-    /// If no server gives the configuration in time, or there is no server to ask.
     pub async fn node_config(&self) -> Result<(String, ServedNodeConfig), BootstrapError> {
         self.ask("its configuration", &BootstrapRequest::for_node_config(), configuration_of).await
     }
 
     /// The current configuration of this machine's group with the boot config that pins it, and the server that gave
-    /// both.
-    ///
-    /// # Errors
-    /// Same errors as [`KopsController::node_config`]. kOps' own kops-controller gives no boot config.
+    /// both. kOps' own kops-controller gives no boot config, which is an error.
     pub async fn current(&self) -> Result<(String, Current), BootstrapError> {
         let accept = |mut answer: BootstrapResponse| match answer.boot_config.take() {
             Some(boot_config) => Ok(Current { boot_config, config: configuration_of(answer)? }),
@@ -261,10 +255,8 @@ impl KopsController {
         asked.map_err(|error| error.not_followed("the current configuration"))
     }
 
-    /// The text of the state store's program file, and the server that gave it.
-    ///
-    /// # Errors
-    /// Same errors as [`KopsController::node_config`]. kOps' own kops-controller and older versions of kops-agent do not give the file.
+    /// The text of the state store's program file, and the server that gave it. kOps' own kops-controller and older versions of kops-agent
+    /// do not give the file, which is an error.
     pub async fn program_file(&self) -> Result<(String, String), BootstrapError> {
         let accept = |answer: BootstrapResponse| {
             answer.program.ok_or_else(|| {
@@ -276,9 +268,6 @@ impl KopsController {
     }
 
     /// Certificates for these public keys, by name, converted by `accept`.
-    ///
-    /// # Errors
-    /// If no server gives the certificates in time, or there is no server to ask.
     pub async fn certificates<T>(
         &self,
         public_keys: BTreeMap<String, String>,

@@ -51,9 +51,6 @@ pub struct ClusterFiles {
 }
 
 /// Reads the cluster, the group, and the other files that a derivation needs.
-///
-/// # Errors
-/// If a request to the store fails, or a file is invalid.
 pub async fn read(store: &Store, base: &str, group_name: &str) -> Result<ClusterFiles> {
     let ((cluster, cluster_file), (group, group_file)) = cluster_and_group(store, base, group_name).await?;
     let needed = derive::needed_files(&cluster, &group);
@@ -116,9 +113,6 @@ pub async fn read(store: &Store, base: &str, group_name: &str) -> Result<Cluster
 
 /// The version of kOps that wrote the store. `None` if the file of the version is missing, or this machine may not
 /// read it.
-///
-/// # Errors
-/// If a request to the store fails. A missing or forbidden file is no error.
 pub async fn kops_version(store: &Store, base: &str) -> Result<Option<String>> {
     Ok(match store.read_if_present(&format!("{base}/{KOPS_VERSION}")).await? {
         Found::There(text) => Some(String::from_utf8_lossy(&text).trim().to_owned()),
@@ -126,10 +120,8 @@ pub async fn kops_version(store: &Store, base: &str) -> Result<Option<String>> {
     })
 }
 
-/// Checks that the version of kOps is known, if the store has it. Without the version, the newest known release decides the nodes.
-///
-/// # Errors
-/// This machine may not read the file of the version, or a request to the store fails.
+/// Checks that the version of kOps is known, if the store has it. Without the version, the newest known release decides the nodes. Fails if
+/// this machine may not read the file of the version.
 pub(crate) async fn require_kops_version(store: &Store, base: &str) -> Result<()> {
     match store.read_if_present(&format!("{base}/{KOPS_VERSION}")).await? {
         Found::There(_) | Found::Absent => Ok(()),
@@ -138,18 +130,12 @@ pub(crate) async fn require_kops_version(store: &Store, base: &str) -> Result<()
 }
 
 /// The release of kOps that wrote the store. The newest known release if the version is unknown or not supported.
-///
-/// # Errors
-/// Same errors as [`kops_version`].
 pub async fn release(store: &Store, base: &str) -> Result<KopsRelease> {
     let version = kops_version(store, base).await?;
     Ok(WrittenBy::of_store(version.as_deref()).map_or(KopsRelease::NEWEST, |by| by.release))
 }
 
 /// The labels of the nodes of a group, from the current cluster and group.
-///
-/// # Errors
-/// If a request to the store fails, or a file is invalid.
 pub async fn node_labels(store: &Store, base: &str, group_name: &str) -> Result<BTreeMap<String, String>> {
     let ((cluster, _), (group, _)) = cluster_and_group(store, base, group_name).await?;
     let roles = roles(store, base, group_name, group.spec.role).await?;
@@ -171,10 +157,7 @@ async fn cluster_and_group(
     Ok(((cluster, cluster_file), (group, group_file)))
 }
 
-/// The file of the completed cluster, under the first name of [`COMPLETED`] that exists.
-///
-/// # Errors
-/// If a request to the store fails, or the file exists under neither name.
+/// The file of the completed cluster, under the first name of [`COMPLETED`] that exists. Fails if the file exists under neither name.
 pub async fn cluster_file(store: &Store, base: &str) -> Result<StoreFile> {
     let [url, former_url] = COMPLETED.map(|name| format!("{base}/{name}"));
     match store.read(&url).await {
@@ -188,10 +171,7 @@ pub async fn cluster_file(store: &Store, base: &str) -> Result<StoreFile> {
     }
 }
 
-/// Whether the store has no completed cluster.
-///
-/// # Errors
-/// If a request to the store fails. A missing or forbidden file is no error.
+/// Whether the store has no completed cluster. A forbidden file is not absent.
 pub async fn is_absent(store: &Store, base: &str) -> Result<bool> {
     for name in COMPLETED {
         match store.read_if_present(&format!("{base}/{name}")).await? {
@@ -203,9 +183,6 @@ pub async fn is_absent(store: &Store, base: &str) -> Result<bool> {
 }
 
 /// The file of the cluster as its user wrote it. `None` if it is missing, or this machine may not read it.
-///
-/// # Errors
-/// If a request to the store fails. A missing or forbidden file is no error.
 pub async fn user_file(store: &Store, base: &str) -> Result<Option<StoreFile>> {
     let url = format!("{base}/config");
     Ok(match store.read_if_present(&url).await? {
@@ -214,10 +191,7 @@ pub async fn user_file(store: &Store, base: &str) -> Result<Option<StoreFile>> {
     })
 }
 
-/// The file of a group.
-///
-/// # Errors
-/// If a request to the store fails. If the cluster has no such group, the error names its groups.
+/// If the cluster has no such group, the error names the groups that it has.
 pub async fn group_file(store: &Store, base: &str, name: &str) -> Result<StoreFile> {
     let url = format!("{base}/instancegroup/{name}");
     match store.read(&url).await {

@@ -22,9 +22,6 @@ pub(crate) struct Served {
 
 /// Requests the configuration from kops-controller, and rejects a configuration without the hash that the boot config
 /// pins.
-///
-/// # Errors
-/// No server gives a configuration, or it has another hash or is malformed.
 pub(crate) async fn read(kops_controller: &KopsController, boot: &BootConfig) -> Result<Served> {
     let (server, served) =
         kops_controller.node_config().await.context("getting this machine's configuration")?;
@@ -32,10 +29,8 @@ pub(crate) async fn read(kops_controller: &KopsController, boot: &BootConfig) ->
 }
 
 /// Requests the group's current configuration, and the boot config that pins it. Returns this configuration, and a
-/// copy of `boot` with the values that this node takes from the requested boot config.
-///
-/// # Errors
-/// No server gives both, or this node may not take them.
+/// copy of `boot` with the values that this node takes from the requested boot config. Fails if this node may not take
+/// these values.
 pub(crate) async fn current(
     kops_controller: &KopsController,
     boot: &BootConfig,

@@ -99,10 +99,7 @@ impl Derivation {
     }
 
     /// Adds the hashes of downloads: the `given` hashes, and from `source` the hashes that are still missing, for one architecture or for
-    /// both.
-    ///
-    /// # Errors
-    /// If no publisher can be reached. Hashes that arrived before are kept, even if the future is dropped.
+    /// both. Hashes that arrive before a failure are kept, even if the future is dropped.
     pub async fn learn_hashes(
         &mut self,
         given: KnownHashes,
@@ -132,9 +129,6 @@ impl Derivation {
     }
 
     /// Derives from another cluster and group instead of the cluster and group in the store.
-    ///
-    /// # Errors
-    /// If the cluster or the group is invalid.
     pub fn of_changed(
         &self,
         cluster: &Cluster,

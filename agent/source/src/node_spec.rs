@@ -79,10 +79,8 @@ impl NodeSpec {
     }
 
     /// Notes that a secret may not be read. If an earlier run used the secret, the node keeps it; otherwise the
-    /// desired state of the node is decided as if the cluster had no such secret.
-    ///
-    /// # Errors
-    /// It is unknown whether an earlier run used the secret.
+    /// desired state of the node is decided as if the cluster had no such secret. Fails if it is unknown whether an earlier run used the
+    /// secret.
     pub fn deny_secret(&mut self, name: String, why: StoreError, before: &Before) -> Result<()> {
         match before {
             Before::Unclear => return Err(why.into()),

@@ -31,9 +31,6 @@ fn url_of_group(base: &str, role: InstanceGroupRole, group: &str) -> String {
 }
 
 /// The configuration that kOps last wrote for a group. `None` if it is missing, or this machine may not read it.
-///
-/// # Errors
-/// If the store does not answer, or the file is not a configuration.
 pub async fn last_written(
     store: &Store,
     base: &str,
@@ -48,9 +45,6 @@ pub async fn last_written(
 }
 
 /// Reads the configuration. Refuses a file that does not have the hash that the boot config pins.
-///
-/// # Errors
-/// If the file cannot be read, is not the pinned one, or is not a configuration.
 pub async fn read(store: &Store, base: &str, boot: &BootConfig) -> Result<Pinned> {
     let url = url(base, boot);
     let text = store.read(&url).await?;
@@ -59,9 +53,6 @@ pub async fn read(store: &Store, base: &str, boot: &BootConfig) -> Result<Pinned
 
 /// Reads the configuration if the boot config pins one and this machine may read it. If the file is missing or the machine may not read it,
 /// returns `None`. The configuration is then derived from the cluster spec, and compared with the pinned hash.
-///
-/// # Errors
-/// If the store does not answer, or the file is not the pinned one, or is not a configuration.
 pub async fn pinned(store: &Store, base: &str, boot: &BootConfig) -> Result<Option<Pinned>> {
     match boot.nodeup_config_hash.as_str() {
         "" => Ok(None),
@@ -70,9 +61,6 @@ pub async fn pinned(store: &Store, base: &str, boot: &BootConfig) -> Result<Opti
 }
 
 /// Reads the configuration if it exists and this machine may read it.
-///
-/// # Errors
-/// Same errors as [`pinned`].
 pub async fn written(store: &Store, base: &str, boot: &BootConfig) -> Result<Option<Pinned>> {
     let url = url(base, boot);
     match store.read_if_present(&url).await? {
@@ -83,9 +71,6 @@ pub async fn written(store: &Store, base: &str, boot: &BootConfig) -> Result<Opt
 
 /// Parses the file, if it has the hash that the boot config pins. If the boot config pins no hash, any configuration
 /// is accepted.
-///
-/// # Errors
-/// If the file is not the pinned one, or is not a configuration.
 pub fn parse(text: Vec<u8>, boot: &BootConfig, url: String) -> Result<Pinned> {
     if !boot.nodeup_config_hash.is_empty()
         && let Err(other) = NodeupConfig::verify_hash(&text, &boot.nodeup_config_hash, &url)

@@ -51,9 +51,6 @@ pub struct SourceOptions {
 
 impl SourceOptions {
     /// The cluster's folder in the state store.
-    ///
-    /// # Errors
-    /// If neither the boot config nor an option names it.
     pub fn config_base(&self, boot: &BootConfig) -> Result<String> {
         let base = self.config_base.as_deref().or_else(|| boot.store_base()).ok_or_else(|| {
             Failure::new(Kind::NoConfigBase, format!(
@@ -76,10 +73,6 @@ pub struct StoreOptions {
 }
 
 impl StoreOptions {
-    /// Opens the state store.
-    ///
-    /// # Errors
-    /// A mirror is malformed.
     pub fn open(&self) -> Result<Store> {
         Ok(Store::new(&self.mirrors)?.with_retries(self.retries()))
     }

@@ -37,9 +37,6 @@ use crate::{cluster_files, config_server};
 
 /// The boot config at `--conf`: a path, a URL of any store, or an item of the machine's metadata, as for nodeup
 /// (upstream: `ReadFile` in util/pkg/vfs/context.go).
-///
-/// # Errors
-/// The file cannot be read, or it contains no boot config.
 pub async fn boot_config(conf: &Path, options: &StoreOptions) -> Result<BootConfig> {
     let url = conf.to_str().filter(|conf| conf.contains("://"));
     let reading = || match url {
@@ -69,9 +66,6 @@ pub async fn boot_config(conf: &Path, options: &StoreOptions) -> Result<BootConf
 
 /// Reads all inputs of the node that this boot config describes. `left_by` returns which machine wrote the files of a node on this disk. It
 /// is called only if the machine requests its configuration from kops-controller.
-///
-/// # Errors
-/// The store cannot be read, or its files are wrong.
 pub async fn read(
     store: &Store,
     options: &SourceOptions,
@@ -138,9 +132,6 @@ pub(crate) const UNWRITTEN_MANIFEST: &str = "apiVersion: v1\nkind: Pod\nspec: {c
 
 /// Reads all inputs for the nodes of a group, without a particular machine. The boot config is as kOps would write it, and the facts are
 /// empty.
-///
-/// # Errors
-/// The store cannot be read, or its files are wrong.
 pub async fn read_of_group(store: &Store, base: &str, group: &str) -> Result<NodeSpec> {
     let derivation = Derivation::of_group(cluster_files::read(store, base, group).await?);
     of_any_machine(store, base, derivation, Some(UNWRITTEN_MANIFEST)).await
@@ -148,9 +139,6 @@ pub async fn read_of_group(store: &Store, base: &str, group: &str) -> Result<Nod
 
 /// Like [`read_of_group`], with the hashes that the derivation knows. Every manifest of the group must be in the store, and every file that
 /// decides the group's machines must be readable.
-///
-/// # Errors
-/// Same errors as [`read_of_group`]. A manifest is missing, or the store denies a file.
 pub async fn read_of_derivation(store: &Store, base: &str, mut derivation: Derivation) -> Result<NodeSpec> {
     cluster_files::require_kops_version(store, base).await?;
     match derivation.files.denied.pop() {
@@ -172,9 +160,6 @@ async fn of_any_machine(
 }
 
 /// The boot config that kOps would write for the group of this derivation.
-///
-/// # Errors
-/// All problems of the derivation and of the boot config.
 pub(crate) fn boot_config_of_group(
     derivation: &Derivation,
     derived: &Derived,
@@ -248,9 +233,6 @@ async fn served(
 }
 
 /// The configuration that kOps wrote last for the group, and the boot config with its hash.
-///
-/// # Errors
-/// The store cannot be read, or has no such configuration for this machine.
 async fn current(store: &Store, base: &str, boot: BootConfig) -> Result<(BootConfig, Pinned)> {
     let unpinned = BootConfig { nodeup_config_hash: String::new(), ..boot };
     let Some(written) = nodeup_config::written(store, base, &unpinned).await? else {

@@ -10,10 +10,8 @@ use kops_agent_store::{Found, Store};
 /// bucket takes tens of milliseconds.
 const AT_ONCE: usize = 8;
 
-/// Calls `ask` for all names concurrently. Returns the results in the order of the names.
-///
-/// # Errors
-/// The error of the first name in this order that fails.
+/// Calls `ask` for all names concurrently. Returns the results in the order of the names. If several names fail, returns the error of the
+/// first of them in this order.
 pub async fn each<N, T, F>(names: impl IntoIterator<Item = N>, ask: impl Fn(N) -> F) -> Result<Vec<T>>
 where
     F: Future<Output = Result<T>>,
@@ -50,9 +48,6 @@ impl<'a> StoreFiles<'a> {
     }
 
     /// Reads a keyset. Workers usually may not read any keyset.
-    ///
-    /// # Errors
-    /// If a request to the store fails, or the file is invalid.
     pub async fn keyset(&self, id: &str) -> Result<Found<Keyset>> {
         let mut denied = None;
         for folder in [Some(id), derive::former_keyset_name(id)].into_iter().flatten() {
@@ -67,10 +62,6 @@ impl<'a> StoreFiles<'a> {
         Ok(denied.map_or(Found::Absent, Found::Denied))
     }
 
-    /// Reads a secret.
-    ///
-    /// # Errors
-    /// If a request to the store fails, or the file is invalid.
     pub async fn secret(&self, id: &str) -> Result<Found<Secret>> {
         let url = format!("{}/{id}", self.secrets);
         Ok(self.store.read_if_present(&url).await?.try_map(|text| Secret::parse(&text, &url))?)

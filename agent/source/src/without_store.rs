@@ -23,9 +23,6 @@ pub struct SupposedKeyset(Keyset);
 
 impl SupposedKeyset {
     /// Makes a keyset with a new authority.
-    ///
-    /// # Errors
-    /// No key can be made.
     pub fn new() -> Result<SupposedKeyset> {
         let pair = self_signed_authority("kubernetes-ca", OffsetDateTime::now_utc())?;
         let text = format!(
@@ -40,9 +37,6 @@ impl SupposedKeyset {
 
 /// All inputs for the nodes of a group, without a particular machine, as [`crate::read_of_group`] reads them from a store. `cluster` is a
 /// completed cluster.
-///
-/// # Errors
-/// All problems that keep the boot config from being derived.
 pub fn suppose(
     cluster: &Cluster,
     group: &InstanceGroup,

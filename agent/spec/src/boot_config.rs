@@ -59,26 +59,17 @@ pub struct ConfigServerOptions {
 
 impl BootConfig {
     /// Reads a `kube_env.yaml`. Errors name `source_file`.
-    ///
-    /// # Errors
-    /// If the text is not a YAML mapping, a field has the wrong type, or the cloud or the role is missing.
     pub fn parse(text: &[u8], source_file: &str) -> Result<BootConfig, SpecError> {
         parse_yaml(text, source_file)
     }
 
     /// Like [`BootConfig::parse`], for a document that is parsed already.
-    ///
-    /// # Errors
-    /// Same errors as [`BootConfig::parse`].
     pub fn from_document(document: &Value, source_file: &str) -> Result<BootConfig, SpecError> {
         from_document(document, source_file)
     }
 
     /// Finds the boot config in an instance's user-data. The user-data is kOps' boot script, plain or as a part of a MIME message, or
-    /// `kube_env.yaml` itself. Each of these forms may be gzipped.
-    ///
-    /// # Errors
-    /// If the user-data has no boot config, or the boot config cannot be read.
+    /// `kube_env.yaml` itself. Each of these forms may be gzipped. Fails if the user-data has no boot config.
     pub fn from_user_data(user_data: &[u8]) -> Result<BootConfig, SpecError> {
         let kube_env = find_kube_env(user_data)
             .map_err(|problem| SpecError::of_file("the user-data", problem.to_string()))?;

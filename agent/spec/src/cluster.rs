@@ -44,19 +44,12 @@ pub struct Cluster {
 
 impl Cluster {
     /// Reads a Cluster of v1alpha2 or v1alpha3, and sets the defaults that upstream sets when it reads a Cluster
-    /// (`SetDefaults_ClusterSpec`). Errors name `url`.
-    ///
-    /// # Errors
-    /// If the text is not YAML, not a Cluster, of another version, or a field has the wrong type. Errors
-    /// spell fields as the file does.
+    /// (`SetDefaults_ClusterSpec`). Errors name `url`, and spell fields as the file does.
     pub fn parse(text: &[u8], url: &str) -> Result<Cluster, SpecError> {
         Cluster::from_document(parse_document(text, url)?, url)
     }
 
     /// Like [`Cluster::parse`], for a document that is parsed already.
-    ///
-    /// # Errors
-    /// Same errors as [`Cluster::parse`].
     pub fn from_document(document: Value, url: &str) -> Result<Cluster, SpecError> {
         let mut cluster: Cluster = Cluster::respelled(document, url)?.read()?;
         cluster.spec.set_defaults();
@@ -65,9 +58,6 @@ impl Cluster {
 
     /// Like [`Cluster::from_document`], for a document that a user wrote. Like kOps, it rejects a number or a boolean where a string is
     /// expected.
-    ///
-    /// # Errors
-    /// Same errors as [`Cluster::parse`].
     pub fn from_manifest(document: Value, url: &str) -> Result<Cluster, SpecError> {
         let mut cluster: Cluster = Cluster::respelled(document, url)?.read_manifest()?;
         cluster.spec.set_defaults();
@@ -76,26 +66,17 @@ impl Cluster {
 
     /// The fields of a Cluster that the agent does not read: misspelled, of another version, or newer than
     /// this agent.
-    ///
-    /// # Errors
-    /// If the text is not YAML, not a Cluster, or of another version.
     pub fn ignored_fields(text: &[u8], url: &str) -> Result<Vec<String>, SpecError> {
         Ok(Cluster::respelled(parse_document(text, url)?, url)?.ignored::<Cluster>())
     }
 
     /// Warnings about fields of a Cluster that cause no error: ignored, dropped and deprecated fields. Fields that newer releases
     /// dropped cause no warning if `release` uses them in this cluster.
-    ///
-    /// # Errors
-    /// If the text is not YAML, not a Cluster, or of another version.
     pub fn warnings(text: &[u8], url: &str, release: KopsRelease) -> Result<Vec<FieldWarning>, SpecError> {
         Cluster::warnings_of(&parse_document(text, url)?, url, release)
     }
 
     /// Like [`Cluster::warnings`], for a document that is parsed already.
-    ///
-    /// # Errors
-    /// Same errors as [`Cluster::warnings`].
     pub fn warnings_of(
         document: &Value,
         url: &str,

@@ -13,9 +13,6 @@ pub fn sha256_hex(bytes: &[u8]) -> String {
 }
 
 /// Lower-case hexadecimal SHA-256 of the remaining bytes of `input`.
-///
-/// # Errors
-/// `input` cannot be read.
 pub fn sha256_hex_of(mut input: impl Read) -> io::Result<String> {
     let (mut hasher, mut buffer) = (Sha256::new(), vec![0; BUFFER]);
     loop {

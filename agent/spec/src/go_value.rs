@@ -97,9 +97,6 @@ impl UnknownFields<'_> {
 }
 
 /// Reads a document into a type. Also returns the paths of the fields that the type does not have.
-///
-/// # Errors
-/// The first part of the document that does not fit.
 pub(crate) fn read<T: DeserializeOwned>(document: &Value) -> Result<(T, Vec<String>), Misfit> {
     let unknown = RefCell::default();
     let read = T::deserialize(GoValue { value: document, unknown: &unknown, is_manifest: false })?;
@@ -107,9 +104,6 @@ pub(crate) fn read<T: DeserializeOwned>(document: &Value) -> Result<(T, Vec<Stri
 }
 
 /// Reads a document that a user wrote, as kOps does.
-///
-/// # Errors
-/// The first part of the document that does not fit.
 pub(crate) fn read_manifest<T: DeserializeOwned>(document: &Value) -> Result<T, Misfit> {
     T::deserialize(GoValue { value: document, unknown: &RefCell::default(), is_manifest: true })
 }

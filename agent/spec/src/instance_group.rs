@@ -46,28 +46,18 @@ const V1ALPHA2: &[Move] = &[
 ];
 
 impl InstanceGroup {
-    /// Reads an InstanceGroup of v1alpha2 or v1alpha3. Errors name `url`.
-    ///
-    /// # Errors
-    /// If the text is not YAML, not an InstanceGroup, of another version, has no role, or a field has the wrong
-    /// type. Errors spell fields as the file does.
+    /// Reads an InstanceGroup of v1alpha2 or v1alpha3. Errors name `url`, and spell fields as the file does.
     pub fn parse(text: &[u8], url: &str) -> Result<InstanceGroup, SpecError> {
         InstanceGroup::from_document(parse_document(text, url)?, url)
     }
 
     /// Like [`InstanceGroup::parse`], for a document that is parsed already.
-    ///
-    /// # Errors
-    /// Same errors as [`InstanceGroup::parse`].
     pub fn from_document(document: Value, url: &str) -> Result<InstanceGroup, SpecError> {
         InstanceGroup::with_role(document, url)?.read()
     }
 
     /// Like [`InstanceGroup::from_document`], for a document that a user wrote. Like kOps, it rejects a number or a boolean where a string
     /// is expected.
-    ///
-    /// # Errors
-    /// Same errors as [`InstanceGroup::parse`].
     pub fn from_manifest(document: Value, url: &str) -> Result<InstanceGroup, SpecError> {
         InstanceGroup::with_role(document, url)?.read_manifest()
     }
@@ -83,25 +73,16 @@ impl InstanceGroup {
 
     /// The fields of an InstanceGroup that the agent does not read: misspelled, of another version, or newer than
     /// this agent.
-    ///
-    /// # Errors
-    /// If the text is not YAML, not an InstanceGroup, or of another version.
     pub fn ignored_fields(text: &[u8], url: &str) -> Result<Vec<String>, SpecError> {
         Ok(InstanceGroup::respelled(parse_document(text, url)?, url)?.ignored::<InstanceGroup>())
     }
 
     /// Warnings about fields of an InstanceGroup that cause no error: ignored, dropped and deprecated fields.
-    ///
-    /// # Errors
-    /// If the text is not YAML, not an InstanceGroup, or of another version.
     pub fn warnings(text: &[u8], url: &str) -> Result<Vec<FieldWarning>, SpecError> {
         InstanceGroup::warnings_of(&parse_document(text, url)?, url)
     }
 
     /// Like [`InstanceGroup::warnings`], for a document that is parsed already.
-    ///
-    /// # Errors
-    /// Same errors as [`InstanceGroup::warnings`].
     pub fn warnings_of(document: &Value, url: &str) -> Result<Vec<FieldWarning>, SpecError> {
         let ignored = InstanceGroup::respelled(document.clone(), url)?.ignored::<InstanceGroup>();
         Ok(warnings(document, ignored))

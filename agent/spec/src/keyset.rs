@@ -70,11 +70,7 @@ struct FileItem {
 }
 
 impl Keyset {
-    /// Reads a `keyset.yaml`. Errors name `url`, and never show key material.
-    ///
-    /// # Errors
-    /// If the text is not YAML, not a Keyset, has no keys, or a field has the wrong type. If a certificate
-    /// cannot be read.
+    /// Reads a `keyset.yaml`. Errors name `url`, and never show key material. A keyset without keys is an error.
     pub fn parse(text: &[u8], url: &str) -> Result<Keyset, SpecError> {
         let (document, _) = parse_object(text, url, "Keyset")?;
         let mut respelling = Respelling::new(document, url);
@@ -137,11 +133,8 @@ impl Keyset {
 
     /// The public keys of all trusted keys, oldest first, in the form that nodeup.Config has for
     /// `service-account`: `SubjectPublicKeyInfo` in PEM blocks titled `RSA PUBLIC KEY`, for every type of key
-    /// (upstream: `upup/pkg/fi/ca.go`, `ToPublicKeys`).
-    ///
-    /// # Errors
-    /// If a trusted key has no certificate, and so no public key. A verifier without this public key would
-    /// reject everything that the key signed.
+    /// (upstream: `upup/pkg/fi/ca.go`, `ToPublicKeys`). Fails if a trusted key has no certificate, and so no public
+    /// key. A verifier without this public key would reject everything that the key signed.
     pub fn public_keys_pem(&self) -> Result<String, SpecError> {
         let mut pem = String::new();
         for item in self.trusted_by_age() {

@@ -51,10 +51,6 @@ pub struct KopsControllerOptions {
 
 impl KopsControllerOptions {
     /// Reads a `config.yaml`. Errors name `source_file`.
-    ///
-    /// # Errors
-    /// If the text is not a YAML mapping, or a field has the wrong type. If the cluster's name is missing, or
-    /// kOps does not know the cloud.
     pub fn parse(text: &[u8], source_file: &str) -> Result<KopsControllerOptions, SpecError> {
         let options: KopsControllerOptions = parse_yaml(text, source_file)?;
         match options.cluster_name.as_str() {

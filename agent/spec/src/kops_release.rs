@@ -94,10 +94,8 @@ impl KopsRelease {
         (OLDEST_SUPPORTED_MINOR..=NEWEST_KNOWN_MINOR).map(|minor| KopsRelease { minor })
     }
 
-    /// The release of a version. For a version newer than the newest known release, returns the newest known release.
-    ///
-    /// # Errors
-    /// If the text is not a version of kOps, or the version is older than the oldest supported release.
+    /// The release of a version. For a version newer than the newest known release, returns the newest known release. Fails if the version
+    /// is older than the oldest supported release.
     pub fn of_version(version: &str) -> Result<KopsRelease, Invalid> {
         let minor = minor_of(version).ok_or_else(|| format!("{version:?} is not a kOps version"))?;
         if minor < OLDEST_SUPPORTED_MINOR {

@@ -79,9 +79,6 @@ impl<'a> Respelling<'a> {
     }
 
     /// Applies these moves, one after the other.
-    ///
-    /// # Errors
-    /// If the moved value, or a value on its path, has the wrong type.
     pub(crate) fn apply(&mut self, moves: &[Move]) -> Result<(), SpecError> {
         moves.iter().try_for_each(|step| self.apply_one(step))
     }

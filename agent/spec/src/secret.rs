@@ -21,9 +21,6 @@ struct File {
 impl Secret {
     /// Reads a file of `secrets/`, which is JSON of the form `{"Data": base64}` (upstream:
     /// `upup/pkg/fi/secrets.go`). Errors name `url`, and never show content.
-    ///
-    /// # Errors
-    /// If the text has another form.
     pub fn parse(text: &[u8], url: &str) -> Result<Secret, SpecError> {
         let File { data: Base64(data) } = parse_yaml(text, url)?;
         Ok(Secret(data))

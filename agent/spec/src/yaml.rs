@@ -27,10 +27,7 @@ enum Problem {
     Yaml(#[from] serde_yaml::Error),
 }
 
-/// Reads a text of YAML (or JSON) that has one document.
-///
-/// # Errors
-/// If the text is not of type `T`, or costs too much to read.
+/// Reads a text of YAML (or JSON) that has one document. Fails if the text costs too much to read.
 pub fn from_str<T: DeserializeOwned>(text: &str) -> Result<T, YamlError> {
     from_slice(text.as_bytes())
 }
@@ -40,10 +37,8 @@ fn from_slice<T: DeserializeOwned>(text: &[u8]) -> Result<T, YamlError> {
     Ok(serde_yaml::from_slice(text).map_err(Problem::Yaml)?)
 }
 
-/// Reads each document of a text of YAML.
-///
-/// # Errors
-/// If a document is not of type `T`, its item is an error. If the text costs too much to read, the only item is an error.
+/// Reads each document of a text of YAML. If a document is not of type `T`, its item is an error. If the text costs too much to read, the
+/// only item is an error.
 pub fn documents<T: DeserializeOwned>(text: &str) -> impl Iterator<Item = Result<T, YamlError>> {
     let checked = bounds::check(text.as_bytes()).map_err(|problem| Problem::TooCostly(problem).into());
     let is_checked = checked.is_ok();
@@ -56,18 +51,12 @@ pub fn documents<T: DeserializeOwned>(text: &str) -> impl Iterator<Item = Result
 /// Reads YAML (or JSON) into `T`. Fields that `T` does not know are ignored: a newer kOps may have written them.
 ///
 /// `source_file` is the URL or path that errors name.
-///
-/// # Errors
-/// If the text is not YAML (with line and column), is not a mapping, or a field has the wrong type.
 pub fn parse_yaml<T: DeserializeOwned>(text: &[u8], source_file: &str) -> Result<T, SpecError> {
     let document = parse_document(text, source_file)?;
     from_document(&document, source_file)
 }
 
 /// Reads YAML whose top level must be a mapping.
-///
-/// # Errors
-/// If the text is not YAML (with line and column), or is not a mapping.
 pub fn parse_document(text: &[u8], source_file: &str) -> Result<Value, SpecError> {
     let document = from_slice(text).map_err(|YamlError(problem)| unreadable(problem, source_file))?;
     mapping(document, source_file)
@@ -102,9 +91,6 @@ pub struct Duplicates {
 }
 
 /// Reads YAML whose top level must be a mapping, as Go's reader of YAML 1.1 does. kOps reads manifests by that reader.
-///
-/// # Errors
-/// If the text is not YAML (with line and column), or is not a mapping.
 pub fn parse_go_document(text: &str, source_file: &str) -> Result<GoDocument, Unread> {
     let unread = |problem: Problem, values| Unread {
         is_too_costly: matches!(problem, Problem::TooCostly(_)),

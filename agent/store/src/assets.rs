@@ -9,9 +9,6 @@ use super::{Store, StoreError, schemes};
 
 impl Store {
     /// The HTTP request for a file in a bucket, or its path in a mirror folder. `None` for a URL that needs no store.
-    ///
-    /// # Errors
-    /// The file does not exist or may not be read, or its store is unreachable.
     pub async fn locate_download(&self, url: &str) -> Result<Option<Location>, StoreError> {
         if !self.locates(url) {
             return Ok(None);

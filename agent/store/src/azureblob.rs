@@ -169,9 +169,6 @@ impl Backend for AzureBlob {
 
 impl AzureBlob {
     /// Makes a backend for all accounts of Azure's public cloud, or for the blob service in `AZURE_STORAGE_SERVICE_ENDPOINT`.
-    ///
-    /// # Errors
-    /// The HTTP client cannot be made, or the server needs TLS and this host has no CA bundle.
     pub(super) fn new(retries: Retries) -> Result<AzureBlob, StoreError> {
         let endpoint = set(ENDPOINT_VARIABLE).map(|url| url.trim_end_matches('/').to_owned());
         tls::require_ca_bundle_for([endpoint.as_deref().unwrap_or("https://")])?;

@@ -148,10 +148,6 @@ impl Backend for Gs {
 
 impl Gs {
     /// Makes a backend for Google's storage, or for the endpoint in `CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE`.
-    ///
-    /// # Errors
-    /// The HTTP client cannot be made, the server needs TLS and this host has no CA bundle, or
-    /// `GOOGLE_APPLICATION_CREDENTIALS` names no key of a service account.
     pub(super) fn new(retries: Retries) -> Result<Gs, StoreError> {
         let endpoint = std::env::var("CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE").unwrap_or_default();
         let endpoint = if endpoint.is_empty() { ENDPOINT } else { endpoint.trim_end_matches('/') };

@@ -72,9 +72,6 @@ pub struct Store {
 
 impl Store {
     /// Makes all stores. `--store-mirror URL=DIR` reads everything below a URL from a folder instead.
-    ///
-    /// # Errors
-    /// A mirror does not have the form `URL=DIR`.
     pub fn new(store_mirrors: &[String]) -> Result<Store, StoreError> {
         let mirrors = store_mirrors.iter().map(|argument| argument.parse()).collect::<Result<_, _>>()?;
         Ok(Store {
@@ -106,10 +103,7 @@ impl Store {
         self.retries
     }
 
-    /// Reads the file at a URL.
-    ///
-    /// # Errors
-    /// The file does not exist or may not be read, its store is unreachable, or the response is a web page.
+    /// Reads the file at a URL. A web page as the response is an error.
     pub async fn read(&self, url: &str) -> Result<Vec<u8>, StoreError> {
         let (backend, file) = self.find(url).await?;
         let bytes = backend.read(&file).await?;
@@ -121,9 +115,6 @@ impl Store {
 
     /// Reads the file at a URL, which may be absent. If this machine may not read a file, some stores hide whether the file exists. If the
     /// store still lists the folder, a file that is not in the list is absent.
-    ///
-    /// # Errors
-    /// The store is unreachable, or the URL is invalid.
     pub async fn read_if_present(&self, url: &str) -> Result<Found<Vec<u8>>, StoreError> {
         let denied = match self.read(url).await {
             Ok(bytes) => return Ok(Found::There(bytes)),
@@ -144,20 +135,14 @@ impl Store {
     }
 
     /// The sorted names of the files and folders directly below a URL. An absent folder is empty, because a bucket has
-    /// no empty folders and all stores must behave alike.
-    ///
-    /// # Errors
-    /// The folder may not be read, or its store is unreachable.
+    /// no empty folders and all stores must behave alike. A folder that may not be read is an error.
     pub async fn list(&self, url: &str) -> Result<Vec<String>, StoreError> {
         let (backend, folder) = self.find(url).await?;
         backend.list(&folder).await
     }
 
     /// The files below a URL whose relative paths lie between `first` and `last`, both included. The value of a file is a version text,
-    /// which changes with the file's content. One request covers hundreds of files.
-    ///
-    /// # Errors
-    /// The folder may not be read, or its store is unreachable.
+    /// which changes with the file's content. One request covers hundreds of files. A folder that may not be read is an error.
     pub async fn versions(
         &self,
         url: &str,

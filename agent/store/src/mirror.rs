@@ -36,10 +36,7 @@ impl StoreMirror {
         self.below(url).is_some()
     }
 
-    /// The place of a URL in the folder.
-    ///
-    /// # Errors
-    /// The URL would leave the folder.
+    /// The place of a URL in the folder. Fails if the URL would leave the folder.
     pub(super) fn place_of(&self, url: &str) -> Result<Place, StoreError> {
         let mut path = self.folder.clone();
         let below = self.below(url).unwrap_or_default().trim_start_matches('/');

@@ -179,9 +179,6 @@ impl Backend for S3 {
 
 impl S3 {
     /// Makes a backend with these settings. `checksums` decides whether the SDK checks the checksums of responses.
-    ///
-    /// # Errors
-    /// The server needs TLS, and this host has no CA bundle.
     pub(super) async fn new(
         settings: S3Settings,
         checksums: ResponseChecksumValidation,

@@ -145,9 +145,6 @@ fn in_bucket(rest: &str) -> Result<Split<'_>, Misspelt> {
 }
 
 /// The row of the URL's scheme in `SCHEMES`, and the place of the URL in that store. An absolute path is equivalent to a `file://` URL.
-///
-/// # Errors
-/// No row has the scheme, or the rest of the URL has the wrong form.
 pub(crate) fn place(url: &str) -> Result<(usize, Place), StoreError> {
     let (name, rest) = match url.split_once("://") {
         _ if url.starts_with('/') => ("file", url),

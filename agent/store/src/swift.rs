@@ -151,9 +151,6 @@ impl Backend for Swift {
 
 impl Swift {
     /// Makes a backend for the object storage of the project to which the environment variables log in.
-    ///
-    /// # Errors
-    /// There is no login, the HTTP client cannot be made, or Keystone needs TLS and this host has no CA bundle.
     pub(super) fn new(retries: Retries) -> Result<Swift, StoreError> {
         let settings =
             Settings::of_environment().map_err(|error| StoreError::BadSettings(error.to_string()))?;
@@ -293,10 +290,7 @@ fn at(session: &Session, path: &str) -> String {
     format!("{}{path}", session.endpoint.trim_end_matches('/'))
 }
 
-/// The path of a place's container.
-///
-/// # Errors
-/// A part of the path is `.` or `..`, which a client would resolve.
+/// The path of a place's container. Fails if a part of the path is `.` or `..`, which a client would resolve.
 fn container(place: &Place) -> Result<String, StoreError> {
     let parts = place.key.split('/').chain([place.bucket.as_str()]);
     match parts.into_iter().any(|part| matches!(part, "." | "..")) {
@@ -305,9 +299,6 @@ fn container(place: &Place) -> Result<String, StoreError> {
     }
 }
 
-/// The path of an object.
-///
-/// # Errors
 /// Same errors as `container`.
 fn object(place: &Place) -> Result<String, StoreError> {
     Ok(format!("{}/{}", container(place)?, escaped(&place.key)))

@@ -34,9 +34,6 @@ const MOST_WORDS: u64 = 1 << 16;
 /// Runs a command to its end with this clock, or kills it if it takes longer than `longest`. The command gets only the
 /// environment and arguments that `command` sets. Its standard error goes to `stderr`. Calls `asked` each time the
 /// command has asked for the time.
-///
-/// # Errors
-/// If the command cannot be started or traced.
 pub fn run(
     command: &Command,
     stderr: File,

@@ -148,9 +148,6 @@ pub struct Mounted {
 impl Mounted {
     /// Mounts a tree at this folder. The fault strikes at the operation with this number, from 0. If the fault cannot strike
     /// at this operation, it strikes at the next possible one.
-    ///
-    /// # Errors
-    /// If FUSE file systems cannot be mounted here.
     pub fn mount(tree: Tree, fault: Option<(usize, Fault)>, at: &Path) -> io::Result<Mounted> {
         let unused = tree.unused();
         let disturbed = Disturbed { tree, log: Vec::new(), struck: None, shown: Vec::new() };

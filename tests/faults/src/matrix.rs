@@ -105,9 +105,6 @@ impl Matrix {
     }
 
     /// All cases. Power cuts of a scenario that leave equal trees count as one case.
-    ///
-    /// # Errors
-    /// If a log cannot be replayed.
     pub fn cases(&self) -> anyhow::Result<Vec<Case>> {
         let mut cases = Vec::new();
         for (scenario, of) in self.scenarios.iter().enumerate() {
@@ -137,10 +134,7 @@ impl Matrix {
         format!("{}/{}/{}", self.scenarios[case.scenario].name, case.disturbance.name(), case.number)
     }
 
-    /// Runs one case.
-    ///
-    /// # Errors
-    /// If the agent cannot be run at all.
+    /// Runs one case. Fails only if the agent cannot be run at all.
     pub fn try_case(&self, case: Case) -> anyhow::Result<Verdict> {
         let scenario = &self.scenarios[case.scenario];
         match case.disturbance {

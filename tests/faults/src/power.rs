@@ -39,9 +39,6 @@ impl Disk {
     }
 
     /// Applies one more operation.
-    ///
-    /// # Errors
-    /// If the operation does not fit the disk's tree, because it comes from another run.
     pub fn replay(&mut self, logged: &Logged) -> Result<(), Errno> {
         self.live.apply(logged)?;
         match &logged.operation {

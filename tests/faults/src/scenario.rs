@@ -86,9 +86,6 @@ pub struct Run {
 
 impl Scenario {
     /// A control plane's first run.
-    ///
-    /// # Errors
-    /// If the agent does not converge undisturbed.
     pub fn first_run(agent: &Path, folder: &Path, keysets: &[Keyset]) -> anyhow::Result<Scenario> {
         let folder = folder.join("first-run");
         let cluster = ExampleCluster::start(&folder.join("cluster"), keysets)?;
@@ -98,9 +95,6 @@ impl Scenario {
 
     /// A run on a converged worker from which a program was removed. The new configuration changes kubelet's limit of pods, adds a
     /// file and removes a file.
-    ///
-    /// # Errors
-    /// If the agent does not converge undisturbed.
     pub fn changed(agent: &Path, folder: &Path, keysets: &[Keyset]) -> anyhow::Result<Scenario> {
         const GROUP: &str = "instancegroup/nodes";
         const OLD: &str = "  fileAssets: [{name: old, path: /etc/motd.d/old, content: hello}]\n";
@@ -129,9 +123,6 @@ impl Scenario {
 
     /// A run on a converged worker whose new configuration adds a file and a unit. The configuration of the next run does not have
     /// them any more.
-    ///
-    /// # Errors
-    /// If the agent does not converge undisturbed.
     pub fn withdrawn(agent: &Path, folder: &Path, keysets: &[Keyset]) -> anyhow::Result<Scenario> {
         const MORE: &str = "  fileAssets: [{name: new, path: /etc/new, content: hello}]\n  hooks: [{name: new, manifest: \"[Service]\\nType=oneshot\\nExecStart=/bin/true\\n\"}]\n";
         let folder = folder.join("withdrawn");
@@ -153,9 +144,6 @@ impl Scenario {
     }
 
     /// A run on a converged worker whose new configuration makes kubelet fail, so that the run rolls back.
-    ///
-    /// # Errors
-    /// If the agent does not roll back everything undisturbed.
     pub fn rolled_back(agent: &Path, folder: &Path, keysets: &[Keyset]) -> anyhow::Result<Scenario> {
         const GROUP: &str = "instancegroup/nodes";
         const OLD: &str = "  fileAssets: [{name: old, path: /etc/motd.d/old, content: hello}]\n";
@@ -308,17 +296,11 @@ impl Scenario {
     }
 
     /// Lets the agent converge on this tree. If the agent hangs, it is killed after `LONGEST_RUN`.
-    ///
-    /// # Errors
-    /// If the tree cannot be mounted, or the agent cannot be started.
     pub fn run(&self, tree: Tree, fault: Option<(usize, Fault)>) -> anyhow::Result<Run> {
         self.run_from(&self.cluster.store, tree, fault)
     }
 
     /// Lets the agent converge undisturbed on the tree that another run left.
-    ///
-    /// # Errors
-    /// Same errors as `run`.
     pub fn run_next(&self, tree: Tree) -> anyhow::Result<Run> {
         self.run_from(self.next.as_ref().unwrap_or(&self.cluster.store), tree, None)
     }

@@ -68,9 +68,6 @@ impl Tree {
     }
 
     /// The metadata and content of an inode.
-    ///
-    /// # Errors
-    /// ENOENT if the inode does not exist.
     pub fn node(&self, inode: Inode) -> Result<&Node, Errno> {
         self.nodes.get(&inode).ok_or(Errno::ENOENT)
     }
@@ -80,9 +77,6 @@ impl Tree {
     }
 
     /// The names in a directory.
-    ///
-    /// # Errors
-    /// ENOENT if the inode does not exist. ENOTDIR if the inode is not a directory.
     pub fn names(&self, inode: Inode) -> Result<&BTreeMap<String, Inode>, Errno> {
         match &self.node(inode)?.body {
             Body::Directory(names) => Ok(names),
@@ -100,17 +94,11 @@ impl Tree {
     }
 
     /// The inode with this name in a directory.
-    ///
-    /// # Errors
-    /// ENOENT if the directory or the name does not exist. ENOTDIR if `parent` is not a directory.
     pub fn lookup(&self, parent: Inode, name: &str) -> Result<Inode, Errno> {
         self.names(parent)?.get(name).copied().ok_or(Errno::ENOENT)
     }
 
     /// The inode at a path that is relative to the root.
-    ///
-    /// # Errors
-    /// ENOENT if the path does not exist. ENOTDIR if a parent is not a directory.
     pub fn at(&self, path: &str) -> Result<Inode, Errno> {
         path.split('/').filter(|part| !part.is_empty()).try_fold(ROOT, |at, part| self.lookup(at, part))
     }
@@ -156,9 +144,6 @@ impl Tree {
     }
 
     /// Applies an operation. If the operation fails, names and contents stay unchanged.
-    ///
-    /// # Errors
-    /// The error that a file system returns for this operation.
     pub fn apply(&mut self, logged: &Logged) -> Result<(), Errno> {
         let at = logged.at;
         match &logged.operation {

@@ -53,10 +53,7 @@ impl Client {
         Client { address, config: Arc::new(config) }
     }
 
-    /// Sends one request, without retries.
-    ///
-    /// # Errors
-    /// The connection or the TLS handshake fails, or no response comes within 30 s.
+    /// Sends one request, without retries. Fails if no response comes within 30 s.
     pub fn ask(
         &self,
         network: &Network,

@@ -122,9 +122,6 @@ impl Network {
     }
 
     /// Connects from one of the test's own addresses.
-    ///
-    /// # Errors
-    /// Nothing listens at `to`, or `to` cannot be reached.
     pub fn connect(&self, from: IpAddr, to: SocketAddr) -> io::Result<TcpStream> {
         let family = match Family::new(from) {
             Family::Ipv4 => AddressFamily::Inet,

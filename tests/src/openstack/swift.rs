@@ -64,9 +64,6 @@ pub struct Swift(StandInApi<State>);
 
 impl Swift {
     /// Serves the folders in `root` as containers.
-    ///
-    /// # Errors
-    /// If no port is free or no thread can start.
     pub fn start(root: &Path) -> anyhow::Result<Swift> {
         let state = State {
             root: root.to_owned(),

@@ -63,9 +63,6 @@ pub struct ChannelArgs {
 
 impl ChannelArgs {
     /// The options that find the channels, their stores and the cluster.
-    ///
-    /// # Errors
-    /// `--kubeconfig`, `KUBECONFIG` and `HOME` are not set, and this machine has no kubeconfig of its own.
     pub fn options(&self) -> Result<ChannelOptions, Failure> {
         Ok(ChannelOptions {
             channels: self.channel.clone(),
@@ -156,10 +153,6 @@ pub struct AddonsRunArgs {
 }
 
 impl AddonsRunArgs {
-    /// The options of the service.
-    ///
-    /// # Errors
-    /// Same errors as [`ChannelArgs::options`].
     pub fn options(&self) -> Result<ServiceOptions, Failure> {
         Ok(ServiceOptions {
             channels: self.channels.options()?,

@@ -81,10 +81,8 @@ impl ChangeArgs {
             .retrying_failed(self.retry_failed)
     }
 
-    /// The pacing of the run, from the flags and from `KOPS_AGENT_MAX_UNAVAILABLE`.
-    ///
-    /// # Errors
-    /// The value of `KOPS_AGENT_MAX_UNAVAILABLE` is not a number from 0 to `MOST_SLOTS`.
+    /// The pacing of the run, from the flags and from `KOPS_AGENT_MAX_UNAVAILABLE`. Fails if the variable is not a number from 0 to
+    /// `MOST_SLOTS`.
     pub fn pacing(self) -> Result<Pacing, Failure> {
         let by_variable = by_variable(std::env::var(MAX_UNAVAILABLE).unwrap_or_default().trim())?;
         let said = self.max_unavailable.or(by_variable);

@@ -22,9 +22,6 @@ pub struct KubeconfigArgs {
 
 impl KubeconfigArgs {
     /// Chooses the kubeconfig: the flag, `KUBECONFIG`, the machine's own if it exists, or `~/.kube/config`.
-    ///
-    /// # Errors
-    /// `--kubeconfig`, `KUBECONFIG` and `HOME` are not set, and the machine has no kubeconfig of its own.
     pub fn choose(&self, of_machine: Option<&Path>) -> Result<Chosen, Failure> {
         let variable = |name: &str| std::env::var_os(name);
         Chosen::find(self.kubeconfig.as_deref(), self.context.as_deref(), of_machine, variable)

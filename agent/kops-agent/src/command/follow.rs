@@ -60,9 +60,6 @@ pub(super) async fn run(args: &FleetFollowArgs) -> Result<u8> {
 }
 
 /// Reads the Node once, as this service does all the time.
-///
-/// # Errors
-/// The kubeconfig is not a kubelet's, or the API server does not return the Node.
 async fn check(args: &FleetFollowArgs) -> Result<u8> {
     let orders = Orders::new(&machine::kubeconfig(&args.root))?;
     let read = retried(RETRIED_FOR, PAUSE, async || orders.check(CHECK_TIMEOUT).await).await;
@@ -87,10 +84,7 @@ async fn follow(args: &FleetFollowArgs) {
     }
 }
 
-/// Carries out orders until another version of this program is in place. `began` is the start of this process.
-///
-/// # Errors
-/// The watch broke.
+/// Carries out orders until another version of this program is in place. `began` is the start of this process. Fails if the watch breaks.
 async fn follow_one_watch(args: &FleetFollowArgs, began: SystemTime) -> Result<(), Untold> {
     let FleetFollowArgs { conf, root, .. } = args;
     let mut orders = Orders::new(&machine::kubeconfig(root))?;

@@ -37,17 +37,11 @@ pub struct ApiServers {
 
 impl ApiServers {
     /// Prepares requests by the kubeconfig's current context, or by the service account of this pod. Makes no request.
-    ///
-    /// # Errors
-    /// Same errors as [`client`](super::client).
     pub fn new(kubeconfig: Option<&Path>) -> Result<ApiServers> {
         ApiServers::of(connection(kubeconfig)?)
     }
 
     /// For tests: asks without credentials, at the port of this URL.
-    ///
-    /// # Errors
-    /// The URL is invalid.
     #[cfg(any(test, feature = "testing"))]
     pub fn at_port_of(url: &str) -> Result<ApiServers> {
         kops_agent_net::tls::install_provider();
@@ -70,9 +64,6 @@ impl ApiServers {
     }
 
     /// Asks the API server on the machine with this address whether it is ready. An API server without an answer counts as not ready.
-    ///
-    /// # Errors
-    /// Why the API server is not ready.
     pub async fn ready(&self, machine: Option<IpAddr>) -> Result<(), String> {
         let machine = machine.ok_or("its Node has no InternalIP")?;
         let address = SocketAddr::new(machine, self.port);

@@ -27,9 +27,6 @@ impl Chosen {
 
     /// Chooses the given file, else the files of `KUBECONFIG`, else the machine's own file if it exists, else
     /// `~/.kube/config`. `variable` reads the environment.
-    ///
-    /// # Errors
-    /// `HOME` is not set.
     pub fn find(
         given: Option<&Path>,
         context: Option<&str>,

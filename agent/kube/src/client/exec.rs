@@ -104,10 +104,8 @@ impl Exec {
 }
 
 impl Plugin {
-    /// Runs the program, which may ask the user at the terminal, and waits for it.
-    ///
-    /// # Errors
-    /// The program cannot be run, fails, or returns no usable credential. No error contains its output.
+    /// Runs the program, which may ask the user at the terminal, and waits for it. No error contains the output of the
+    /// program.
     pub fn run(&self) -> Result<Credential> {
         let Exec { api_version, command, args, env, .. } = &self.exec;
         if !VERSIONS.contains(&api_version.as_str()) {
@@ -224,9 +222,6 @@ impl ExecToken {
     }
 
     /// Returns the current token; `None` if the program returns certificates.
-    ///
-    /// # Errors
-    /// The program fails.
     pub(super) async fn bearer(&self) -> Result<Option<HeaderValue>> {
         let mut last = self.last.lock().await;
         if let Some(credential) = last.as_ref()

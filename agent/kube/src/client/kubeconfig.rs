@@ -128,10 +128,8 @@ impl Kubeconfig {
         Kubeconfig::from_files(&Chosen::file(path))
     }
 
-    /// Reads and merges the files. For each name, and for the current context, the first file that has it wins.
-    ///
-    /// # Errors
-    /// A file cannot be read or parsed, or all files are missing.
+    /// Reads and merges the files. For each name, and for the current context, the first file that has it wins. If `chosen` skips missing
+    /// files, at least one of its files must exist.
     pub fn from_files(chosen: &Chosen) -> Result<Kubeconfig> {
         let mut merged: Option<Kubeconfig> = None;
         for path in &chosen.files {
@@ -183,9 +181,6 @@ impl Kubeconfig {
     }
 
     /// Returns the access of a context, after reading the files that it names. Without a name, uses the current context.
-    ///
-    /// # Errors
-    /// The context is missing or incomplete, a file or base64 in it cannot be read, or it needs something unsupported.
     pub fn access(self, context: Option<&str>) -> Result<Access> {
         let shown = self.shown;
         let missing =

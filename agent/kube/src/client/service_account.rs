@@ -18,10 +18,7 @@ pub(super) const FOLDER: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// four fifths of this time.
 const READ_EVERY: Duration = Duration::from_secs(60);
 
-/// Reads the API server's address from a pod's environment.
-///
-/// # Errors
-/// This is no pod.
+/// Reads the API server's address from a pod's environment. Fails outside a pod.
 pub(super) fn server(variable: impl Fn(&str) -> Option<String>) -> Result<String> {
     let get = |name: &str| {
         let unset = || Failure::new(Kind::KubeconfigWrong, format!("{name} is not set"));
@@ -68,9 +65,6 @@ pub(super) struct TokenFile(Reread<HeaderValue>);
 
 impl TokenFile {
     /// Reads the token for the first time.
-    ///
-    /// # Errors
-    /// The file cannot be read, or holds no token.
     pub(super) fn open(path: PathBuf) -> Result<TokenFile> {
         Reread::new(path, |path| {
             let what = || format!("reading the token {}", path.display());
@@ -86,10 +80,8 @@ impl TokenFile {
     }
 }
 
-/// A TLS configuration for clients. Each new connection trusts the authorities that the file has at that time.
-///
-/// # Errors
-/// The file has no authorities now.
+/// A TLS configuration for clients. Each new connection trusts the authorities that the file has at that time. Fails if
+/// the file has no authorities now.
 pub(super) fn trusting_file(path: PathBuf) -> Result<ClientConfig> {
     let roots = Reread::new(path, roots)?;
     Ok(tls::client_config_trusting_current(move || Ok(roots.get(Instant::now())))?)

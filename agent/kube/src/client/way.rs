@@ -23,9 +23,6 @@ pub(super) enum Way {
 
 impl Way {
     /// Connects through this proxy, or directly without a proxy.
-    ///
-    /// # Errors
-    /// The proxy's URL is invalid, or TLS cannot be set up.
     pub(super) fn by(proxy: Option<&ProxyServer>) -> Result<Way> {
         let mut connector = HttpConnector::new();
         connector.enforce_http(false);

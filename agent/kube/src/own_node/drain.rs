@@ -36,9 +36,6 @@ pub struct Remaining {
 
 impl OwnNode {
     /// Reads the Node's name from a kubelet's kubeconfig.
-    ///
-    /// # Errors
-    /// The kubeconfig is not a kubelet's, or cannot be used.
     pub fn new(kubeconfig: &Path) -> Result<OwnNode, Untold> {
         let name = own_name(kubeconfig)?;
         let client = client_asking_once(kubeconfig);
@@ -80,9 +77,6 @@ impl OwnNode {
     }
 
     /// Requests the eviction of each pod that has to leave, once. Returns the pods that are still there.
-    ///
-    /// # Errors
-    /// The API server does not list the pods, or does not answer.
     pub async fn evict(&self) -> Result<Vec<Remaining>, ApiError> {
         let list = kube::core::Request::new("/api/v1/pods").list(&pods_on(&self.name));
         let list = list.map_err(|error| ApiError::Unanswered(error.to_string()))?;
@@ -111,9 +105,6 @@ impl OwnNode {
     }
 
     /// Whether the Node has a pod of one of these apps (the label `k8s-app`) in `kube-system` that has not ended and is not being deleted.
-    ///
-    /// # Errors
-    /// The API server does not list the pods, or does not answer.
     pub async fn has_system_pod(&self, apps: &[&str]) -> Result<bool, ApiError> {
         let selected = pods_on(&self.name).labels(&format!("k8s-app in ({})", apps.join(",")));
         let list = kube::core::Request::new("/api/v1/namespaces/kube-system/pods").list(&selected);
@@ -125,26 +116,16 @@ impl OwnNode {
     }
 
     /// The versions of kubelet and of the container runtime that the Node has.
-    ///
-    /// # Errors
-    /// The API server does not return the Node.
     pub async fn versions(&self) -> Result<Versions, ApiError> {
         Ok(versions(&answer(self.nodes().api().get(&self.name)).await?))
     }
 
     /// Reads an annotation of the Node; `None` if the Node does not have it.
-    ///
-    /// # Errors
-    /// The API server does not return the Node.
     pub(crate) async fn annotation(&self, name: &str) -> Result<Option<String>, ApiError> {
         let node = answer(self.nodes().api().get(&self.name)).await?;
         Ok(node.metadata.annotations.and_then(|mut annotations| annotations.remove(name)))
     }
 
-    /// Sets an annotation of the Node.
-    ///
-    /// # Errors
-    /// The API server rejects the change, or does not answer.
     pub async fn annotate(&self, name: &str, value: &str) -> Result<(), ApiError> {
         self.nodes().annotate(FIELD_MANAGER, &self.name, name, value.into()).await
     }

@@ -22,9 +22,6 @@ pub struct Orders {
 }
 
 /// Asks again after each pause, for `within`, while a failure may pass.
-///
-/// # Errors
-/// The last failure.
 pub async fn retried<T>(
     within: Duration,
     pause: Duration,
@@ -41,18 +38,12 @@ pub async fn retried<T>(
 
 impl Orders {
     /// Watches the Node that this kubelet's kubeconfig names.
-    ///
-    /// # Errors
-    /// The kubeconfig is not a kubelet's, or cannot be used.
     pub fn new(kubeconfig: &Path) -> Result<Orders, Untold> {
         let node = OwnNode::new(kubeconfig)?;
         Ok(Orders { watch: node.watch(), node, reported: None })
     }
 
     /// Reads the Node once.
-    ///
-    /// # Errors
-    /// The API server rejects the request, or does not answer in time.
     pub async fn check(&self, within: Duration) -> Result<(), Untold> {
         match timeout(within, self.node.annotation(ORDER)).await {
             Ok(read) => Ok(read.map(drop)?),
@@ -60,10 +51,7 @@ impl Orders {
         }
     }
 
-    /// Waits for the next order without an outcome.
-    ///
-    /// # Errors
-    /// The watch broke.
+    /// Waits for the next order without an outcome. Fails if the watch breaks.
     pub async fn next(&mut self) -> Result<Order, Untold> {
         loop {
             let event = self.watch.next().await;
@@ -80,18 +68,12 @@ impl Orders {
     }
 
     /// Reads the Node again. Returns whether an order is in force, withdrawn or expired.
-    ///
-    /// # Errors
-    /// The API server rejects the request, or does not answer.
     pub async fn validity(&self, order: &Order) -> Result<OrderValidity, Untold> {
         let annotation = self.node.annotation(ORDER).await?;
         Ok(OrderValidity::new(order, annotation.as_deref(), OffsetDateTime::now_utc()))
     }
 
     /// Writes the outcome of an order into the Node.
-    ///
-    /// # Errors
-    /// The API server rejects the outcome, or does not answer.
     pub async fn report(&mut self, outcome: &Outcome) -> Result<(), Untold> {
         self.node.annotate(OUTCOME, &outcome.text()).await?;
         self.reported = Some(outcome.clone());

@@ -49,9 +49,6 @@ impl Instead {
 
 /// Whether a run applies the last applied state because of this error. False for a change that has begun and failed:
 /// the next run continues that change.
-///
-/// # Errors
-/// The record of a change cannot be read.
 pub fn stands_in_for(error: &anyhow::Error, host: &Host) -> Result<bool> {
     // Applying the last applied state would need a slot, too.
     if is_not_paced(error) {

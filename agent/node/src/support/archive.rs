@@ -15,9 +15,6 @@ use super::part::Part;
 const MODE: u32 = 0o600;
 
 /// Packs an archive whose files are all in `folder`.
-///
-/// # Errors
-/// A name is too long for tar.
 pub fn pack(folder: &str, now: OffsetDateTime, manifest: &str, parts: &[Part]) -> Result<Vec<u8>> {
     let mut tar = Builder::new(Vec::new());
     let mut add = |name: &str, bytes: &[u8]| {
@@ -44,10 +41,7 @@ pub fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Writes a new file atomically: first a temporary file beside it, then a rename.
-///
-/// # Errors
-/// The file cannot be written, or it exists already.
+/// Writes a new file atomically: first a temporary file beside it, then a rename. Fails if the file exists already.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     let failed = || {
         let folder = folder_of(path).display();

@@ -207,10 +207,7 @@ fn logins_in(text: &str) -> Vec<String> {
     fields.filter_map(|(_, value)| value.as_str()).map(str::to_owned).collect()
 }
 
-/// A redactor that hides all known secrets and free text.
-///
-/// # Errors
-/// A secret could not be read, so it cannot be hidden.
+/// A redactor that hides all known secrets and free text. Fails if a secret could not be read, because such a secret cannot be hidden.
 pub fn redactor(known: Vec<SecretFact>) -> Result<Redactor> {
     let told: BTreeSet<String> = known
         .iter()

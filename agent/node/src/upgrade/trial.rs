@@ -46,8 +46,6 @@ pub(super) struct Trial<'a> {
 }
 
 impl Trial<'_> {
-    /// # Errors
-    /// The program does not start, or prints another version.
     pub(super) async fn prints_version(&self, version: &str) -> Result<(), Failure> {
         let output = self.run(self.command().arg("--version"), PRINTED_WITHIN).await?;
         if !output.status.success() {
@@ -64,9 +62,6 @@ impl Trial<'_> {
     }
 
     /// Starts the program as the service that follows rollouts starts it. The program reads this machine's Node once.
-    ///
-    /// # Errors
-    /// The program would not run as this service, its version has no orders to run another version, or the API server does not answer.
     pub(super) async fn follows(&self) -> Result<(), Failure> {
         let mut follow = self.command();
         // This process has the arguments of the service's unit.
@@ -92,9 +87,6 @@ impl Trial<'_> {
 
     /// Compares this node with its wanted configuration, or with its last applied one if the wanted configuration waits for other
     /// machines or was rolled back. `noted` are resources that count as the agent's own, besides those that this program knows.
-    ///
-    /// # Errors
-    /// The program cannot plan.
     pub(super) async fn changes(&self, noted: &[String]) -> Result<Changes, Failure> {
         // Without --repair and --renew, `verify` changes nothing and reports nothing to the cluster. It cannot write the record either,
         // because this process has the lock.
@@ -110,12 +102,10 @@ impl Trial<'_> {
         }
     }
 
-    /// Has the program write these resources, and nothing else. The caller must not hold the lock of this machine.
+    /// Has the program write these resources, and nothing else. Fails if other resources differ by now. The caller must not hold the lock
+    /// of this machine.
     ///
     /// The program survives the end of this process: the units that it writes may restart the service of this process.
-    ///
-    /// # Errors
-    /// The program does not start, fails, or has not ended in time. It also fails if other resources differ by now.
     pub(super) async fn write(&self, resources: &[String]) -> Result<(), Unwritten> {
         let mut verify = self.verify();
         verify.arg("--repair").stdout(Stdio::null());
@@ -212,10 +202,8 @@ pub(super) struct Changes {
 }
 
 impl Changes {
-    /// Reads the JSON of `verify`. Resources in `noted` count as the agent's own.
-    ///
-    /// # Errors
-    /// The output is not that of `verify`. Another version may write another form.
+    /// Reads the JSON of `verify`. Resources in `noted` count as the agent's own. Fails if the program is a version that writes another
+    /// form.
     fn read(verification: &[u8], noted: &[String]) -> Result<Changes, &'static str> {
         let read: Value = serde_json::from_slice(verification).map_err(|_| "it is not JSON, or too long")?;
         let plan = &read["plan"];

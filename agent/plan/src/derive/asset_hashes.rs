@@ -46,9 +46,6 @@ impl KnownHashes {
     }
 
     /// Reads lines of the form `sha256  URL`. Empty lines and lines that start with `#` are ignored.
-    ///
-    /// # Errors
-    /// The first malformed line.
     pub fn parse(text: &str) -> Result<KnownHashes, MalformedHashLine> {
         let mut hashes = KnownHashes::default();
         for (number, line) in text.lines().enumerate() {

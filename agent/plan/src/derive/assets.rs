@@ -46,9 +46,6 @@ impl AssetUrl {
 }
 
 /// All files that machines of the group may download. With this list, a caller can look up the files' hashes.
-///
-/// # Errors
-/// Settings that give no valid file: unsupported or missing versions, malformed URLs.
 pub fn asset_urls(inputs: &Inputs<'_>) -> Result<Vec<AssetUrl>, Problems> {
     let mut problems = Problems::default();
     let urls = collect(inputs, &mut problems);

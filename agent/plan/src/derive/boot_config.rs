@@ -16,9 +16,6 @@ use kops_agent_spec::{BootConfig, CloudProvider, ConfigServerOptions, InstanceGr
 
 /// Derives the boot config. `nodeup_config_hash` is [`kops_agent_spec::NodeupConfig::hash`] of the bytes of the group's
 /// `nodeupconfig.yaml`.
-///
-/// # Errors
-/// All problems of the inputs, each with the path of its field or the file's name.
 pub fn boot_config(inputs: &Inputs<'_>, nodeup_config_hash: &str) -> Result<BootConfig, Problems> {
     let mut problems = Problems::default();
     let cloud_provider = inputs

@@ -13,9 +13,6 @@ use kops_agent_spec::{
 /// Derives the file that kOps writes to `igconfig/<role>/<group>/nodeupconfig.yaml`.
 ///
 /// An asset with an unknown hash is in `Assets` as its bare URL, for display. Do not install it before its hash is known.
-///
-/// # Errors
-/// All problems of the inputs, each with the path of its field or the file's name.
 pub fn nodeup_config(inputs: &Inputs<'_>) -> Result<NodeupConfig, Problems> {
     let (config, problems) = nodeup_config_and_problems(inputs);
     problems.unless_any(config)

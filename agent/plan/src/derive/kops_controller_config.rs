@@ -34,9 +34,6 @@ pub fn kops_controller_manifest<'a>(manifests: impl IntoIterator<Item = &'a Stri
 }
 
 /// The text of kops-controller's configuration in the text of its addon manifest.
-///
-/// # Errors
-/// If the manifest is not YAML or has no configuration. The message says which.
 pub fn kops_controller_config(manifest: &str) -> Result<String, Invalid> {
     for document in yaml::documents::<Option<Object>>(manifest) {
         let object = document.map_err(|error| format!("it is no YAML: {error}"))?;

@@ -41,10 +41,7 @@ pub fn needed_files(cluster: &Cluster, group: &InstanceGroup) -> NeededFiles {
     }
 }
 
-/// The manifests in a bootstrap channel, as paths below `addons/`.
-///
-/// # Errors
-/// If the text is not kOps' own channel.
+/// The manifests in a bootstrap channel, as paths below `addons/`. Fails if the text is not kOps' own channel.
 pub fn addon_manifests(bootstrap_channel: &str) -> Result<BTreeSet<String>, SpecError> {
     let addons = warm_pool::addons_of(bootstrap_channel)?;
     Ok(addons.into_iter().map(|addon| addon.manifest).collect())

@@ -7,10 +7,7 @@ use kops_agent_spec::invalid::Invalid;
 const MOST_KEYS: usize = 80;
 
 /// Splits a path into its keys. Quotes must enclose a whole key, and a quote inside the quotes is doubled, as
-/// in kOps (`applyConfigAdditions` in nodeup/pkg/model/containerd.go).
-///
-/// # Errors
-/// A quote is misplaced or not closed, the path is empty, or it has too many keys.
+/// in kOps (`applyConfigAdditions` in nodeup/pkg/model/containerd.go). Fails if the path is empty or has too many keys.
 pub(super) fn read(path: &str) -> Result<Vec<String>, Invalid> {
     if path.is_empty() {
         return Err(Invalid::new("is empty; name a setting"));

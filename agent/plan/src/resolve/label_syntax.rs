@@ -4,9 +4,6 @@ use kops_agent_cluster::labels::{LONGEST, is_domain, is_name};
 use kops_agent_spec::invalid::Invalid;
 
 /// Checks a key: a name, or `domain/name`.
-///
-/// # Errors
-/// The key is invalid; the error describes a valid key.
 pub(super) fn check_key(key: &str) -> Result<(), Invalid> {
     let (domain, name) = match key.split_once('/') {
         Some((domain, name)) => (Some(domain), name),
@@ -22,9 +19,6 @@ pub(super) fn check_key(key: &str) -> Result<(), Invalid> {
 }
 
 /// Checks a value, which may be empty.
-///
-/// # Errors
-/// The value is invalid; the error describes a valid value.
 pub(super) fn check_value(value: &str) -> Result<(), Invalid> {
     if value.is_empty() || is_name(value) {
         return Ok(());

@@ -247,9 +247,6 @@ impl Problems {
     }
 
     /// Returns `value` if there are no problems.
-    ///
-    /// # Errors
-    /// All problems.
     pub fn unless_any<T>(self, value: T) -> Result<T, Problems> {
         if self.is_empty() { Ok(value) } else { Err(self) }
     }

@@ -91,10 +91,7 @@ impl DesiredState {
         }
     }
 
-    /// Returns the state if it has no conflicts.
-    ///
-    /// # Errors
-    /// Every conflict, in the order in which it arose.
+    /// Returns the state if it has no conflicts; otherwise every conflict, in the order in which it arose.
     pub fn checked(self) -> Result<DesiredState, Vec<Conflict>> {
         if self.conflicts.is_empty() { Ok(self) } else { Err(self.conflicts) }
     }

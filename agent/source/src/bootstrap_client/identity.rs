@@ -70,9 +70,6 @@ pub(super) struct Identity {
 
 impl Identity {
     /// kubelet's current certificate and key. They prove that the Node with this machine's name belongs to this machine.
-    ///
-    /// # Errors
-    /// If this machine has no such proof.
     pub(super) fn proof(&self, now: OffsetDateTime) -> Result<PemPair, NoProof> {
         if self.left_by == LeftBy::AnotherMachine {
             return Err(NoProof::FilesOfAnother);

@@ -11,9 +11,6 @@ use super::server::{Failure, Server};
 /// Asks every address of every server until one succeeds, or reports that this machine is registered. The order is
 /// random across all servers, so that the machines of a group do not all ask one address first. Returns the server's
 /// URL, too.
-///
-/// # Errors
-/// The failure of each address.
 pub(super) async fn ask_each<T>(
     servers: &[Server],
     ask: impl AsyncFn(&Server, SocketAddr) -> Result<T, Failure>,

@@ -26,9 +26,6 @@ pub enum NoAnswer {
 
 impl KopsController {
     /// Asks the servers for a slot of this node. Each address of each server is asked once, until one gives a decision.
-    ///
-    /// # Errors
-    /// If no server gives a decision.
     pub async fn slot(&self, request: SlotRequest) -> Result<SlotAnswer, NoAnswer> {
         let trust = self.showing_its_certificate().map_err(NoAnswer::Unknown)?;
         let servers = self.servers_of_slots().map_err(|error| NoAnswer::Unknown(error.to_string()))?;

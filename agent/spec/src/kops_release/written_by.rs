@@ -124,10 +124,7 @@ impl WrittenBy {
     /// Finds the release that wrote this configuration. `told` is the version from the most reliable source outside the configuration.
     ///
     /// The configuration has priority over `told`. A newer kOps may have rewritten the store, while this machine still uses the
-    /// configuration that its user-data pins.
-    ///
-    /// # Errors
-    /// If the release is older than the oldest supported one, or `told` is not a version.
+    /// configuration that its user-data pins. Fails if the release is older than the oldest supported one.
     pub fn find(told: Option<&Told>, config: &NodeupConfig) -> Result<WrittenBy, Invalid> {
         if let Some(version) = version_of_downloads(config) {
             return WrittenBy::of_version(&version, Evidence::Downloads);
@@ -142,9 +139,6 @@ impl WrittenBy {
     }
 
     /// The release that wrote the store's present contents, from its `kops-version.txt`. Without the file, the newest known release.
-    ///
-    /// # Errors
-    /// Same errors as [`WrittenBy::find`].
     pub fn of_store(version_file: Option<&str>) -> Result<WrittenBy, Invalid> {
         match version_file {
             Some(version) => WrittenBy::of_version(version.trim(), Evidence::VersionFile),

@@ -36,34 +36,22 @@ impl Failing for HashMismatch {
 
 impl NodeupConfig {
     /// Reads a `nodeupconfig.yaml`. Errors name `url`.
-    ///
-    /// # Errors
-    /// If the text is not a YAML mapping, or a field has the wrong type.
     pub fn parse(text: &[u8], url: &str) -> Result<NodeupConfig, SpecError> {
         parse_yaml(text, url)
     }
 
     /// Like [`NodeupConfig::parse`], for a document that is parsed already.
-    ///
-    /// # Errors
-    /// If a field has the wrong type.
     pub fn from_document(document: &Value, url: &str) -> Result<NodeupConfig, SpecError> {
         from_document(document, url)
     }
 
     /// The fields of a `nodeupconfig.yaml` that the agent does not know, for example because another kOps
     /// release writes them.
-    ///
-    /// # Errors
-    /// If the text is not a YAML mapping.
     pub fn ignored_fields(text: &[u8], url: &str) -> Result<Vec<String>, SpecError> {
         Ok(ignored_fields::<NodeupConfig>(&parse_document(text, url)?))
     }
 
     /// Warnings about a `nodeupconfig.yaml`: fields that the agent does not read.
-    ///
-    /// # Errors
-    /// If the text is not a YAML mapping.
     pub fn warnings(text: &[u8], url: &str) -> Result<Vec<FieldWarning>, SpecError> {
         let document = parse_document(text, url)?;
         Ok(field_warnings::warnings(&document, ignored_fields::<NodeupConfig>(&document)))
@@ -75,10 +63,6 @@ impl NodeupConfig {
         STANDARD.encode(Sha256::digest(text))
     }
 
-    /// Checks that a file has the hash `expected`.
-    ///
-    /// # Errors
-    /// If the file has another hash. The error names both hashes.
     pub fn verify_hash(text: &[u8], expected: &str, url: &str) -> Result<(), HashMismatch> {
         let actual = NodeupConfig::hash(text);
         if actual == expected {

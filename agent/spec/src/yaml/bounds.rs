@@ -52,9 +52,6 @@ impl fmt::Display for TooCostly {
 }
 
 /// Refuses a text that costs more to read than any file of kOps or Kubernetes.
-///
-/// # Errors
-/// The limit that the text exceeds.
 pub(super) fn check(text: &[u8]) -> Result<(), TooCostly> {
     counted(text).0
 }

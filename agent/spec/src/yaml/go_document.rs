@@ -22,11 +22,8 @@ const LONGEST_PATH: usize = 300;
 /// How many characters before a scalar may have its tag. An alias may repeat a scalar any number of times.
 const LOOK_BACK: usize = 256;
 
-/// Reads the only document of `text`. `reader` reads `text`.
-///
-/// # Errors
-/// The errors of `reader`, and values that Go's reader or JSON does not have. Each error comes with the number of keys and values that were
-/// read before it.
+/// Reads the only document of `text`. `reader` reads `text`. Values that Go's reader or JSON does not have are errors. Each error comes
+/// with the number of keys and values that were read before it.
 pub(super) fn read<'de, D: Deserializer<'de>>(
     text: &'de str,
     reader: D,

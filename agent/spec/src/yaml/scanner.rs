@@ -33,10 +33,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Checks the whole text.
-    ///
-    /// # Errors
-    /// If collections nest deeper than [`DEEPEST`], or the text has more directives than [`MOST_DIRECTIVES`].
+    /// Checks the whole text. Fails if collections nest deeper than [`DEEPEST`], or the text has more directives than [`MOST_DIRECTIVES`].
     pub(super) fn scan(mut self) -> Result<(), TooCostly> {
         loop {
             self.skip_to_token();

@@ -22,10 +22,6 @@ pub(super) struct Blob {
     pub(super) etag: String,
 }
 
-/// Parses a page from a response.
-///
-/// # Errors
-/// If the answer is not a valid page.
 pub(super) fn parse(answer: &[u8]) -> Result<Page, Invalid> {
     let text = std::str::from_utf8(answer).map_err(|_| Invalid::new("it is not text"))?;
     // To the parser, a truncated answer looks like a list with fewer blobs.

@@ -15,9 +15,6 @@ use kops_agent_net::aws_sdk::{endpoint_of_environment, environment_variable, htt
 use kops_agent_net::tls::require_ca_bundle_for;
 
 /// Returns the configuration of clients for all regions, and the provider of credentials.
-///
-/// # Errors
-/// The server needs TLS and this host has no CA bundle, or the URL of a proxy is invalid.
 pub(super) async fn config(
     settings: S3Settings,
     checksums: ResponseChecksumValidation,

@@ -42,18 +42,11 @@ impl fmt::Debug for S3Settings {
 }
 
 impl S3Settings {
-    /// The settings in this process' environment.
-    ///
-    /// # Errors
-    /// The environment names a server without a key.
     pub fn from_environment() -> Result<S3Settings, StoreError> {
         S3Settings::from_variables(|name| std::env::var(name).ok())
     }
 
     /// The settings of a store whose server is only in the environment.
-    ///
-    /// # Errors
-    /// The environment names no server, or no key.
     pub(crate) fn of_server(scheme: &str) -> Result<S3Settings, StoreError> {
         S3Settings::of_server_by(scheme, |name| std::env::var(name).ok())
     }

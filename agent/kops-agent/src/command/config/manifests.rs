@@ -58,10 +58,7 @@ struct Manifests {
     may_lack_clusters: bool,
 }
 
-/// Checks the manifests of these files and folders for a version of kOps.
-///
-/// # Errors
-/// The version is not supported, a path does not exist, or there are no manifests of clusters and instance groups.
+/// Checks the manifests of these files and folders for a version of kOps. Fails if there are no manifests of clusters and instance groups.
 pub(super) fn check(paths: &[PathBuf], kops: &str) -> Result<Findings> {
     let written_by = WrittenBy::of_store(Some(kops)).map_err(|_| {
         let supported: Vec<String> = KopsRelease::supported().map(|release| release.to_string()).collect();

@@ -11,9 +11,6 @@ use kops_agent_process::exit;
 use crate::output;
 
 /// Prints the patches that were not applied, and logs a summary and the problems.
-///
-/// # Errors
-/// The reader of the output is gone.
 pub(super) fn print(found: &Found) -> Result<u8> {
     for (node, problem) in &found.problems {
         log::warn!("the Node {node}: {problem}");

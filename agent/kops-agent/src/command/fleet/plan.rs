@@ -23,9 +23,6 @@ use crate::output;
 const NAMED_NODES: usize = 5;
 
 /// Prints the change of each group. Changes nothing.
-///
-/// # Errors
-/// There is no kubeconfig, the API server does not list Nodes or does not answer, or a group has no Nodes.
 pub(super) async fn run(args: &FleetPlanArgs) -> Result<u8> {
     let chosen = args.kubeconfig.choose(None)?;
     let client = kops_agent_kube::client_of(&chosen)?;

@@ -19,9 +19,6 @@ use crate::cli::RebootArgs;
 use crate::output;
 
 /// Starts the rollout.
-///
-/// # Errors
-/// No Node has a given group, a rollout is not over, or the API server rejects the request.
 pub(super) async fn run(args: &RebootArgs) -> Result<u8> {
     if args.instance_groups.is_empty() && !args.all_required {
         let problem = "give --instance-group GROUP, --all-required, or both, to choose the nodes that reboot";

@@ -35,10 +35,6 @@ const TAKEN_UP_WITHIN: Duration = Duration::from_secs(20);
 /// The pause between two reads of the ConfigMap.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Runs a `fleet rollout` command.
-///
-/// # Errors
-/// There is no kubeconfig, the API server rejects the request, or the rollout is in a state that does not allow it.
 pub(super) async fn run(command: &RolloutCommand) -> Result<u8> {
     match command {
         RolloutCommand::Start(args) => start(args).await,
@@ -75,10 +71,7 @@ async fn start(args: &RolloutStartArgs) -> Result<u8> {
     begin(&Stored::new(client), &rollout).await
 }
 
-/// Reads the ConfigMap; `None` if it does not exist.
-///
-/// # Errors
-/// A rollout is not over, or the API server rejects the request.
+/// Reads the ConfigMap; `None` if it does not exist. Fails if a rollout is not over.
 pub(super) async fn without_running(stored: &Stored) -> Result<Option<Read>> {
     let before = stored.read().await.context(READING)?;
     if let Some(read) = &before
@@ -93,10 +86,8 @@ pub(super) async fn without_running(stored: &Stored) -> Result<Option<Read>> {
     Ok(before)
 }
 
-/// Starts a rollout, unless another one is not over, and waits until a controller leads it.
-///
-/// # Errors
-/// Another rollout is not over, the API server rejects the request, or no controller begins.
+/// Starts a rollout, unless another one is not over, and waits until a controller leads it. If no controller leads the
+/// rollout in time, this function fails and the ConfigMap keeps the rollout.
 pub(super) async fn begin(stored: &Stored, rollout: &Rollout) -> Result<u8> {
     let before = without_running(stored).await?;
     stored.start(rollout, before.as_ref()).await.with_context(|| {

@@ -17,9 +17,6 @@ use crate::output;
 
 /// Prints the state of each node. Returns exit code 4 if a node is not ready, not configured, superseded or silent,
 /// or if its certificate has expired or expires soon.
-///
-/// # Errors
-/// There is no kubeconfig, or the API server does not list Nodes or does not answer.
 pub(super) async fn run(args: &FleetStatusArgs) -> Result<u8> {
     let chosen = args.kubeconfig.choose(None)?;
     let client = kops_agent_kube::client_of(&chosen)?;

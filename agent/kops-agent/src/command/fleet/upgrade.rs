@@ -22,10 +22,6 @@ use crate::cli::UpgradeArgs;
 use crate::output;
 
 /// Starts the rollout. Returns exit code 4 if the rollout would leave out all chosen nodes.
-///
-/// # Errors
-/// The flags do not fit, the program file is wrong, no Node has a given group, a rollout is not over, or the API server rejects the
-/// request.
 pub(super) async fn run(args: &UpgradeArgs) -> Result<u8> {
     if args.observe.is_some() && args.canary == 0 {
         let problem =

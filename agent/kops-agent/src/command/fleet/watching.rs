@@ -23,10 +23,8 @@ use crate::cli::Output;
 /// The shortest time between two tables: a rolling update changes many Nodes at once.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Prints all nodes and then every change, until a signal comes or the reader of the output is gone.
-///
-/// # Errors
-/// The API server does not answer the first list of Nodes, or rejects it. Later failures are retried.
+/// Prints all nodes and then every change, until a signal comes or the reader of the output is gone. Fails only if the
+/// first list of Nodes fails. Later failures are retried.
 pub(super) async fn watch(nodes: Nodes, output: Output) -> Result<u8> {
     let mut stopped = pin!(stop::signal_received()?);
     let mut watch = NodeWatch::new(nodes.api(), LIST_TIMEOUT);

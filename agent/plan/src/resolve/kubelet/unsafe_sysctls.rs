@@ -24,9 +24,6 @@ const NAMESPACED: [&str; 10] = [
 const NAMESPACED_PREFIXES: [&str; 2] = ["fs.mqueue.", "net."];
 
 /// Checks that kubelet accepts a name, or a pattern that ends in `*`.
-///
-/// # Errors
-/// kubelet rejects the pattern; the error lists valid patterns.
 pub(super) fn check(pattern: &str) -> Result<(), Invalid> {
     if pattern.len() > LONGEST || !is_pattern(pattern) {
         return Err(Invalid::new(format!(

@@ -120,10 +120,7 @@ impl Source {
     }
 }
 
-/// Reads all manifests of these files and folders.
-///
-/// # Errors
-/// A path cannot be used, the folders have no manifests, or the files exceed a limit.
+/// Reads all manifests of these files and folders. Fails if the folders have no manifests, or the files exceed a limit.
 pub(super) fn read(paths: &[PathBuf], told: &mut Told) -> Result<Contents> {
     let files = paths::files(paths, told)?;
     if files.is_named.is_empty() && told.is_empty() {
@@ -146,10 +143,7 @@ pub(super) fn read(paths: &[PathBuf], told: &mut Told) -> Result<Contents> {
 }
 
 impl Contents {
-    /// Adds the manifests of a file.
-    ///
-    /// # Errors
-    /// All files together exceed a limit.
+    /// Adds the manifests of a file. Fails if all files together exceed a limit.
     fn add_file(&mut self, path: &Path, is_named: bool, told: &mut Told) -> Result<()> {
         let left = MOST_BYTES.saturating_sub(self.bytes);
         let bytes = match Bytes::of(path, left, !is_named) {
@@ -231,9 +225,6 @@ struct Wrong {
 }
 
 /// Refuses files that exceed a limit: a pull request must not decide how long the check takes, or how much memory it needs.
-///
-/// # Errors
-/// `count` is larger than `most`.
 fn within(count: usize, most: usize, shown: &str) -> Result<()> {
     if count <= most {
         return Ok(());
@@ -242,10 +233,7 @@ fn within(count: usize, most: usize, shown: &str) -> Result<()> {
     Err(Failure::new(Kind::WrongSetting, problem).into())
 }
 
-/// The text of a file, and its documents.
-///
-/// # Errors
-/// The file is larger than a file of manifests.
+/// The text of a file, and its documents. Fails if the file is too large, is not UTF-8 or has too many documents.
 fn documents_of(bytes: &Bytes) -> Result<(&str, Vec<Document<'_>>), String> {
     if bytes.is_too_large() {
         return Err("is larger than 4 MiB, so this check does not read it".to_owned());

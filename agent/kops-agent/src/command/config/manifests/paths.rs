@@ -36,10 +36,8 @@ impl Files {
     }
 }
 
-/// Finds all files of manifests in these files and folders.
-///
-/// # Errors
-/// A path does not exist, is neither a file nor a folder, or has a link out of the working directory. There are too many files.
+/// Finds all files of manifests in these files and folders. Fails if a path has a link out of the working directory, or there are too many
+/// files.
 pub(super) fn files(paths: &[PathBuf], told: &mut Told) -> Result<Files> {
     let working = fs::canonicalize(".").map_err(|error| {
         Failure::new(Kind::Io, format!("cannot read the working directory: {error}; change to another one"))
@@ -91,10 +89,8 @@ fn has_link_inside(path: &Path, working: &Path, most: usize) -> bool {
     })
 }
 
-/// Adds the manifests of a folder and its subfolders. Hidden folders, such as `.git`, and links to folders are left out.
-///
-/// # Errors
-/// There are too many files.
+/// Adds the manifests of a folder and its subfolders. Hidden folders, such as `.git`, and links to folders are left out. Fails if there are
+/// too many files.
 fn add_files(named: &Path, working: &Path, files: &mut Files, told: &mut Told) -> Result<()> {
     let root = fs::canonicalize(named).unwrap_or_else(|_| working.to_owned());
     let mut folders = vec![named.to_owned()];
