@@ -5,9 +5,6 @@ use std::path::Path;
 use crate::error::{Error, Result};
 
 /// The PIDs of all processes, sorted.
-///
-/// # Errors
-/// `/proc` is missing or cannot be read.
 pub fn numbers(root: &Path) -> Result<Vec<u32>> {
     let folder = root.join("proc");
     let entries = std::fs::read_dir(&folder)

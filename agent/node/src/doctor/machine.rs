@@ -123,9 +123,6 @@ pub(super) async fn is_clock_synchronized(options: &NodeOptions) -> Seen<bool> {
 }
 
 /// Whether the machine was booted with systemd (sd_booted(3)).
-///
-/// # Errors
-/// `/run` is missing or cannot be read.
 fn runs_systemd(root: &Path) -> Seen<bool> {
     match std::fs::symlink_metadata(root.join("run/systemd/system")) {
         Ok(found) => Ok(found.is_dir()),

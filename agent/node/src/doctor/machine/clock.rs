@@ -9,9 +9,6 @@ use kops_agent_plan::doctor::{Seen, Unseen};
 const TIMEDATED: Duration = Duration::from_secs(10);
 
 /// Whether the kernel's clock is synchronized over the network (adjtimex(2), `STA_UNSYNC`).
-///
-/// # Errors
-/// `timedatectl` cannot be run, or its answer is not understood.
 pub(super) fn is_synchronized() -> Seen<bool> {
     let command = ["timedatectl", "show", "--property=NTPSynchronized", "--value"];
     let answer = programs::ask(&command, TIMEDATED).map_err(Unseen::new)?;

@@ -6,9 +6,6 @@ use kops_agent_host::system::listeners::{owners, sockets};
 use kops_agent_plan::doctor::{Listener, Seen, Unseen};
 
 /// All listening TCP ports with their processes, sorted, without duplicates.
-///
-/// # Errors
-/// `/proc/net/tcp` is missing or cannot be read.
 pub(super) fn listeners(root: &Path) -> Seen<Vec<Listener>> {
     let sockets = sockets(root).map_err(Unseen::new)?;
     if sockets.is_empty() {

@@ -9,9 +9,6 @@ use super::unreadable;
 
 /// The processes whose names the doctor looks for ([`Process::is_of_interest`]), sorted by PID. Processes of pods are
 /// left out.
-///
-/// # Errors
-/// `/proc` is missing or cannot be read.
 pub(super) fn processes(root: &Path) -> Seen<Vec<Process>> {
     let process = |number: u32| {
         let folder = root.join(format!("proc/{number}"));
@@ -26,9 +23,6 @@ pub(super) fn processes(root: &Path) -> Seen<Vec<Process>> {
 }
 
 /// The devices and files in use as swap.
-///
-/// # Errors
-/// `/proc/swaps` is missing or cannot be read.
 pub(super) fn swap(root: &Path) -> Seen<Vec<String>> {
     let file = root.join("proc/swaps");
     let text = std::fs::read_to_string(&file).map_err(|error| unreadable(&file, error))?;
