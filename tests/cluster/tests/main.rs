@@ -114,6 +114,8 @@ fn blank_machines_become_a_cluster() {
     scene::add_ons_are_applied(&cluster);
     step("labels and taints");
     scene::nodes_are_labelled(&cluster);
+    step("reports of machines");
+    scene::machines_are_reported(&cluster);
     step("identities");
     scene::workers_joined_by_their_identity(&cluster);
     step("what a cloud's controller does");
@@ -154,6 +156,8 @@ fn three_control_planes_outlive_the_loss_of_one() {
     quorum::all_are_back(&cluster, [first, second], &uids);
     step("another controller leads in the middle of a rollout");
     disturbed::another_controller_ends_a_rollout(&cluster);
+    step("an etcd is away");
+    quorum::no_control_plane_changes_while_an_etcd_is_away(&cluster);
     step("the end");
 }
 
