@@ -8,6 +8,7 @@
 mod agents;
 mod cloud_controller;
 mod cluster;
+mod containerd;
 mod coordinated;
 mod disturbed;
 mod fake_nodes;
@@ -171,6 +172,19 @@ fn a_minor_release_reaches_three_control_planes_and_their_workers() {
     comes_up(&cluster);
     step("a minor release");
     minor::a_minor_release_is_taken_up(&cluster, &before);
+    step("the end");
+}
+
+#[test]
+#[ignore = "boots machines: tests/cluster/run containerd-upgrade"]
+fn containerd_2_reaches_a_cluster_of_containerd_1() {
+    step("power on");
+    let before = containerd::of_containerd_1();
+    let cluster = Cluster::power_on_with("trixie", &cluster::MACHINES, Family::Ipv4, &before);
+    let _kept = kept::Kept(&cluster);
+    comes_up(&cluster);
+    step("the next major version of containerd");
+    containerd::the_next_major_version_is_taken_up(&cluster, &before);
     step("the end");
 }
 
