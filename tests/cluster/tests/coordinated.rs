@@ -9,6 +9,7 @@ use kops_agent_tests::example_store::{CONTROL_PLANE, NODES};
 use crate::cluster::{BATCH, Cluster, Member, has_condition};
 use crate::disturbed::slots_are_free;
 use crate::requests::Requests;
+use crate::witness::Witness;
 use crate::{fake_nodes, ordered, workload};
 
 /// How many pods the guarded workload has. Its budget keeps all but one, so no two workers reboot at the same time.
@@ -18,7 +19,8 @@ const SECONDS_TO_END: u64 = 5;
 const OPEN: &str = "Mon-Sun 00:00-24:00 UTC";
 
 /// While the window is closed, no node gets an order. In an open window, each worker is drained and reboots once, and the control plane
-/// does not reboot. No request to a workload with a budget fails.
+/// does not reboot. Of each group, one worker at a time has a slot, and no worker is cordoned outside of its slot. No request to a
+/// workload with a budget fails.
 pub fn workers_reboot_in_a_window(cluster: &Cluster) {
     let workers = [NODES, BATCH].map(|group| cluster.of_group(group));
     let boots = || cluster.members.iter().map(boot_id).collect::<Vec<_>>();
@@ -35,7 +37,11 @@ pub fn workers_reboot_in_a_window(cluster: &Cluster) {
     assert_eq!(boots(), before, "a machine has rebooted outside of the window");
 
     let reported = workers.map(|worker| reported_boots(cluster, worker));
+    let witness = Witness::begins(cluster);
     workload::guard(cluster, GUARDED, GUARDED - 1, SECONDS_TO_END);
+    cluster
+        .control_plane()
+        .until("all guarded pods were seen ready", || witness.states(GUARDED).fewest_pods());
     let requests = Requests::begin(cluster.of_group(CONTROL_PLANE), cluster, workload::GUARDED);
     let [node, batch] = workers.map(|worker| &worker.machine);
     node.is_rebooted_by(|| batch.is_rebooted_by(|| reboot(cluster, OPEN)));
@@ -47,6 +53,13 @@ pub fn workers_reboot_in_a_window(cluster: &Cluster) {
         });
     }
     slots_are_free(cluster);
+    let states = witness.states(GUARDED);
+    for group in [NODES, BATCH] {
+        assert_eq!(states.most_holders(group), 1, "{group}: {:#?}", states.turns);
+    }
+    assert!(states.cordoned().is_empty(), "{:?} stay cordoned", states.cordoned());
+    assert_eq!(states.fewest_pods(), Some(GUARDED - 1), "the budget was not kept, or nothing was drained");
+    witness.ends();
     workload::unguard(cluster);
 
     assert_eq!(boot_id(cluster.of_group(CONTROL_PLANE)), before[0], "the control plane has rebooted");

@@ -63,10 +63,7 @@ pub fn another_controller_ends_a_rollout(cluster: &Cluster) {
 /// each worker. Returns the orders of the workers.
 fn begin(cluster: &Cluster, guarded: usize, max_pods: &str) -> Vec<Value> {
     workload::guard(cluster, guarded, guarded, 0);
-    ordered::change(
-        cluster,
-        &format!("{{spec: {{kubelet: {{maxPods: {max_pods}}}, masterKubelet: {{maxPods: {max_pods}}}}}}}"),
-    );
+    ordered::change_max_pods(cluster, max_pods);
     ordered::started(cluster, &[&["start", "--drain", "always"][..], &ordered::CHECK_PODS_AFTER].concat());
     for worker in cluster.workers() {
         waits_for_its_budget(cluster, worker);

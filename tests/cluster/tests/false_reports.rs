@@ -27,8 +27,8 @@ enum Lie {
     Progress,
 }
 
-/// Lying nodes of the group `batch` do not hold up the rollout: all other nodes change. The controller decides by its own clock when
-/// the liars have failed. Once the liars are removed, the rollout is done.
+/// Lying nodes of the group `batch` do not hold up other groups, and no other node if all of their group may change at a time. The
+/// controller decides by its own clock when the liars have failed. Once the liars are removed, the rollout is done.
 pub fn liars_gain_nothing_and_hold_nobody(cluster: &Cluster) {
     let authority = cluster.control_plane().read("/srv/kubernetes/ca.crt");
     let join = |group, number| FakeNode::join(cluster, &authority, group, number);
@@ -39,41 +39,79 @@ pub fn liars_gain_nothing_and_hold_nobody(cluster: &Cluster) {
     fake_nodes::are_labelled(cluster, &fakes);
     changes_no_more_than_itself(cluster, &fakes[2]);
     a_forged_order_changes_nothing(cluster);
+    a_liar_holds_only_its_group(cluster, &fakes);
 
-    ordered::change(cluster, "{spec: {kubelet: {maxPods: 46}, masterKubelet: {maxPods: 46}}}");
+    ordered::change_max_pods(cluster, "46");
     let current = ordered::hash_of(cluster, BATCH);
-    let acts = |fake: &FakeNode| match fakes.iter().position(|other| other.id == fake.id).unwrap() {
-        0 => fake.obeys(cluster),
-        1 => drop(fake.reports(cluster, &current)),
-        number => lie(cluster, fake, LIES[number - 2].1),
-    };
-    fake_nodes::at_work(&fakes, acts, || {
+    fake_nodes::at_work(&fakes, acts(cluster, &fakes, &current), || {
         // All of `batch` may change at a time, so that each liar gets an order.
-        let start = ["start", "--max-unavailable", "5", "--node-timeout", NODE_TIMEOUT];
-        ordered::started(cluster, &[&start[..], &ordered::CHECK_PODS_AFTER].concat());
-        cluster.control_plane().until("all but the liars are done", || {
-            let status = ordered::try_status(cluster)?;
-            let done = |group: &str| status["status"]["groups"][group]["done"].as_u64();
-            ([done(CONTROL_PLANE)?, done(NODES)?, done(BATCH)?] == [1, 2, 2]).then_some(())
-        });
-        let status = ordered::status(cluster);
-        assert_eq!(status["status"]["groups"][BATCH]["failed"], 0, "others waited for the liars: {status:#}");
+        start(cluster, "5");
+        others_are_done_before_liars_fail(cluster);
         for member in &cluster.members {
             cluster.until(&format!("kubelet of {} has it", member.id), "node", member.id, |node| {
                 node["status"]["capacity"]["pods"] == "46" && has_condition(node, "Ready")
             });
         }
         ordered::until_phase(cluster, "stopped");
-        let status = ordered::status(cluster);
-        let failures = status["status"]["groups"][BATCH]["failures"].as_object().unwrap();
-        let failed: Vec<&str> = failures.keys().map(String::as_str).collect();
-        let liars: Vec<&str> = fakes[2..].iter().map(|fake| fake.id.as_str()).collect();
-        assert_eq!(failed, liars, "{status:#}");
+        have_failed(cluster, &fakes[2..]);
         assert!(fakes[1].order(cluster).is_none(), "a node that claims to be current got an order");
         fake_nodes::leave(cluster, &fakes[1..]);
         ordered::until_phase_after(cluster, "done", &["stopped"]);
     });
     fake_nodes::leave(cluster, &fakes[..1]);
+}
+
+/// If one node of each group changes at a time, the first liar holds its group until it has failed. The other groups end before that,
+/// and no other liar gets an order. An abort ends the rollout.
+fn a_liar_holds_only_its_group(cluster: &Cluster, fakes: &[FakeNode]) {
+    ordered::change_max_pods(cluster, "45");
+    let current = ordered::hash_of(cluster, BATCH);
+    fake_nodes::at_work(fakes, acts(cluster, fakes, &current), || {
+        start(cluster, "1");
+        others_are_done_before_liars_fail(cluster);
+        ordered::until_phase(cluster, "stopped");
+        have_failed(cluster, &fakes[2..3]);
+        for fake in &fakes[3..] {
+            assert!(fake.order(cluster).is_none(), "{} got an order after a failure of its group", fake.id);
+        }
+        ordered::started(cluster, &["abort"]);
+        ordered::until_phase_after(cluster, "aborted", &["stopped"]);
+    });
+}
+
+/// How each Node without a machine acts in a rollout. `current` is the hash of the current configuration of `batch`.
+fn acts(cluster: &Cluster, fakes: &[FakeNode], current: &str) -> impl Fn(&FakeNode) + Sync {
+    move |fake: &FakeNode| match fakes.iter().position(|other| other.id == fake.id).unwrap() {
+        0 => fake.obeys(cluster),
+        1 => drop(fake.reports(cluster, current)),
+        number => lie(cluster, fake, LIES[number - 2].1),
+    }
+}
+
+/// Starts a rollout in which so many nodes of each group may change at a time.
+fn start(cluster: &Cluster, max_unavailable: &str) {
+    let start = ["start", "--max-unavailable", max_unavailable, "--node-timeout", NODE_TIMEOUT];
+    ordered::started(cluster, &[&start[..], &ordered::CHECK_PODS_AFTER].concat());
+}
+
+/// Waits until all nodes but the liars are done, and checks that no liar has failed by then.
+fn others_are_done_before_liars_fail(cluster: &Cluster) {
+    let status = cluster.control_plane().until("all but the liars are done", || {
+        let status = ordered::try_status(cluster)?;
+        let done = |group: &str| status["status"]["groups"][group]["done"].as_u64();
+        let are_done = [done(CONTROL_PLANE)?, done(NODES)?, done(BATCH)?] == [1, 2, 2];
+        are_done.then_some(status)
+    });
+    assert_eq!(status["status"]["groups"][BATCH]["failed"], 0, "others waited for the liars: {status:#}");
+}
+
+/// Checks that exactly these Nodes of `batch` have failed.
+fn have_failed(cluster: &Cluster, liars: &[FakeNode]) {
+    let status = ordered::status(cluster);
+    let failures = status["status"]["groups"][BATCH]["failures"].as_object().unwrap();
+    let failed: Vec<&str> = failures.keys().map(String::as_str).collect();
+    let liars: Vec<&str> = liars.iter().map(|fake| fake.id.as_str()).collect();
+    assert_eq!(failed, liars, "{status:#}");
 }
 
 /// Reports the old configuration, and answers an order with this lie.

@@ -8,6 +8,7 @@
 mod agents;
 mod cloud_controller;
 mod cluster;
+mod containerd;
 mod coordinated;
 mod disturbed;
 mod fake_nodes;
@@ -114,6 +115,8 @@ fn blank_machines_become_a_cluster() {
     scene::add_ons_are_applied(&cluster);
     step("labels and taints");
     scene::nodes_are_labelled(&cluster);
+    step("reports of machines");
+    scene::machines_are_reported(&cluster);
     step("identities");
     scene::workers_joined_by_their_identity(&cluster);
     step("what a cloud's controller does");
@@ -154,6 +157,8 @@ fn three_control_planes_outlive_the_loss_of_one() {
     quorum::all_are_back(&cluster, [first, second], &uids);
     step("another controller leads in the middle of a rollout");
     disturbed::another_controller_ends_a_rollout(&cluster);
+    step("an etcd is away");
+    quorum::no_control_plane_changes_while_an_etcd_is_away(&cluster);
     step("the end");
 }
 
@@ -167,6 +172,19 @@ fn a_minor_release_reaches_three_control_planes_and_their_workers() {
     comes_up(&cluster);
     step("a minor release");
     minor::a_minor_release_is_taken_up(&cluster, &before);
+    step("the end");
+}
+
+#[test]
+#[ignore = "boots machines: tests/cluster/run containerd-upgrade"]
+fn containerd_2_reaches_a_cluster_of_containerd_1() {
+    step("power on");
+    let before = containerd::of_containerd_1();
+    let cluster = Cluster::power_on_with("trixie", &cluster::MACHINES, Family::Ipv4, &before);
+    let _kept = kept::Kept(&cluster);
+    comes_up(&cluster);
+    step("the next major version of containerd");
+    containerd::the_next_major_version_is_taken_up(&cluster, &before);
     step("the end");
 }
 

@@ -3,11 +3,13 @@
 use std::collections::BTreeSet;
 
 use kops_agent_machines::assets::assets;
+use kops_agent_tests::example_store::NODES;
 
-use crate::cluster::{self, Cluster, Member, Plan, Software};
+use crate::cluster::{self, BATCH, Cluster, Member, Plan, Software};
 use crate::requests::Requests;
-use crate::upgrade::{kubelets, name_release, proxies_traffic, publish, releases_with};
-use crate::{fake_nodes, ordered, quorum, workload};
+use crate::upgrade::{all_run, api_servers_run, name_release, publish, releases_with};
+use crate::witness::Witness;
+use crate::{ordered, quorum, workload};
 
 /// The machines: three control planes, and a worker of each of two groups.
 pub const MACHINES: [Plan; 5] = [
@@ -34,23 +36,44 @@ pub fn release_before() -> Software {
     }
 }
 
-/// The control planes take the release first, one after another. Then the workers take it, and are drained. No request to a workload
-/// with a budget fails, and no Node is lost.
+/// The control planes take the release first, one after another. When a worker gets its order, every API server runs the release. The
+/// workers are drained. At most one node of a group, and one control plane, has a slot at a time. No request to a workload with a budget
+/// fails, and no Node is lost.
 pub fn a_minor_release_is_taken_up(cluster: &Cluster, before: &Software) {
     let (old, new) = (&before.releases.kubernetes, &assets().releases.kubernetes);
     all_run(cluster, old);
     let uids = cluster.uids();
+    let witness = Witness::begins(cluster);
     workload::guard(cluster, GUARDED, GUARDED - 1, SECONDS_TO_END);
+    cluster
+        .control_plane()
+        .until("all guarded pods were seen ready", || witness.states(GUARDED).fewest_pods());
     let requests = Requests::begin(&cluster.workers()[0], cluster, workload::GUARDED);
     name_release(cluster, old, new);
     ordered::update(cluster);
     ordered::started(cluster, &[&["start", "--canary", "1"][..], &ordered::CHECK_PODS_AFTER].concat());
+    ordered::until_status(cluster, "a worker has an order", |status| {
+        let status = &status["status"];
+        let is_ordered = |worker: &Member| {
+            let updating = status["groups"][worker.group]["updating"].as_array();
+            updating.is_some_and(|nodes| !nodes.is_empty())
+        };
+        status["phase"] != "running" || cluster.workers().iter().any(is_ordered)
+    });
+    // No kubelet of a worker is ever newer than the oldest API server.
+    api_servers_run(cluster, new);
     ordered::until_phase(cluster, "done");
     requests.were_all_answered();
+    let states = witness.states(GUARDED);
+    for group in ["control-plane", NODES, BATCH] {
+        assert_eq!(states.most_holders(group), 1, "{group}: {:#?}", states.turns);
+    }
+    assert!(states.cordoned().is_empty(), "{:?} stay cordoned", states.cordoned());
+    assert_eq!(states.fewest_pods(), Some(GUARDED - 1), "the budget was not kept, or nothing was drained");
+    witness.ends();
 
     all_run(cluster, new);
-    let ordered_at =
-        |member: &Member| fake_nodes::order(cluster, member.id).unwrap()["at"].as_str().unwrap().to_owned();
+    let ordered_at = |member: &Member| ordered::ordered_at(cluster, member.id);
     let control_planes: BTreeSet<String> = cluster.control_planes().iter().map(ordered_at).collect();
     assert_eq!(control_planes.len(), cluster.control_planes().len(), "two began at once: {control_planes:?}");
     for worker in cluster.workers() {
@@ -61,20 +84,4 @@ pub fn a_minor_release_is_taken_up(cluster: &Cluster, before: &Software) {
     assert_eq!(cluster.uids(), uids, "Nodes were lost");
     workload::unguard(cluster);
     workload::logs_are_read(cluster);
-}
-
-/// Each machine runs this release: its kubelet and its kube-proxy, and the API server of a control plane.
-fn all_run(cluster: &Cluster, release: &str) {
-    cluster.control_plane().until(&format!("all kubelets are of {release}"), || {
-        kubelets(cluster)?.iter().all(|kubelet| kubelet == release).then_some(())
-    });
-    for member in &cluster.members {
-        proxies_traffic(cluster, member, release);
-    }
-    for control_plane in cluster.control_planes() {
-        cluster.ask(control_plane);
-        control_plane.machine.until("its API server is ready", || cluster.is_ready());
-        let version = cluster.run_kubectl(&["get", "--raw=/version"]);
-        assert!(version.contains(&format!("\"v{release}\"")), "{version}");
-    }
 }

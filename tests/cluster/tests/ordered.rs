@@ -1,6 +1,8 @@
 //! Rollouts that one command of an operator starts. A changed kubelet setting reaches the control plane, the canaries and all other
 //! workers. A setting that kubelet rejects reaches only a canary.
 
+use std::time::{Duration, Instant};
+
 use kops_agent_machines::machine::Ended;
 use kops_agent_tests::example_store::{CONTROL_PLANE, NODES};
 use serde_json::Value;
@@ -25,10 +27,14 @@ const SECONDS_TO_END: u64 = 5;
 const OF_ROLLOUT: [u8; 2] = [41, 42];
 const OF_STOPPED: [u8; 2] = [43, 44];
 const KUBELET_CONFIG: &str = "/var/lib/kubelet/kubelet.conf";
+/// The disk space that kubelets reserve after the measured rollout. No other scenario uses this value.
+const MEASURED: &str = "7Mi";
+/// How much longer than two restarts of kubelet a rollout to two workers may take.
+const BESIDE_RESTARTS: Duration = Duration::from_secs(10);
 
 /// All machines take the setting: first the control plane, then the canaries, which are the two workers, then a Node without a machine
 /// in each group. The workers are drained: their pods end slowly, and a budget keeps one of them. No request to these pods fails. The
-/// user-data stays.
+/// user-data stays. Then another setting is measured, without drains.
 pub fn kubelet_settings_roll_out(cluster: &Cluster) {
     let before = boot_configs(cluster);
     let witness = Witness::begins(cluster);
@@ -38,7 +44,7 @@ pub fn kubelet_settings_roll_out(cluster: &Cluster) {
         .control_plane()
         .until("all guarded pods were seen ready", || witness.states(GUARDED).fewest_pods());
     let requests = Requests::begin(&cluster.workers()[0], cluster, workload::GUARDED);
-    change(cluster, "{spec: {kubelet: {maxPods: 43}, masterKubelet: {maxPods: 43}}}");
+    change_max_pods(cluster, "43");
     fake_nodes::at_work(
         &fakes,
         |fake| fake.obeys(cluster),
@@ -64,6 +70,57 @@ pub fn kubelet_settings_roll_out(cluster: &Cluster) {
     witness.ends();
     fake_nodes::leave(cluster, &fakes);
     workload::unguard(cluster);
+    a_setting_takes_little_more_than_its_restarts(cluster);
+}
+
+/// A kubelet setting reaches both workers, without a drain, in the time of two restarts of kubelet and 10 s. The time begins when the
+/// leading controller has begun the rollout. Prints the times, and the time in which these machines became Ready after power-on.
+#[allow(clippy::print_stdout)]
+fn a_setting_takes_little_more_than_its_restarts(cluster: &Cluster) {
+    let workers = [NODES, BATCH].map(|group| cluster.of_group(group));
+    for worker in workers {
+        reserve(cluster, worker.group, MEASURED);
+    }
+    let commanded = Instant::now();
+    started(cluster, &["start", "--check-pods-after", "0"]);
+    let begun = Instant::now();
+    until_phase(cluster, "done");
+    let (took, command) = (begun.elapsed(), begun - commanded);
+    for worker in workers {
+        let config = worker.machine.read(KUBELET_CONFIG);
+        assert!(config.contains(MEASURED), "{}: {config}", worker.id);
+    }
+    let restarts: Duration = workers.iter().map(|worker| restarts_kubelet(cluster, worker)).sum();
+    let new =
+        workers.iter().filter_map(|worker| cluster.ready_since(worker.id, cluster.since)).max().unwrap();
+    println!(
+        "| a kubelet setting reaches 2 workers, s | `start` before that, s | 2 restarts of kubelet, s | a new worker is Ready after power-on, s |"
+    );
+    println!("| ---: | ---: | ---: | ---: |");
+    let [of_rollout, of_command, of_restarts, of_new] =
+        [took, command, restarts, new].map(|time| format!("{:.1}", time.as_secs_f64()));
+    println!("| {of_rollout} | {of_command} | {of_restarts} | {of_new} |");
+    assert!(took <= restarts + BESIDE_RESTARTS, "{of_rollout} s, and two restarts take {of_restarts} s");
+}
+
+/// Restarts kubelet by hand. Returns the time until it has renewed its Lease and its Node is Ready.
+fn restarts_kubelet(cluster: &Cluster, worker: &Member) -> Duration {
+    let begun = Instant::now();
+    worker.machine.run(&["systemctl", "stop", "kubelet.service"]);
+    // A stopped kubelet renews nothing, so the next renewal comes from the new process.
+    let before = lease_renewed(cluster, worker).unwrap();
+    worker.machine.run(&["systemctl", "start", "kubelet.service"]);
+    worker.machine.until("its kubelet renews its Lease", || {
+        lease_renewed(cluster, worker).filter(|now| *now != before).map(drop)
+    });
+    cluster.until(&format!("{} is Ready", worker.id), "node", worker.id, |node| has_condition(node, "Ready"));
+    begun.elapsed()
+}
+
+/// When a kubelet last renewed its Lease. `None` if the API server does not answer.
+pub fn lease_renewed(cluster: &Cluster, member: &Member) -> Option<String> {
+    let time = "--output=jsonpath={.spec.renewTime}";
+    cluster.kubectl(&["get", "lease", member.id, "--namespace=kube-node-lease", time])
 }
 
 /// Checks the order of the rollout: the control plane's turn was over before the canaries' orders, and the canaries' turns before the
@@ -77,10 +134,7 @@ fn each_had_its_turn(cluster: &Cluster, states: &States, fakes: &[FakeNode]) {
         assert_eq!(turn.group, slots_of(member.group));
         turn.clone()
     };
-    let ordered = |node: &str| {
-        let order = fake_nodes::order(cluster, node).unwrap();
-        second(order["at"].as_str().unwrap())
-    };
+    let ordered = |node: &str| second(&ordered_at(cluster, node));
     let of_control_plane = turn(cluster.of_group(CONTROL_PLANE));
     for worker in cluster.workers() {
         let (turn, restarted) = (turn(worker), kubelet_runs_since(worker));
@@ -96,10 +150,20 @@ fn each_had_its_turn(cluster: &Cluster, states: &States, fakes: &[FakeNode]) {
     }
 }
 
+/// When the controller gave a Node its last order.
+pub fn ordered_at(cluster: &Cluster, node: &str) -> String {
+    fake_nodes::order(cluster, node).unwrap()["at"].as_str().unwrap().to_owned()
+}
+
 /// Checks that a run of an order has evicted a guarded pod of this worker.
 pub fn has_evicted(worker: &Member) {
-    let said = worker.machine.run(&["journalctl", "--no-pager", "--unit", "kops-agent-follow.service"]);
+    let said = said_by_orders(worker);
     assert!(said.contains(&format!("evicting the pod default/{}", workload::GUARDED)), "{said}");
+}
+
+/// The journal of the service that carries out orders, with the output of its runs.
+pub fn said_by_orders(member: &Member) -> String {
+    member.machine.run(&["journalctl", "--no-pager", "--unit", "kops-agent-follow.service"])
 }
 
 /// The group of whose slots a node of this instance group takes one. All control planes share one slot.
@@ -114,7 +178,7 @@ pub fn a_bad_setting_stops_a_rollout(cluster: &Cluster) {
     let fakes = join(cluster, OF_STOPPED);
     let (pods, before) = (workload::pods_of_workers(cluster), orders(cluster, &fakes));
     // No earlier check rejects this setting, because only the machine knows that it has less disk space.
-    reserve(cluster, "100000Gi");
+    reserve(cluster, NODES, "100000Gi");
     fake_nodes::at_work(
         &fakes,
         |fake| fake.obeys(cluster),
@@ -137,7 +201,7 @@ pub fn a_bad_setting_stops_a_rollout(cluster: &Cluster) {
             assert_eq!(moved, [canary.id], "only the canary gets an order");
             is_rolled_back(cluster, canary);
 
-            reserve(cluster, "10Mi");
+            reserve(cluster, NODES, "10Mi");
             started(cluster, &["resume"]);
             until_phase(cluster, "done");
         },
@@ -170,11 +234,11 @@ fn is_rolled_back(cluster: &Cluster, member: &Member) {
     assert!(events.contains(member.id), "no Event tells of the failure: {events}");
 }
 
-/// Has kubelets of the group `nodes` reserve this disk space for the machine.
-fn reserve(cluster: &Cluster, disk_space: &str) {
+/// Has kubelets of a group reserve this disk space for the machine.
+fn reserve(cluster: &Cluster, group: &str, disk_space: &str) {
     let change = format!("{{spec: {{kubelet: {{kubeReserved: {{ephemeral-storage: {disk_space}}}}}}}}}");
-    cluster.store.merge(&format!("instancegroup/{NODES}"), &change);
-    cluster.store.update(NODES);
+    cluster.store.merge(&format!("instancegroup/{group}"), &change);
+    cluster.store.update(group);
 }
 
 /// The orders of all Nodes.
@@ -201,9 +265,11 @@ pub fn boot_configs(cluster: &Cluster) -> Vec<String> {
     cluster.members.iter().map(|member| member.machine.read(BOOT_CONFIG)).collect()
 }
 
-/// Changes the cluster spec, and writes the configurations of all groups as `kops update cluster --yes` does.
-pub fn change(cluster: &Cluster, change: &str) {
-    cluster.store.merge("cluster-completed.spec", change);
+/// Changes `maxPods` of all kubelets in the cluster spec, and writes the configurations of all groups.
+pub fn change_max_pods(cluster: &Cluster, max_pods: &str) {
+    let change =
+        format!("{{spec: {{kubelet: {{maxPods: {max_pods}}}, masterKubelet: {{maxPods: {max_pods}}}}}}}");
+    cluster.store.merge("cluster-completed.spec", &change);
     update(cluster);
 }
 
@@ -256,17 +322,27 @@ pub fn until_phase(cluster: &Cluster, phase: &str) {
 /// Waits until the rollout is in this phase, while it may be in one of the phases `before`. Fails if it ends in another phase.
 #[track_caller]
 pub fn until_phase_after(cluster: &Cluster, phase: &str, before: &[&str]) {
+    until_status(cluster, &format!("is {phase}"), |status| {
+        let now = status["status"]["phase"].as_str().unwrap();
+        let is_expected = now == phase || before.contains(&now);
+        assert!(is_expected || !["done", "stopped", "aborted"].contains(&now), "{status:#}");
+        now == phase
+    });
+}
+
+/// Waits until `is_so` is true for the status of the rollout.
+#[track_caller]
+pub fn until_status(cluster: &Cluster, what: &str, is_so: impl Fn(&Value) -> bool) {
     let mut seen = Vec::new();
     loop {
         // A rollout of many nodes takes longer than one wait. Each node that begins or ends starts another wait.
         let (is_over, now) =
-            cluster.control_plane().until(&format!("the rollout goes on, or is {phase}"), || {
+            cluster.control_plane().until(&format!("the rollout goes on, or {what}"), || {
                 let status = try_status(cluster)?;
-                let now = status["status"]["phase"].as_str()?;
-                let is_expected = now == phase || before.contains(&now);
-                assert!(is_expected || !["done", "stopped", "aborted"].contains(&now), "{status:#}");
-                let progress = progress(&status);
-                (now == phase || progress != seen).then_some((now == phase, progress))
+                // Before the controller has begun the rollout, the status has no phase.
+                status["status"]["phase"].as_str()?;
+                let (is_over, progress) = (is_so(&status), progress(&status));
+                (is_over || progress != seen).then_some((is_over, progress))
             });
         if is_over {
             return;

@@ -1,5 +1,5 @@
 //! A cluster of three control planes. It works without one of them, and no API server works without two of them. When both are back,
-//! the cluster works as before.
+//! the cluster works as before. A rollout changes no control plane while the etcd of one does not serve.
 
 use kops_agent_machines::containers::containers;
 use kops_agent_tests::example_store::NODES;
@@ -8,7 +8,7 @@ use crate::cluster::{self, AGENT, BOOT_CONFIG, Cluster, Member, Plan, has_condit
 use crate::disturbed::CONTROLLER;
 use crate::fake_nodes::FakeNode;
 use crate::life::{self, AT_BOOT};
-use crate::workload;
+use crate::{fake_nodes, ordered, workload};
 
 /// The machines. kOps has an instance group for each control plane.
 pub const MACHINES: [Plan; 4] = [
@@ -115,6 +115,40 @@ pub fn all_are_back(cluster: &Cluster, lost: [&Member; 2], uids: &[String]) {
     assert_eq!(containers(&worker.machine), pods, "containers of the worker have ended");
     workload::runs_on_all_workers(cluster);
     workload::pods_reach_each_other(cluster);
+}
+
+/// While the etcd of a control plane stands still, the other two members have a quorum, and the controller starts a rollout. No control
+/// plane gets an order. Once that etcd serves again, the rollout reaches all machines.
+pub fn no_control_plane_changes_while_an_etcd_is_away(cluster: &Cluster) {
+    let leads = leader(cluster).unwrap();
+    cluster.ask(leads);
+    let stopped = cluster.control_planes().iter().find(|member| member.id != leads.id).unwrap();
+    let orders = || -> Vec<_> {
+        let control_planes = cluster.control_planes().iter();
+        control_planes.map(|member| fake_nodes::order(cluster, member.id).unwrap()).collect()
+    };
+    let before = orders();
+    ordered::change_max_pods(cluster, "49");
+    signal_etcd(stopped, "STOP");
+    ordered::started(cluster, &[&["start"][..], &ordered::CHECK_PODS_AFTER].concat());
+    let waits_for = format!("the API server of {} is not ready: failed checks: etcd", stopped.id);
+    cluster.control_plane().until("the rollout waits for the etcd", || {
+        (ordered::try_status(cluster)?["status"]["waitsFor"] == waits_for.as_str()).then_some(())
+    });
+    assert_eq!(orders(), before, "a control plane has an order");
+    signal_etcd(stopped, "CONT");
+    ordered::until_phase(cluster, "done");
+    for member in &cluster.members {
+        cluster.until(&format!("{} has the setting", member.id), "node", member.id, |node| {
+            node["status"]["capacity"]["pods"] == "49" && has_condition(node, "Ready")
+        });
+    }
+}
+
+/// Sends a signal to the control plane's member of the etcd `main`.
+fn signal_etcd(control_plane: &Member, signal: &str) {
+    let kill = format!("kill -{signal} $(pgrep --full '[c]lient-urls=https://127.0.0.1:4001')");
+    control_plane.machine.run(&["sh", "-c", &kill]);
 }
 
 /// The control plane whose controller leads.

@@ -77,10 +77,7 @@ fn roll_out(cluster: &Cluster, what: &str) {
 
 /// Each kubelet still renews its Lease. The condition Ready is not enough, because it stays True for a while after kubelet is cut off.
 fn kubelets_are_at_work(cluster: &Cluster) {
-    let renewed = |member: &Member| {
-        let time = "--output=jsonpath={.spec.renewTime}";
-        cluster.kubectl(&["get", "lease", member.id, "--namespace=kube-node-lease", time])
-    };
+    let renewed = |member: &Member| ordered::lease_renewed(cluster, member);
     let before: Vec<String> = cluster.members.iter().map(|member| renewed(member).unwrap()).collect();
     for (member, before) in cluster.members.iter().zip(before) {
         member

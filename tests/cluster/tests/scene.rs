@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use kops_agent_machines::containers::static_pod_runs;
-use kops_agent_machines::step;
+use kops_agent_machines::{instance, step};
 use kops_agent_tests::example_store::{CONTROL_PLANE, NODES};
 use serde_json::Value;
 
-use crate::cluster::{BATCH, BOOT_CONFIG, Cluster, Member};
+use crate::cluster::{AGENT, BATCH, BOOT_CONFIG, Cluster, Member};
 use crate::{liars, store};
 
 /// Waits until the Nodes of all machines are Ready. Returns the time from `since` until each was first seen Ready, in the order of
@@ -68,6 +68,30 @@ pub fn nodes_are_labelled(cluster: &Cluster) {
     }
     let node = cluster.get("node", cluster.of_group(BATCH).id).unwrap();
     assert!(taints_of(&node).contains(&"dedicated=batch:NoSchedule".to_owned()), "{:#}", node["spec"]);
+}
+
+/// Each Node has its machine's own reports: whether this boot requires a reboot, and the type of the machine.
+pub fn machines_are_reported(cluster: &Cluster) {
+    let report = |node: &Value, annotation: &str| -> Value {
+        let text = node["metadata"]["annotations"][annotation].as_str();
+        text.map_or(Value::Null, |text| serde_json::from_str(text).unwrap())
+    };
+    for member in &cluster.members {
+        cluster.until(&format!("{} reports its boot", member.id), "node", member.id, |node| {
+            let boot_id = &node["status"]["nodeInfo"]["bootID"];
+            boot_id.is_string() && report(node, "kops-agent/reboot-required")["bootID"] == *boot_id
+        });
+        let machine_type = &instance::metadata(member.address, member.id)["instance-type"];
+        member.machine.until("it reports its type", || {
+            let node = cluster.get("node", member.id)?;
+            let reported = report(&node, "kops-agent/machine");
+            if reported.is_null() {
+                // A report has no machine if the metadata service does not answer within a second. The next report has it.
+                member.machine.try_run(&[AGENT, "fleet", "tell"]);
+            }
+            (reported["machineType"] == machine_type.as_str()).then_some(())
+        });
+    }
 }
 
 /// Each Node has the labels that every instance group gives.

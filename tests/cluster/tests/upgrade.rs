@@ -1,4 +1,4 @@
-//! The next patch release of Kubernetes is published, and the cluster upgrades to it, one machine after another.
+//! The next patch release of Kubernetes is published, and one rollout upgrades the cluster to it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use kops_agent_tests::stand_ins::{OWN_ARCHITECTURE, Releases};
 use serde_json::Value;
 
 use crate::cluster::{Cluster, Member, has_condition};
-use crate::life::{converge_with, times_said};
+use crate::ordered::{self, boot_configs};
 use crate::requests::Requests;
 use crate::workload;
 use crate::world::World;
@@ -22,42 +22,57 @@ use crate::world::World;
 const PROGRAMS: [&str; 6] =
     ["kubelet", "kubectl", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy"];
 
-/// The control plane converges to the release first, and then each worker. Each machine changes in a disruption slot. The other
-/// machines keep the old release until their turn, and pods of workers keep running.
+/// One rollout takes the release to the control plane first, and then to the workers. Each machine changes in a disruption slot. Pods of
+/// workers keep running, because a patch release drains no node. The user-data stays.
 pub fn a_patch_release_is_taken_up(cluster: &Cluster) {
     let old = assets().releases.kubernetes.clone();
     let new = next_patch(&old);
     publish(&releases_with(&new), &cluster.later_downloads(), &cluster.world);
     name_release(cluster, &old, &new);
 
-    let pods = workload::pods_of_workers(cluster);
+    let (pods, user_data) = (workload::pods_of_workers(cluster), boot_configs(cluster));
+    let slots = |member: &Member| ordered::said_by_orders(member).matches("this node has the slot").count();
+    let before: Vec<usize> = cluster.members.iter().map(slots).collect();
     let requests = Requests::begin(&cluster.workers()[0], cluster, workload::OWN);
-    let configs: Vec<String> =
-        cluster.members.iter().map(|member| cluster.store.update(member.group)).collect();
-    for (number, (member, config)) in cluster.members.iter().zip(configs).enumerate() {
-        let slots = || times_said(member, "this node has the slot");
-        let before = slots();
-        converge_with(member, &config);
-        let versions: Vec<String> = cluster
-            .members
-            .iter()
-            .enumerate()
-            .map(|(at, _)| if at <= number { &new } else { &old }.clone())
-            .collect();
-        member.machine.until(&format!("{} runs {new}, and those after it {old}", member.id), || {
-            (kubelets(cluster)? == versions).then_some(())
-        });
-        assert_eq!(slots(), before + 1, "{} was changed without a slot", member.id);
-        let version = cluster.run_kubectl(&["get", "--raw=/version"]);
-        assert!(version.contains(&format!("\"v{new}\"")), "{version}");
-        assert_eq!(workload::pods_of_workers(cluster), pods, "pods of workers were restarted");
-    }
-    for member in &cluster.members {
-        proxies_traffic(cluster, member, &new);
-    }
+    ordered::update(cluster);
+    ordered::started(cluster, &[&["start"][..], &ordered::CHECK_PODS_AFTER].concat());
+    ordered::until_phase(cluster, "done");
     requests.were_all_answered();
+
+    all_run(cluster, &new);
+    for (member, before) in cluster.members.iter().zip(before) {
+        assert_eq!(slots(member), before + 1, "{} was changed without a slot, or in several", member.id);
+    }
+    let ordered_at = |member: &Member| ordered::ordered_at(cluster, member.id);
+    let first = ordered_at(&cluster.control_planes()[0]);
+    for worker in cluster.workers() {
+        assert!(ordered_at(worker) > first, "{} got its order before the control plane", worker.id);
+    }
+    assert_eq!(workload::pods_of_workers(cluster), pods, "pods of workers were restarted");
+    assert_eq!(boot_configs(cluster), user_data, "the user-data was changed");
     workload::logs_are_read(cluster);
     workload::pods_reach_each_other(cluster);
+}
+
+/// Waits until each machine runs this release: its kubelet and its kube-proxy, and the API server of a control plane.
+pub fn all_run(cluster: &Cluster, release: &str) {
+    cluster.control_plane().until(&format!("all kubelets are of {release}"), || {
+        kubelets(cluster)?.iter().all(|kubelet| kubelet == release).then_some(())
+    });
+    for member in &cluster.members {
+        proxies_traffic(cluster, member, release);
+    }
+    api_servers_run(cluster, release);
+}
+
+/// Checks the release of each API server. Then the test uses the last of them.
+pub fn api_servers_run(cluster: &Cluster, release: &str) {
+    for control_plane in cluster.control_planes() {
+        cluster.ask(control_plane);
+        control_plane.machine.until("its API server is ready", || cluster.is_ready());
+        let version = cluster.run_kubectl(&["get", "--raw=/version"]);
+        assert!(version.contains(&format!("\"v{release}\"")), "{}: {version}", control_plane.id);
+    }
 }
 
 /// Replaces the release in the cluster spec, as `kops edit cluster` does.
@@ -152,7 +167,7 @@ pub fn kubelets(cluster: &Cluster) -> Option<Vec<String>> {
 }
 
 /// Waits until the machine's kube-proxy has this release and is ready.
-pub fn proxies_traffic(cluster: &Cluster, member: &Member, release: &str) {
+fn proxies_traffic(cluster: &Cluster, member: &Member, release: &str) {
     let name = format!("pod/kube-proxy-{}", member.id);
     member.machine.until(&format!("{name} is of {release}"), || {
         let pod = cluster.kubectl(&["get", &name, "--namespace=kube-system", "--output=json"])?;

@@ -1,11 +1,12 @@
 //! Records every state of the slots' Leases, the Nodes and the pods, in the order in which the API server wrote them. It uses
-//! watches, because polling would miss states.
+//! watches, because polling would miss states. An API server that restarts ends its watches, so every API server is watched: all of
+//! them read the same etcd, and at most one restarts at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Deserializer, Value};
 
-use crate::cluster::{Cluster, has_condition};
+use crate::cluster::{Cluster, Member, has_condition};
 
 /// The watches: a name, and the arguments of `kubectl get`.
 const WATCHED: [(&str, &[&str]); 3] = [
@@ -14,7 +15,7 @@ const WATCHED: [(&str, &[&str]); 3] = [
     ("pods", &["pods", "--selector=app=guarded"]),
 ];
 
-/// Watches that run from `begins` to `ends`.
+/// Watches of every API server that run from `begins` to `ends`.
 pub struct Witness<'a>(&'a Cluster);
 
 /// The time during which a Node had a slot.
@@ -43,51 +44,62 @@ pub struct States {
 
 impl Witness<'_> {
     pub fn begins(cluster: &Cluster) -> Witness<'_> {
-        for (name, asked) in WATCHED {
-            let (unit, file) = (unit(name), file(name));
-            let kubectl = "exec kubectl --kubeconfig /root/.kube/config get \"$@\" --watch --output-watch-events --output=json";
-            let shell = format!("{kubectl} >{file}");
-            let run = ["systemd-run", "--quiet", "--collect", "--unit", &unit, "sh", "-c", &shell, "sh"];
-            cluster.control_plane().run(&[&run[..], asked].concat());
+        let control_planes = cluster.control_planes();
+        let kubectl =
+            "kubectl --kubeconfig /root/.kube/config get \"$@\" --watch --output-watch-events --output=json";
+        for Member { machine, .. } in control_planes {
+            for (name, asked) in WATCHED {
+                let (unit, file) = (unit(name), file(name));
+                // With one API server, no other watch fills the gap of a restart. So the watch ends, and `states` fails.
+                let shell = match control_planes.len() {
+                    1 => format!("exec {kubectl} >{file}"),
+                    _ => format!("while true; do {kubectl}; sleep 1; done >{file}"),
+                };
+                let run = ["systemd-run", "--quiet", "--collect", "--unit", &unit, "sh", "-c", &shell, "sh"];
+                machine.run(&[&run[..], asked].concat());
+            }
         }
-        cluster.control_plane().until("the watches have begun", || {
-            let begun = |name| cluster.control_plane().try_run(&["test", "-s", &file(name)]).code == Some(0);
-            begun("nodes").then_some(())
-        });
+        for Member { machine, .. } in control_planes {
+            machine.until("the watches have begun", || {
+                (machine.try_run(&["test", "-s", &file("nodes")]).code == Some(0)).then_some(())
+            });
+        }
         Witness(cluster)
     }
 
     /// The states so far. `pods` is the number of pods of the guarded workload.
     pub fn states(&self, pods: usize) -> States {
         let mut events: Vec<(u64, &str, Value)> = Vec::new();
-        for (name, _) in WATCHED {
-            assert_eq!(
-                self.0.control_plane().show(&unit(name), "ActiveState"),
-                "active",
-                "{name} was not watched"
-            );
-            let text = self.0.control_plane().read(&file(name));
-            // The last event may be half written.
-            let read = Deserializer::from_str(&text).into_iter::<Value>().map_while(Result::ok);
-            events.extend(read.map(|event| (version(&event["object"]), name, event)));
+        for Member { machine, .. } in self.0.control_planes() {
+            for (name, _) in WATCHED {
+                assert_eq!(machine.show(&unit(name), "ActiveState"), "active", "{name} was not watched");
+                let text = machine.read(&file(name));
+                // The last event may be half written.
+                let read = Deserializer::from_str(&text).into_iter::<Value>().map_while(Result::ok);
+                events.extend(read.map(|event| (version(&event["object"]), name, event)));
+            }
         }
         States::new(events, pods)
     }
 
     pub fn ends(self) {
-        for (name, _) in WATCHED {
-            self.0.control_plane().run(&["systemctl", "stop", &unit(name)]);
-            self.0.control_plane().run(&["rm", &file(name)]);
+        for Member { machine, .. } in self.0.control_planes() {
+            for (name, _) in WATCHED {
+                machine.run(&["systemctl", "stop", &unit(name)]);
+                machine.run(&["rm", &file(name)]);
+            }
         }
     }
 }
 
 impl States {
-    /// The states from these events. Each event has its resource version and the name of its watch.
+    /// The states from these events. Each event has its resource version and the name of its watch. The same event may come from
+    /// several API servers.
     fn new(mut events: Vec<(u64, &str, Value)>, pods: usize) -> States {
         events.sort_by_key(|(version, ..)| *version);
         let mut states = States::default();
-        for (_, name, event) in &events {
+        // An API server that restarts may end a watch with an event of the type ERROR.
+        for (_, name, event) in events.iter().filter(|(.., event)| event["type"] != "ERROR") {
             let is_there = event["type"] != "DELETED";
             let object = &event["object"];
             match *name {
@@ -220,6 +232,16 @@ mod tests {
         assert_eq!(turns, [("b", "2026-01-01T00:00:04"), ("a", "2026-01-01T00:00:09")]);
         let one_after_another = vec![lease(1, 0, "a"), lease(2, 0, ""), lease(3, 1, "b")];
         assert_eq!(States::new(one_after_another, 0).most_holders("nodes"), 1);
+    }
+
+    #[test]
+    fn an_event_of_two_api_servers_counts_once() {
+        let error = json!({"type": "ERROR", "object": {"kind": "Status", "metadata": {}}});
+        let watched = [lease(1, 0, "a"), node(2, "a", true), node(3, "a", false), lease(4, 0, "")];
+        let again = [(0, "nodes", error), lease(1, 0, "a"), node(3, "a", false), lease(4, 0, "")];
+        let states = States::new([&watched[..], &again].concat(), 0);
+        assert_eq!((states.most_holders("nodes"), states.turns.len()), (1, 1), "{:#?}", states.turns);
+        assert!(states.cordoned().is_empty());
     }
 
     #[test]

@@ -24,6 +24,7 @@ pub fn metadata(address: IpAddr, id: &str) -> Instance {
     let items = [
         ("instance-id", id.to_owned()),
         ("instance-type", "m6i.large".to_owned()),
+        ("ami-id", "ami-0f0e0d0c0b0a09080".to_owned()),
         ("placement/region", REGION.to_owned()),
         ("placement/availability-zone", format!("{REGION}a")),
         (family, address.to_string()),

@@ -1,0 +1,67 @@
+//! The next major version of containerd reaches a cluster by one rollout.
+
+use kops_agent_machines::assets::{Programs, assets};
+
+use crate::cluster::{Cluster, Member, Software, has_condition};
+use crate::ordered::{self, boot_configs};
+use crate::requests::Requests;
+use crate::upgrade::write;
+use crate::workload;
+
+/// How many pods the guarded workload has. Its budget lets one of them end at a time.
+const GUARDED: usize = 2;
+/// For so many seconds a guarded pod serves after its eviction.
+const SECONDS_TO_END: u64 = 5;
+
+/// The software of the example store, with Debian's containerd 1.7.
+pub fn of_containerd_1() -> Software {
+    let releases = Programs::newest().with_containerd_1().releases;
+    Software {
+        releases,
+        kops: None,
+        publish: |_, folder, _| {
+            let downloads = Programs::newest().with_containerd_1().downloads();
+            for (path, content) in downloads.iter().filter(|(path, _)| path.contains("/containerd-1.")) {
+                write(&folder.join(&path[1..]), content);
+            }
+        },
+    }
+}
+
+/// A rollout drains each worker, because the major version of containerd changes. No request to a workload with a budget fails, no Node is
+/// lost, and the user-data stays.
+pub fn the_next_major_version_is_taken_up(cluster: &Cluster, before: &Software) {
+    let (old, new) = (&before.releases.containerd, &assets().releases.containerd);
+    all_run(cluster, old);
+    let (user_data, uids) = (boot_configs(cluster), cluster.uids());
+    workload::guard(cluster, GUARDED, GUARDED - 1, SECONDS_TO_END);
+    let requests = Requests::begin(&cluster.workers()[0], cluster, workload::GUARDED);
+
+    cluster.store.name_containerd(new);
+    ordered::update(cluster);
+    ordered::started(cluster, &[&["start"][..], &ordered::CHECK_PODS_AFTER].concat());
+    ordered::until_phase(cluster, "done");
+
+    requests.were_all_answered();
+    all_run(cluster, new);
+    for worker in cluster.workers() {
+        ordered::has_evicted(worker);
+    }
+    assert_eq!(cluster.uids(), uids, "Nodes were lost");
+    assert_eq!(boot_configs(cluster), user_data, "the user-data was changed");
+    workload::unguard(cluster);
+    workload::logs_are_read(cluster);
+    workload::pods_reach_each_other(cluster);
+}
+
+/// Waits until the kubelet of each machine reports this version of containerd, and its Node is Ready.
+fn all_run(cluster: &Cluster, version: &str) {
+    for Member { id, .. } in &cluster.members {
+        cluster.until(&format!("{id} runs containerd {version}"), "node", id, |node| {
+            let reported = node["status"]["nodeInfo"]["containerRuntimeVersion"].as_str().unwrap_or_default();
+            let reported = reported.trim_start_matches("containerd://").trim_start_matches('v');
+            // Debian adds its own suffix to the version.
+            reported.starts_with(version) && has_condition(node, "Ready")
+        });
+    }
+}
