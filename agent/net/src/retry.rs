@@ -140,6 +140,7 @@ fn until(deadline: Duration) -> String {
 }
 
 /// Short pauses, for tests with a local server.
+#[cfg(any(test, feature = "testing"))]
 pub const FAST: Retries = Retries {
     deadline: Duration::from_secs(30),
     attempt: Duration::from_secs(10),
