@@ -1,8 +1,6 @@
 //! Downloads a small document without a known hash, such as the key of a repository. Only the TLS connection to the
 //! publisher's server proves that the document is authentic.
 
-use std::time::Instant;
-
 use reqwest::Url;
 use tokio::time::sleep;
 
@@ -22,12 +20,10 @@ impl Downloads {
     /// # Errors
     /// The document cannot be downloaded, or is too large.
     pub(crate) async fn document(&self, url: &str, progress: &dyn Progress) -> Result<Vec<u8>> {
-        let begun = Instant::now();
+        let mut backoff = self.timeouts.backoff();
         let mut attempts = 0;
-        let mut next_pause = self.timeouts.pauses().jittered();
         loop {
             attempts += 1;
-            let pause = next_pause();
             let (reason, may_pass) = match self.document_once(url).await {
                 Ok(document) => return Ok(document),
                 Err(Trouble::Own(error)) => return Err(error),
@@ -36,11 +32,11 @@ impl Downloads {
                     (reason, true)
                 }
             };
-            if !may_pass || begun.elapsed() + pause >= self.timeouts.give_up_after {
+            let Some(pause) = backoff.next_pause().filter(|_| may_pass) else {
                 let failures = vec![MirrorFailure { url: url.to_owned(), reason }];
-                let (name, waited) = (url.to_owned(), begun.elapsed());
+                let (name, waited) = (url.to_owned(), backoff.waited());
                 return Err(DownloadError::Unavailable { name, failures, attempts, waited, kept: 0 }.into());
-            }
+            };
             progress.download_retried(url, &reason);
             sleep(pause).await;
         }
