@@ -63,7 +63,7 @@ impl Default for Retries {
     }
 }
 
-/// The pauses of an operation whose loop is not [`Retries::run`], until a deadline.
+/// Pauses until a deadline, for a loop that retries by itself because [`Retries::run`] does not fit.
 pub struct Backoff<P> {
     start: Instant,
     deadline: Duration,
@@ -71,13 +71,13 @@ pub struct Backoff<P> {
 }
 
 impl<P: FnMut() -> Duration> Backoff<P> {
-    /// The time starts now, at the start of the first attempt. Each call of `pause` returns the next pause. Every attempt starts
-    /// within `deadline`.
+    /// Begins at the start of the first attempt. Each call of `pause` returns the next pause. Every attempt starts within
+    /// `deadline` after the start of the first attempt.
     pub fn new(deadline: Duration, pause: P) -> Backoff<P> {
         Backoff { start: Instant::now(), deadline, pause }
     }
 
-    /// Returns the pause after a failure. `None` means that the next attempt would start after the deadline.
+    /// Returns the pause after a failure. `None` means that the next attempt would start at the deadline or later.
     pub fn next_pause(&mut self) -> Option<Duration> {
         let pause = (self.pause)();
         leaves_time(self.waited() + pause, self.deadline).then_some(pause)
