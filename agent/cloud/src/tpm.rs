@@ -13,7 +13,7 @@ use std::io::{self, ErrorKind};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use kops_agent_net::retry::Pauses;
+use kops_agent_net::retry::{Backoff, Pauses};
 use tpm2_protocol::basic::{TpmHandle, TpmUint16};
 use tpm2_protocol::constant::{MAX_BUFFER_SIZE, TPM_MAX_COMMAND_SIZE};
 use tpm2_protocol::data::{
@@ -192,7 +192,8 @@ impl Tpm {
         let tag = if sessions.is_empty() { TpmSt::NoSessions } else { TpmSt::Sessions };
         tpm_marshal_command(command, tag, sessions, &mut writer)
             .map_err(|error| TpmProblem::Unwritable { command: name, problem: error.to_string() })?;
-        let mut failures = 0;
+        let remaining = until.saturating_duration_since(Instant::now());
+        let mut backoff = Backoff::new(remaining, PAUSES.growing());
         while Instant::now() < until {
             let answer = self
                 .exchange(writer.as_bytes())
@@ -205,9 +206,9 @@ impl Tpm {
             if !code.is_put_off() {
                 return Err(TpmProblem::Refused { command: name, code });
             }
+            let Some(pause) = backoff.next_pause() else { break };
             log::debug!("{name}: {code}; trying again");
-            thread::sleep(PAUSES.after(failures).min(until.saturating_duration_since(Instant::now())));
-            failures += 1;
+            thread::sleep(pause);
         }
         Err(TpmProblem::TooSlow { command: name, seconds: self.timeout.as_secs() })
     }

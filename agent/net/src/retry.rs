@@ -29,6 +29,16 @@ impl Pauses {
         self.first.saturating_mul(2u32.saturating_pow(failures.min(16))).min(self.longest)
     }
 
+    /// Each call returns the next pause, without jitter. The pauses grow as [`Pauses::after`] says.
+    pub fn growing(self) -> impl FnMut() -> Duration {
+        let mut failures: u32 = 0;
+        move || {
+            let pause = self.after(failures);
+            failures = failures.saturating_add(1);
+            pause
+        }
+    }
+
     /// Each call returns the next pause, with a jitter of at most 100 %. Because of the jitter, the nodes of a group do not all
     /// retry at the same time.
     pub fn jittered(self) -> impl FnMut() -> Duration {
@@ -50,6 +60,32 @@ impl Default for Retries {
             attempt: Duration::from_secs(20),
             pauses: Pauses { first: Duration::from_millis(200), longest: Duration::from_secs(5) },
         }
+    }
+}
+
+/// Pauses until a deadline, for a loop that retries by itself because [`Retries::run`] does not fit.
+pub struct Backoff<P> {
+    start: Instant,
+    deadline: Duration,
+    pause: P,
+}
+
+impl<P: FnMut() -> Duration> Backoff<P> {
+    /// Begins at the start of the first attempt. Each call of `pause` returns the next pause. Every attempt starts within
+    /// `deadline` after the start of the first attempt.
+    pub fn new(deadline: Duration, pause: P) -> Backoff<P> {
+        Backoff { start: Instant::now(), deadline, pause }
+    }
+
+    /// Returns the pause after a failure. `None` means that the next attempt would start at the deadline or later.
+    pub fn next_pause(&mut self) -> Option<Duration> {
+        let pause = (self.pause)();
+        leaves_time(self.waited() + pause, self.deadline).then_some(pause)
+    }
+
+    /// The time since the start of the first attempt.
+    pub fn waited(&self) -> Duration {
+        self.start.elapsed()
     }
 }
 
@@ -134,6 +170,7 @@ fn until(deadline: Duration) -> String {
 }
 
 /// Short pauses, for tests with a local server.
+#[cfg(any(test, feature = "testing"))]
 pub const FAST: Retries = Retries {
     deadline: Duration::from_secs(30),
     attempt: Duration::from_secs(10),
@@ -186,6 +223,14 @@ mod tests {
     }
 
     #[test]
+    fn pauses_without_jitter_double_up_to_the_longest() {
+        let millis = Duration::from_millis;
+        let pauses = Pauses { first: millis(5), longest: millis(30) };
+        let given: Vec<Duration> = std::iter::repeat_with(pauses.growing()).take(5).collect();
+        assert_eq!(given, [5, 10, 20, 30, 30].map(millis));
+    }
+
+    #[test]
     fn pauses_grow_up_to_the_longest_and_differ() {
         let Pauses { first, longest } = Retries::default().pauses;
         let pauses: Vec<Duration> =
@@ -208,6 +253,18 @@ mod tests {
             let gave_up = retries.run("test", || async { Err::<(), _>("busy") }, |_| deadline).await;
             assert_eq!(gave_up.unwrap_err().attempts, 1);
         }
+    }
+
+    #[test]
+    fn a_backoff_gives_pauses_until_the_next_attempt_would_miss_the_deadline() {
+        let seconds = Duration::from_secs;
+        let mut pauses = [seconds(1), seconds(2), seconds(600), seconds(3)].into_iter();
+        let mut backoff = Backoff::new(seconds(300), || pauses.next().unwrap());
+        let given: Vec<Option<Duration>> = (0..4).map(|_| backoff.next_pause()).collect();
+        assert_eq!(given, [Some(seconds(1)), Some(seconds(2)), None, Some(seconds(3))]);
+        assert!(backoff.waited() < seconds(300));
+        assert_eq!(Backoff::new(Duration::ZERO, || Duration::ZERO).next_pause(), None);
+        assert_eq!(Backoff::new(Duration::MAX, || seconds(600)).next_pause(), Some(seconds(600)));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use kops_agent_cluster::fleet::{
@@ -18,7 +18,7 @@ use kops_agent_cluster::fleet::{
 use kops_agent_host::facts::root_volume_gib;
 use kops_agent_host::{Applied, Host, Record};
 use kops_agent_kube::own_node::{self, Told, Untold};
-use kops_agent_net::retry::{Pauses, Retries};
+use kops_agent_net::retry::{Backoff, Pauses, Retries};
 use kops_agent_plan::desired::{CONTROLLER_UNIT, FOLLOW_UNIT, KUBELET_KUBECONFIG};
 use kops_agent_plan::following::Followed;
 use kops_agent_plan::resolve::KUBERNETES_CA;
@@ -123,7 +123,8 @@ fn note(untold: &Untold) {
 /// Reports the state of this machine to the cluster, and retries for `within` while kubelet has not registered the machine, or
 /// the API server does not answer. Returns the name of its Node.
 pub async fn tell_within(root: &Path, within: Duration) -> Result<String> {
-    let begun = Instant::now();
+    // A pause may begin until the end of `within`, and another attempt follows that pause.
+    let mut backoff = Backoff::new(within.saturating_add(PAUSE), || PAUSE);
     loop {
         // Drift is visible without the store. Differences from the wanted state are not, so this report leaves them
         // out.
@@ -133,11 +134,11 @@ pub async fn tell_within(root: &Path, within: Duration) -> Result<String> {
             Ok(node) => return Ok(node),
             Err(untold) => untold,
         };
-        if !untold.may_pass() || begun.elapsed() >= within {
+        let Some(pause) = backoff.next_pause().filter(|_| untold.may_pass()) else {
             return Err(untold).context(TELLING);
-        }
+        };
         log::debug!("trying again: {untold}");
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(pause).await;
     }
 }
 

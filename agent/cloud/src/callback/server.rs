@@ -31,12 +31,13 @@ use thiserror::Error;
 use time::OffsetDateTime;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
 use super::grpc;
 use super::open::{Open, Place};
 use kops_agent_net::random::{self, NoRandomness};
+use kops_agent_net::retry::Backoff;
 use kops_agent_net::tls;
 
 /// The maximum number of connections. If all places are taken, the address with the most unverified connections loses its oldest unverified
@@ -192,13 +193,14 @@ impl Drop for CallbackServer {
 
 /// Binds the address. If the port is in use, retries for a moment.
 async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
-    let deadline = Instant::now() + PORT_FREE_WITHIN;
+    // A pause may begin until the end of `PORT_FREE_WITHIN`, and another attempt follows that pause.
+    let mut backoff = Backoff::new(PORT_FREE_WITHIN + PORT_TRIED_EVERY, || PORT_TRIED_EVERY);
     loop {
-        match TcpListener::bind(address).await {
-            Err(error) if error.kind() == ErrorKind::AddrInUse && Instant::now() < deadline => {
-                sleep(PORT_TRIED_EVERY).await;
-            }
-            bound => return bound,
+        let bound = TcpListener::bind(address).await;
+        let is_in_use = matches!(&bound, Err(error) if error.kind() == ErrorKind::AddrInUse);
+        match backoff.next_pause().filter(|_| is_in_use) {
+            Some(pause) => sleep(pause).await,
+            None => return bound,
         }
     }
 }

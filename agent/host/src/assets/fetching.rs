@@ -104,8 +104,7 @@ impl<'a> Fetching<'a> {
     async fn try_mirrors(&mut self) -> Result<Vec<Ready>> {
         let timeouts = self.run.downloads.timeouts;
         let begun = Instant::now();
-        let mut gained = begun;
-        let mut next_pause = timeouts.pauses().jittered();
+        let mut backoff = timeouts.backoff();
         self.read_part()?;
         loop {
             for url in self.to_try() {
@@ -119,7 +118,7 @@ impl<'a> Fetching<'a> {
                     };
                     let Judged { reason, has_gained, is_asked_again } = self.judge(&url, trouble)?;
                     if has_gained {
-                        (gained, next_pause) = (Instant::now(), timeouts.pauses().jittered());
+                        backoff = timeouts.backoff();
                     }
                     if !is_asked_again {
                         break;
@@ -128,10 +127,10 @@ impl<'a> Fetching<'a> {
                     sleep(timeouts.pause).await;
                 }
             }
-            let pause = next_pause();
-            if self.to_try().is_empty() || gained.elapsed() + pause >= timeouts.give_up_after {
+            let has_servers = !self.to_try().is_empty();
+            let Some(pause) = backoff.next_pause().filter(|_| has_servers) else {
                 return Err(self.gave_up(begun.elapsed()).into());
-            }
+            };
             let reason =
                 self.failures.iter().map(|failure| failure.reason.as_str()).collect::<Vec<_>>().join("; ");
             self.run.progress.download_retried(self.request.name(), &reason);

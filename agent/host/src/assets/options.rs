@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::cache::Cache;
 use crate::error::Result;
 use crate::root::Root;
-use kops_agent_net::retry::Pauses;
+use kops_agent_net::retry::{Backoff, Pauses};
 use kops_agent_net::{Buckets, LocationClient};
 
 #[derive(Clone)]
@@ -48,8 +48,10 @@ pub struct DownloadTimeouts {
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 impl DownloadTimeouts {
-    pub(super) fn pauses(&self) -> Pauses {
-        Pauses { first: self.pause, longest: LONGEST_PAUSE }
+    /// The backoff of a download that starts now, or that has just got new bytes.
+    pub(super) fn backoff(&self) -> Backoff<impl FnMut() -> Duration + use<>> {
+        let pauses = Pauses { first: self.pause, longest: LONGEST_PAUSE };
+        Backoff::new(self.give_up_after, pauses.jittered())
     }
 }
 

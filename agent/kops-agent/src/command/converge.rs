@@ -11,7 +11,7 @@ use kops_agent_source::asset_hashes::HashSource;
 use kops_agent_source::bootstrap_client;
 use kops_agent_spec::failure::Kind;
 
-use super::run::{RETRIES, until_stopped_or_told};
+use super::run::{PAUSES, until_stopped_or_told};
 use crate::cli::ConvergeArgs;
 use crate::output;
 use crate::progress::Watch;
@@ -64,7 +64,7 @@ struct Run<'a> {
 impl Run<'_> {
     async fn converge_until_done(&self) -> Result<u8> {
         let mut retries = self.args.retries;
-        let mut next_pause = RETRIES.pauses.jittered();
+        let mut next_pause = PAUSES.jittered();
         let mut next_after_rollback =
             Pauses { first: PAUSE_AFTER_ROLLBACK, longest: PAUSE_AFTER_ROLLBACK }.jittered();
         loop {

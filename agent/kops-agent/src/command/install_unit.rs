@@ -22,7 +22,7 @@ use kops_agent_process::output::error_text;
 use kops_agent_process::program;
 use kops_agent_spec::kops_release::VARIABLE as KOPS_VERSION;
 
-use super::run::RETRIES;
+use super::run::PAUSES;
 use crate::cli::Output;
 use crate::output;
 use crate::progress::Watch;
@@ -68,7 +68,7 @@ const VARIABLES: &[&[&str]] = &[
 /// does not wait for the unit: the unit may need something that a later part of the user-data brings, and cloud-init
 /// runs that part after this command. `conf` is the boot config that the unit's run reads.
 pub(super) async fn install(conf: &Path, mut retries: i64) -> Result<u8> {
-    let mut next_pause = RETRIES.pauses.jittered();
+    let mut next_pause = PAUSES.jittered();
     loop {
         let error = match install_once(conf).await {
             Err(error) if retries != 0 => error,

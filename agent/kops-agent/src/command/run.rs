@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
-use kops_agent_net::retry::{Pauses, Retries};
+use kops_agent_net::retry::Pauses;
 use kops_agent_process::stop;
 
 use kops_agent_node::machine::note_failure;
@@ -14,13 +14,8 @@ use kops_agent_node::pacing;
 
 /// The pauses between two tries. nodeup always waits half a minute (cmd/nodeup/main.go). The first pauses are shorter,
 /// because a new cloud role becomes known everywhere in less time. The later pauses are longer, because a store may
-/// fail for hours.
-pub(super) const RETRIES: Retries = Retries {
-    deadline: Duration::MAX,
-    attempt: Duration::MAX,
-    // Jitter makes a pause up to twice as long, so the longest pause is five minutes.
-    pauses: Pauses { first: Duration::from_secs(5), longest: Duration::from_secs(150) },
-};
+/// fail for hours. Jitter makes a pause up to twice as long, so the longest pause is five minutes.
+pub(super) const PAUSES: Pauses = Pauses { first: Duration::from_secs(5), longest: Duration::from_secs(150) };
 
 /// Runs `run` until it ends or the process is asked to stop. `status` shows that it was stopped.
 pub(super) async fn until_stopped(root: &Path, run: impl Future<Output = Result<u8>>) -> Result<u8> {

@@ -2,9 +2,10 @@
 //! no other.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kops_agent_cluster::rollout::{ORDER, OUTCOME, Order, OrderValidity, Outcome};
+use kops_agent_net::retry::Backoff;
 use kube::runtime::watcher::Event;
 use time::OffsetDateTime;
 use tokio::time::{sleep, timeout};
@@ -27,11 +28,16 @@ pub async fn retried<T>(
     pause: Duration,
     mut ask: impl AsyncFnMut() -> Result<T, Untold>,
 ) -> Result<T, Untold> {
-    let begun = Instant::now();
+    // A pause may begin until the end of `within`, and another attempt follows that pause.
+    let mut backoff = Backoff::new(within.saturating_add(pause), || pause);
     loop {
-        match ask().await {
-            Err(untold) if untold.may_pass() && begun.elapsed() < within => sleep(pause).await,
+        let untold = match ask().await {
+            Err(untold) if untold.may_pass() => untold,
             ended => return ended,
+        };
+        match backoff.next_pause() {
+            Some(pause) => sleep(pause).await,
+            None => return Err(untold),
         }
     }
 }

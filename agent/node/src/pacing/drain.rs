@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kops_agent_host::Host;
 use kops_agent_kube::own_node::{OwnNode, Remaining};
+use kops_agent_net::retry::Backoff;
 use kops_agent_process::service_manager;
 use tokio::time::sleep;
 
@@ -82,7 +83,7 @@ pub(super) async fn drain(host: &Host, kubeconfig: &Path, timeout: Duration) -> 
 
 impl Drained {
     async fn evict(&self, timeout: Duration) -> Result<(), String> {
-        let (begun, mut named) = (Instant::now(), BTreeSet::new());
+        let (mut backoff, mut named) = (Backoff::new(timeout, || PAUSE), BTreeSet::new());
         loop {
             let why = match self.node.evict().await {
                 Ok(remaining) if remaining.is_empty() => {
@@ -95,11 +96,11 @@ impl Drained {
                 }
                 Err(error) => error.to_string(),
             };
-            if begun.elapsed() + PAUSE >= timeout {
+            let Some(pause) = backoff.next_pause() else {
                 return Err(format!("timeout after {} seconds (--drain-timeout): {why}", timeout.as_secs()));
-            }
+            };
             service_manager::doing(format_args!("draining this node: {why}"));
-            sleep(PAUSE).await;
+            sleep(pause).await;
         }
     }
 
@@ -108,11 +109,11 @@ impl Drained {
         if !self.is_ours {
             return;
         }
-        let begun = Instant::now();
+        let mut backoff = Backoff::new(UNCORDONED_WITHIN, || PAUSE);
         loop {
             let uncordoned = self.node.uncordon().await;
             IS_CORDONED.store(uncordoned.is_err(), Ordering::Relaxed);
-            match uncordoned {
+            let error = match uncordoned {
                 Ok(true) => return log::info!("the Node {} is uncordoned", self.node.name),
                 Ok(false) => {
                     return log::warn!(
@@ -121,15 +122,16 @@ impl Drained {
                         self.node.name
                     );
                 }
-                Err(error) if begun.elapsed() + PAUSE >= UNCORDONED_WITHIN => {
-                    return log::warn!(
-                        "cannot uncordon the Node {}: {error}; it stays cordoned until the next run or `kops-agent fleet tell` uncordons it",
-                        self.node.name
-                    );
-                }
-                Err(error) => log::debug!("the Node {} is not uncordoned yet: {error}", self.node.name),
-            }
-            sleep(PAUSE).await;
+                Err(error) => error,
+            };
+            let Some(pause) = backoff.next_pause() else {
+                return log::warn!(
+                    "cannot uncordon the Node {}: {error}; it stays cordoned until the next run or `kops-agent fleet tell` uncordons it",
+                    self.node.name
+                );
+            };
+            log::debug!("the Node {} is not uncordoned yet: {error}", self.node.name);
+            sleep(pause).await;
         }
     }
 }

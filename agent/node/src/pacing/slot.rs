@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use kops_agent_cluster::pacing::message::{NotReady, SlotAction, SlotAnswer, SlotRequest};
 use kops_agent_cluster::pacing::slots::{LEASE_SECONDS, RENEW_EVERY};
 use kops_agent_host::Host;
-use kops_agent_net::retry::{Pauses, Retries};
+use kops_agent_net::retry::{Backoff, Pauses};
 use kops_agent_process::output::one_line;
 use kops_agent_process::service_manager;
 use kops_agent_source::bootstrap_client::{KopsController, NoAnswer};
@@ -19,11 +19,7 @@ use super::super::options::Pacing;
 use super::not_paced::NotPaced;
 
 /// The pauses between two requests for a slot. Jitter makes them up to twice as long.
-const RETRIES: Retries = Retries {
-    deadline: Duration::MAX,
-    attempt: Duration::MAX,
-    pauses: Pauses { first: Duration::from_secs(2), longest: Duration::from_secs(15) },
-};
+const PAUSES: Pauses = Pauses { first: Duration::from_secs(2), longest: Duration::from_secs(15) };
 /// How long a run waits without an answer about slots before it continues without a slot, unless pacing was asked
 /// for. This is longer than an API server takes to start. Some API servers answer "forbidden" while they start.
 const UNKNOWN_FOR: Duration = Duration::from_secs(90);
@@ -52,8 +48,8 @@ pub(super) async fn take(
     restarted: &str,
 ) -> Result<Option<Slot>, NotPaced> {
     let request = SlotRequest { action: SlotAction::Acquire, max_unavailable: pacing.max_unavailable };
-    let (begun, mut next_pause, mut told) = (Instant::now(), RETRIES.pauses.jittered(), String::new());
-    let mut known = ReceivedAnswers::default();
+    let mut backoff = Backoff::new(pacing.slot_timeout, PAUSES.jittered());
+    let (mut known, mut told) = (ReceivedAnswers::default(), String::new());
     service_manager::doing("asking for a slot of this node's group");
     loop {
         let why = match controller.slot(request).await {
@@ -81,20 +77,20 @@ pub(super) async fn take(
                 }
             },
         };
-        let pause = next_pause();
-        let is_last = begun.elapsed() + pause >= pacing.slot_timeout;
+        let pause = backoff.next_pause();
+        let is_last = pause.is_none();
         if known.is_unknown_for_long(is_last) && may_go_without(pacing, host.api_server_answers().await) {
             log::warn!("{restarted} is restarted without a slot, because no slot is available: {why}");
             return Ok(None);
         }
-        if is_last {
+        let Some(pause) = pause else {
             let (restarted, seconds) = (restarted.to_owned(), pacing.slot_timeout.as_secs());
             return Err(match (known.is_busy(), known.another_is_not_ready) {
                 (true, true) => NotPaced::AnotherNotReady { restarted, seconds, why },
                 (true, false) => NotPaced::NoSlot { restarted, seconds, why },
                 (false, _) => NotPaced::Unknown { restarted, seconds, why },
             });
-        }
+        };
         if told != why {
             log::info!("waiting for a slot to restart {restarted}: {why}");
         }
@@ -260,13 +256,11 @@ fn keep(
             Ok(()) => break,
         }
     }
-    let begun = Instant::now();
+    let mut backoff = Backoff::new(RELEASED_WITHIN, || BETWEEN_RELEASES);
     while let Err(why) = ask(SlotAction::Release) {
         log::debug!("this node's slot is not released yet: {why:?}");
-        if begun.elapsed() + BETWEEN_RELEASES >= RELEASED_WITHIN {
-            return;
-        }
-        thread::sleep(BETWEEN_RELEASES);
+        let Some(pause) = backoff.next_pause() else { return };
+        thread::sleep(pause);
     }
     let _ = gone.send(());
 }
