@@ -92,9 +92,8 @@ pub struct Member {
     pub last_reboot: Option<LastReboot>,
     /// Why the node may not begin in its turn; empty if it may begin.
     pub held: String,
-    /// Whether a run has cordoned the Node. If the node has an order to reboot, it drains or has drained. The cordon of an operator does
-    /// not count.
-    pub is_draining: bool,
+    /// When a run cordoned the Node, by the clock of the node. `None` if no run has cordoned it. The cordon of an operator does not count.
+    pub cordoned_since: Option<OffsetDateTime>,
     /// The value of the Node's annotation with an order; empty if the Node has no such annotation.
     pub order: String,
     pub outcome: Option<Outcome>,
