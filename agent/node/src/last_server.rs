@@ -117,7 +117,7 @@ fn reset_refusal(told: Result<Result<String, String>>) -> Result<()> {
         }
         Err(error) => {
             log::warn!(
-                "cannot find out whether machines can bootstrap without this one; the reset goes on: {}",
+                "cannot find out whether machines can bootstrap without this machine: {}. The reset continues",
                 error_text(&error)
             );
             Ok(())
