@@ -287,8 +287,8 @@ pub(super) fn decide_course(
         let is_open = matches!(progress, Progress::Updating(_)) && !member.has_answered(order);
         if is_open && course.takes_back(member, order) {
             decision.withdrawn.push(member.node.clone());
-            // The status keeps an order that expires until the Node no longer has it, because the controller may end or its request may
-            // fail.
+            // The controller may end, or its request to the Node may fail. So the status keeps an order that can expire as long as the
+            // Node has it.
             if course.task.expires() {
                 status.ordered.insert(member.node.clone(), order.clone());
             }
