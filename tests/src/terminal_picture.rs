@@ -13,9 +13,9 @@ use crate::example_cluster::{ExampleCluster, leave_as_nodeup};
 use crate::example_keys::make_keysets;
 use crate::example_store::{CONFIG_BASE, CONTROL_PLANE};
 
-/// Replaces each timestamp in the output.
+/// The picture shows this time instead of each timestamp.
 const TIME: &str = "2026-11-22T03:00:00Z";
-/// Replaces the hash of the configuration.
+/// The picture shows this hash instead of the hash of the configuration.
 const CONFIG_HASH: &str = "LTITxt0yV2Lb+4t2qpZVruhy5uGTg1bj6p9DbnJwe8w=";
 /// The text that a screen reader reads instead of the picture.
 pub const TITLE: &str = "A terminal: kops-agent plan shows what a takeover from nodeup changes, kops-agent converge \

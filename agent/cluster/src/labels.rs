@@ -88,7 +88,6 @@ impl Wanted {
     }
 }
 
-/// The changes of a Node's labels.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LabelPatch {
     /// Labels that are missing or have another value, with their new value.

@@ -156,9 +156,9 @@ impl Retries {
     }
 }
 
-/// Whether another attempt may start `begin` after the start of the first attempt.
-fn leaves_time(begin: Duration, deadline: Duration) -> bool {
-    begin < deadline
+/// Whether another attempt may start when `elapsed` has passed since the start of the first attempt.
+fn leaves_time(elapsed: Duration, deadline: Duration) -> bool {
+    elapsed < deadline
 }
 
 /// When retries end, in words for the log.

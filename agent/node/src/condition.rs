@@ -186,11 +186,13 @@ pub fn trusted_authorities(applied: &Applied) -> Option<String> {
     authorities_digest(applied.trusted_certificates(KUBERNETES_CA)?)
 }
 
-/// Whether the service of control-plane mode runs on this machine. `None` if systemd does not say.
+/// Whether the service of control-plane mode runs on this machine. `None` if systemd does not answer, or waits before it restarts the
+/// service: the service ends itself when its configuration or kubeconfig changes. The annotation of an earlier report then stays.
 fn runs_controller(host: &Host) -> Option<bool> {
     host.runs(CONTROLLER_UNIT)
         .inspect_err(|error| log::debug!("this report leaves out {CONTROLLER_UNIT}: {error}"))
         .ok()
+        .flatten()
 }
 
 /// The version and the report of this program. Both are `None` if another program follows rollouts on this machine, or is in place by

@@ -113,7 +113,7 @@ fn reset_refusal(told: Result<Result<String, String>>) -> Result<()> {
         }
         Err(error) => {
             log::warn!(
-                "cannot find out whether machines can bootstrap without this one; the reset goes on: {}",
+                "cannot find out whether machines can bootstrap without this machine: {}. The reset continues",
                 error_text(&error)
             );
             Ok(())
@@ -230,8 +230,10 @@ mod tests {
     async fn the_only_control_plane_keeps_it_until_kops_controller_waits() {
         let waiting = json!({"metadata": {"name": "kops-controller-x"}});
         let ending = json!({"metadata": {"name": "x", "deletionTimestamp": "2026-01-01T00:00:00Z"}});
-        for (pods, leaves) in [(vec![], false), (vec![ending.clone()], false), (vec![ending, waiting], true)]
-        {
+        let failed = json!({"metadata": {"name": "y"}, "status": {"phase": "Failed"}});
+        let gone = vec![ending, failed];
+        let with_waiting = [gone.clone(), vec![waiting]].concat();
+        for (pods, leaves) in [(vec![], false), (gone, false), (with_waiting, true)] {
             let scene = Scene::start(1, &[], &pods).await;
             let told = scene.told(Leaving::Service).await.unwrap();
             assert_eq!(told.is_ok(), leaves, "{pods:?}: {told:?}");

@@ -16,11 +16,11 @@ pub struct NodeOptions {
     pub store: StoreOptions,
     /// A file of facts, used instead of observing this machine and its cloud.
     pub facts: Option<PathBuf>,
-    /// Whether the flag asks for control-plane mode as a service of the machine.
+    /// Whether `--controller` asks for the service of control-plane mode.
     pub controller: bool,
-    /// Whether the flag asks for the service that applies add-ons.
+    /// Whether `--addons` asks for the service that applies add-ons.
     pub addons: bool,
-    /// Whether the flag asks for the service that follows rollouts.
+    /// Whether `--rollouts` asks for the service that follows rollouts.
     pub rollouts: bool,
 }
 

@@ -41,9 +41,9 @@ fn compared(
     if shows_free_text {
         observed.values_mut().for_each(Observed::show_free_text);
     }
-    let owned = host.owned_beside(desired).context("observing what earlier runs left")?;
+    let owned = host.owned_beside(desired).context("observing the resources that earlier runs left")?;
     let labels = host.wrong_labels(desired).context("observing the SELinux labels of this machine")?;
-    let adoptable = host.adoptable(desired).context("observing what may be adopted")?;
+    let adoptable = host.adoptable(desired).context("observing the resources that kops-agent may adopt")?;
     let plan = diff_with_owned(desired, &observed, &owned).adopting(adoptable);
     Ok(with_labels(plan, &labels))
 }

@@ -71,8 +71,8 @@ pub fn findings(observed: &Observations) -> Vec<Finding> {
     findings
 }
 
-/// The finding about the kOps release whose rules apply to the node. This finding is never a problem, because an unsupported old release is
-/// a problem of the configuration.
+/// The finding about the kOps release whose rules apply to the node. It is at most a warning: for a release that is too old, the node has
+/// no configuration, and another finding reports that.
 fn of_kops(written_by: &WrittenBy) -> Finding {
     let to_do = match (written_by.warning(), &written_by.version) {
         (None, _) => return Finding::ok("kops", written_by.to_string()),

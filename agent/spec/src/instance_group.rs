@@ -26,7 +26,7 @@ pub struct InstanceGroup {
 /// How v1alpha2 differs from the internal version (upstream: `pkg/apis/kops/v1alpha2/conversion.go`).
 ///
 /// A group's hook with `disabled: true` becomes a hook with `enabled: true`, so the hook runs. Upstream inverts the value for the hooks of
-/// clusters only, and the same spec must give the same node.
+/// clusters only. kops-agent copies this, because a spec must give the same node as with nodeup.
 const V1ALPHA2: &[Move] = &[
     moved("spec.associatePublicIp", "spec.associatePublicIP"),
     moved("spec.externalLoadBalancers[].targetGroupArn", "spec.externalLoadBalancers[].targetGroupARN"),

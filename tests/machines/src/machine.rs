@@ -126,7 +126,7 @@ impl Machine {
         self.has_another_leader(&before);
     }
 
-    /// Waits until the machine has a PID 1 other than `before`, and records its process id.
+    /// Waits until the machine's PID 1 is another process than `before`, and records the ID of that process on this host.
     fn has_another_leader(&self, before: &str) {
         let leader = self.until("it has a PID 1", || {
             let leader =

@@ -29,7 +29,7 @@ fn report_address(cluster: &Cluster, node: &str, address: &str) {
     cluster.kubectl(&["patch", "node", node, "--subresource=status", "--type=strategic", "-p", &patch]);
 }
 
-/// Reports that the service of kops-agent's controller runs on a control-plane machine, as its node does.
+/// Sets the annotation with which a control-plane node reports that the service of kops-agent's controller runs on it.
 fn report_controller(cluster: &Cluster, node: &str) {
     cluster.kubectl(&["annotate", "node", node, "kops-agent/controller=running"]);
 }

@@ -19,7 +19,7 @@ use super::rows::CLOCK_SKEW;
 
 /// The annotation with the observed machine.
 pub const MACHINE: &str = "kops-agent/machine";
-/// The ConfigMap with the [`WantedMachines`], in the namespace of pacing.
+/// The ConfigMap with the [`WantedMachines`]. It is in the namespace of the pacing Leases.
 pub const WANTED_MACHINES: &str = "instance-groups";
 /// The key with the wanted machines in the ConfigMap [`WANTED_MACHINES`].
 pub const WANTED_MACHINES_KEY: &str = "machines";

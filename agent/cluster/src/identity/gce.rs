@@ -267,7 +267,7 @@ pub fn unlisted(instance: &GceInstance, cluster: &GceCluster) -> Refusal {
     Refusal::NoInstanceGroup { instance: name, missing }
 }
 
-/// The reason for rejecting an instance: `says`, the cluster name in the template's metadata, is the name of another cluster, or missing.
+/// The reason for rejecting an instance of another cluster or of no cluster. `says` is the cluster name in the metadata of its template.
 fn other_cluster(instance: String, says: Option<&String>, cluster: &GceCluster) -> Refusal {
     let cluster = cluster.name.clone();
     match says {

@@ -37,9 +37,10 @@ impl Cordon {
         }
     }
 
-    /// The merge patch with which a run cordons the Node; `None` if a run or an operator has already cordoned it.
+    /// The merge patch with which a run cordons the Node; `None` if an operator has already cordoned it. If a killed run has left its
+    /// cordon, the time becomes the time of this run, because an order to reboot compares it.
     pub fn cordoned(&self, now: &str) -> Option<Value> {
-        (!self.is_cordoned).then(|| self.patch(&json!(now), &json!(true)))
+        (!self.is_cordoned || self.is_of_a_run).then(|| self.patch(&json!(now), &json!(true)))
     }
 
     /// The merge patch that removes a run's cordon; `None` if no run has cordoned the Node.
@@ -143,7 +144,7 @@ mod tests {
         assert_eq!(open.uncordoned(), None);
 
         let ours = node(&json!(true), &json!({CORDONED: "then"}));
-        assert_eq!(ours.cordoned("now"), None);
+        assert_eq!(ours.cordoned("now"), Some(cordoned), "the cordon has a new time");
         let uncordoned = ours.uncordoned().unwrap();
         assert_eq!(uncordoned["spec"], json!({"unschedulable": null}));
         assert_eq!(uncordoned["metadata"]["annotations"], json!({CORDONED: null}));

@@ -92,9 +92,8 @@ pub struct Member {
     pub last_reboot: Option<LastReboot>,
     /// Why the node may not begin in its turn; empty if it may begin.
     pub held: String,
-    /// Whether a run has cordoned the Node. If the node has an order to reboot, it drains or has drained. The cordon of an operator does
-    /// not count.
-    pub is_draining: bool,
+    /// When a run cordoned the Node, by the clock of the node. `None` if no run has cordoned it. The cordon of an operator does not count.
+    pub cordoned_since: Option<OffsetDateTime>,
     /// The value of the Node's annotation with an order; empty if the Node has no such annotation.
     pub order: String,
     pub outcome: Option<Outcome>,
@@ -288,8 +287,8 @@ pub(super) fn decide_course(
         let is_open = matches!(progress, Progress::Updating(_)) && !member.has_answered(order);
         if is_open && course.takes_back(member, order) {
             decision.withdrawn.push(member.node.clone());
-            // The status keeps an order that expires until the Node no longer has it, because the controller may end or its request may
-            // fail.
+            // The controller may end, or its request to the Node may fail. So the status keeps an order that can expire as long as the
+            // Node has it.
             if course.task.expires() {
                 status.ordered.insert(member.node.clone(), order.clone());
             }

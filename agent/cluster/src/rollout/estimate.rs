@@ -37,8 +37,8 @@ impl Status {
     }
 }
 
-/// [`Status::order_seconds`] after the orders that have finished since `before`. `ordered` has the orders of `before`. A node has finished
-/// its order when it counts as done, so the check of its pods is included.
+/// The new [`Status::order_seconds`], with the orders that have finished since the status `before`. `ordered` has the orders of that status.
+/// An order finishes when its node counts as done, so its duration includes the check of the node's pods.
 pub(super) fn order_seconds(
     course: &Course,
     groups: &BTreeMap<&str, Group<'_>>,
@@ -58,7 +58,7 @@ pub(super) fn order_seconds(
     seconds.split_off(seconds.len().saturating_sub(MOST_KEPT))
 }
 
-/// [`Status::turns_left`]. `status` has everything else already.
+/// The new [`Status::turns_left`]. All other fields of `status` are already new.
 pub(super) fn turns_left(course: &Course, groups: &BTreeMap<&str, Group<'_>>, status: &Status) -> usize {
     let in_rollout = || groups.values().filter(|group| group.settings.is_some());
     let is_stuck = status

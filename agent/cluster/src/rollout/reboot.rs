@@ -29,6 +29,9 @@ pub const MOST_BOOTS: usize = 2000;
 const DONE: &str = "rebooted";
 const NOT_DONE: &str = "not rebooted";
 
+/// How much the clock of a node may be behind the clock of the controller.
+const CLOCK_DIFFERENCE: time::Duration = time::Duration::MINUTE;
+
 /// What keeps nodes from a reboot.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
@@ -99,6 +102,13 @@ pub(super) fn has_ended(member: &Member, boot_id: &str) -> bool {
     !member.boot_id.is_empty() && member.boot_id != boot_id
 }
 
+/// Whether a run has cordoned the Node for this order. A killed run may have left an older cordon, with which a node may wait long for its
+/// slot.
+fn drains_for(member: &Member, order: &Order) -> bool {
+    let since = member.cordoned_since.zip(order.time());
+    since.is_some_and(|(cordoned, ordered)| cordoned - ordered >= -CLOCK_DIFFERENCE)
+}
+
 /// The status without the nodes that failed and are Ready in a later boot: a person has rebooted them.
 fn without_recovered<'a>(before: &'a Status, members: &[Member]) -> Cow<'a, Status> {
     let mut before = Cow::Borrowed(before);
@@ -117,7 +127,7 @@ fn without_recovered<'a>(before: &'a Status, members: &[Member]) -> Cow<'a, Stat
 
 /// Decides which nodes reboot now, by the rules of [`decide_course`]. A node is done once its Node has another boot ID, its kubelet is
 /// Ready in that boot, and the node has reported an outcome of its order. If a blocker appears after an order, the order is taken back,
-/// unless the node drains already or is not Ready.
+/// unless the node drains for it or is not Ready.
 pub(super) fn decide_reboots(
     course: &Course,
     boots: &Boots,
@@ -149,7 +159,7 @@ pub(super) fn decide_reboots(
         let Some((order, why)) = order(member).zip(why_blocked(member)) else { continue };
         // A drain or a reboot may cause an alert by itself. Without its order, a drained node would be drained again later, and a machine
         // that does not come back would not count as failed.
-        if (member.is_draining || !member.is_ready) && member.order == order.text() {
+        if (drains_for(member, order) || !member.is_ready) && member.order == order.text() {
             finishing.push((member, one_line(why, LONGEST_PROBLEM)));
         } else if !has_result(member, order) {
             taken_back.insert(member.node.clone());

@@ -144,7 +144,7 @@ pub struct GroupStatus {
     /// The first waiting nodes that may not begin, each with the reason.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub held: BTreeMap<String, String>,
-    /// The first nodes that a blocker does not stop, because they drain already or are not Ready. Each has the reason of the block.
+    /// The first nodes that a blocker does not stop, because they drain for their orders or are not Ready. Each has the reason of the block.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub finishing: BTreeMap<String, String>,
     /// Why the group's current configuration is not known; empty if it is known.

@@ -60,7 +60,7 @@ fn member(group: &str, number: usize) -> Member {
         requires_reboot: false,
         last_reboot: None,
         held: String::new(),
-        is_draining: false,
+        cordoned_since: None,
         order: String::new(),
         outcome: None,
     }

@@ -271,7 +271,7 @@ mod tests {
         )
     }
 
-    /// Instants near changes of the clock, and others.
+    /// Instants near days on which a time zone changes its clocks, and instants near other days.
     fn instants() -> impl Strategy<Value = OffsetDateTime> {
         let days = prop_oneof![
             Just(datetime!(2026-03-29 00:00 UTC)),

@@ -50,7 +50,7 @@ const ALLOWANCES: Allowances = Allowances {
 const FORBIDDEN: &str = "SlotsForbidden";
 /// The reason if this process has no rights to the Leases at all.
 const NOT_SET_UP: &str = "SlotsNotSetUp";
-/// The longest text from the API server in an answer, in characters.
+/// Maximum length of the API server's message in an answer to a node, in characters.
 const LONGEST_TOLD: usize = 400;
 /// The annotation that names the last Node with the slot.
 const LAST_HOLDER: &str = "kops-agent/last-holder";

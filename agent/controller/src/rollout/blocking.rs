@@ -160,8 +160,8 @@ mod tests {
 
     const QUERY: &str = r#"ALERTS{alertstate="firing"}"#;
 
-    /// Which nodes the blockers keep from a reboot, if the API server answers the query of Prometheus with this text and this status. Also
-    /// returns the path of the query.
+    /// Asks an API server that answers the query to Prometheus with this status and this text. Returns what the blockers keep from a
+    /// reboot, and the path of the query.
     async fn blocked(status: u16, answer: &str) -> (Blocked, String) {
         kops_agent_net::tls::install_provider();
         let (answer, asked) = (answer.to_owned(), Arc::new(Mutex::new(String::new())));

@@ -30,6 +30,7 @@ use kops_agent_kube::events::{Events, Reason};
 use kops_agent_kube::lease::Leadership;
 use kops_agent_kube::node_api::{NodeObject, Nodes, READY};
 use kops_agent_kube::node_watch::{LIST_TIMEOUT, NodeWatch, Watched};
+use kops_agent_spec::parse_timestamp;
 use kops_agent_store::Store;
 
 use super::blocking::Blocking;
@@ -352,7 +353,7 @@ pub(super) fn member(node: NodeObject) -> Member {
         last_reboot: annotations.get(LAST_REBOOT).and_then(|text| LastReboot::read(text)),
         requires_reboot: reasons.is_some_and(|reasons| !reasons.is_empty()),
         held: String::new(),
-        is_draining: annotations.contains_key(CORDONED),
+        cordoned_since: annotations.get(CORDONED).and_then(|since| parse_timestamp(since)),
         is_unchecked: program.as_ref().is_some_and(|program| program.is_unchecked),
         program: program.map(|program| program.sha256),
         is_healthy: status.condition(CONDITION).is_some_and(|condition| condition.status == "True"),

@@ -152,12 +152,11 @@ impl Host {
 
     /// Whether kubelet runs now, even if an unfinished run started it.
     pub fn runs_kubelet(&self) -> Result<bool> {
-        self.runs(KUBELET)
+        Ok(self.runs(KUBELET)? == Some(true))
     }
 
-    /// Whether a unit runs now, and does not wait for its next start.
-    pub fn runs(&self, unit: &str) -> Result<bool> {
-        let runs = |state: &UnitState| state.running && !state.restarting;
-        Ok(self.systemd.states(&[unit])?.first().is_some_and(runs))
+    /// Whether a unit runs now. `None` while systemd waits before it restarts the unit.
+    pub fn runs(&self, unit: &str) -> Result<Option<bool>> {
+        Ok(self.systemd.states(&[unit])?.first().map_or(Some(false), UnitState::runs))
     }
 }

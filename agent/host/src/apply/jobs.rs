@@ -89,8 +89,8 @@ impl Host {
         }
     }
 
-    /// Like `note_started`, for a job that has not ended. Records nothing if an old process may still run: while
-    /// a restart is only queued, the old process continues, so the restart stays due.
+    /// Records the start of a unit whose job has not ended. Records nothing if the old process may still run: while a
+    /// restart is only queued, the old process continues, so the restart stays due.
     pub(crate) fn note_begun_start(&self, act: Act, unit: &str, digest: Option<&str>) -> Result<()> {
         if act == Act::Stop {
             return Ok(());

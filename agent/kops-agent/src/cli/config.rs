@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::Output;
-use super::spec::{ConfigFromArg, OnHashMismatchArg, SpecArgs, StoreArgs, default_conf};
+use super::spec::{ConfigArgs, ConfigFromArg, OnHashMismatchArg, SpecArgs, StoreArgs, default_conf};
 
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
@@ -126,10 +126,9 @@ impl CheckArgs {
             (None, None) => default_conf(),
             (None, Some(_)) => return None,
         };
+        let config_base = self.config_base.clone();
         Some(SpecArgs {
-            conf,
-            config_from: self.config_from,
-            config_base: self.config_base.clone(),
+            config: ConfigArgs { conf, config_from: self.config_from, config_base },
             store: self.store.clone(),
             facts: self.facts.clone(),
             asset_hashes: None,

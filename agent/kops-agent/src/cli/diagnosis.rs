@@ -7,11 +7,10 @@ use std::time::Duration;
 use clap::Args;
 
 use kops_agent_node::options::NodeOptions;
-use kops_agent_plan::following::Follow;
-use kops_agent_source::{OnHashMismatch, SourceOptions, StoreOptions};
+use kops_agent_source::StoreOptions;
 
 use super::Output;
-use super::spec::{ConfigFromArg, default_conf};
+use super::spec::ConfigArgs;
 
 /// The default of `--store-timeout`, in seconds. It is short because operators run these commands at a terminal.
 const STORE_TIMEOUT: u64 = 10;
@@ -19,15 +18,8 @@ const STORE_TIMEOUT: u64 = 10;
 /// The machine to examine, and the node that it should be.
 #[derive(Args, Clone, Debug)]
 pub struct ExamineArgs {
-    /// The boot config (kube_env.yaml), or the user-data that carries it.
-    #[arg(long, value_name = "FILE|URL", default_value_os_t = default_conf())]
-    pub conf: PathBuf,
-    /// Where the configuration comes from.
-    #[arg(long, value_enum, default_value_t)]
-    pub config_from: ConfigFromArg,
-    /// The cluster's folder in the state store, instead of the boot config's ConfigBase.
-    #[arg(long, value_name = "URL")]
-    pub config_base: Option<String>,
+    #[command(flatten)]
+    pub config: ConfigArgs,
     /// Read what is below URL from the folder DIR; may be given more than once.
     #[arg(long, value_name = "URL=DIR")]
     pub store_mirror: Vec<String>,
@@ -64,15 +56,7 @@ impl ExamineArgs {
     /// The options that decide the node of this machine.
     pub fn options(&self) -> NodeOptions {
         NodeOptions {
-            source: SourceOptions {
-                conf: self.conf.clone(),
-                config_from: self.config_from.into(),
-                config_base: self.config_base.clone(),
-                asset_hashes: None,
-                on_hash_mismatch: OnHashMismatch::Warn,
-                follow: Follow::Stay,
-                node_root: self.root.clone(),
-            },
+            source: self.config.source(&self.root),
             store: StoreOptions {
                 mirrors: self.store_mirror.clone(),
                 timeout: Duration::from_secs(self.store_timeout),

@@ -25,9 +25,9 @@ pub fn default_conf() -> PathBuf {
     if of_toolbox.exists() { of_toolbox } else { PathBuf::from(BOOT_CONFIG) }
 }
 
-/// The flags that decide a node, shared by every command that decides one.
+/// The flags that find a node's configuration.
 #[derive(Args, Clone, Debug)]
-pub struct SpecArgs {
+pub struct ConfigArgs {
     /// The boot config (kube_env.yaml), or the user-data that carries it.
     #[arg(long, value_name = "FILE|URL", default_value_os_t = default_conf())]
     pub conf: PathBuf,
@@ -39,6 +39,13 @@ pub struct SpecArgs {
     /// The cluster's folder in the state store, instead of the boot config's ConfigBase.
     #[arg(long, value_name = "URL")]
     pub config_base: Option<String>,
+}
+
+/// The flags that decide a node, shared by every command that decides one.
+#[derive(Args, Clone, Debug)]
+pub struct SpecArgs {
+    #[command(flatten)]
+    pub config: ConfigArgs,
 
     #[command(flatten)]
     pub store: StoreArgs,
@@ -90,19 +97,30 @@ pub struct StoreArgs {
     pub store_timeout: u64,
 }
 
+impl ConfigArgs {
+    /// The options that find the configuration of the node whose files are below `node_root`.
+    pub(super) fn source(&self, node_root: &Path) -> SourceOptions {
+        SourceOptions {
+            conf: self.conf.clone(),
+            config_from: self.config_from.into(),
+            config_base: self.config_base.clone(),
+            asset_hashes: None,
+            on_hash_mismatch: OnHashMismatch::Warn,
+            follow: Follow::Stay,
+            node_root: node_root.to_owned(),
+        }
+    }
+}
+
 impl SpecArgs {
     /// The options that decide the node whose files are below `node_root`. Credentials in those files prove to
     /// kops-controller which node asks.
     pub fn for_machine(&self, node_root: &Path) -> NodeOptions {
         NodeOptions {
             source: SourceOptions {
-                conf: self.conf.clone(),
-                config_from: self.config_from.into(),
-                config_base: self.config_base.clone(),
                 asset_hashes: self.asset_hashes.clone(),
                 on_hash_mismatch: self.on_hash_mismatch.into(),
-                follow: Follow::Stay,
-                node_root: node_root.to_owned(),
+                ..self.config.source(node_root)
             },
             store: self.store.options(),
             facts: self.facts.clone(),

@@ -19,7 +19,7 @@ pub(super) async fn run(args: &ExplainArgs) -> Result<u8> {
     let options = args.spec.for_machine(&args.root);
     let spec = spec::read_to_show(&options.store.open()?, &options).await?;
     let question = Question::read(&args.question);
-    let sources = sources(&spec, &args.spec.conf.display().to_string())?;
+    let sources = sources(&spec, &args.spec.config.conf.display().to_string())?;
     let lines = explain::explain(&sources, &question, |documents| {
         let state = decide(&spec, documents);
         if args.show_secrets { state.map(DesiredState::without_free_text) } else { state }

@@ -6,8 +6,8 @@ use anyhow::Result;
 
 use super::{converge, install_unit, plan};
 use crate::cli::{
-    ChangeArgs, Color, ConvergeArgs, DOWNLOAD_TIMEOUT, FollowArgs, NodeupArgs, Output, PlanArgs, RootArgs,
-    STORE_TIMEOUT, SpecArgs, StoreArgs,
+    ChangeArgs, Color, ConfigArgs, ConvergeArgs, DOWNLOAD_TIMEOUT, FollowArgs, NodeupArgs, Output, PlanArgs,
+    RootArgs, STORE_TIMEOUT, SpecArgs, StoreArgs,
 };
 
 /// Installs the unit, shows the plan, or converges, as the flags ask.
@@ -16,9 +16,7 @@ pub(super) async fn run(args: NodeupArgs) -> Result<u8> {
         return install_unit::install(&args.conf, args.retries).await;
     }
     let spec = SpecArgs {
-        conf: args.conf,
-        config_from: Default::default(),
-        config_base: None,
+        config: ConfigArgs { conf: args.conf, config_from: Default::default(), config_base: None },
         store: StoreArgs { store_mirror: Vec::new(), store_timeout: STORE_TIMEOUT },
         facts: None,
         asset_hashes: None,

@@ -264,7 +264,8 @@ fn a_check_tells_what_no_server_has_and_what_it_does_not_know() {
     let _registry = mirror(&machine, &images(&list));
     let whole = assets(&machine, &["--check"]);
     let asked = list.iter().filter(|item| matches!(item["kind"].as_str(), Some("file" | "image")));
-    whole.with(CONVERGED, &[&format!("asking the servers for {} files and images", asked.count())]);
+    let told = format!("checking whether the servers have {} files and images", asked.count());
+    whole.with(CONVERGED, &[&told]);
     let is_right = |line: &str| {
         let words: Vec<&str> = line.split(' ').take(2).collect();
         matches!(words[..], ["ok", "file" | "image"] | ["-", "package" | "packageSource"])

@@ -68,7 +68,7 @@ impl Desk {
         Ended::from_command(&mut command)
     }
 
-    /// The completions of a line's last word, by the program itself, as fish asks for them.
+    /// Asks the program, as fish does, for the completions of the last word of a line.
     fn offered(&self, line: &[&str]) -> Vec<String> {
         let mut program = Command::new(agent());
         program.env_clear().env(VARIABLE, "fish").arg("--").arg("kops-agent").args(line);

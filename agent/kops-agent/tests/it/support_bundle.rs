@@ -318,7 +318,7 @@ fn without_a_store_secrets_are_known_by_what_is_kept_of_earlier_runs_or_journals
         }
     }
 
-    // The machine may still have secrets, but the agent cannot know which texts are secret.
+    // Without these files, the agent cannot know which texts are secret, although other files may contain secrets.
     for folder in ["srv", "etc/kubernetes", "root", "var/lib"] {
         let folder = machine.root().join(folder);
         if folder.ends_with("var/lib") {

@@ -42,11 +42,9 @@ impl OwnNode {
         Ok(OwnNode { client: client.map_err(|error| Untold::Refused(error_text(&error)))?, name })
     }
 
-    /// Cordons the Node unless it is cordoned already. Returns whether a run, and not an operator, has cordoned the
-    /// Node.
+    /// Cordons the Node. Returns `false` if an operator has cordoned it already.
     pub async fn cordon(&self) -> Result<bool, ApiError> {
-        let (before, is_patched) = self.change(|cordon| cordon.cordoned(&now())).await?;
-        Ok(is_patched || before.is_of_a_run)
+        self.change(|cordon| cordon.cordoned(&now())).await
     }
 
     pub async fn is_cordoned_by_a_run(&self) -> Result<bool, ApiError> {
@@ -56,22 +54,21 @@ impl OwnNode {
 
     /// Uncordons the Node if a run has cordoned it. Returns whether the Node was uncordoned.
     pub async fn uncordon(&self) -> Result<bool, ApiError> {
-        Ok(self.change(Cordon::uncordoned).await?.1)
+        self.change(Cordon::uncordoned).await
     }
 
-    /// Reads the Node, and patches it if there is something to change. Returns the cordon before, and whether the
-    /// Node was patched.
-    async fn change(&self, patch: impl Fn(&Cordon) -> Option<Value>) -> Result<(Cordon, bool), ApiError> {
+    /// Reads the Node, and patches it if there is something to change. Returns whether the Node was patched.
+    async fn change(&self, patch: impl Fn(&Cordon) -> Option<Value>) -> Result<bool, ApiError> {
         let path = format!("/api/v1/nodes/{}", self.name);
         let mut tries = 0;
         loop {
             let cordon = Cordon::from_node(&self.ask("GET", &path, None).await?);
-            let Some(patch) = patch(&cordon) else { return Ok((cordon, false)) };
+            let Some(patch) = patch(&cordon) else { return Ok(false) };
             tries += 1;
             let path = format!("{path}?fieldManager={FIELD_MANAGER}");
             match self.ask("PATCH", &path, Some(&patch)).await {
                 Err(ApiError::Refused(status)) if status.code == 409 && tries < TRIES => {}
-                patched => return patched.map(|_| (cordon, true)),
+                patched => return patched.map(|_| true),
             }
         }
     }

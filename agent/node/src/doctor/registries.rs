@@ -300,8 +300,8 @@ impl Reference<'_> {
         Reference { registry, repository, version: digest.unwrap_or(tag) }
     }
 
-    /// The URL of the manifest at a server, below the URL of its API. A mirror learns from `ns` which registry the image is from, as
-    /// containerd tells it.
+    /// The URL of the manifest at a server. `url` is the URL of the server's API. The parameter `ns` names the image's registry to a
+    /// mirror, as in containerd's requests.
     fn manifest_at(&self, mut url: Url) -> Url {
         let base = url.path().trim_end_matches('/');
         url.set_path(&format!("{base}/{}/manifests/{}", self.repository, self.version));

@@ -78,12 +78,15 @@ pub(super) async fn read(
 
 /// Why an item in the store cannot replace the item that was applied; `None` if it can.
 fn why_unusable(host: &Host, applied: &Applied, stored: &Keyset, keyset: &str, id: &str) -> Option<String> {
-    let item = if id.is_empty() { stored.primary() } else { stored.item(id) };
+    let (item, name) = match id {
+        "" => (stored.primary(), format!("the primary item of the keyset {keyset}")),
+        id => (stored.item(id), format!("the item {id} of the keyset {keyset}")),
+    };
     let Some(item) = item else {
-        return Some(format!("its item {id} is no longer in the state store"));
+        return Some(format!("{name} is no longer in the state store"));
     };
     let Some(pair) = materials::pair_of(item) else {
-        return Some(format!("its item {id} has no private key in the state store, or no certificate"));
+        return Some(format!("{name} has no private key in the state store, or no certificate"));
     };
     // A key that signs no certificates needs no check, because it is only written to a file.
     let signs = |(of, its): (&str, &str)| (of, its) == (keyset, id);

@@ -17,10 +17,10 @@ pub enum NotPaced {
         seconds: u64,
         why: String,
     },
-    /// Another control plane is not Ready.
+    /// Another control plane is not Ready, or its API server is not ready.
     #[error(
-        "after {seconds} seconds another control plane is still not Ready, so {restarted} is not restarted \
-         on this control plane, and nothing was changed: {why}. Repair or replace the other control plane \
+        "after {seconds} seconds another control plane or its API server is still not ready, so {restarted} is not \
+         restarted on this control plane, and nothing was changed: {why}. Repair or replace the other control plane \
          first. --max-unavailable 0 restarts anyway, but etcd may lose its quorum"
     )]
     AnotherNotReady {

@@ -115,7 +115,7 @@ struct ReceivedAnswers {
     busy: Option<Instant>,
     /// Since when no answer says anything about slots.
     unknown: Option<Instant>,
-    /// Whether the answer at `busy` named another control plane that is not Ready.
+    /// Whether the answer at `busy` named another control plane that is not Ready, or whose API server is not ready.
     another_is_not_ready: bool,
 }
 
@@ -166,7 +166,7 @@ fn in_words(answer: &SlotAnswer) -> String {
         let one = |other: &NotReady| format!("{} ({})", other.node, other.why);
         let others: Vec<String> = answer.not_ready.iter().map(one).collect();
         return format!(
-            "other control planes are not Ready, and etcd may lose its quorum if this one restarts: {}",
+            "other control planes or their API servers are not ready, and etcd may lose its quorum if this one restarts: {}",
             one_line(&others.join(", "), LONGEST_TOLD)
         );
     }
@@ -294,7 +294,7 @@ mod tests {
         let not_ready = |number: u32| NotReady { node: format!("i-{number}"), why: "a ".repeat(99) };
         let unhealthy = SlotAnswer { not_ready: (0..9).map(not_ready).collect(), ..SlotAnswer::default() };
         let told = in_words(&unhealthy);
-        assert!(told.contains("not Ready") && told.contains("i-0 (a"), "{told}");
+        assert!(told.contains("or their API servers are not ready") && told.contains("i-0 (a"), "{told}");
         assert!(
             !told.contains("--max-unavailable"),
             "what may end the quorum is no advice while it waits: {told}"

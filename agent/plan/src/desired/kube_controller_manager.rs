@@ -15,7 +15,6 @@ const NAME: &str = "kube-controller-manager";
 const HOME: &str = "/var/lib/kube-controller-manager";
 const KUBECONFIG: &str = "/var/lib/kube-controller-manager/kubeconfig";
 
-/// Adds kube-controller-manager on a control-plane machine.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     let Some(control_plane) = node.control_plane() else { return };
     let config = &control_plane.kube_controller_manager;

@@ -13,7 +13,6 @@ use super::{certificates, paths, serving};
 
 const NAME: &str = "kube-scheduler";
 
-/// Adds kube-scheduler on a control-plane machine.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     let Some(control_plane) = node.control_plane() else { return };
     let config = &control_plane.kube_scheduler;

@@ -21,7 +21,7 @@ const SERVICES: [[(&str, &str); 2]; 2] = [
     ],
 ];
 
-/// The directory of the link in `PATH`, by distribution.
+/// The directory in `PATH` that gets the link to the program, by distribution.
 const BIN: &str = "/usr/local/bin";
 const BIN_OF_FLATCAR: &str = "/opt/bin";
 const BIN_OF_CONTAINER_OS: &str = "/home/kubernetes/bin";

@@ -47,7 +47,6 @@ pub struct Mount {
     pub path: String,
     /// Type of the file system. A blank device is formatted with this type.
     pub filesystem: String,
-    /// Options for formatting the device.
     pub format_options: Vec<String>,
     pub mount_options: Vec<String>,
     /// Whether the machine mounts the file system at every boot, before any program uses it.

@@ -204,7 +204,8 @@ proptest! {
                     prop_assert_eq!(found, expected, "{} changed more in {}", field, id);
                 }
                 (Some(_), None) => prop_assert!(false, "{field} breaks {id}: {written}"),
-                // There is nothing to compare with: [`HARMLESS`] is not a valid setting `NAME=VALUE`.
+                // [`HARMLESS`] is not a valid setting `NAME=VALUE`, so the usual state lacks this file. Only an injected field shows a
+                // fault.
                 (None, Some(document)) => {
                     let is_broken = document.as_object().is_some_and(|fields| fields.contains_key("INJECTED"));
                     prop_assert!(!is_broken, "{field} in {id}");

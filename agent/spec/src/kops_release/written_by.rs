@@ -167,10 +167,10 @@ impl WrittenBy {
                 "kOps {version} is newer than this kops-agent knows, so the rules of kOps {newest} apply to this node"
             )),
             None if self.release.is_ambiguous() => Some(format!(
-                "the kOps release that wrote this configuration is unknown, so the rules of kOps {} apply to \
-                 this node. The fields of the configuration fit this release, and the state store, \
-                 kops-controller, the user-data and the downloads name no release that fits. If another kOps \
-                 wrote the configuration, set {VARIABLE} to the version of that kOps in /etc/environment",
+                "the kOps release that wrote this configuration is unknown, so the rules of kOps {0} apply to this node: \
+                 the fields of the configuration fit kOps {0}. The state store, kops-controller, the user-data and the \
+                 downloads name no release that fits these fields. If another kOps release wrote the configuration, \
+                 set {VARIABLE} in /etc/environment to the version of that release",
                 self.release
             )),
             Some(version) => patches::difference(version),

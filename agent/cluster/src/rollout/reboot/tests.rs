@@ -311,7 +311,8 @@ proptest! {
             };
             let is_blocked = cluster.seen.blocked.as_ref().is_some_and(|blocked| blocked.all.is_some());
             for member in cluster.members.iter().filter(is_at_work) {
-                let is_begun = member.is_draining || !member.is_ready || member.boot_id != "boot-0";
+                let drains = Order::read(&member.order).is_some_and(|order| drains_for(member, &order));
+                let is_begun = drains || !member.is_ready || member.boot_id != "boot-0";
                 prop_assert!(is_begun || !is_blocked, "{member:?}");
             }
             let at_work: Vec<String> =
@@ -346,8 +347,9 @@ proptest! {
                     cluster.seen.blocked = Some(Blocked { all, ..Blocked::default() });
                 }
                 Happens::Drains(number) => {
+                    let now = cluster.now;
                     let member = &mut cluster.members[number % count];
-                    member.is_draining = !member.is_draining;
+                    member.cordoned_since = member.cordoned_since.is_none().then_some(now);
                 }
             }
             prop_assert!(rebooted.values().all(|times| *times <= 1), "{rebooted:?}");

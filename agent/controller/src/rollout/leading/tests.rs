@@ -38,7 +38,8 @@ fn what_a_decision_depends_on_is_read_of_a_node() {
     assert_eq!(member.outcome.unwrap().rollout, "r");
     assert_eq!(member.authorities, None, "any text of a kubelet counted as a digest");
     assert_eq!((member.program, member.architecture), (Some("a".repeat(64)), "arm64".to_owned()));
-    assert!(member.is_healthy && member.is_unchecked && member.is_draining);
+    assert_eq!(member.cordoned_since, parse_timestamp("2026-11-29T00:00:00Z"));
+    assert!(member.is_healthy && member.is_unchecked && member.cordoned_since.is_some());
 }
 
 #[test]

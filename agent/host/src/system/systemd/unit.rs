@@ -46,6 +46,11 @@ impl UnitState {
         let rests = if running { Rest::No } else { Rest::Yes };
         UnitState { is_known: true, enablement, running, rests, ..UnitState::UNKNOWN }
     }
+
+    /// Whether the unit runs. `None` while systemd waits before it restarts the unit.
+    pub(crate) fn runs(&self) -> Option<bool> {
+        (!self.restarting).then_some(self.running)
+    }
 }
 
 /// Whether a unit is inactive without a failure.
@@ -82,3 +87,18 @@ impl Act {
 
 /// A requested job, and its result. If the future is dropped, the job continues.
 pub type Job = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn while_a_unit_waits_for_its_restart_nothing_says_whether_it_runs() {
+        let running = UnitState::known(Enablement::Enabled, true);
+        assert_eq!(running.runs(), Some(true));
+        assert_eq!(UnitState { starting: true, ..running }.runs(), Some(true));
+        assert_eq!(UnitState { restarting: true, ..running }.runs(), None);
+        assert_eq!(UnitState::known(Enablement::Enabled, false).runs(), Some(false));
+        assert_eq!(UnitState::UNKNOWN.runs(), Some(false));
+    }
+}

@@ -74,7 +74,7 @@ pub(super) async fn run(args: &AssetsArgs) -> Result<u8> {
     if is_check {
         let is_checked = |need: &&Need| matches!(need.kind, NeedKind::File | NeedKind::Image);
         log::info!(
-            "asking the servers for {} files and images",
+            "checking whether the servers have {} files and images",
             assets.needs.keys().filter(is_checked).count()
         );
     }

@@ -1,4 +1,4 @@
-//! If a blocker appears after an order, the node loses the order, unless it drains already or is not Ready.
+//! If a blocker appears after an order, the node loses the order, unless it drains for the order or is not Ready.
 
 use super::super::super::{PolicyStatus, State};
 use super::*;
@@ -40,8 +40,8 @@ fn an_alert_takes_back_orders_of_nodes_that_do_not_drain() {
     let mut cluster = cluster(&[("a", 4)]);
     assert_eq!(cluster.step(), ["a-00", "a-01", "a-02", "a-03"]);
     // a-00 waits for its slot, a-01 drains, a-02 has rebooted and is not uncordoned yet, a-03 has failed.
-    cluster.of_name("a-01").is_draining = true;
-    cluster.of_name("a-02").is_draining = true;
+    cluster.of_name("a-01").cordoned_since = Some(cluster.now);
+    cluster.of_name("a-02").cordoned_since = Some(cluster.now);
     reboot(&mut cluster, "a-02");
     answer(&mut cluster, "a-03", "a pod stays");
     cluster.step();
@@ -65,7 +65,7 @@ fn an_alert_takes_back_orders_of_nodes_that_do_not_drain() {
 
     for node in ["a-01", "a-02"] {
         reboot(&mut cluster, node);
-        cluster.of_name(node).is_draining = false;
+        cluster.of_name(node).cordoned_since = None;
         answer(&mut cluster, node, "");
     }
     cluster.rollout.attempt = 2;
@@ -77,10 +77,25 @@ fn an_alert_takes_back_orders_of_nodes_that_do_not_drain() {
 }
 
 #[test]
+fn a_cordon_that_an_earlier_run_left_is_no_drain_for_the_order() {
+    let mut cluster = cluster(&[("a", 2)]);
+    cluster.of_name("a-00").cordoned_since = Some(cluster.now);
+    cluster.now += Duration::seconds(61);
+    assert_eq!(cluster.step(), ["a-00", "a-01"]);
+    // The clock of a-01 is behind.
+    cluster.of_name("a-01").cordoned_since = Some(cluster.now - Duration::seconds(60));
+    cluster.seen.blocked = burns();
+    cluster.step();
+    assert_eq!(with_order(&cluster), ["a-01"]);
+    cluster.step();
+    assert_eq!(cluster.status.groups["a"].finishing, [("a-01".to_owned(), "it burns".to_owned())].into());
+}
+
+#[test]
 fn a_pod_takes_back_the_order_of_its_node_only() {
     let mut cluster = cluster(&[("a", 3)]);
     cluster.step();
-    cluster.of_name("a-02").is_draining = true;
+    cluster.of_name("a-02").cordoned_since = Some(cluster.now);
     cluster.seen.blocked = has_pod("a-00");
     for _ in 0..3 {
         assert_eq!(cluster.step(), [""; 0]);
@@ -104,13 +119,13 @@ fn a_node_that_drains_without_its_order_does_not_get_it_again() {
     cluster.seen.blocked = burns();
     cluster.step();
     // The node has begun just before its order was taken back. It drops the order before it reboots.
-    cluster.of_name("a-00").is_draining = true;
+    cluster.of_name("a-00").cordoned_since = Some(cluster.now);
     for _ in 0..3 {
         assert_eq!(cluster.step(), [""; 0]);
         assert!(with_order(&cluster).is_empty());
     }
     assert!(cluster.status.ordered.is_empty());
-    cluster.of_name("a-00").is_draining = false;
+    cluster.of_name("a-00").cordoned_since = None;
     cluster.seen.blocked = Some(Blocked::default());
     cluster.now += Duration::seconds(1);
     assert_eq!(cluster.step(), ["a-00"]);
@@ -168,7 +183,7 @@ fn orders_of_the_policy_are_taken_back_and_its_configurations_go_on() {
 fn a_pause_takes_back_the_order_of_a_node_that_drains() {
     let mut cluster = cluster(&[("a", 1)]);
     cluster.step();
-    cluster.of_name("a-00").is_draining = true;
+    cluster.of_name("a-00").cordoned_since = Some(cluster.now);
     cluster.seen.blocked = burns();
     cluster.rollout.state = State::Paused;
     assert!(!asks(&cluster), "no node begins in a pause");

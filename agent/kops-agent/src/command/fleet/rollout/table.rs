@@ -14,7 +14,7 @@ use kops_agent_process::output::{columns, one_line};
 
 use crate::command::fleet::table::{SHOWN_OF_PROBLEM, shown};
 
-/// Follows a problem that the node has cut.
+/// The end of a problem that the node has shortened.
 const CUT: &str = " (cut; `journalctl -u kops-agent-follow.service` on the node shows all of it)";
 
 /// The rollout and the policy, as `status` shows them.
