@@ -218,13 +218,10 @@ impl Rollouts {
         join_all(asked.map(|member| async move {
             let ready = match self.api_servers.ready(member.address).await {
                 // One lost answer must not fail a control plane that is done.
-                Err(_) => self.api_servers.ready(member.address).await,
+                ApiServer::NotReady(_) => self.api_servers.ready(member.address).await,
                 ready => ready,
             };
-            member.api_server = match ready {
-                Ok(()) => ApiServer::Ready,
-                Err(why) => ApiServer::NotReady(why),
-            };
+            member.api_server = ready;
         }))
         .await;
     }
