@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{Node, NodeAddress};
 use kops_agent_cluster::fleet::{CONTROLLER, RUNNING};
 use kops_agent_cluster::pacing::CONTROL_PLANE_LABEL;
 use kops_agent_cluster::takeover::{
-    ControlPlane, Leaving, OtherServer, PODS_OF_AGENT, UPSTREAM, serves_machines, stay_served,
+    ControlPlane, Departure, Leaving, OtherServer, PODS_OF_AGENT, UPSTREAM, departure, serves_machines,
 };
 use kops_agent_process::port::{self, Holder};
 use kops_agent_spec::KopsControllerOptions;
@@ -113,20 +113,20 @@ pub struct Kubeconfigs<'a> {
     pub kubelet: &'a Path,
 }
 
-/// Whether machines can bootstrap once the server of this machine has left, and why. The answer comes within 20 seconds.
+/// Whether the server of this machine may leave. The answer comes within 20 seconds.
 ///
 /// # Errors
-/// The outer error: this cannot be found out. The inner error: the reason why no machine could bootstrap any more.
-pub async fn stay_served_without_this(
+/// The port, the Node or the other servers cannot be found out.
+pub async fn own_departure(
     leaving: Leaving,
     options: &KopsControllerOptions,
     kubeconfigs: Kubeconfigs<'_>,
-) -> Result<Result<String, String>> {
+) -> Result<Departure> {
     let Some(port) = port(options)?.filter(|_| serves_machines(options)) else {
-        return Ok(Ok("machines of this cluster do not bootstrap at kops-agent".to_owned()));
+        return Ok(Departure::Allowed("machines of this cluster do not bootstrap at kops-agent".to_owned()));
     };
     if leaving == Leaving::Service && port::holder(port)? == Holder::Program(UPSTREAM.to_owned()) {
-        return Ok(stay_served(leaving, &[], OtherServer::Listens));
+        return Ok(departure(leaving, &[], OtherServer::Listens));
     }
     let asked = async {
         let own = OwnNode::new(kubeconfigs.kubelet).context("finding the Node of this machine")?;
@@ -138,7 +138,7 @@ pub async fn stay_served_without_this(
             true => OtherServer::Waits,
             false => OtherServer::Absent,
         };
-        Ok::<_, anyhow::Error>(stay_served(leaving, &others, here))
+        Ok::<_, anyhow::Error>(departure(leaving, &others, here))
     };
     timeout(ASKED_WITHIN, asked).await.unwrap_or_else(|_| {
         Err(ApiError::Unanswered(format!("timeout after {} s", ASKED_WITHIN.as_secs())).into())
