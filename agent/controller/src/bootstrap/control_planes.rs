@@ -36,7 +36,7 @@ pub(super) async fn not_ready(control_planes: Vec<NodeObject>, api_servers: &Api
         let why = match node_not_ready(&node) {
             Some(why) => why,
             None => {
-                let machine = node.status.as_ref().and_then(|status| status.internal_ip);
+                let machine = node.status.as_ref().and_then(|status| status.internal_ip());
                 match api_servers.ready(machine).await {
                     ApiServer::NotReady(why) => format!("its API server is not ready: {why}"),
                     ApiServer::Ready | ApiServer::NotAsked => return None,

@@ -342,7 +342,7 @@ pub(super) fn member(node: NodeObject) -> Member {
         group: labels.get(INSTANCE_GROUP).cloned().unwrap_or_default(),
         rank,
         is_ready: status.condition(READY).is_some_and(|ready| ready.status == "True"),
-        address: status.internal_ip.filter(|_| rank == Rank::ControlPlane),
+        address: status.internal_ip().filter(|_| rank == Rank::ControlPlane),
         api_server: ApiServer::NotAsked,
         runs: told.and_then(|told| told.runs).map(|runs| runs.hash),
         authorities: annotations.get(AUTHORITIES).and_then(|value| read_authorities(value)),
