@@ -216,12 +216,7 @@ impl Rollouts {
     async fn ask(&self, control_planes: &BTreeSet<String>, members: &mut [Member]) {
         let asked = members.iter_mut().filter(|member| control_planes.contains(&member.node));
         join_all(asked.map(|member| async move {
-            let ready = match self.api_servers.ready(member.address).await {
-                // One lost answer must not fail a control plane that is done.
-                ApiServer::NotReady(_) => self.api_servers.ready(member.address).await,
-                ready => ready,
-            };
-            member.api_server = ready;
+            member.api_server = self.api_servers.ready(member.address).await;
         }))
         .await;
     }
