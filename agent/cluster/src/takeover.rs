@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 use kops_agent_spec::{CloudProvider, Cluster, KopsControllerOptions};
 
-pub use servers::{ControlPlane, Leaving, OtherServer, stay_served};
+pub use servers::{ControlPlane, Departure, Leaving, OtherServer, departure};
 
 /// The clouds that give machines address ranges for pods and have an API to read the ranges. On any other cloud, upstream's kops-controller
 /// exits (upstream: `setupCloudIPAM` in `cmd/kops-controller/main.go`).

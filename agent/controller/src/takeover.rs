@@ -25,7 +25,7 @@ use tokio::time::timeout;
 
 use kops_agent_cluster::identity::host::NAMESPACE;
 use kops_agent_cluster::pacing::{self, CONTROL_PLANE_LABEL};
-use kops_agent_cluster::takeover::{self as decide, INTERNAL_NAMES, Leaving, UPSTREAM};
+use kops_agent_cluster::takeover::{self as decide, Departure, INTERNAL_NAMES, Leaving, UPSTREAM};
 use kops_agent_kube::bootstrap_servers::{self, Kubeconfigs};
 use kops_agent_kube::lease;
 use kops_agent_net::http;
@@ -135,10 +135,10 @@ fn finding(what: &'static str, answer: Result<Answer>) -> Finding {
 pub async fn check_back(given: &TakeoverOptions) -> Result<Vec<Finding>> {
     let options = options(&given.conf)?;
     let kubeconfigs = Kubeconfigs { controller: &given.kubeconfig, kubelet: &given.kubelet_kubeconfig };
-    let told = bootstrap_servers::stay_served_without_this(Leaving::Service, &options, kubeconfigs).await;
-    let answer = told.map(|told| match told {
-        Ok(why) => ready(format!("the service can leave this machine: {why}")),
-        Err(why) => {
+    let departure = bootstrap_servers::own_departure(Leaving::Service, &options, kubeconfigs).await;
+    let answer = departure.map(|departure| match departure {
+        Departure::Allowed(why) => ready(format!("the service can leave this machine: {why}")),
+        Departure::Refused(why) => {
             not_ready(format!("without the service of this machine, no machine can bootstrap: {why}"))
         }
     });

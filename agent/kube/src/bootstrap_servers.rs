@@ -6,25 +6,22 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use futures_util::future::join_all;
-use k8s_openapi::api::core::v1::{Node, NodeAddress};
 use kops_agent_cluster::fleet::{CONTROLLER, RUNNING};
 use kops_agent_cluster::pacing::CONTROL_PLANE_LABEL;
 use kops_agent_cluster::takeover::{
-    ControlPlane, Leaving, OtherServer, PODS_OF_AGENT, UPSTREAM, serves_machines, stay_served,
+    ControlPlane, Departure, Leaving, OtherServer, PODS_OF_AGENT, UPSTREAM, departure, serves_machines,
 };
 use kops_agent_process::port::{self, Holder};
 use kops_agent_spec::KopsControllerOptions;
 use kops_agent_spec::failure::{Failure, Kind};
 use kube::Client;
-use kube::api::{Api, ListParams};
-use kube::core::{ApiResource, Object};
-use serde::Deserialize;
-use serde::de::IgnoredAny;
+use kube::api::ListParams;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::api_error::{ApiError, answer};
 use crate::client::client_asking_once;
+use crate::node_api::{NodeObject, Nodes};
 use crate::own_node::OwnNode;
 
 /// The timeout of the list of control planes.
@@ -33,15 +30,6 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(15);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The deadline of all requests and connections before a server leaves.
 const ASKED_WITHIN: Duration = Duration::from_secs(20);
-
-/// A Node with the addresses that its kubelet or its cloud reports.
-type NodeObject = Object<IgnoredAny, Addresses>;
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct Addresses {
-    addresses: Vec<NodeAddress>,
-}
 
 /// The port of the bootstrap server; `None` if the configuration has no such server.
 pub fn port(options: &KopsControllerOptions) -> Result<Option<u16>> {
@@ -59,7 +47,7 @@ pub fn port(options: &KopsControllerOptions) -> Result<Option<u16>> {
 
 /// Connects to the bootstrap server of each control plane.
 pub async fn control_planes(client: &Client, port: u16) -> Result<Vec<ControlPlane>> {
-    let nodes: Api<NodeObject> = Api::all_with(client.clone(), &ApiResource::erase::<Node>(&()));
+    let nodes = Nodes::new(client.clone()).api();
     let selected = ListParams::default().labels(CONTROL_PLANE_LABEL);
     let nodes = match timeout(LIST_TIMEOUT, answer(nodes.list(&selected))).await {
         Ok(nodes) => nodes,
@@ -76,16 +64,15 @@ async fn control_plane(node: NodeObject, port: u16) -> ControlPlane {
         runs_controller: annotations.get(CONTROLLER).is_some_and(|value| value == RUNNING),
         ..ControlPlane::default()
     };
-    let addresses = node.status.unwrap_or_default().addresses;
-    let Some(internal) = addresses.into_iter().find(|address| address.type_ == "InternalIP") else {
+    let Some(internal_ip) = node.status.unwrap_or_default().internal_ip_text else {
         return ControlPlane { silent: Some("its Node has no InternalIP".to_owned()), ..found };
     };
-    match internal.address.parse::<IpAddr>() {
+    match internal_ip.parse::<IpAddr>() {
         Ok(address) => {
             let address = SocketAddr::new(address, port);
             ControlPlane { address: address.to_string(), silent: silent(address).await, ..found }
         }
-        Err(error) => ControlPlane { address: internal.address, silent: Some(error.to_string()), ..found },
+        Err(error) => ControlPlane { address: internal_ip, silent: Some(error.to_string()), ..found },
     }
 }
 
@@ -107,19 +94,17 @@ pub struct Kubeconfigs<'a> {
     pub kubelet: &'a Path,
 }
 
-/// Whether machines can bootstrap once the server of this machine has left, and why. The answer comes within 20
-/// seconds. The outer error means that this cannot be found out. The inner error is the reason why no machine could
-/// bootstrap any more.
-pub async fn stay_served_without_this(
+/// Whether the server of this machine may leave. The answer comes within 20 seconds.
+pub async fn own_departure(
     leaving: Leaving,
     options: &KopsControllerOptions,
     kubeconfigs: Kubeconfigs<'_>,
-) -> Result<Result<String, String>> {
+) -> Result<Departure> {
     let Some(port) = port(options)?.filter(|_| serves_machines(options)) else {
-        return Ok(Ok("machines of this cluster do not bootstrap at kops-agent".to_owned()));
+        return Ok(Departure::Allowed("machines of this cluster do not bootstrap at kops-agent".to_owned()));
     };
     if leaving == Leaving::Service && port::holder(port)? == Holder::Program(UPSTREAM.to_owned()) {
-        return Ok(stay_served(leaving, &[], OtherServer::Listens));
+        return Ok(departure(leaving, &[], OtherServer::Listens));
     }
     let asked = async {
         let own = OwnNode::new(kubeconfigs.kubelet).context("finding the Node of this machine")?;
@@ -131,7 +116,7 @@ pub async fn stay_served_without_this(
             true => OtherServer::Waits,
             false => OtherServer::Absent,
         };
-        Ok::<_, anyhow::Error>(stay_served(leaving, &others, here))
+        Ok::<_, anyhow::Error>(departure(leaving, &others, here))
     };
     timeout(ASKED_WITHIN, asked).await.unwrap_or_else(|_| {
         Err(ApiError::Unanswered(format!("timeout after {} s", ASKED_WITHIN.as_secs())).into())

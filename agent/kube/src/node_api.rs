@@ -39,9 +39,9 @@ pub struct NodeSpec {
 pub struct NodeStatus {
     #[serde(deserialize_with = "conditions_that_matter")]
     conditions: Vec<Condition>,
-    /// The first address of type `InternalIP`. `None` if there is no such address, or if it is not an IP address.
-    #[serde(rename = "addresses", deserialize_with = "internal_ip")]
-    pub internal_ip: Option<IpAddr>,
+    /// The first address of type `InternalIP`, as its kubelet or its cloud reports it. It may be no IP address.
+    #[serde(rename = "addresses", deserialize_with = "first_internal_ip")]
+    pub(crate) internal_ip_text: Option<String>,
     pub node_info: NodeInfo,
 }
 
@@ -85,6 +85,11 @@ impl NodeStatus {
     pub fn condition(&self, wanted: &str) -> Option<&Condition> {
         self.conditions.iter().find(|condition| condition.type_ == wanted)
     }
+
+    /// The first address of type `InternalIP`. `None` if there is no such address, or if it is not an IP address.
+    pub fn internal_ip(&self) -> Option<IpAddr> {
+        self.internal_ip_text.as_ref()?.parse().ok()
+    }
 }
 
 /// The registration of a Node, for a machine that asks to use the Node's name.
@@ -126,10 +131,10 @@ fn boot_id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Erro
     String::deserialize(deserializer).map(known_boot_id)
 }
 
-fn internal_ip<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<IpAddr>, D::Error> {
+fn first_internal_ip<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     let addresses = Option::<Vec<Address>>::deserialize(deserializer)?.unwrap_or_default();
-    let internal = addresses.iter().find(|address| address.type_ == "InternalIP");
-    Ok(internal.and_then(|internal| internal.address.parse().ok()))
+    let internal = addresses.into_iter().find(|address| address.type_ == "InternalIP");
+    Ok(internal.map(|internal| internal.address))
 }
 
 /// Selects the pods on a Node.
@@ -300,7 +305,7 @@ mod tests {
     fn the_address_of_a_machine_is_the_first_internal_ip() {
         let internal_ip = |addresses: Value| {
             let status = json!({"addresses": addresses});
-            serde_json::from_value::<NodeStatus>(status).unwrap().internal_ip.map(|ip| ip.to_string())
+            serde_json::from_value::<NodeStatus>(status).unwrap().internal_ip().map(|ip| ip.to_string())
         };
         let address = |kind: &str, address: &str| json!({"type": kind, "address": address});
         let addresses = [

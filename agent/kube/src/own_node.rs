@@ -3,9 +3,23 @@
 mod drain;
 mod orders;
 mod statement;
-#[cfg(test)]
-mod testing;
 
 pub use drain::{OwnNode, Remaining};
 pub use orders::{Orders, retried};
-pub use statement::{FIELD_MANAGER, Told, Untold, current_condition, tell, versions};
+pub use statement::{FIELD_MANAGER, Told, Untold, tell};
+
+#[cfg(test)]
+mod testing {
+    #![allow(clippy::unwrap_used)]
+    use std::path::PathBuf;
+
+    use tempfile::TempDir;
+
+    /// A kubeconfig for a server, with a certificate of this name.
+    pub(super) fn kubeconfig(server: &str, user: &str) -> (TempDir, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kubeconfig");
+        std::fs::write(&path, kops_agent_tests::kubeconfig::kubeconfig(server, user).unwrap()).unwrap();
+        (folder, path)
+    }
+}

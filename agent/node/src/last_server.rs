@@ -7,9 +7,9 @@
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use kops_agent_cluster::takeover::Leaving;
+use kops_agent_cluster::takeover::{Departure, Leaving};
 use kops_agent_host::{Applied, Host};
-use kops_agent_kube::bootstrap_servers::{Kubeconfigs, stay_served_without_this};
+use kops_agent_kube::bootstrap_servers::{Kubeconfigs, own_departure};
 use kops_agent_plan::desired::{CONTROLLER_CONF, CONTROLLER_KUBECONFIG, CONTROLLER_UNIT};
 use kops_agent_plan::diff::{Action, Plan};
 use kops_agent_process::service_manager;
@@ -41,8 +41,9 @@ pub async fn stays(options: &RunOptions, host: &Host, decision: &Decision, plan:
     if machine::left_by(root, &decision.facts) == LeftBy::AnotherMachine {
         return Ok(());
     }
-    let told = told(root, Leaving::Service).await;
-    let stays = service_refusal(told, |why| log::info!("{CONTROLLER_UNIT} can leave this machine: {why}"));
+    let departure = departure(root, Leaving::Service).await;
+    let stays =
+        service_refusal(departure, |why| log::info!("{CONTROLLER_UNIT} can leave this machine: {why}"));
     if stays.is_err() {
         // Nothing has changed yet, so units that wait for this run find a working node.
         service_manager::serving("waiting for another server at which machines can bootstrap");
@@ -56,7 +57,7 @@ pub async fn stays_after_reset(root: &Path, units: &[String]) -> Result<()> {
     if root != Path::new("/") || !units.iter().any(|unit| unit == CONTROLLER_UNIT) {
         return Ok(());
     }
-    reset_refusal(told(root, Leaving::Machine).await)
+    reset_refusal(departure(root, Leaving::Machine).await)
 }
 
 /// Whether a plan ends the service of kops-agent's controller: it removes the unit, or the files without which the unit cannot start again.
@@ -69,8 +70,8 @@ fn removes_controller(plan: &Plan) -> bool {
     removed(CONTROLLER_UNIT) || is_kept && (removed(CONTROLLER_CONF) || removed(CONTROLLER_KUBECONFIG))
 }
 
-/// Whether machines can bootstrap without this machine's server, as [`stay_served_without_this`] says.
-async fn told(root: &Path, leaving: Leaving) -> Result<Result<String, String>> {
+/// [`own_departure`] with the files below `root`.
+async fn departure(root: &Path, leaving: Leaving) -> Result<Departure> {
     let path = |file: &str| root.join(file.trim_start_matches('/'));
     let conf = path(CONTROLLER_CONF);
     let name = conf.display().to_string();
@@ -78,16 +79,16 @@ async fn told(root: &Path, leaving: Leaving) -> Result<Result<String, String>> {
     let options = KopsControllerOptions::parse(&text, &name)?;
     let (controller, kubelet) = (path(CONTROLLER_KUBECONFIG), machine::kubeconfig(root));
     let kubeconfigs = Kubeconfigs { controller: &controller, kubelet: &kubelet };
-    stay_served_without_this(leaving, &options, kubeconfigs).await
+    own_departure(leaving, &options, kubeconfigs).await
 }
 
-fn service_refusal(told: Result<Result<String, String>>, leaves: impl FnOnce(&str)) -> Result<()> {
-    let problem = match told {
-        Ok(Ok(why)) => {
+fn service_refusal(departure: Result<Departure>, leaves: impl FnOnce(&str)) -> Result<()> {
+    let problem = match departure {
+        Ok(Departure::Allowed(why)) => {
             leaves(&why);
             return Ok(());
         }
-        Ok(Err(why)) => format!(
+        Ok(Departure::Refused(why)) => format!(
             "{CONTROLLER_UNIT} stays on this machine, because no machine could bootstrap without it: {why}. First let another server \
              listen: kOps' kops-controller, or kops-agent's on another control plane. `kops-agent controller takeover --check --back` \
              shows whether one does. {OVERRIDE} removes the service anyway"
@@ -101,10 +102,10 @@ fn service_refusal(told: Result<Result<String, String>>, leaves: impl FnOnce(&st
     Err(Failure::new(Kind::LastServer, problem).into())
 }
 
-fn reset_refusal(told: Result<Result<String, String>>) -> Result<()> {
-    match told {
-        Ok(Ok(_)) => Ok(()),
-        Ok(Err(why)) => {
+fn reset_refusal(departure: Result<Departure>) -> Result<()> {
+    match departure {
+        Ok(Departure::Allowed(_)) => Ok(()),
+        Ok(Departure::Refused(why)) => {
             let problem = format!(
                 "nothing was reset, because no machine could bootstrap without this one: {why}. First let another control plane serve: \
                  `kops-agent converge --controller` there starts kops-agent's server. {OVERRIDE} resets this machine anyway"
@@ -177,9 +178,13 @@ mod tests {
             Scene { root, _server: server }
         }
 
-        async fn told(&self, leaving: Leaving) -> Result<Result<String, String>> {
-            told(self.root.path(), leaving).await
+        async fn departure(&self, leaving: Leaving) -> Result<Departure> {
+            departure(self.root.path(), leaving).await
         }
+    }
+
+    fn is_allowed(departure: &Departure) -> bool {
+        matches!(departure, Departure::Allowed(_))
     }
 
     fn refusal(outcome: Result<()>) -> String {
@@ -213,16 +218,17 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.2:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let scene = Scene::start(port, &[("b", "127.0.0.2"), ("c", "127.0.0.3")], &[]).await;
-        let why = scene.told(Leaving::Service).await.unwrap().unwrap();
-        assert!(why.contains(&format!("b (127.0.0.2:{port})")), "{why}");
-        assert!(reset_refusal(scene.told(Leaving::Machine).await).is_ok());
+        let why = format!("a server listens on b (127.0.0.2:{port})");
+        assert_eq!(scene.departure(Leaving::Service).await.unwrap(), Departure::Allowed(why));
+        assert!(reset_refusal(scene.departure(Leaving::Machine).await).is_ok());
 
         let scene = Scene::start(port, &[("c", "127.0.0.3"), ("d", "127.0.0.4")], &[]).await;
-        let refused = refusal(service_refusal(scene.told(Leaving::Service).await, |_| panic!("it left")));
+        let departure = scene.departure(Leaving::Service).await;
+        let refused = refusal(service_refusal(departure, |_| panic!("it left")));
         for part in ["c (127.0.0.3:", "d (127.0.0.4:", OVERRIDE, "--check --back"] {
             assert!(refused.contains(part), "no {part} in {refused}");
         }
-        let refused = refusal(reset_refusal(scene.told(Leaving::Machine).await));
+        let refused = refusal(reset_refusal(scene.departure(Leaving::Machine).await));
         assert!(refused.contains("nothing was reset") && refused.contains(OVERRIDE), "{refused}");
     }
 
@@ -235,9 +241,10 @@ mod tests {
         let with_waiting = [gone.clone(), vec![waiting]].concat();
         for (pods, leaves) in [(vec![], false), (gone, false), (with_waiting, true)] {
             let scene = Scene::start(1, &[], &pods).await;
-            let told = scene.told(Leaving::Service).await.unwrap();
-            assert_eq!(told.is_ok(), leaves, "{pods:?}: {told:?}");
-            assert!(scene.told(Leaving::Machine).await.unwrap().is_ok(), "the cluster ends with it");
+            let departure = scene.departure(Leaving::Service).await.unwrap();
+            assert_eq!(is_allowed(&departure), leaves, "{pods:?}: {departure:?}");
+            let departure = scene.departure(Leaving::Machine).await.unwrap();
+            assert!(is_allowed(&departure), "the cluster ends with it");
         }
     }
 
@@ -248,7 +255,7 @@ mod tests {
         fs::create_dir_all(conf.parent().unwrap()).unwrap();
         for more in ["", ", server: {Listen: ':3988'}, capi: {enabled: true}"] {
             fs::write(&conf, format!("{{clusterName: c, cloud: aws{more}}}")).unwrap();
-            assert!(told(root.path(), Leaving::Service).await.unwrap().is_ok(), "{more}");
+            assert!(is_allowed(&departure(root.path(), Leaving::Service).await.unwrap()), "{more}");
         }
     }
 
@@ -257,10 +264,11 @@ mod tests {
         let scene = Scene::start(1, &[], &[]).await;
         let file = scene.root.path().join(CONTROLLER_KUBECONFIG.trim_start_matches('/'));
         fs::write(&file, kubeconfig("http://127.0.0.1:1", "kops-controller").unwrap()).unwrap();
-        let refused = refusal(service_refusal(scene.told(Leaving::Service).await, |_| panic!("it left")));
+        let departure = scene.departure(Leaving::Service).await;
+        let refused = refusal(service_refusal(departure, |_| panic!("it left")));
         assert!(refused.contains("cannot find out") && refused.contains(OVERRIDE), "{refused}");
-        assert!(reset_refusal(scene.told(Leaving::Machine).await).is_ok());
+        assert!(reset_refusal(scene.departure(Leaving::Machine).await).is_ok());
         fs::remove_file(file).unwrap();
-        assert!(scene.told(Leaving::Service).await.is_err());
+        assert!(scene.departure(Leaving::Service).await.is_err());
     }
 }

@@ -50,6 +50,10 @@ pub struct PodCheck {
     /// crashed. Empty if the node is not Ready.
     #[serde(skip_serializing_if = "String::is_empty")]
     since: String,
+    /// Whether the last answer of the control plane's API server in the current wait was not ready. One such answer does not end the wait,
+    /// because an answer may be lost.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    is_unready: bool,
     /// Whether a container crashed more than before in the last list. One such list is not a failure: a controller manager may still wait
     /// for its API server.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -77,13 +81,20 @@ impl PodCheck {
 
     /// The check of a node that is not Ready with the configuration, or has failed.
     pub(super) fn unsettled(&self) -> PodCheck {
-        PodCheck { since: String::new(), is_suspect: false, ..self.clone() }
+        PodCheck { since: String::new(), is_unready: false, is_suspect: false, ..self.clone() }
     }
 
     /// The check of a node that is Ready with the configuration now.
     pub(super) fn settling(&self, now: OffsetDateTime) -> PodCheck {
         let since = if self.since.is_empty() { timestamp(now) } else { self.since.clone() };
-        PodCheck { since, ..self.clone() }
+        PodCheck { since, is_unready: false, ..self.clone() }
+    }
+
+    /// The check after the API server of the node was not ready. `None` if that ends the wait: the previous answer was not ready either,
+    /// or there is no wait.
+    pub(super) fn after_unready(&self) -> Option<PodCheck> {
+        let goes_on = !self.since.is_empty() && !self.is_unready;
+        goes_on.then(|| PodCheck { is_unready: true, ..self.clone() })
     }
 
     /// The check after the node's pods were listed because [`PodCheck::is_due`]. `None` if no container crashes more than before.
@@ -221,6 +232,19 @@ mod tests {
         assert_eq!(lists(container(4, false), container(4, false)), None, "it has recovered");
         assert!(lists(container(4, true), container(5, true)).is_some());
         assert!(lists(container(4, false), container(7, false)).is_some());
+    }
+
+    #[test]
+    fn only_a_second_unready_answer_in_a_row_ends_a_wait() {
+        let now = ORDERED + Duration::minutes(5);
+        let check = PodCheck::before_order(&Ok(Containers::new()));
+        assert_eq!(check.after_unready(), None, "there is no wait");
+        let settling = check.settling(now);
+        let unready = settling.after_unready().unwrap_or_default();
+        assert!(unready.is_due(60, now + Duration::minutes(1)), "the wait goes on");
+        assert_eq!(unready.after_unready(), None);
+        assert_eq!(unready.settling(now + Duration::SECOND), settling);
+        assert_eq!(unready.unsettled(), check);
     }
 
     #[test]

@@ -66,6 +66,10 @@ pub(super) fn progress(
     let timeout = settings.map_or(Duration::seconds(Rollout::node_timeout().into()), Settings::timeout);
     let is_late = order.time().is_none_or(|at| now - at > timeout);
     let is_done = is_current && member.is_serving();
+    // The answer of an API server may be lost, so one unready answer does not fail a control plane whose pods settle.
+    let is_unready = is_current && member.is_ready && !member.is_serving();
+    let unready_once = pods.filter(|_| is_unready).and_then(PodCheck::after_unready);
+    let may_be_done = is_done || unready_once.is_some();
     let is_wanted = order.hash == hash && authorities.are_of(order);
     // A failure remains until the operator resumes. In an operator's rollout, it remains even if the spec has changed since.
     if order.attempt == course.attempt && (is_wanted || !course.is_of_policy) {
@@ -73,10 +77,10 @@ pub(super) fn progress(
         let problem = match outcome {
             _ if crashes.is_some() => crashes.map(str::to_owned),
             Some(outcome) if !outcome.problem.is_empty() => Some(outcome.problem.clone()),
-            None if is_late && !is_done => Some(format!(
+            None if is_late && !may_be_done => Some(format!(
                 "no result {timeout} after its order; is kops-agent-follow.service active on the node?"
             )),
-            None if recorded.failed.contains(&member.node) && !is_done => {
+            None if recorded.failed.contains(&member.node) && !may_be_done => {
                 Some("it has failed, and has not tried again".to_owned())
             }
             _ => None,
@@ -92,13 +96,14 @@ pub(super) fn progress(
             false => (Progress::Updating(order.clone()), unsettled()),
         };
     }
-    match (is_done, is_late) {
-        (true, _) => {
+    match (is_done, unready_once, is_late) {
+        (true, ..) => {
             let after = settings.map_or(Rollout::check_pods_after(), |settings| settings.check_pods_after);
             settled(order, pods, recorded.listed.get(&member.node), after, is_late, now)
         }
-        (false, false) => (Progress::Updating(order.clone()), unsettled()),
-        (false, true) => failed(match &member.api_server {
+        (false, Some(check), _) => (Progress::Updating(order.clone()), Some(check)),
+        (false, None, false) => (Progress::Updating(order.clone()), unsettled()),
+        (false, None, true) => failed(match &member.api_server {
             ApiServer::NotReady(why) if is_current && member.is_ready => {
                 format!("its run succeeded, but {timeout} after its order its API server is not ready: {why}")
             }

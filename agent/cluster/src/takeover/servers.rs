@@ -34,6 +34,15 @@ pub enum Leaving {
     Machine,
 }
 
+/// Whether a bootstrap server may leave the cluster. The text is the reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Departure {
+    /// Machines can bootstrap at another server, or the cluster needs no server without this one.
+    Allowed(String),
+    /// No machine could bootstrap any more.
+    Refused(String),
+}
+
 /// Another bootstrap server on the machine whose service leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OtherServer {
@@ -45,31 +54,33 @@ pub enum OtherServer {
     Listens,
 }
 
-/// Whether machines can bootstrap once a server has left, and why. `others` are all other control planes.
+/// Decides whether a server may leave. `others` are all other control planes.
 ///
 /// A pod that waits counts only on the cluster's only control plane: a minutes-long gap is unavoidable there. Elsewhere another
-/// server must answer now. The error is the reason why no server would be left.
-pub fn stay_served(leaving: Leaving, others: &[ControlPlane], here: OtherServer) -> Result<String, String> {
+/// server must answer now.
+pub fn departure(leaving: Leaving, others: &[ControlPlane], here: OtherServer) -> Departure {
     if (leaving, here) == (Leaving::Service, OtherServer::Listens) {
-        return Ok("kOps' kops-controller listens on this machine".to_owned());
+        return Departure::Allowed("kOps' kops-controller listens on this machine".to_owned());
     }
     if let Some(other) = others.iter().find(|other| other.silent.is_none()) {
-        return Ok(format!("a server listens on {} ({})", other.node, other.address));
+        return Departure::Allowed(format!("a server listens on {} ({})", other.node, other.address));
     }
     match (others, leaving, here) {
         ([], Leaving::Machine, _) => {
-            Ok("this is the only control plane, so the cluster has no API server without it".to_owned())
+            let why = "this is the only control plane, so the cluster has no API server without it";
+            Departure::Allowed(why.to_owned())
         }
         ([], Leaving::Service, OtherServer::Waits) => {
-            Ok("this is the only control plane, and the pod of another server waits here for the port"
-                .to_owned())
+            let why = "this is the only control plane, and the pod of another server waits here for the port";
+            Departure::Allowed(why.to_owned())
         }
         ([], Leaving::Service, _) => {
-            Err("this is the only control plane, and no pod of kOps' kops-controller is here".to_owned())
+            let why = "this is the only control plane, and no pod of kOps' kops-controller is here";
+            Departure::Refused(why.to_owned())
         }
         (silent, ..) => {
             let silent: Vec<String> = silent.iter().filter_map(ControlPlane::why_silent).collect();
-            Err(format!(
+            Departure::Refused(format!(
                 "no server listens on the other control planes: {}. If one of these machines no longer exists, delete its Node",
                 silent.join(", ")
             ))
@@ -86,6 +97,10 @@ mod tests {
         ControlPlane { node, address, silent: silent.map(str::to_owned), runs_controller: false }
     }
 
+    fn may_leave(leaving: Leaving, others: &[ControlPlane], here: OtherServer) -> bool {
+        matches!(departure(leaving, others, here), Departure::Allowed(_))
+    }
+
     const ALL: [OtherServer; 3] = [OtherServer::Absent, OtherServer::Waits, OtherServer::Listens];
 
     #[test]
@@ -93,37 +108,39 @@ mod tests {
         let others = [other("a", Some("refused")), other("b", None)];
         for here in ALL {
             for leaving in [Leaving::Service, Leaving::Machine] {
-                let why = stay_served(leaving, &others, here);
-                assert!(why.is_ok(), "{leaving:?} {here:?}: {why:?}");
+                let allowed = Departure::Allowed(match (leaving, here) {
+                    (Leaving::Service, OtherServer::Listens) => {
+                        "kOps' kops-controller listens on this machine".to_owned()
+                    }
+                    _ => "a server listens on b (10.0.0.1:3988)".to_owned(),
+                });
+                assert_eq!(departure(leaving, &others, here), allowed, "{leaving:?} {here:?}");
             }
         }
-        let why = stay_served(Leaving::Machine, &others, OtherServer::Absent);
-        assert_eq!(why.as_deref(), Ok("a server listens on b (10.0.0.1:3988)"));
     }
 
     #[test]
     fn the_last_server_may_not_leave() {
         let nowhere = ControlPlane { node: "b".into(), silent: Some("none".into()), ..Default::default() };
         let others = [other("a", Some("refused")), nowhere];
-        let expected =
-            Err("no server listens on the other control planes: a (10.0.0.1:3988: refused), b (none). \
-                 If one of these machines no longer exists, delete its Node"
-                .to_owned());
+        let why = "no server listens on the other control planes: a (10.0.0.1:3988: refused), b (none). \
+                   If one of these machines no longer exists, delete its Node";
+        let refused = Departure::Refused(why.to_owned());
         for here in [OtherServer::Absent, OtherServer::Waits] {
             for leaving in [Leaving::Service, Leaving::Machine] {
-                assert_eq!(stay_served(leaving, &others, here), expected, "{leaving:?} {here:?}");
+                assert_eq!(departure(leaving, &others, here), refused, "{leaving:?} {here:?}");
             }
         }
         // kops-controller goes on without the service, but not without the machine.
-        assert!(stay_served(Leaving::Service, &others, OtherServer::Listens).is_ok());
-        assert_eq!(stay_served(Leaving::Machine, &others, OtherServer::Listens), expected);
+        assert!(may_leave(Leaving::Service, &others, OtherServer::Listens));
+        assert_eq!(departure(Leaving::Machine, &others, OtherServer::Listens), refused);
     }
 
     #[test]
     fn on_the_only_control_plane_another_pod_must_wait() {
-        let service = ALL.map(|here| stay_served(Leaving::Service, &[], here).is_ok());
+        let service = ALL.map(|here| may_leave(Leaving::Service, &[], here));
         assert_eq!(service, [false, true, true]);
         // The API server ends with its machine, and so does the cluster.
-        assert!(ALL.iter().all(|here| stay_served(Leaving::Machine, &[], *here).is_ok()));
+        assert!(ALL.iter().all(|here| may_leave(Leaving::Machine, &[], *here)));
     }
 }

@@ -4,6 +4,7 @@
 use futures_util::future::join_all;
 use kops_agent_cluster::pacing::CONTROL_PLANE_LABEL;
 use kops_agent_cluster::pacing::message::NotReady;
+use kops_agent_cluster::rollout::ApiServer;
 use kops_agent_process::output::one_line;
 use kube::Error;
 use kube::api::ListParams;
@@ -35,9 +36,11 @@ pub(super) async fn not_ready(control_planes: Vec<NodeObject>, api_servers: &Api
         let why = match node_not_ready(&node) {
             Some(why) => why,
             None => {
-                let machine = node.status.as_ref().and_then(|status| status.internal_ip);
-                let why = api_servers.ready(machine).await.err()?;
-                format!("its API server is not ready: {why}")
+                let machine = node.status.as_ref().and_then(|status| status.internal_ip());
+                match api_servers.ready(machine).await {
+                    ApiServer::NotReady(why) => format!("its API server is not ready: {why}"),
+                    ApiServer::Ready | ApiServer::NotAsked => return None,
+                }
             }
         };
         let node = node.metadata.name.unwrap_or_default();

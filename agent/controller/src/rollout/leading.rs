@@ -217,15 +217,7 @@ impl Rollouts {
     async fn ask(&self, control_planes: &BTreeSet<String>, members: &mut [Member]) {
         let asked = members.iter_mut().filter(|member| control_planes.contains(&member.node));
         join_all(asked.map(|member| async move {
-            let ready = match self.api_servers.ready(member.address).await {
-                // One lost answer must not fail a control plane that is done.
-                Err(_) => self.api_servers.ready(member.address).await,
-                ready => ready,
-            };
-            member.api_server = match ready {
-                Ok(()) => ApiServer::Ready,
-                Err(why) => ApiServer::NotReady(why),
-            };
+            member.api_server = self.api_servers.ready(member.address).await;
         }))
         .await;
     }
@@ -346,7 +338,7 @@ pub(super) fn member(node: NodeObject) -> Member {
         group: labels.get(INSTANCE_GROUP).cloned().unwrap_or_default(),
         rank,
         is_ready: status.condition(READY).is_some_and(|ready| ready.status == "True"),
-        address: status.internal_ip.filter(|_| rank == Rank::ControlPlane),
+        address: status.internal_ip().filter(|_| rank == Rank::ControlPlane),
         api_server: ApiServer::NotAsked,
         runs: told.and_then(|told| told.runs).map(|runs| runs.hash),
         authorities: annotations.get(AUTHORITIES).and_then(|value| read_authorities(value)),

@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::{Request, StatusCode, Uri};
+use kops_agent_cluster::rollout::ApiServer;
 use kops_agent_process::output::{error_text, one_line};
 use kube::client::Body;
 use rustls::pki_types::ServerName;
@@ -63,12 +64,15 @@ impl ApiServers {
         Ok(ApiServers { connection, port })
     }
 
-    /// Asks the API server on the machine with this address whether it is ready. An API server without an answer counts as not ready.
-    pub async fn ready(&self, machine: Option<IpAddr>) -> Result<(), String> {
-        let machine = machine.ok_or("its Node has no InternalIP")?;
+    /// Asks the API server on the machine with this address whether it is ready. Never returns [`ApiServer::NotAsked`]: an API server
+    /// without an answer or an address counts as not ready.
+    pub async fn ready(&self, machine: Option<IpAddr>) -> ApiServer {
+        let Some(machine) = machine else {
+            return ApiServer::NotReady("its Node has no InternalIP".to_owned());
+        };
         let address = SocketAddr::new(machine, self.port);
         let why = match timeout(TIMEOUT, self.ask(address)).await {
-            Ok(Ok((StatusCode::OK, _))) => return Ok(()),
+            Ok(Ok((StatusCode::OK, _))) => return ApiServer::Ready,
             Ok(Ok((status, text))) => match failed_checks(&text) {
                 checks if checks.is_empty() => format!("{address} answers HTTP {}: {text}", status.as_u16()),
                 checks => format!("failed checks: {}", checks.join(", ")),
@@ -76,7 +80,7 @@ impl ApiServers {
             Ok(Err(error)) => format!("{address}: {}", error_text(&error)),
             Err(_) => format!("{address} does not answer within {} s", TIMEOUT.as_secs()),
         };
-        Err(one_line(&why, LONGEST_TOLD))
+        ApiServer::NotReady(one_line(&why, LONGEST_TOLD))
     }
 
     /// The status and the body of the answer.
@@ -117,11 +121,7 @@ mod tests {
 
     /// Asks the machine with this address. An API server on loopback gives this answer. Its certificate and the kubeconfig have the name
     /// `api.test`, which nothing resolves. Also returns the path and the credentials of the last request.
-    async fn ready(
-        machine: Option<IpAddr>,
-        status: u16,
-        answer: &'static str,
-    ) -> (Result<(), String>, [String; 2]) {
+    async fn ready(machine: Option<IpAddr>, status: u16, answer: &'static str) -> (ApiServer, [String; 2]) {
         let identity = Identity::named(&["api.test"]).unwrap();
         let asked = Arc::new(Mutex::new(<[String; 2]>::default()));
         let seen = asked.clone();
@@ -149,10 +149,18 @@ mod tests {
         (ready, asked)
     }
 
+    /// Why an API server is not ready, by [`ready`].
+    async fn not_ready(machine: Option<IpAddr>, status: u16, answer: &'static str) -> String {
+        match ready(machine, status, answer).await.0 {
+            ApiServer::NotReady(why) => why,
+            other => panic!("{other:?}"),
+        }
+    }
+
     #[tokio::test]
     async fn a_server_is_asked_at_its_machine_by_the_name_and_with_the_credentials_of_the_kubeconfig() {
         let (ready, asked) = ready(ON_LOOPBACK, 200, "ok").await;
-        assert_eq!(ready, Ok(()));
+        assert_eq!(ready, ApiServer::Ready);
         assert_eq!(asked, ["/readyz?exclude=etcd-readiness", "Bearer t"]);
     }
 
@@ -160,21 +168,17 @@ mod tests {
     async fn a_server_that_is_not_ready_names_its_failed_checks() {
         let answer = "[+]ping ok\n[-]etcd failed: reason withheld\n[-]etcd-override-0 failed: reason withheld\n\
                       [+]informer-sync ok\nreadyz check failed";
-        let (not_ready, _) = ready(ON_LOOPBACK, 500, answer).await;
-        assert_eq!(not_ready, Err("failed checks: etcd, etcd-override-0".to_owned()));
-        let (not_ready, _) = ready(ON_LOOPBACK, 403, "forbidden:\n\u{1b}[2J").await;
-        let why = not_ready.unwrap_err();
+        assert_eq!(not_ready(ON_LOOPBACK, 500, answer).await, "failed checks: etcd, etcd-override-0");
+        let why = not_ready(ON_LOOPBACK, 403, "forbidden:\n\u{1b}[2J").await;
         assert!(why.starts_with("127.0.0.1:") && why.contains(" answers HTTP 403: forbidden:"), "{why}");
         assert!(!why.contains(['\n', '\u{1b}']), "{why:?}");
     }
 
     #[tokio::test]
     async fn a_server_that_does_not_answer_is_not_ready() {
-        let (not_ready, _) = ready(None, 200, "ok").await;
-        assert_eq!(not_ready, Err("its Node has no InternalIP".to_owned()));
+        assert_eq!(not_ready(None, 200, "ok").await, "its Node has no InternalIP");
         // Nothing listens at this address.
-        let (not_ready, _) = ready(Some(Ipv4Addr::new(127, 0, 0, 2).into()), 200, "ok").await;
-        let why = not_ready.unwrap_err();
+        let why = not_ready(Some(Ipv4Addr::new(127, 0, 0, 2).into()), 200, "ok").await;
         assert!(why.starts_with("127.0.0.2:") && why.contains("refused"), "{why}");
     }
 }

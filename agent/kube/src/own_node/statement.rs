@@ -144,7 +144,7 @@ pub(super) fn now() -> String {
 }
 
 /// Returns the Node's condition `KopsConfigured`, if it has one.
-pub fn current_condition(node: &NodeObject) -> Option<CurrentCondition> {
+fn current_condition(node: &NodeObject) -> Option<CurrentCondition> {
     let condition = node.status.as_ref()?.condition(CONDITION)?;
     Some(CurrentCondition {
         status: condition.status.clone(),
@@ -153,7 +153,7 @@ pub fn current_condition(node: &NodeObject) -> Option<CurrentCondition> {
 }
 
 /// Returns the versions that the Node's kubelet reports.
-pub fn versions(node: &NodeObject) -> Versions {
+pub(super) fn versions(node: &NodeObject) -> Versions {
     let info = node.status.as_ref().map(|status| status.node_info.clone()).unwrap_or_default();
     Versions { kubelet: info.kubelet_version, containerd: info.container_runtime_version }
 }
@@ -242,6 +242,29 @@ mod tests {
         let condition = &body["status"]["conditions"][0];
         assert_eq!(condition["lastTransitionTime"], "2026-01-01T00:00:00Z");
         assert_eq!(condition["message"], "configuration a=");
+    }
+
+    #[test]
+    fn the_condition_and_the_versions_of_a_node_are_read() {
+        let node: NodeObject = serde_json::from_value(json!({
+            "metadata": {"name": "a"}, "spec": {},
+            "status": {
+                "conditions": [
+                    {"type": "Ready", "status": "True"},
+                    {"type": CONDITION, "status": "False", "lastTransitionTime": "2026-11-26T00:00:01Z"},
+                ],
+                "nodeInfo": {"kubeletVersion": "v1.36.0", "containerRuntimeVersion": "containerd://2.1.4"},
+            },
+        }))
+        .unwrap();
+        let expected =
+            CurrentCondition { status: "False".into(), last_transition_time: "2026-11-26T00:00:01Z".into() };
+        assert_eq!(current_condition(&node), Some(expected));
+        let containerd = "containerd://2.1.4".to_owned();
+        assert_eq!(versions(&node), Versions { kubelet: "v1.36.0".into(), containerd });
+        let bare: NodeObject =
+            serde_json::from_value(json!({"metadata": {"name": "new"}, "spec": {}, "status": {}})).unwrap();
+        assert_eq!(current_condition(&bare), None);
     }
 
     #[tokio::test]

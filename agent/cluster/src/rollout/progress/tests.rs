@@ -98,6 +98,62 @@ fn a_node_that_succeeds_and_is_never_ready_fails() {
     assert!(problem.contains("10m after its order it is not Ready"), "{problem}");
 }
 
+/// Two control planes. The first one has carried out its order this many seconds after the order, and its pods settle for 60 s.
+fn settling_after(seconds: i64) -> Cluster {
+    let mut cluster = Cluster::new(&[("masters", 2)]);
+    cluster.rollout.check_pods_after = 60;
+    assert_eq!(cluster.step(), ["masters-00"]);
+    cluster.act("masters-00", "");
+    cluster.now += Duration::seconds(seconds);
+    assert_eq!(cluster.step(), [""; 0]);
+    cluster
+}
+
+/// Decides so many seconds later, when the API server of the first control plane is ready or not. Returns the nodes that get an order.
+fn later(cluster: &mut Cluster, seconds: i64, is_ready: bool) -> Vec<String> {
+    let not_ready = (!is_ready).then(|| "masters-00".to_owned());
+    cluster.not_ready = not_ready.into_iter().collect();
+    cluster.now += Duration::seconds(seconds);
+    cluster.step()
+}
+
+#[test]
+fn one_unready_answer_does_not_fail_a_control_plane_whose_pods_settle() {
+    let mut cluster = settling_after(595);
+    for is_ready in [true, false, true, false, true] {
+        assert_eq!(later(&mut cluster, 10, is_ready), [""; 0]);
+        assert_eq!(cluster.status.phase, Phase::Running, "the timeout of 600 s has passed");
+        assert_eq!(cluster.status.groups["masters"].updating, ["masters-00"]);
+    }
+    assert_eq!(later(&mut cluster, 10, true), ["masters-01"], "the wait has not begun again");
+}
+
+#[test]
+fn two_unready_answers_in_a_row_fail_a_control_plane_after_its_timeout() {
+    let mut cluster = settling_after(590);
+    assert_eq!(later(&mut cluster, 15, false), [""; 0]);
+    assert_eq!(cluster.status.phase, Phase::Running);
+    for _ in 0..2 {
+        assert_eq!(later(&mut cluster, 5, false), [""; 0]);
+        assert_eq!(cluster.status.phase, Phase::Stopped);
+        let problem = &cluster.status.groups["masters"].failures["masters-00"];
+        assert!(problem.ends_with("its API server is not ready: failed checks: etcd"), "{problem}");
+    }
+    assert_eq!(later(&mut cluster, 5, true), [""; 0]);
+    assert_eq!(cluster.status.phase, Phase::Running, "the wait begins again");
+}
+
+#[test]
+fn two_unready_answers_in_a_row_begin_the_wait_for_pods_again() {
+    let mut cluster = settling_after(0);
+    assert_eq!(later(&mut cluster, 30, false), [""; 0]);
+    assert_eq!(later(&mut cluster, 5, false), [""; 0]);
+    assert_eq!(later(&mut cluster, 5, true), [""; 0]);
+    assert_eq!(later(&mut cluster, 59, true), [""; 0]);
+    assert_eq!(cluster.status.phase, Phase::Running);
+    assert_eq!(later(&mut cluster, 1, true), ["masters-01"]);
+}
+
 #[test]
 fn a_node_that_reports_no_authorities_takes_configurations_as_before() {
     let mut cluster = trusting();
