@@ -16,7 +16,7 @@ use kops_agent_spec::facts::Facts;
 use serde::Serialize;
 use serde_json::Value;
 
-pub use findings::{Checked, Counts, Finding, Findings, print_findings};
+pub use findings::print_findings;
 pub use kops_agent_process::output::{plain_lines, print_bytes, print_document, print_json, print_text};
 
 use crate::cli::{Color, Output};

@@ -12,7 +12,8 @@
 //! [`condition`] reports to the cluster at the end of a run, with the change that [`next`] has planned. [`pacing`] makes a run wait if its change would disrupt a
 //! working node while other nodes of its group are disrupted. [`last_server`] keeps the last server at which machines bootstrap.
 //!
-//! [`doctor`] and [`support`] examine a machine on which these steps may fail.
+//! [`doctor`] and [`support`] examine a machine on which these steps may fail. [`config_check`] and [`manifests`] list the [`findings`] about a
+//! configuration, and change nothing.
 
 // In this crate, `pub` means that other modules use an item. The only user of the crate is the binary.
 #![allow(unreachable_pub)]
@@ -21,6 +22,7 @@ mod addons_service;
 pub mod apply;
 pub mod certificates;
 pub mod condition;
+pub mod config_check;
 mod controller_service;
 pub mod convergence;
 pub mod decide;
@@ -29,10 +31,12 @@ pub mod environment;
 pub mod exit;
 pub mod facts;
 pub mod failure;
+pub mod findings;
 pub mod kops_version;
 pub mod last_applied;
 pub mod last_server;
 pub mod machine;
+pub mod manifests;
 pub mod materials;
 pub mod next;
 pub mod options;
