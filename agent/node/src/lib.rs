@@ -13,13 +13,14 @@
 //! working node while other nodes of its group are disrupted. [`last_server`] keeps the last server at which machines bootstrap.
 //!
 //! [`doctor`] and [`support`] examine a machine on which these steps may fail. [`config_check`] and [`manifests`] list the [`findings`] about a
-//! configuration, and change nothing.
+//! configuration, and [`assets`] lists all downloads and packages of a cluster's nodes.
 
 // In this crate, `pub` means that other modules use an item. The only user of the crate is the binary.
 #![allow(unreachable_pub)]
 
 mod addons_service;
 pub mod apply;
+pub mod assets;
 pub mod certificates;
 pub mod condition;
 pub mod config_check;
