@@ -33,6 +33,7 @@ pub mod exit;
 pub mod facts;
 pub mod failure;
 pub mod findings;
+pub mod follow;
 pub mod kops_version;
 pub mod last_applied;
 pub mod last_server;
