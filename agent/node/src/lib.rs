@@ -34,6 +34,7 @@ pub mod facts;
 pub mod failure;
 pub mod findings;
 pub mod follow;
+pub mod install_unit;
 pub mod kops_version;
 pub mod last_applied;
 pub mod last_server;

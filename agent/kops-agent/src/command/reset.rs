@@ -6,11 +6,10 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use kops_agent_host::{Reset, Resetting};
 
-use super::install_unit;
 use crate::cli::ResetArgs;
 use crate::output;
 use kops_agent_node::exit;
-use kops_agent_node::{environment, last_server, machine};
+use kops_agent_node::{environment, install_unit, last_server, machine};
 use kops_agent_spec::failure::{Failure, Kind};
 
 /// Units that packages install (see `units/`). A timer comes before the service that it starts. Their files belong to
