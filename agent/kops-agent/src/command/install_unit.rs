@@ -4,9 +4,9 @@ use std::path::Path;
 
 use anyhow::Result;
 use kops_agent_node::install_unit::{self, UNIT};
+use kops_agent_node::run::RETRIES;
 use kops_agent_process::output::error_text;
 
-use super::run::RETRIES;
 use crate::cli::Output;
 use crate::output;
 use crate::progress::Watch;
