@@ -41,6 +41,7 @@ pub mod last_server;
 pub mod machine;
 pub mod manifests;
 pub mod materials;
+pub mod metrics;
 pub mod next;
 pub mod options;
 pub mod orders;
