@@ -53,6 +53,7 @@ pub mod redaction;
 pub mod remembered;
 mod remote;
 pub mod renewal;
+pub mod reset;
 pub mod run;
 pub mod spec;
 pub mod support;
