@@ -30,6 +30,7 @@ pub mod decide;
 pub mod doctor;
 pub mod environment;
 pub mod exit;
+pub mod explanation;
 pub mod facts;
 pub mod failure;
 pub mod findings;
