@@ -11,12 +11,13 @@ use kops_agent_cluster::rollout::{
 };
 use kops_agent_controller::fleet::nodes;
 use kops_agent_controller::rollout::Stored;
+use kops_agent_controller::rollout::operator::{new_id, without_running};
 use kops_agent_process::exit;
 use kops_agent_process::output::one_line;
 use kops_agent_spec::failure::{Failure, Kind};
 
 use super::must_exist;
-use super::rollout::{begin, client, id, without_running};
+use super::rollout::{begin, client};
 use super::table::SHOWN_OF_PROBLEM;
 use crate::cli::UpgradeArgs;
 use crate::output;
@@ -85,7 +86,7 @@ pub(super) async fn run(args: &UpgradeArgs) -> Result<u8> {
         changes.join(", and ")
     ))?;
     let rollout = Rollout {
-        id: id()?,
+        id: new_id()?,
         state: State::Running,
         attempt: 1,
         instance_groups: wanted,
