@@ -36,7 +36,8 @@ pub use policy::{
     decide_by_policy,
 };
 pub use program::{
-    Download, LARGEST_PROGRAM_FILE, MOST_CANARIES, Observation, PROGRAM_FILE, ProgramFile, WantedProgram,
+    Download, LARGEST_PROGRAM_FILE, MOST_CANARIES, Observation, PROGRAM_FILE, ProgramFile, UpgradeChoice,
+    WantedProgram,
 };
 pub use reboot::{Blocked, Blockers, Boots, LAST_REBOOT, LastReboot, MOST_BOOTS, boots_to_end};
 pub use status::{GroupStatus, Phase, Status};

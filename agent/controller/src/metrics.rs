@@ -433,7 +433,7 @@ mod tests {
             let build = served.lines().find(|line| line.starts_with("kops_agent_build_info{")).unwrap();
             assert!(build.contains(&format!("version=\"{}\"", env!("CARGO_PKG_VERSION"))), "{build}");
         }
-        let of_nodes = include_str!("../../kops-agent/src/command/status.rs");
+        let of_nodes = include_str!("../../node/src/metrics.rs");
         let known: BTreeSet<&str> =
             [&of_controller, &of_addons, of_nodes].into_iter().flat_map(names).collect();
         for asked in [

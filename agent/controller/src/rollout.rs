@@ -8,6 +8,7 @@ mod config_map;
 mod current;
 mod hashes;
 mod leading;
+pub mod operator;
 mod pods;
 
 pub use config_map::{Read, Stored};

@@ -16,7 +16,6 @@ mod nodeup;
 mod plan;
 mod render;
 mod reset;
-mod run;
 mod status;
 mod support_bundle;
 mod verify;

@@ -16,11 +16,12 @@ use kops_agent_spec::facts::Facts;
 use serde::Serialize;
 use serde_json::Value;
 
-pub use findings::{Checked, Counts, Finding, Findings, print_findings};
+pub use findings::print_findings;
 pub use kops_agent_process::output::{plain_lines, print_bytes, print_document, print_json, print_text};
 
 use crate::cli::{Color, Output};
 use kops_agent_node::last_applied::superseded as superseded_means;
+use kops_agent_node::run::Printer;
 
 /// Prints everything that a node must have: the names of its resources as text, or `resources` as JSON.
 pub fn print_state<T: Serialize>(state: &DesiredState, resources: &[T], output: Output) -> Result<u8> {
@@ -120,9 +121,25 @@ pub fn print_facts(facts: &Facts, output: Output) -> Result<u8> {
     }
 }
 
-/// Prints the drift, and the plan if the wanted state is known. `superseded` is the hash of the configuration that
-/// supersedes this machine's configuration, if there is one.
-pub fn print_verification(
+/// Prints the results of a run as its flags say.
+pub struct ResultPrinter {
+    pub output: Output,
+    pub color: Color,
+}
+
+impl Printer for ResultPrinter {
+    fn report(&self, report: &Report) -> Result<()> {
+        print_report(report, self.output)?;
+        Ok(())
+    }
+
+    fn verification(&self, changed: &[Drift], plan: Option<&Plan>, superseded: Option<&str>) -> Result<()> {
+        print_verification(changed, plan, superseded, self.output, self.color)?;
+        Ok(())
+    }
+}
+
+fn print_verification(
     changed: &[Drift],
     plan: Option<&Plan>,
     superseded: Option<&str>,

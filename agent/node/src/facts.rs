@@ -8,6 +8,8 @@ use kops_agent_host::facts::observe_host;
 use kops_agent_spec::facts::{CloudFacts, Facts};
 use kops_agent_spec::{BootConfig, CloudProvider, parse_yaml};
 
+use super::remembered;
+
 /// Observes the machine whose files are under `root`, and asks its cloud, if it has one.
 pub async fn observe(root: &Path, provider: Option<CloudProvider>) -> Result<Facts> {
     let mut facts = observe_host(root).context("observing this machine")?;
@@ -15,6 +17,15 @@ pub async fn observe(root: &Path, provider: Option<CloudProvider>) -> Result<Fac
         Some(provider) => cloud::observe(provider).await.context("asking the cloud about this machine")?,
         None => CloudFacts::default(),
     };
+    Ok(facts)
+}
+
+/// Like [`observe`], for display only: also asks the cloud for all other facts. A warning reports each missing fact.
+pub async fn observe_to_show(root: &Path, provider: Option<CloudProvider>) -> Result<Facts> {
+    let mut facts = observe(root, provider).await?;
+    if let Some(provider) = provider {
+        cloud::for_provider(provider).complete_for_show(&mut facts, &remembered::read(root)).await;
+    }
     Ok(facts)
 }
 

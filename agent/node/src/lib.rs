@@ -8,32 +8,41 @@
 //! | 8 | [`apply`] | the plan → this machine is the node |
 //!
 //! `render` stops after deciding, `plan` after comparing, and `converge` goes to the end. If a node cannot be decided
-//! or applied, [`last_applied`] replaces the decision. [`convergence`] has the parts of a run around the plan, and
+//! or applied, [`last_applied`] replaces the decision. [`run`] has the runs of `converge` and `verify`. [`convergence`] has the parts of a run around the plan, and
 //! [`condition`] reports to the cluster at the end of a run, with the change that [`next`] has planned. [`pacing`] makes a run wait if its change would disrupt a
 //! working node while other nodes of its group are disrupted. [`last_server`] keeps the last server at which machines bootstrap.
 //!
-//! [`doctor`] and [`support`] examine a machine on which these steps may fail.
+//! [`doctor`] and [`support`] examine a machine on which these steps may fail. [`config_check`] and [`manifests`] list the [`findings`] about a
+//! configuration, and [`assets`] lists all downloads and packages of a cluster's nodes.
 
 // In this crate, `pub` means that other modules use an item. The only user of the crate is the binary.
 #![allow(unreachable_pub)]
 
 mod addons_service;
 pub mod apply;
+pub mod assets;
 pub mod certificates;
 pub mod condition;
+pub mod config_check;
 mod controller_service;
 pub mod convergence;
 pub mod decide;
 pub mod doctor;
 pub mod environment;
 pub mod exit;
+pub mod explanation;
 pub mod facts;
 pub mod failure;
+pub mod findings;
+pub mod follow;
+pub mod install_unit;
 pub mod kops_version;
 pub mod last_applied;
 pub mod last_server;
 pub mod machine;
+pub mod manifests;
 pub mod materials;
+pub mod metrics;
 pub mod next;
 pub mod options;
 pub mod orders;
@@ -45,6 +54,8 @@ pub mod redaction;
 pub mod remembered;
 mod remote;
 pub mod renewal;
+pub mod reset;
+pub mod run;
 pub mod spec;
 pub mod support;
 pub mod upgrade;

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use kops_agent_host::{Applied, Material, Secrets};
+use anyhow::{Context as _, Result};
+use kops_agent_host::{Applied, Material, Secrets, secret_text};
 use kops_agent_pki::PemPair;
-use kops_agent_plan::resource::{Certificate, Issuer};
+use kops_agent_plan::resource::{Certificate, Content, DesiredState, File, Issuer, Resource};
 use kops_agent_spec::{Keyset, KeysetItem, Secret};
 
 use super::environment::Environment;
@@ -90,6 +91,22 @@ impl Materials {
         let pairs = self.bootstrapped.values().chain(self.at_hand.values());
         let keys = pairs.map(|pair| pair.private_key.clone().into_bytes());
         keysets.chain(secrets).chain(keys).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).collect()
+    }
+
+    /// A state with the texts of its secrets instead of references to them. No output for others may contain them.
+    pub fn filled_in(&self, state: &DesiredState) -> Result<DesiredState> {
+        let mut whole = DesiredState::default();
+        for (id, resource) in state.iter() {
+            whole.add(match resource {
+                Resource::File(file @ File { content: Content::SecretText(pieces), .. }) => {
+                    let text = String::from_utf8(secret_text(file, pieces, self)?)
+                        .with_context(|| format!("the secret that {id} holds is not text"))?;
+                    Resource::File(File { content: Content::Text(text), ..file.clone() })
+                }
+                other => other.clone(),
+            });
+        }
+        Ok(whole)
     }
 
     /// URLs of store files that this machine may not read. The state was decided without these files.

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use kops_agent_cluster::rollout::DrainMode;
-use kops_agent_host::{Progress, Stopwatch};
+use kops_agent_host::health::HealthTimings;
+use kops_agent_host::{Host, Progress, Stopwatch};
 use kops_agent_plan::following::Follow;
 
 use kops_agent_source::{SourceOptions, StoreOptions};
@@ -85,6 +86,24 @@ impl RunOptions {
     /// The folder of downloads, as this process sees it.
     pub fn cache(&self) -> PathBuf {
         self.root.join(self.cache.strip_prefix("/").unwrap_or(&self.cache))
+    }
+}
+
+/// The settings of a run for the machine that it changes.
+#[derive(Clone, Copy, Debug)]
+pub struct HostSettings {
+    /// How long a changed component may take to become healthy before the run rolls back. Zero disables the wait and the
+    /// rollback.
+    pub health_timeout: Duration,
+    /// Whether the run retries a change that an earlier run rolled back.
+    pub retries_failed: bool,
+}
+
+impl HostSettings {
+    /// Returns the host with these settings.
+    pub fn applied_to(self, host: Host) -> Host {
+        host.with_health_timings(HealthTimings { timeout: self.health_timeout, ..HealthTimings::default() })
+            .retrying_failed(self.retries_failed)
     }
 }
 

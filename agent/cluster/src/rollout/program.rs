@@ -2,9 +2,11 @@
 //! order has only the hash of the program file there. So no one chooses a program who may only patch Nodes.
 
 mod canaries;
+mod choice;
 mod download_url;
 
 pub use canaries::{MOST_CANARIES, Observation};
+pub use choice::UpgradeChoice;
 
 use std::collections::BTreeMap;
 

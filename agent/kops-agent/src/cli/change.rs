@@ -5,9 +5,7 @@ use std::time::Duration;
 use clap::Args;
 
 use kops_agent_cluster::pacing::message::MOST_SLOTS;
-use kops_agent_host::Host;
-use kops_agent_host::health::HealthTimings;
-use kops_agent_node::options::Pacing;
+use kops_agent_node::options::{HostSettings, Pacing};
 use kops_agent_spec::failure::{Failure, Kind};
 
 use super::DrainArg;
@@ -74,11 +72,11 @@ impl Default for ChangeArgs {
 }
 
 impl ChangeArgs {
-    /// Returns the host with these settings.
-    pub fn applied_to(self, host: Host) -> Host {
-        let timeout = Duration::from_secs(self.health_timeout);
-        host.with_health_timings(HealthTimings { timeout, ..HealthTimings::default() })
-            .retrying_failed(self.retry_failed)
+    pub fn host_settings(self) -> HostSettings {
+        HostSettings {
+            health_timeout: Duration::from_secs(self.health_timeout),
+            retries_failed: self.retry_failed,
+        }
     }
 
     /// The pacing of the run, from the flags and from `KOPS_AGENT_MAX_UNAVAILABLE`. Fails if the variable is not a number from 0 to

@@ -1,29 +1,20 @@
 //! `kops-agent explain`: shows where a value on the machine comes from.
 
 use anyhow::Result;
-use kops_agent_plan::explain::{self, Question, Source};
-use kops_agent_plan::resolve::{self, Inputs};
-use kops_agent_plan::resource::DesiredState;
-use kops_agent_plan::{desired, settings};
-use kops_agent_spec::facts::Facts;
-use kops_agent_spec::{BootConfig, Cluster, InstanceGroup, NodeupConfig, parse_document};
-use serde_json::Value;
+use kops_agent_plan::explain::Question;
+use kops_agent_plan::settings;
 
 use crate::cli::{ExplainArgs, Output};
 use crate::output;
-use kops_agent_node::{decide, spec};
-use kops_agent_source::{NodeSpec, Origin, trust_the_boot_configs_authority};
+use kops_agent_node::{decide, explanation, spec};
 use kops_agent_spec::failure::{Failure, Kind};
 
 pub(super) async fn run(args: &ExplainArgs) -> Result<u8> {
     let options = args.spec.for_machine(&args.root);
     let spec = spec::read_to_show(&options.store.open()?, &options).await?;
     let question = Question::read(&args.question);
-    let sources = sources(&spec, &args.spec.config.conf.display().to_string())?;
-    let lines = explain::explain(&sources, &question, |documents| {
-        let state = decide(&spec, documents);
-        if args.show_secrets { state.map(DesiredState::without_free_text) } else { state }
-    });
+    let conf = args.spec.config.conf.display().to_string();
+    let lines = explanation::explain(&spec, &conf, &question, args.show_secrets)?;
     if lines.is_empty() {
         // If the node's configuration is wrong, its errors come before any answer.
         let node = decide::resolve(spec)?;
@@ -40,34 +31,4 @@ pub(super) async fn run(args: &ExplainArgs) -> Result<u8> {
         return Err(Failure::new(Kind::NoSuchName, problem).into());
     }
     output::print_explanation(&lines, args.output)
-}
-
-/// The files that the node is decided from, then its boot config, then its facts.
-fn sources(spec: &NodeSpec, conf: &str) -> Result<Vec<Source>> {
-    let mut sources = Vec::new();
-    for file in spec.origin.files() {
-        sources.push(Source { value: parse_document(&file.text, &file.url)?, name: file.url });
-    }
-    sources.push(Source { name: conf.to_owned(), value: serde_json::to_value(&spec.inputs.boot)? });
-    sources.push(Source { name: "facts".to_owned(), value: serde_json::to_value(&spec.inputs.facts)? });
-    Ok(sources)
-}
-
-/// Decides the node from these documents, in the order of [`sources`].
-fn decide(spec: &NodeSpec, documents: &[Value]) -> Option<DesiredState> {
-    let [of_store @ .., boot, facts] = documents else { return None };
-    let boot = BootConfig::from_document(boot, "").ok()?;
-    let facts: Facts = serde_json::from_value(facts.clone()).ok()?;
-    let mut config = match &spec.origin {
-        Origin::ClusterSpec(derivation) => {
-            let [cluster, group] = of_store else { return None };
-            let cluster = Cluster::from_document(cluster.clone(), "").ok()?;
-            let group = InstanceGroup::from_document(group.clone(), "").ok()?;
-            derivation.of_changed(&cluster, &group).ok()?
-        }
-        Origin::NodeupConfig(_) => NodeupConfig::from_document(of_store.first()?, "").ok()?,
-    };
-    trust_the_boot_configs_authority(&boot, &mut config);
-    let inputs = Inputs { boot, config, facts, ..spec.inputs.clone() };
-    desired::desired(&resolve::resolve(inputs).ok()?).ok()
 }

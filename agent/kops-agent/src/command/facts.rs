@@ -1,11 +1,10 @@
 //! `kops-agent facts`: prints the facts of this machine and those from its cloud.
 
 use anyhow::Result;
-use kops_agent_cloud as cloud;
 
 use crate::cli::{FactsArgs, default_conf};
 use crate::output;
-use kops_agent_node::{facts, remembered};
+use kops_agent_node::facts;
 use kops_agent_source::boot_config;
 
 pub(super) async fn run(args: &FactsArgs) -> Result<u8> {
@@ -14,9 +13,5 @@ pub(super) async fn run(args: &FactsArgs) -> Result<u8> {
         Some(conf) => Some(boot_config(&conf, &args.store.options()).await?.cloud_provider),
         None => None,
     };
-    let mut facts = facts::observe(&args.root, provider).await?;
-    if let Some(provider) = provider {
-        cloud::for_provider(provider).complete_for_show(&mut facts, &remembered::read(&args.root)).await;
-    }
-    output::print_facts(&facts, args.output)
+    output::print_facts(&facts::observe_to_show(&args.root, provider).await?, args.output)
 }

@@ -1,46 +1,20 @@
-//! `kops-agent fleet follow`: waits for orders of a rollout, carries them out, and reports the outcomes.
-//!
-//! A change is a process of its own: `kops-agent converge --follow=HASH`. So an order has the same effect as an
-//! operator's command on the machine, and the change survives a restart of this service. An order without an outcome is
-//! carried out again.
+//! `kops-agent fleet follow`: carries out the orders of rollouts to this machine until a signal comes.
 
-use std::path::Path;
 use std::pin::pin;
-use std::time::{Duration, SystemTime};
 
-use anyhow::{Context, Result};
-use kops_agent_cluster::pacing::message::MOST_SLOTS;
-use kops_agent_cluster::rollout::{DrainMode, Order, Task};
-use kops_agent_kube::own_node::{Orders, Untold, retried};
-use kops_agent_process::{program, service_manager, stop};
-use kops_agent_spec::failure::{Failure, Kind};
-use tokio::process::Command;
-use tokio::time::sleep;
+use anyhow::Result;
+use kops_agent_node::{exit, follow};
+use kops_agent_process::{service_manager, stop};
 
 use crate::cli::FleetFollowArgs;
-use kops_agent_node::condition::trusted_authorities;
-use kops_agent_node::exit;
-use kops_agent_node::orders::Withdrawn;
-use kops_agent_node::redaction::error_text;
-use kops_agent_node::upgrade::{self, Upgraded};
-use kops_agent_node::{machine, reboot};
 
 const WAITING: &str = "waiting for a rollout";
-/// The pause between two tries to watch the Node, and to report an outcome.
-const PAUSE: Duration = Duration::from_secs(5);
-/// How long `--check` retries while the API server does not answer.
-const RETRIED_FOR: Duration = Duration::from_secs(30);
-/// The timeout of each request of `--check`.
-const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a change waits for a slot, in seconds. The controller orders at most as many nodes at a time as the group has
-/// slots. Still, a run of a timer or by hand may have a slot when an order arrives.
-const SLOT_TIMEOUT: &str = "1800";
 
-/// Follows rollouts until a signal comes.
 pub(super) async fn run(args: &FleetFollowArgs) -> Result<u8> {
     let mut stopped = pin!(stop::signal_received()?);
     if args.check {
-        return check(args).await;
+        follow::check(&args.root).await?;
+        return Ok(exit::CONVERGED);
     }
     service_manager::serving(WAITING);
     tokio::select! {
@@ -48,7 +22,7 @@ pub(super) async fn run(args: &FleetFollowArgs) -> Result<u8> {
             log::info!("stopping because of {signal}");
             Ok(exit::CONVERGED)
         }
-        () = follow(args) => {
+        () = follow::until_replaced(&args.conf, &args.root) => {
             log::info!(
                 "another version of kops-agent is installed; this process ends, so that systemd starts the \
                  new version"
@@ -56,220 +30,5 @@ pub(super) async fn run(args: &FleetFollowArgs) -> Result<u8> {
             Ok(exit::CONVERGED)
         }
         never = service_manager::go_on_serving(WAITING) => match never {},
-    }
-}
-
-/// Reads the Node once, as this service does all the time.
-async fn check(args: &FleetFollowArgs) -> Result<u8> {
-    let orders = Orders::new(&machine::kubeconfig(&args.root))?;
-    let read = retried(RETRIED_FOR, PAUSE, async || orders.check(CHECK_TIMEOUT).await).await;
-    read.context("reading this machine's Node")?;
-    Ok(exit::CONVERGED)
-}
-
-/// Returns once another version of this program is in place.
-async fn follow(args: &FleetFollowArgs) {
-    let began = SystemTime::now();
-    let mut said = String::new();
-    loop {
-        let Err(untold) = follow_one_watch(args, began).await else { return };
-        let problem = untold.to_string();
-        if problem != said {
-            // A machine that is not a node yet has no kubeconfig, or no Node.
-            let level = if untold.is_expected() { log::Level::Debug } else { log::Level::Warn };
-            log::log!(level, "cannot wait for orders of a rollout; trying again: {problem}");
-        }
-        said = problem;
-        sleep(PAUSE).await;
-    }
-}
-
-/// Carries out orders until another version of this program is in place. `began` is the start of this process. Fails if the watch breaks.
-async fn follow_one_watch(args: &FleetFollowArgs, began: SystemTime) -> Result<(), Untold> {
-    let FleetFollowArgs { conf, root, .. } = args;
-    let mut orders = Orders::new(&machine::kubeconfig(root))?;
-    loop {
-        let order = orders.next().await?;
-        let what = match order.task() {
-            Task::Configuration => format!("the configuration {}", order.hash),
-            Task::Reboot => format!("a reboot of the boot {}", order.boot_id),
-            Task::Program => format!("the kops-agent of the program file {}", order.hash),
-        };
-        log::info!("the rollout {} orders {what} (attempt {})", order.rollout, order.attempt);
-        let done = match order.task() {
-            Task::Configuration => carry_out(args, &order).await,
-            Task::Reboot => Box::pin(reboot::carry_out(conf, root, &order, &orders)).await,
-            Task::Program => match Box::pin(upgrade::carry_out(conf, root, &order, &orders, began)).await {
-                Ok(Upgraded::InPlace) => return Ok(()),
-                upgraded => upgraded.map(drop),
-            },
-        };
-        if let Err(error) = &done
-            && error.is::<Withdrawn>()
-        {
-            log::info!("this node does not carry out {what}: {error}");
-            continue;
-        }
-        let problem = done.err().map(|error| error_text(&error));
-        match &problem {
-            None => log::info!("this node has carried out {what}"),
-            Some(problem) => {
-                log::error!("this node did not carry out {what}: {problem}");
-                Box::pin(upgrade::tell_if_unchecked(root)).await;
-            }
-        }
-        let outcome = order.outcome(&problem.unwrap_or_default());
-        // The change may have restarted the API server. Without the outcome, the order would be carried out again.
-        while let Err(untold) = orders.report(&outcome).await {
-            if !untold.may_pass() {
-                return Err(untold);
-            }
-            log::debug!("reporting the outcome again: {untold}");
-            sleep(PAUSE).await;
-        }
-    }
-}
-
-/// Makes this machine take the configuration of an order.
-async fn carry_out(args: &FleetFollowArgs, order: &Order) -> Result<()> {
-    let program = program::path().context("finding the path of this program")?;
-    let mut command = Command::new(program);
-    command
-        .arg("converge")
-        .arg("--conf")
-        .arg(&args.conf)
-        .arg("--root")
-        .arg(&args.root)
-        .args(["--wait", "--slot-timeout", SLOT_TIMEOUT])
-        .args(arguments(order));
-    service_manager::keep_from_reporting(command.as_std_mut());
-    let status = command.status().await.context("starting the run")?;
-    ended(&args.root, order, status.code())
-}
-
-/// The arguments of `converge` that depend on the order.
-fn arguments(order: &Order) -> Vec<String> {
-    // With 0, the run would take no slot, or would not roll back. An order must not ask for that.
-    let mut arguments = vec![
-        format!("--max-unavailable={}", order.max_unavailable.clamp(1, MOST_SLOTS)),
-        format!("--health-timeout={}", order.health_timeout.max(1)),
-        format!("--follow={}", order.hash),
-    ];
-    if !order.may_go_back {
-        arguments.push("--only-newer".to_owned());
-    }
-    if !order.authorities.is_empty() {
-        arguments.push(format!("--authorities={}", order.authorities));
-    }
-    match order.drain {
-        DrainMode::Auto => arguments.push("--drain=auto".to_owned()),
-        DrainMode::Always => arguments.push("--drain".to_owned()),
-        DrainMode::Never => {}
-    }
-    if order.attempt > 1 {
-        arguments.push("--retry-failed".to_owned());
-    }
-    arguments
-}
-
-/// The outcome of a run, from its exit code and from the state that it left.
-fn ended(root: &Path, order: &Order, code: Option<i32>) -> Result<()> {
-    let host = machine::open(root)?;
-    let record = host.record().context("reading the record of the run")?;
-    let applied = host.applied().context("reading the last applied configuration")?;
-    let authorities = applied.as_ref().and_then(trusted_authorities);
-    let lacks = lacks(order, &record.config_hash, authorities.as_deref());
-    let is_converged = code == Some(exit::CONVERGED.into());
-    if is_converged && lacks.is_none() {
-        return Ok(());
-    }
-    let how = code.map_or_else(|| "a signal".to_owned(), |code| code.to_string());
-    let failure = match record.failure {
-        Some(failure) if !is_converged => Failure::new(kind_of_code(&failure.code), failure.problem),
-        _ => Failure::new(
-            Kind::FollowRefused,
-            format!(
-                "the run ended with {how}, and the node {}; `journalctl -u kops-agent-follow.service` on the node shows why",
-                lacks.unwrap_or("may not have taken everything")
-            ),
-        ),
-    };
-    Err(failure.into())
-}
-
-/// The kind of a recorded failure. A record of another version may have no code, or an unknown one.
-fn kind_of_code(code: &str) -> Kind {
-    Kind::ALL.iter().copied().find(|kind| kind.code() == code).unwrap_or(Kind::Other)
-}
-
-/// The part of an order that a node lacks after its run; `None` if it lacks nothing. If the run cannot reach its
-/// server, it repairs the node to the last applied configuration, which may have the hash of the order.
-fn lacks(order: &Order, config_hash: &str, authorities: Option<&str>) -> Option<&'static str> {
-    match () {
-        () if config_hash != order.hash => Some("does not run this configuration"),
-        () if !order.authorities.is_empty() && authorities != Some(order.authorities.as_str()) => {
-            Some("does not trust the ordered authorities of kubernetes-ca")
-        }
-        () => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    fn order(authorities: &str) -> Order {
-        let text = format!(
-            r#"{{"rollout": "r", "attempt": 1, "hash": "b=", "authorities": {authorities:?}, "drain": "auto", "maxUnavailable": 1, "at": "t"}}"#
-        );
-        Order::read(&text).unwrap()
-    }
-
-    #[test]
-    fn the_run_drains_as_the_order_says() {
-        let first = Order { drain: DrainMode::Never, ..order("") };
-        let common = ["--max-unavailable=1", "--health-timeout=300", "--follow=b=", "--only-newer"];
-        assert_eq!(arguments(&first), common);
-        for (drain, flag) in [(DrainMode::Auto, "--drain=auto"), (DrainMode::Always, "--drain")] {
-            let order = Order { drain, ..first.clone() };
-            assert_eq!(arguments(&order), [&common[..], &[flag]].concat());
-        }
-    }
-
-    #[test]
-    fn a_run_takes_a_slot_and_may_roll_back_whatever_the_order_says() {
-        let order = Order {
-            max_unavailable: 0,
-            health_timeout: 0,
-            may_go_back: true,
-            attempt: 2,
-            drain: DrainMode::Never,
-            ..order("B")
-        };
-        let expected =
-            ["--max-unavailable=1", "--health-timeout=1", "--follow=b=", "--authorities=B", "--retry-failed"];
-        assert_eq!(arguments(&order), expected);
-        let most = arguments(&Order { max_unavailable: u32::MAX, ..order });
-        assert_eq!(most[0], format!("--max-unavailable={MOST_SLOTS}"));
-    }
-
-    #[test]
-    fn a_recorded_failure_keeps_its_kind() {
-        assert_eq!(kind_of_code("KA5013"), Kind::RolledBack);
-        for unknown in ["", "KA9999"] {
-            assert_eq!(kind_of_code(unknown), Kind::Other);
-        }
-    }
-
-    #[test]
-    fn a_run_that_keeps_the_authorities_has_not_carried_out_its_order() {
-        assert_eq!(lacks(&order(""), "b=", None), None);
-        assert_eq!(lacks(&order("B"), "b=", Some("B")), None);
-        assert!(lacks(&order("B"), "a=", Some("B")).is_some_and(|lacks| lacks.contains("configuration")));
-        for trusted in [Some("A"), None] {
-            let lacks = lacks(&order("B"), "b=", trusted);
-            assert!(lacks.is_some_and(|lacks| lacks.contains("authorities")), "{lacks:?}");
-        }
     }
 }

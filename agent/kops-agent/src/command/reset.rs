@@ -6,38 +6,11 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use kops_agent_host::{Reset, Resetting};
 
-use super::install_unit;
 use crate::cli::ResetArgs;
 use crate::output;
-use kops_agent_node::exit;
-use kops_agent_node::{environment, last_server, machine};
+use kops_agent_node::reset::ResetPlan;
+use kops_agent_node::{exit, last_server, machine};
 use kops_agent_spec::failure::{Failure, Kind};
-
-/// Units that packages install (see `units/`). A timer comes before the service that it starts. Their files belong to
-/// the package and stay, but the units must not make the machine a node again.
-const OF_PACKAGES: [&str; 7] = [
-    "kops-agent-verify.timer",
-    "kops-agent-verify.service",
-    "kops-agent-metrics.timer",
-    "kops-agent-metrics.service",
-    "kops-agent.service",
-    "kops-agent-controller.service",
-    "kops-agent-addons.service",
-];
-
-/// Units that make a machine a node at boot and belong to no package: the boot script's unit, and the unit that
-/// Ignition writes from `packaging/cloud-init/user-data --format ignition`.
-const OWN_UNITS: [&str; 2] = [install_unit::UNIT, "kops-agent-boot.service"];
-
-/// The files that `OWN_UNITS` read and run. Ignition's boot script contains the boot config, and keys of a store.
-const OWN_FILES: [&str; 2] = [environment::OF_NODEUP, "/opt/kops/boot"];
-
-/// Files from the operator or the user-data that make the machine a node of its cluster. They are the boot config, at
-/// each of its places, and variables of the packages' units. They stay without `--purge`.
-const GIVEN: [&str; 3] =
-    ["/opt/kops/conf/kube_env.yaml", "/var/lib/toolbox/kops/conf/kube_env.yaml", environment::OF_PACKAGE];
-
-const METRICS: &str = "/var/lib/prometheus/node-exporter/kops-agent.prom";
 
 pub(super) async fn run(args: &ResetArgs) -> Result<u8> {
     if !args.root.is_dir() {
@@ -46,12 +19,7 @@ pub(super) async fn run(args: &ResetArgs) -> Result<u8> {
     }
     machine::must_exist(&args.root)?;
     let host = machine::open(&args.root)?;
-    let given: &[&str] = if args.purge { &GIVEN } else { &[] };
-    let mut reset = host.plan_reset(&OWN_UNITS, &[&OWN_FILES, given].concat(), &OF_PACKAGES)?;
-    let left = if args.purge { Vec::new() } else { host.existing_files(&GIVEN)? };
-    if host.is_published(METRICS)? {
-        reset.published.push(METRICS.to_owned());
-    }
+    let ResetPlan { reset, left } = ResetPlan::new(&host, args.purge)?;
     output::print_text(&text(&reset, left, &args.root))?;
     if !args.allow_no_server {
         Box::pin(last_server::stays_after_reset(&args.root, &reset.units)).await?;

@@ -1,108 +1,12 @@
 //! Prints the findings of `config check`.
 
-use std::fmt::{self, Write as _};
+use std::fmt::Write as _;
 
 use anyhow::Result;
-use kops_agent_spec::kops_release::WrittenBy;
-use serde::Serialize;
+use kops_agent_node::findings::{Counts, Finding, Findings};
 
 use super::{print_json, print_text};
 use crate::cli::CheckOutput;
-
-/// A finding of `config check`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-pub struct Finding {
-    /// URL or path of the file with the problem; empty if no single file has it.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub file: String,
-    /// The line of the file; `None` if it is unknown.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub line: Option<usize>,
-    /// Path of the field with the problem; empty if no single field has it.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub field: String,
-    /// The problem, and what to do about it.
-    pub problem: String,
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Finding { file, line, field, problem } = self;
-        let place = match line {
-            Some(line) => format!("{file}:{line}"),
-            None => file.clone(),
-        };
-        for place in [&place, field].into_iter().filter(|place| !place.is_empty()) {
-            write!(f, "{place}: ")?;
-        }
-        f.write_str(problem)
-    }
-}
-
-/// The manifests that a check has read.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Checked {
-    /// The version of kOps that the manifests are for.
-    pub kops: String,
-    pub files: usize,
-    pub clusters: usize,
-    pub instance_groups: usize,
-}
-
-impl fmt::Display for Checked {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Checked { kops, files, clusters, instance_groups } = self;
-        write!(
-            f,
-            "checked for kOps {kops}: {files} files, {clusters} clusters, {instance_groups} instance groups"
-        )
-    }
-}
-
-/// The numbers of all errors and warnings, also of those that are not listed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    pub errors: usize,
-    pub warnings: usize,
-}
-
-/// All findings of `config check`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Findings {
-    /// The kOps release that wrote the configuration; `None` if it cannot be determined.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub written_by: Option<WrittenBy>,
-    /// The checked manifests; `None` if the check is not of manifests.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub checked: Option<Checked>,
-    /// Problems that keep the node from being decided.
-    pub errors: Vec<Finding>,
-    /// Problems that do not keep the node from being decided.
-    pub warnings: Vec<Finding>,
-    /// Parts of the manifests that are not checked.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub not_checked: Vec<Finding>,
-    /// `None` if all errors and warnings are listed.
-    #[serde(skip)]
-    pub counts: Option<Counts>,
-}
-
-impl Findings {
-    fn counts(&self) -> Counts {
-        let listed = Counts { errors: self.errors.len(), warnings: self.warnings.len() };
-        self.counts.unwrap_or(listed)
-    }
-
-    /// Each finding with its severity.
-    fn each(&self) -> impl Iterator<Item = (Severity, &Finding)> {
-        let of = |severity, findings| std::iter::repeat(severity).zip(findings);
-        of(Severity::Error, &self.errors)
-            .chain(of(Severity::Warning, &self.warnings))
-            .chain(of(Severity::NotChecked, &self.not_checked))
-    }
-}
 
 #[derive(Clone, Copy)]
 enum Severity {
@@ -141,7 +45,7 @@ pub fn print_findings(findings: &Findings, output: CheckOutput) -> Result<u8> {
     if let Some(checked) = &findings.checked {
         writeln!(text, "{checked}")?;
     }
-    for (severity, finding) in findings.each() {
+    for (severity, finding) in each(findings) {
         match output {
             CheckOutput::Github => writeln!(text, "{}", annotation(severity, finding))?,
             CheckOutput::Text | CheckOutput::Json => writeln!(text, "{}: {finding}", severity.name())?,
@@ -150,6 +54,14 @@ pub fn print_findings(findings: &Findings, output: CheckOutput) -> Result<u8> {
     let Counts { errors, warnings } = findings.counts();
     writeln!(text, "{errors} errors, {warnings} warnings")?;
     print_text(&text)
+}
+
+/// Each finding with its severity.
+fn each(findings: &Findings) -> impl Iterator<Item = (Severity, &Finding)> {
+    let of = |severity, findings| std::iter::repeat(severity).zip(findings);
+    of(Severity::Error, &findings.errors)
+        .chain(of(Severity::Warning, &findings.warnings))
+        .chain(of(Severity::NotChecked, &findings.not_checked))
 }
 
 /// A finding as a workflow command (docs.github.com/actions/reference/workflow-commands-for-github-actions; actions/toolkit,
@@ -196,18 +108,5 @@ mod tests {
         );
         let finding = Finding { problem: "nothing".to_owned(), ..Finding::default() };
         assert_eq!(annotation(Severity::NotChecked, &finding), "::notice::nothing");
-    }
-
-    #[test]
-    fn a_finding_names_its_place() {
-        let mut finding = Finding {
-            file: "a.yaml".into(),
-            line: Some(3),
-            field: "spec.x".into(),
-            problem: "is wrong".into(),
-        };
-        assert_eq!(finding.to_string(), "a.yaml:3: spec.x: is wrong");
-        finding.line = None;
-        assert_eq!(finding.to_string(), "a.yaml: spec.x: is wrong");
     }
 }

@@ -8,12 +8,13 @@ use kops_agent_cluster::fleet::named;
 use kops_agent_cluster::rollout::{Blockers, MOST_BOOTS, Rollout, State, boots_to_end};
 use kops_agent_controller::fleet::nodes;
 use kops_agent_controller::rollout::Stored;
+use kops_agent_controller::rollout::operator::new_id;
 use kops_agent_process::exit;
 use kops_agent_process::output::one_line;
 use kops_agent_spec::failure::{Failure, Kind};
 
 use super::must_exist;
-use super::rollout::{begin, client, id};
+use super::rollout::{begin, client};
 use super::table::SHOWN_OF_PROBLEM;
 use crate::cli::RebootArgs;
 use crate::output;
@@ -56,7 +57,7 @@ pub(super) async fn run(args: &RebootArgs) -> Result<u8> {
     }
     output::print_text(&format!("{} nodes reboot\n", boots.len()))?;
     let rollout = Rollout {
-        id: id()?,
+        id: new_id()?,
         state: State::Running,
         attempt: 1,
         instance_groups: labelled()

@@ -1,4 +1,7 @@
-//! Pauses between tries and the handling of stop signals, for all commands that change a machine.
+//! The runs of `converge` and `verify`, the pauses between their tries, and their reaction to stop signals.
+
+pub mod converge;
+pub mod verify;
 
 use std::cell::Cell;
 use std::future::Future;
@@ -6,19 +9,30 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
+use kops_agent_host::{Drift, Report};
 use kops_agent_net::retry::Pauses;
+use kops_agent_plan::diff::Plan;
 use kops_agent_process::stop;
 
-use kops_agent_node::machine::note_failure;
-use kops_agent_node::pacing;
+use super::machine::note_failure;
+use super::pacing;
+
+/// Prints the results of a run.
+pub trait Printer {
+    fn report(&self, report: &Report) -> Result<()>;
+
+    /// Prints the drift, and the plan if the wanted state is known. `superseded` is the hash of the configuration that
+    /// supersedes this machine's configuration, if there is one.
+    fn verification(&self, changed: &[Drift], plan: Option<&Plan>, superseded: Option<&str>) -> Result<()>;
+}
 
 /// The pauses between two tries. nodeup always waits half a minute (cmd/nodeup/main.go). The first pauses are shorter,
 /// because a new cloud role becomes known everywhere in less time. The later pauses are longer, because a store may
 /// fail for hours. Jitter makes a pause up to twice as long, so the longest pause is five minutes.
-pub(super) const PAUSES: Pauses = Pauses { first: Duration::from_secs(5), longest: Duration::from_secs(150) };
+pub const PAUSES: Pauses = Pauses { first: Duration::from_secs(5), longest: Duration::from_secs(150) };
 
 /// Runs `run` until it ends or the process is asked to stop. `status` shows that it was stopped.
-pub(super) async fn until_stopped(root: &Path, run: impl Future<Output = Result<u8>>) -> Result<u8> {
+async fn until_stopped(root: &Path, run: impl Future<Output = Result<u8>>) -> Result<u8> {
     let stopped = stop::signal_received()?;
     tokio::select! {
         // If the run can go on and a stop signal has arrived, the run stops.
@@ -34,7 +48,7 @@ pub(super) async fn until_stopped(root: &Path, run: impl Future<Output = Result<
 
 /// Like `until_stopped`. If the run has ended, or has left the Node cordoned, `tell` reports to the cluster, which
 /// takes seconds. A stop signal during `tell` has no effect, because the run is complete.
-pub(super) async fn until_stopped_or_told(
+pub async fn until_stopped_or_told(
     root: &Path,
     run: impl Future<Output = Result<u8>>,
     tell: impl AsyncFnOnce(&Result<u8>),

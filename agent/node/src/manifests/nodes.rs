@@ -4,7 +4,6 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
-use kops_agent_node::decide;
 use kops_agent_plan::resolve::{Problem, Problems, supported_kubernetes_version};
 use kops_agent_plan::supposed::{self, Completed, Place, Places};
 use kops_agent_source::{SupposedKeyset, suppose};
@@ -15,7 +14,8 @@ use kops_agent_spec::{Cluster, InstanceGroup, InstanceGroupRole};
 use super::files::Source;
 use super::told::{Severity, Told};
 use super::{CLUSTER_LABEL, Manifest, TEMPLATED, TEMPLATED_KEY, shown};
-use crate::output::Finding;
+use crate::decide;
+use crate::findings::Finding;
 
 /// The most groups whose nodes are decided. Groups of a cluster with the same settings count as one group.
 const MOST_DECIDED: usize = 500;
@@ -268,7 +268,7 @@ mod tests {
 
     use super::super::{by_kind, files};
     use super::*;
-    use crate::output::{Checked, Findings};
+    use crate::findings::{Checked, Findings};
 
     const CLUSTER: &str =
         "{kind: Cluster, metadata: {name: c}, spec: {cloudProvider: aws, kubernetesVersion: 1.34.2}}\n";

@@ -19,7 +19,7 @@ use super::bytes::{Bytes, names_kops};
 use super::kinds::{Class, OtherDocuments, class, kind, text_at};
 use super::paths::{self, unreadable};
 use super::told::{Severity, Told};
-use crate::output::Finding;
+use crate::findings::Finding;
 
 /// The most bytes that are read of all files together.
 const MOST_BYTES: usize = 1 << 30;

@@ -23,7 +23,7 @@ use kops_agent_spec::terminal::shortened;
 use kops_agent_spec::{Cluster, FieldWarning, InstanceGroup, SpecError};
 use serde_json::Value;
 
-use crate::output::{Checked, Finding, Findings};
+use crate::findings::{Checked, Finding, Findings};
 use files::{Contents, Source};
 use kinds::Class;
 use nodes::Nodes;
@@ -59,7 +59,7 @@ struct Manifests {
 }
 
 /// Checks the manifests of these files and folders for a version of kOps. Fails if there are no manifests of clusters and instance groups.
-pub(super) fn check(paths: &[PathBuf], kops: &str) -> Result<Findings> {
+pub fn check(paths: &[PathBuf], kops: &str) -> Result<Findings> {
     let written_by = WrittenBy::of_store(Some(kops)).map_err(|_| {
         let supported: Vec<String> = KopsRelease::supported().map(|release| release.to_string()).collect();
         let problem =

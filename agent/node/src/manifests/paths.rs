@@ -12,7 +12,7 @@ use anyhow::Result;
 use kops_agent_spec::failure::{Failure, Kind};
 
 use super::told::{Severity, Told};
-use crate::output::Finding;
+use crate::findings::Finding;
 
 /// The most files of one check.
 const MOST_FILES: usize = 10_000;

@@ -6,7 +6,7 @@ use kops_agent_spec::manifests::value_at;
 use kops_agent_spec::terminal::shortened;
 use serde_json::Value;
 
-use crate::output::Finding;
+use crate::findings::Finding;
 
 /// The kinds that are checked.
 const CHECKED: [&str; 3] = ["Cluster", "InstanceGroup", "SSHCredential"];

@@ -8,7 +8,7 @@ use kops_agent_spec::SpecError;
 use kops_agent_spec::terminal::shortened;
 
 use super::files::Source;
-use crate::output::{Checked, Counts, Finding, Findings};
+use crate::findings::{Checked, Counts, Finding, Findings};
 
 /// The most findings of one severity that are listed for one document.
 const MOST_OF_DOCUMENT: usize = 100;
