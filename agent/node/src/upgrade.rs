@@ -279,7 +279,7 @@ impl Change<'_> {
             .into());
         }
         let services = host.services(&RESTARTED)?;
-        host.note_switch(self.ordered(), &services, own)?;
+        host.note_switch(self.ordered(), &services, own, Vec::new())?;
         host.switch_program(path, new)?;
         log::info!("{path} is version {} of kops-agent; the previous one is {path}.previous", file.version);
         service_manager::doing("restarting the services of kops-agent");
