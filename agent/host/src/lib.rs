@@ -73,4 +73,5 @@ pub use secrets::{Material, NoSecrets, Secrets};
 pub use status::{CertificateStatus, Drift, Status, UnitStatus};
 pub use stopwatch::{Running, Stopwatch};
 pub use system::health;
+pub use system::packages::PackageVersion;
 pub use waits::Waits;

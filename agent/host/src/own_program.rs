@@ -3,8 +3,11 @@
 //! The program is a file of the real machine, even if a scratch root stands in for everything else. The new version is complete and
 //! verified beside the present one before one rename puts it in place. The present one stays as `NAME.previous`, so an operator can
 //! move it back. A process that runs keeps its program until it is restarted.
+//!
+//! If a package owns the program, the package manager replaces it.
 
 mod note;
+mod packages;
 mod services;
 
 use std::collections::BTreeSet;

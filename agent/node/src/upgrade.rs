@@ -5,6 +5,7 @@
 //! downloaded again. After the switch, this process ends without an outcome. The new program then sees the order, writes its own units,
 //! checks the node, and reports.
 
+mod package;
 mod trial;
 
 use std::fs::File;
@@ -63,7 +64,8 @@ pub async fn carry_out(
     let path = program::path().context("finding the path of this program")?;
     let unnamed = || not_replaced("the path of this program is not UTF-8 text".to_owned());
     let path = path.to_str().ok_or_else(unnamed)?;
-    let place = Place { conf, root, host: &host, path };
+    let is_packaged = path == PACKAGED_PROGRAM || host.is_packaged(path)?;
+    let place = Place { conf, root, host: &host, path, is_packaged };
     match Box::pin(place.carry_out(order, orders, began)).await {
         Err(error) if !error.is::<Withdrawn>() && place.has_program_of(order) => {
             Err(place.failed_in_place(&error).into())
@@ -95,12 +97,14 @@ struct Place<'a> {
     root: &'a Path,
     host: &'a Host,
     path: &'a str,
+    /// Whether only the package manager may replace the program.
+    is_packaged: bool,
 }
 
 impl Place<'_> {
     /// The same errors as [`carry_out`]. They do not say which program is in place.
     async fn carry_out(&self, order: &Order, orders: &Orders, began: SystemTime) -> Result<Upgraded> {
-        let Place { conf, root, host, path } = *self;
+        let Place { conf, root, host, path, .. } = *self;
         host.remove_tried_program(path)?;
         let (_, boot) = in_effect(conf, host).await?;
         let mut file = program_file(conf, root, host, &boot).await;
@@ -112,6 +116,9 @@ impl Place<'_> {
         let file = file?;
         let wanted = wanted(&file, order)?;
         let change = Change { place: self, file: &file, wanted };
+        if self.is_packaged && change.finish_interrupted().await? {
+            return Ok(Upgraded::InPlace);
+        }
         let running = program::sha256().context("reading this program")?;
         if running == wanted.sha256 {
             // This process already runs the program of the order, so the order may expire now.
@@ -167,11 +174,21 @@ impl Place<'_> {
     /// How an operator takes the previous version back on this node. The new version may have written units that the previous one cannot
     /// start, so the previous one writes its own units before it starts.
     fn way_back(&self) -> String {
-        let Place { conf, host, path, .. } = self;
+        let Place { conf, host, path, is_packaged, .. } = self;
         let previous = format!("{path}.previous");
-        if !host.has_previous_program(path).unwrap_or_default() {
-            return format!("there is no {previous}; copy the previous version to {path} by hand");
-        }
+        let back = match *is_packaged {
+            true => host.command_of_previous_packages().unwrap_or_default(),
+            false if host.has_previous_program(path).unwrap_or_default() => {
+                Some(format!("mv {previous} {path}"))
+            }
+            false => None,
+        };
+        let Some(back) = back else {
+            return match *is_packaged {
+                true => "install the previous version of the package kops-agent by hand".to_owned(),
+                false => format!("there is no {previous}; copy the previous version to {path} by hand"),
+            };
+        };
         let services = host.services(&RESTARTED).unwrap_or_default();
         let units: Vec<&str> =
             services.iter().map(|service| service.unit.as_str()).chain([FOLLOW_UNIT]).collect();
@@ -180,7 +197,7 @@ impl Place<'_> {
             false => format!(" --conf {}", conf.display()),
         };
         format!(
-            "`mv {previous} {path} && {path} converge{conf} && systemctl restart {}` restores the previous version",
+            "`{back} && {path} converge{conf} && systemctl restart {}` restores the previous version",
             units.join(" ")
         )
     }
@@ -222,14 +239,9 @@ struct Change<'a> {
 
 impl Change<'_> {
     async fn fetch(&self) -> Result<NewProgram> {
-        let Change { place: Place { host, path, .. }, file, wanted } = self;
-        if *path == PACKAGED_PROGRAM || host.is_packaged(path)? {
-            return Err(not_replaced(format!(
-                "{path} belongs to a package, and a rollout does not replace packages; install version {0} \
-                 with the package manager, such as `apt-get install kops-agent={0}-1`",
-                file.version
-            ))
-            .into());
+        let Change { place: Place { host, path, is_packaged, .. }, file, wanted } = self;
+        if *is_packaged {
+            self.find_packages()?;
         }
         let store: Arc<dyn Buckets> = Arc::new(store_options().open()?);
         let downloads = Downloads::new(LocationClient::new()?).buckets(store);
@@ -260,7 +272,7 @@ impl Change<'_> {
 
     /// Compares this node with the program, and puts it in place. If a service fails with it, the previous one comes back.
     async fn make(&self, new: NewProgram) -> Result<()> {
-        let Change { place: Place { host, path, .. }, file, .. } = self;
+        let Change { place: Place { host, path, is_packaged, .. }, file, .. } = self;
         service_manager::doing(format_args!("trying version {} of kops-agent", file.version));
         let tried = new.path();
         let Changes { own, others } = self.trial(&tried).changes(&[]).await?;
@@ -273,9 +285,17 @@ impl Change<'_> {
             .into());
         }
         let services = host.services(&RESTARTED)?;
-        host.note_switch(self.ordered(), &services, own)?;
-        host.switch_program(path, new)?;
-        log::info!("{path} is version {} of kops-agent; the previous one is {path}.previous", file.version);
+        if *is_packaged {
+            drop(new);
+            self.install_packages(&services, own).await?;
+        } else {
+            host.note_switch(self.ordered(), &services, own, Vec::new())?;
+            host.switch_program(path, new)?;
+            log::info!(
+                "{path} is version {} of kops-agent; the previous one is {path}.previous",
+                file.version
+            );
+        }
         service_manager::doing("restarting the services of kops-agent");
         if let Err(error) = host.restart_on_program(path, &services).await {
             let problem = self.take_back(&services).await;
@@ -286,7 +306,10 @@ impl Change<'_> {
 
     /// Puts the previous program back, with the services that ran before the switch. Returns what happened.
     async fn take_back(&self, services: &[Service]) -> String {
-        let Place { host, path, .. } = self.place;
+        let Place { host, path, is_packaged, .. } = self.place;
+        if *is_packaged {
+            return self.take_packages_back(services).await;
+        }
         if let Err(error) = host.take_program_back(path) {
             return format!("the previous version is not restored: {error}");
         }

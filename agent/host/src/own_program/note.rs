@@ -9,6 +9,7 @@ use super::services::Service;
 use crate::error::{Error, Result};
 use crate::host::Host;
 use crate::staged::write_file;
+use crate::system::packages::PackageVersion;
 
 const PATH: &str = "/var/lib/kops-agent/program.json";
 
@@ -31,6 +32,10 @@ pub(super) struct Note {
     pub(super) unhealthy: Vec<String>,
     /// The resources that this program changes, because the previous one knows them as the agent's own.
     own: Vec<String>,
+    /// The packages of the agent before the switch. Empty if no package owns the program.
+    packages: Vec<PackageVersion>,
+    /// Whether the switch of these packages has neither been checked nor taken back. A killed process leaves it so.
+    is_unfinished: bool,
     /// SHA-256 of all programs that were put in place or checked, and whose last check has not succeeded.
     unchecked: BTreeSet<String>,
 }
@@ -43,13 +48,21 @@ impl Note {
 }
 
 impl Host {
-    /// Notes, before the switch to a program, which of these services are unhealthy, and which resources of the agent (`own`) the program
-    /// changes. The program counts as unchecked.
-    pub fn note_switch(&self, to: OrderedProgram<'_>, services: &[Service], own: Vec<String>) -> Result<()> {
+    /// Notes, before the switch to a program, which of these services are unhealthy, which resources of the agent (`own`) the program
+    /// changes, and which packages the switch replaces. The program counts as unchecked.
+    pub fn note_switch(
+        &self,
+        to: OrderedProgram<'_>,
+        services: &[Service],
+        own: Vec<String>,
+        packages: Vec<PackageVersion>,
+    ) -> Result<()> {
         let unhealthy = services.iter().filter(|service| !service.was_healthy);
         let unhealthy = unhealthy.map(|service| service.unit.clone()).collect();
         let unchecked = self.note()?.unchecked;
-        self.write_unchecked(to, Note { unhealthy, own, unchecked, ..Note::default() })
+        let is_unfinished = !packages.is_empty();
+        let note = Note { unhealthy, own, packages, is_unfinished, unchecked, ..Note::default() };
+        self.write_unchecked(to, note)
     }
 
     /// Notes, before a check of a program, that it counts as unchecked.
@@ -63,12 +76,33 @@ impl Host {
     pub fn note_checked(&self, sha256: &str) -> Result<()> {
         let mut note = self.note()?;
         note.unchecked.remove(sha256);
+        if note.sha256 == sha256 {
+            note.is_unfinished = false;
+        }
         self.write_note(&note)
     }
 
-    /// Whether the program with this SHA-256 was put in place or checked, and its last check has not succeeded.
+    /// Notes that the packages from before the switch are installed again.
+    pub(super) fn note_packages_restored(&self) -> Result<()> {
+        self.write_note(&Note { is_unfinished: false, ..self.note()? })
+    }
+
+    /// Whether the program with this SHA-256 was put in place or checked, and its last check has not succeeded. Any program counts as
+    /// unchecked while a switch of packages is unfinished and the earlier packages are not installed.
     pub fn is_unchecked(&self, sha256: &str) -> Result<bool> {
-        Ok(self.note()?.unchecked.contains(sha256))
+        let Note { unchecked, is_unfinished, packages, .. } = self.note()?;
+        Ok(unchecked.contains(sha256) || is_unfinished && !self.has_packages(&packages)?)
+    }
+
+    /// The packages of the agent before the last switch. Empty if no package owned the program.
+    pub fn previous_packages(&self) -> Result<Vec<PackageVersion>> {
+        Ok(self.note()?.packages)
+    }
+
+    /// The packages of the agent before a switch that is not finished. Empty if the last switch is finished.
+    pub fn unfinished_packages(&self) -> Result<Vec<PackageVersion>> {
+        let Note { packages, is_unfinished, .. } = self.note()?;
+        Ok(if is_unfinished { packages } else { Vec::new() })
     }
 
     /// Whether this program is the one that was put in place or checked last.

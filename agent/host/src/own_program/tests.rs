@@ -12,6 +12,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::staged::Staged;
 use crate::system::health::HealthTimings;
+use crate::system::packages::PackageVersion;
 use crate::system::systemd::{Rest, Systemd, UnitState};
 
 const UNIT: &str = "kops-agent-controller.service";
@@ -234,7 +235,7 @@ async fn a_service_that_was_unhealthy_may_stay_so() {
         let own = vec!["unit kops-agent-verify.timer".to_owned()];
         machine
             .host
-            .note_switch(OrderedProgram { sha256: &sha256, file: "f=" }, &services, own.clone())
+            .note_switch(OrderedProgram { sha256: &sha256, file: "f=" }, &services, own.clone(), Vec::new())
             .unwrap();
         assert_eq!(machine.host.noted_own(&sha256).unwrap(), own);
         assert_eq!(machine.host.noted_own(&"b".repeat(64)).unwrap(), [""; 0], "it is another program");
@@ -268,7 +269,7 @@ fn a_program_is_unchecked_until_its_own_check_succeeds() {
     let are_unchecked = || [&new, &other].map(|sha256| host.is_unchecked(sha256).unwrap());
     let is_noted = |sha256, file| host.is_noted(ordered(sha256, file)).unwrap();
     assert_eq!(are_unchecked(), [false, false]);
-    host.note_switch(ordered(&new, "f="), &[], vec!["unit a.timer".to_owned()]).unwrap();
+    host.note_switch(ordered(&new, "f="), &[], vec!["unit a.timer".to_owned()], Vec::new()).unwrap();
     assert_eq!(are_unchecked(), [true, false]);
     assert_eq!([is_noted(&new, "f="), is_noted(&new, "g="), is_noted(&other, "f=")], [true, false, false]);
     host.note_checked(&new).unwrap();
@@ -279,10 +280,47 @@ fn a_program_is_unchecked_until_its_own_check_succeeds() {
     assert_eq!((are_unchecked(), is_noted(&new, "g=")), ([true, false], true));
     assert_eq!(host.noted_own(&new).unwrap(), ["unit a.timer"]);
     // The next program does not stay in place, so the unchecked one is back.
-    host.note_switch(ordered(&other, "h="), &[], Vec::new()).unwrap();
+    host.note_switch(ordered(&other, "h="), &[], Vec::new(), Vec::new()).unwrap();
     assert_eq!((are_unchecked(), is_noted(&new, "g=")), ([true, true], false));
     host.note_check(ordered(&other, "h=")).unwrap();
     host.note_checked(&other).unwrap();
     assert_eq!(are_unchecked(), [true, false]);
     assert_eq!(host.noted_own(&other).unwrap(), [""; 0]);
+}
+
+#[test]
+fn a_failed_switch_of_packages_goes_back_to_the_packages_from_before_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = || Host::scratch(folder.path()).unwrap();
+    assert!(open().own_packages().unwrap().is_empty());
+    let state = folder.path().join("var/lib/kops-agent/recorded/state.json");
+    fs::create_dir_all(state.parent().unwrap()).unwrap();
+    let repository = r#"{"kops-agent=0.1.0-1": {}, "kops-agent=0.2.0-1": {}}"#;
+    let packages = format!(r#"{{"packages": ["kops-agent=0.1.0-1"], "repository": {repository}}}"#);
+    fs::write(state, packages).unwrap();
+    let host = open();
+    let of_version = |version: &str| vec![PackageVersion::of_release("kops-agent", version)];
+    let (old, new, missing) = (of_version("0.1.0"), of_version("0.2.0"), of_version("0.3.0"));
+    let sha256 = "a".repeat(64);
+    let to = OrderedProgram { sha256: &sha256, file: "f=" };
+    assert_eq!(host.own_packages().unwrap(), old);
+    assert_eq!(host.command_of_previous_packages().unwrap(), None);
+
+    host.note_switch(to, &[], Vec::new(), old.clone()).unwrap();
+    assert!(!host.is_unchecked("b").unwrap(), "the package manager has not begun");
+    host.replace_packages(&new).unwrap();
+    // The process is killed here.
+    assert!(host.is_unchecked("b").unwrap(), "the installed program may be another one");
+    assert_eq!(host.own_packages().unwrap(), old);
+    let command = host.command_of_previous_packages().unwrap();
+    assert_eq!(command.as_deref(), Some("install kops-agent=0.1.0-1"));
+    host.restore_packages().unwrap();
+    assert!(host.has_packages(&old).unwrap() && host.unfinished_packages().unwrap().is_empty());
+
+    host.note_switch(to, &[], Vec::new(), old).unwrap();
+    host.replace_packages(&new).unwrap();
+    host.note_checked(&sha256).unwrap();
+    assert_eq!(host.own_packages().unwrap(), new, "the switch is finished");
+    assert_eq!(host.packages_not_offered(&[new, missing.clone()].concat()).unwrap(), missing);
+    host.replace_packages(&missing).unwrap_err();
 }

@@ -1,6 +1,6 @@
 //! Runs programs and reads what they print.
 
-use std::io;
+use std::io::{self, Read as _, Seek as _};
 use std::path::Path;
 use std::process::{Command, ExitStatus, Output, Stdio};
 
@@ -119,6 +119,25 @@ pub(super) fn ask_prepared(command: &[&str], prepared: &mut Command) -> Result<O
     output.map(Outcome::from).map_err(|error| not_run(command, &error))
 }
 
+/// Like [`ask`], for a program that must not stop halfway if this process is killed. The output goes to files: a write to a pipe without
+/// a reader would end the program.
+pub(crate) fn ask_outliving(command: &[&str]) -> Result<Outcome> {
+    let output = output_by_files(&mut prepare(command)?);
+    output.map(Outcome::from).map_err(|error| not_run(command, &error))
+}
+
+fn output_by_files(prepared: &mut Command) -> io::Result<Output> {
+    let mut stdout = tempfile::tempfile()?;
+    let mut stderr = tempfile::tempfile()?;
+    prepared.stdin(Stdio::null()).stdout(stdout.try_clone()?).stderr(stderr.try_clone()?);
+    let mut output = Output { status: prepared.status()?, stdout: Vec::new(), stderr: Vec::new() };
+    for (file, bytes) in [(&mut stdout, &mut output.stdout), (&mut stderr, &mut output.stderr)] {
+        file.rewind()?;
+        file.read_to_end(bytes)?;
+    }
+    Ok(output)
+}
+
 /// Runs a program and returns its standard output. An exit status other than 0 is an error.
 pub(crate) fn run(command: &[&str]) -> Result<String> {
     ask(command)?.succeeded(command)
@@ -174,6 +193,14 @@ mod tests {
         assert!(!restarts("systemctl enable kops-configuration.service"));
         assert!(!restarts("systemctl restart containerd.service"));
         assert!(!restarts("systemctl daemon-reload"));
+    }
+
+    #[test]
+    fn a_program_that_outlives_this_process_has_the_same_outcome() {
+        let outcome = ask_outliving(&["sh", "-c", "echo out; echo no such thing >&2; exit 3"]).unwrap();
+        assert_eq!((outcome.stdout.as_str(), outcome.stderr.as_str()), ("out\n", "no such thing\n"));
+        assert_eq!(outcome.status.code(), Some(3));
+        assert!(ask_outliving(&["/no/such/program"]).is_err());
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod files;
 mod heads;
 mod locks;
 mod sources;
+mod versions;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -21,6 +22,7 @@ use crate::stamps::Stamp;
 pub(crate) use files::of_dpkg;
 use locks::Waiting;
 pub(crate) use sources::{find as find_source, list_path, remove_keys, write as write_source};
+pub use versions::PackageVersion;
 
 pub trait PackageManager: Send + Sync {
     /// Filters `packages` to those that are completely installed. The result spells the names as `packages` does.
@@ -39,6 +41,35 @@ pub trait PackageManager: Send + Sync {
     /// Installs all `packages`, which [`PackageManager::fetch`] has just fetched.
     fn install_fetched(&self, packages: &[&str], progress: &dyn Progress) -> Result<()> {
         self.install(packages, progress)
+    }
+
+    /// The completely installed packages among `names`, in their installed versions.
+    fn versions(&self, names: &[&str]) -> Result<Vec<PackageVersion>> {
+        let _ = names;
+        Ok(Vec::new())
+    }
+
+    /// Downloads the package lists of all repositories. Returns the packages that no repository has in this version.
+    fn not_offered(
+        &self,
+        packages: &[PackageVersion],
+        progress: &dyn Progress,
+    ) -> Result<Vec<PackageVersion>> {
+        let _ = (packages, progress);
+        Ok(Vec::new())
+    }
+
+    /// Installs packages in exactly these versions, also older ones, from the package lists that are on the machine. Removes no other
+    /// package. The package manager continues if this process is killed.
+    fn replace(&self, packages: &[PackageVersion], progress: &dyn Progress) -> Result<()> {
+        let _ = (packages, progress);
+        Err(no_package_manager())
+    }
+
+    /// The command by which an operator installs packages in these versions, also older ones.
+    fn command(&self, packages: &[PackageVersion]) -> Result<String> {
+        let _ = packages;
+        Err(no_package_manager())
     }
 
     /// The repository as it is set up on this machine. `None` if its list is missing or not readable for all users.
@@ -84,13 +115,16 @@ impl Machine {
             Some(text) => text,
             None => self.0.read("/usr/lib/os-release")?.unwrap_or_default(),
         };
-        choose(&String::from_utf8_lossy(&os_release), |program| Path::new(program).exists()).ok_or_else(
-            || Error::Path {
-                doing: "find",
-                path: "a package manager".into(),
-                reason: "this machine has none of apt-get, dnf and yum".into(),
-            },
-        )
+        choose(&String::from_utf8_lossy(&os_release), |program| Path::new(program).exists())
+            .ok_or_else(no_package_manager)
+    }
+}
+
+fn no_package_manager() -> Error {
+    Error::Path {
+        doing: "find",
+        path: "a package manager".into(),
+        reason: "this machine has none of apt-get, dnf and yum".into(),
     }
 }
 
@@ -131,6 +165,15 @@ impl Machine {
 }
 
 impl Manager {
+    /// The arguments for packages in one version.
+    fn arguments(self, packages: &[PackageVersion]) -> Vec<String> {
+        let argument = match self {
+            Manager::Apt => apt::argument,
+            Manager::Rpm(_) => dnf::argument,
+        };
+        packages.iter().map(argument).collect()
+    }
+
     /// The name of a package in the list of installed packages; `None` if the list cannot have it.
     fn listed(self, package: &str) -> Option<&str> {
         match self {
@@ -198,6 +241,45 @@ impl PackageManager for Machine {
             // dnf reads its repositories again only once its cache is old, so it installs what was just fetched.
             Manager::Rpm(_) => self.install(packages, progress),
         }
+    }
+
+    fn versions(&self, names: &[&str]) -> Result<Vec<PackageVersion>> {
+        match self.manager()? {
+            Manager::Apt => apt::versions(names),
+            Manager::Rpm(_) => dnf::versions(names),
+        }
+    }
+
+    fn not_offered(
+        &self,
+        packages: &[PackageVersion],
+        progress: &dyn Progress,
+    ) -> Result<Vec<PackageVersion>> {
+        match self.manager()? {
+            Manager::Apt => apt::not_offered(packages, Waiting::reporting_to(progress)),
+            Manager::Rpm(installer) => dnf::not_offered(installer, packages),
+        }
+    }
+
+    fn replace(&self, packages: &[PackageVersion], progress: &dyn Progress) -> Result<()> {
+        let manager = self.manager()?;
+        let arguments = manager.arguments(packages);
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        match manager {
+            Manager::Apt => apt::replace(&arguments, Waiting::reporting_to(progress)),
+            Manager::Rpm(installer) => dnf::replace(installer, &arguments, Waiting::reporting_to(progress)),
+        }
+    }
+
+    fn command(&self, packages: &[PackageVersion]) -> Result<String> {
+        let manager = self.manager()?;
+        let installs = match manager {
+            Manager::Apt => "apt-get install --allow-downgrades".to_owned(),
+            Manager::Rpm(installer) => {
+                format!("{} {}", installer.trim_start_matches("/usr/bin/"), dnf::verb(installer))
+            }
+        };
+        Ok(format!("{installs} {}", manager.arguments(packages).join(" ")))
     }
 
     fn source(&self, wanted: &PackageSource) -> Result<Option<PackageSource>> {

@@ -1,6 +1,8 @@
 //! A stand-in for a machine, in a directory. Requests to systemd, the package manager and the kernel are written to a
 //! readable file. From then on they count as done.
 
+mod packages;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write as _};
 use std::time::SystemTime;
@@ -8,9 +10,7 @@ use std::time::SystemTime;
 use kops_agent_cluster::lifecycle_action::{Completion, LifecycleAction};
 use kops_agent_plan::diff::Enablement;
 use kops_agent_plan::health::{Check, StaticPod};
-use kops_agent_plan::resource::{
-    BindMount, DiscoveryRegistration, Group, Mount, PackageSource, ResourceId, User,
-};
+use kops_agent_plan::resource::{BindMount, DiscoveryRegistration, Group, Mount, ResourceId, User};
 use kops_agent_spec::failure::Failure;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -22,17 +22,16 @@ use super::health::Health;
 use super::images::{Images, Tether};
 use super::kernel::Kernel;
 use super::mounts::Mounts;
-use super::packages::{PackageManager, find_source, of_dpkg, write_source};
 use super::pod_network::{PodNetwork, PodNetworkLeft};
 use super::pods::Pods;
 use super::remote::Remote;
 use super::systemd::{Systemd, UnitState};
 use super::users::Users;
-use crate::assets::Progress;
 use crate::error::{Error, Result};
 use crate::root::Root;
 use crate::staged::write_file;
 use kops_agent_pki::PemPair;
+use packages::Packaged;
 
 /// File of the recorded requests, one a line, in the order of the requests.
 pub(crate) const REQUESTS: &str = "/var/lib/kops-agent/recorded/requests.txt";
@@ -48,6 +47,9 @@ pub(crate) struct Recorder {
 #[serde(rename_all = "camelCase", default)]
 struct State {
     packages: BTreeSet<String>,
+    /// The packages of the repositories, each as `NAME=VERSION`. A test writes them here.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    repository: BTreeMap<String, Packaged>,
     users: BTreeMap<String, User>,
     groups: BTreeMap<String, Group>,
     mounts: BTreeMap<String, Mount>,
@@ -70,7 +72,7 @@ struct State {
 }
 
 /// A request that fails while the file at `path` contains `text`. The request is the start of a unit, the pull or load
-/// of an image, the mount of a device, or the run of a program.
+/// of an image, the mount of a device, the run of a program, or the installation of a package in one version.
 #[derive(Clone, Default, Serialize, Deserialize)]
 struct Refusal {
     #[serde(alias = "of")]
@@ -205,34 +207,6 @@ impl Systemd for Recorder {
     fn restart(&self, unit: &str) -> Result<()> {
         self.is_permitted("systemctl restart", unit)?;
         self.note_unit("restart", unit, RecordedUnit::start)
-    }
-}
-
-impl PackageManager for Recorder {
-    fn installed(&self, packages: &[&str]) -> Result<BTreeSet<String>> {
-        let wanted: BTreeSet<&str> = packages.iter().copied().collect();
-        Ok(self.read(|state| {
-            state.packages.iter().filter(|name| wanted.contains(name.as_str())).cloned().collect()
-        }))
-    }
-
-    fn install(&self, packages: &[&str], _progress: &dyn Progress) -> Result<()> {
-        self.note(&format!("packages: install {}", packages.join(" ")), |state| {
-            state.packages.extend(packages.iter().map(|name| (*name).to_owned()));
-        })
-    }
-
-    fn source(&self, wanted: &PackageSource) -> Result<Option<PackageSource>> {
-        find_source(&self.root, wanted)
-    }
-
-    fn add_source(&self, source: &PackageSource, key: &[u8], _progress: &dyn Progress) -> Result<()> {
-        write_source(&self.root, source, key, None)?;
-        self.note(&format!("packages: read what the source {} has", source.name), |_| {})
-    }
-
-    fn owned(&self, paths: &[&str]) -> Result<BTreeSet<String>> {
-        of_dpkg(&self.root, paths)
     }
 }
 
@@ -454,6 +428,7 @@ impl Commands for Recorder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::system::packages::PackageManager as _;
 
     #[test]
     fn requests_are_recorded_and_count_as_done_in_the_next_run() {

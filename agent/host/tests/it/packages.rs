@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use crate::own_root::{on_a_machine, sh};
 use crate::support::{CALM, Mirror, Store, downloads};
-use kops_agent_host::{Error, Host, Progress, Report, Scope};
+use kops_agent_host::{Error, Host, PackageVersion, Progress, Report, Scope};
 use kops_agent_plan::diff::diff;
 use kops_agent_plan::resource::{DesiredState, Package, PackageSource};
 
@@ -176,6 +176,44 @@ fn apt_installs_the_wanted_version_and_what_provides_a_name() {
     });
 }
 
+fn tiny(version: &str) -> Vec<PackageVersion> {
+    vec![PackageVersion { name: "tiny".to_owned(), version: version.to_owned() }]
+}
+
+#[test]
+#[ignore = "installs packages: tests/packages/run"]
+fn apt_replaces_a_version_and_removes_nothing_for_it() {
+    on_a_machine(|| {
+        apt_repository();
+        trust_local_debs();
+        let host = Host::machine().unwrap();
+        let asked = [tiny("1.0-1"), tiny("3.0-1")].concat();
+        assert_eq!(host.packages_not_offered(&asked).unwrap(), tiny("3.0-1"));
+        host.replace_packages(&tiny("2.0-1")).unwrap();
+        assert!(host.has_packages(&tiny("2.0-1")).unwrap());
+        host.replace_packages(&tiny("3.0-1")).unwrap_err();
+        sh(r#"
+            cd /srv; mkdir -p build/DEBIAN && chmod 755 build/DEBIAN
+            printf 'Package: bound\nVersion: 1.0\nArchitecture: all\nMaintainer: test <t@example.com>\nDepends: tiny (>= 2.0)\nDescription: test\n' \
+                >build/DEBIAN/control
+            dpkg-deb --build build bound.deb >/dev/null
+            dpkg --install bound.deb
+        "#);
+        host.replace_packages(&tiny("1.0-1")).unwrap_err();
+        assert!(host.has_packages(&tiny("2.0-1")).unwrap() && has("bound"));
+        sh("dpkg --purge bound");
+        host.replace_packages(&tiny("1.0-1")).unwrap();
+        assert!(host.has_packages(&tiny("1.0-1")).unwrap());
+        // Only the machine has this version by now.
+        sh(r#"
+            cd /srv/debs; rm tiny_1.0-1_all.deb InRelease
+            apt-ftparchive packages . >Packages
+            apt-ftparchive release . >../Release; mv ../Release .
+        "#);
+        assert_eq!(host.packages_not_offered(&tiny("1.0-1")).unwrap(), tiny("1.0-1"));
+    });
+}
+
 #[test]
 #[ignore = "installs packages: tests/packages/run"]
 fn what_dpkg_was_interrupted_at_is_finished() {
@@ -260,6 +298,23 @@ fn dnf_installs_finds_and_refuses() {
         assert!(error.contains("dnf install") && error.contains("nosuch"), "{error}");
         converge(&wanted(&["tiny-1.0"]), &Said::default()).unwrap();
         assert!(has("tiny-1.0-1"), "the wanted version is older than what was there");
+    });
+}
+
+#[test]
+#[ignore = "installs packages: tests/packages/run"]
+fn dnf_replaces_a_version_by_an_older_one() {
+    on_a_machine(|| {
+        dnf_repository();
+        let host = Host::machine().unwrap();
+        let asked = [tiny("1.0-1"), tiny("3.0-1")].concat();
+        assert_eq!(host.packages_not_offered(&asked).unwrap(), tiny("3.0-1"));
+        for version in ["2.0-1", "1.0-1"] {
+            host.replace_packages(&tiny(version)).unwrap();
+            assert!(host.has_packages(&tiny(version)).unwrap());
+        }
+        host.replace_packages(&tiny("3.0-1")).unwrap_err();
+        assert!(host.has_packages(&tiny("1.0-1")).unwrap());
     });
 }
 

@@ -4,6 +4,7 @@
 
 mod in_place;
 mod own_units;
+mod package;
 mod trial;
 
 use std::collections::BTreeMap;

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::locks::{LockFile, Waiting, held};
+use super::versions::PackageVersion;
 use crate::error::{Error, Result};
-use crate::system::commands::{Outcome, ask, refused, run};
+use crate::system::commands::{Outcome, ask, ask_outliving, refused, run};
 
 /// The locks of dpkg, of apt's lists and of apt's archives.
 const LOCKS: [LockFile<'static>; 4] = [
@@ -22,6 +23,11 @@ const DIRECTORY_IS_LOCKED: &str = "Unable to lock directory";
 const RETRIES: &str = "Acquire::Retries=3";
 /// dpkg keeps configuration files that an administrator changed.
 const KEEP_CONFIGURATION: &str = "--force-confold";
+
+/// The command that downloads the package lists.
+const UPDATE: [&str; 6] = ["apt-get", "-o", LOCK_TIMEOUT, "-o", RETRIES, "update"];
+/// apt's errors for a version of a known package that no repository has. An installed version may be such a version.
+const NOT_OFFERED: [&str; 2] = ["Can't find a source to download version", "was not found"];
 
 /// How often a command is retried because another process took a lock between the agent's check and apt's.
 const RACES: u32 = 100;
@@ -47,6 +53,49 @@ pub(super) fn installed(packages: &[&str]) -> Result<BTreeSet<String>> {
         found.extend(packages.iter().filter(|name| provided.contains(**name)).map(|name| (*name).to_owned()));
     }
     Ok(found)
+}
+
+/// The completely installed packages among `names`, in their installed versions.
+pub(super) fn versions(names: &[&str]) -> Result<Vec<PackageVersion>> {
+    let query = ["dpkg-query", "--show", "--showformat", SHOWN, "--"];
+    // dpkg-query fails if it does not know one package, and still prints the others.
+    let known = parse(&ask(&[&query[..], names].concat())?.stdout);
+    let version = |InstalledPackage { name, version, .. }: InstalledPackage| PackageVersion { name, version };
+    Ok(known.into_iter().map(version).collect())
+}
+
+/// The argument of apt-get for a package in one version.
+pub(super) fn argument(package: &PackageVersion) -> String {
+    format!("{}={}", package.name, package.version)
+}
+
+/// Downloads the package lists. Returns the packages that no repository has in this version.
+pub(super) fn not_offered(packages: &[PackageVersion], waiting: Waiting<'_>) -> Result<Vec<PackageVersion>> {
+    let updated = unlocked(waiting, &UPDATE)?;
+    if !updated.status.success() {
+        let why = refused(&UPDATE, &updated);
+        waiting.progress.warned(&format!("some package lists may be outdated: {why}"));
+    }
+    let mut missing = Vec::new();
+    for package in packages {
+        let argument = argument(package);
+        // With --print-uris, `download` only prints the URL of the package file.
+        let find = ["apt-get", "--print-uris", "download", &argument];
+        let found = ask(&find)?;
+        match found.status.success() {
+            true => {}
+            false if NOT_OFFERED.iter().any(|error| found.says(error)) => missing.push(package.clone()),
+            false => return Err(refused(&find, &found)),
+        }
+    }
+    Ok(missing)
+}
+
+/// Finishes an interrupted installation, and then installs packages of the existing package lists. Removes no package: without this
+/// option, apt removes packages that need another version.
+pub(super) fn replace(packages: &[&str], waiting: Waiting<'_>) -> Result<()> {
+    finish_interrupted(waiting)?;
+    install_of_lists(packages, &["--no-remove"], waiting)
 }
 
 /// The name under which dpkg lists a package argument of apt. `None` for patterns, tasks and files. dpkg does not know
@@ -149,13 +198,12 @@ fn install_words<'a>(packages: &[&'a str]) -> Vec<&'a str> {
 /// Finishes an interrupted installation, and then installs packages of the newest package lists.
 pub(super) fn install(packages: &[&str], waiting: Waiting<'_>) -> Result<()> {
     finish_interrupted(waiting)?;
-    let update = ["apt-get", "-o", LOCK_TIMEOUT, "-o", RETRIES, "update"];
-    let updated = unlocked(waiting, &update)?;
+    let updated = unlocked(waiting, &UPDATE)?;
     if updated.status.success() {
-        return install_of_lists(packages, waiting);
+        return install_of_lists(packages, &[], waiting);
     }
-    let refused = refused(&update, &updated);
-    match install_of_lists(packages, waiting) {
+    let refused = refused(&UPDATE, &updated);
+    match install_of_lists(packages, &[], waiting) {
         // A broken repository is no error if no wanted package comes from it.
         Ok(()) => {
             waiting.progress.warned(&format!("some package lists may be outdated: {refused}"));
@@ -171,13 +219,14 @@ pub(super) fn install(packages: &[&str], waiting: Waiting<'_>) -> Result<()> {
 /// Finishes an interrupted installation, and then installs packages that were just fetched.
 pub(super) fn install_fetched(packages: &[&str], waiting: Waiting<'_>) -> Result<()> {
     finish_interrupted(waiting)?;
-    install_of_lists(packages, waiting)
+    install_of_lists(packages, &[], waiting)
 }
 
-/// Installs packages of the existing package lists, without an update.
-fn install_of_lists(packages: &[&str], waiting: Waiting<'_>) -> Result<()> {
+/// Installs packages of the existing package lists, without an update. `options` are additional options of apt-get.
+fn install_of_lists(packages: &[&str], options: &[&str], waiting: Waiting<'_>) -> Result<()> {
     let keep = format!("Dpkg::Options::={KEEP_CONFIGURATION}");
-    let apt_get = ["apt-get", "-o", LOCK_TIMEOUT, "-o", RETRIES, "-o", &keep, "--yes"];
+    let apt_get =
+        [&["apt-get", "-o", LOCK_TIMEOUT, "-o", RETRIES, "-o", &keep, "--yes"][..], options].concat();
     let install = [&apt_get[..], &install_words(packages)].concat();
     let mut outcome = unlocked(waiting, &install)?;
     if outcome.says("--fix-broken") {
@@ -239,7 +288,7 @@ fn unlocked(waiting: Waiting<'_>, command: &[&str]) -> Result<Outcome> {
     let mut races = 0;
     loop {
         waiting.for_locks(&LOCKS)?;
-        let outcome = ask(command)?;
+        let outcome = ask_outliving(command)?;
         races += 1;
         if outcome.status.success() || races > RACES || !outcome.says(DIRECTORY_IS_LOCKED) {
             return Ok(outcome);
@@ -291,6 +340,13 @@ mod tests {
             assert_eq!(listed(package), None, "{package}");
         }
         assert_eq!(["vim", "vim=2:9.*", "vim/sid", "/opt/a.deb"].map(is_pinned), [false, true, true, false]);
+    }
+
+    #[test]
+    fn a_version_is_named_by_an_equals_sign() {
+        let package = PackageVersion::of_release("kops-agent", "0.2.0-rc.1");
+        assert_eq!(argument(&package), "kops-agent=0.2.0~rc.1-1");
+        assert!(is_pinned(&argument(&package)), "apt may downgrade it");
     }
 
     #[test]

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::locks::{LockFile, Waiting, held};
+use super::versions::PackageVersion;
 use crate::error::{Error, Result};
-use crate::system::commands::{ask, run};
+use crate::system::commands::{ask, ask_outliving, refused, run};
 
 /// The locks of dnf and yum. Both wait for these locks by themselves, but do not say which process holds a lock.
 const LOCKS: [LockFile<'static>; 3] = [
@@ -12,6 +13,8 @@ const LOCKS: [LockFile<'static>; 3] = [
     LockFile::Numbered("/var/lib/dnf/rpmdb_lock.pid"),
     LockFile::Numbered("/var/run/yum.pid"),
 ];
+/// The format of rpm's output about one package.
+const SHOWN: &str = "%{NAME}\\t%{VERSION}-%{RELEASE}\\n";
 /// rpm's lock for a transaction, in the folder of its database. dnf does not wait for this lock.
 const TRANSACTION_LOCK: &str = ".rpm.lock";
 
@@ -57,6 +60,67 @@ pub(super) fn fetch(installer: &str, packages: &[&str]) -> Result<()> {
         .map(drop)
 }
 
+/// The installed packages among `names`, in their installed versions.
+pub(super) fn versions(names: &[&str]) -> Result<Vec<PackageVersion>> {
+    let query = ["rpm", "--query", "--queryformat", SHOWN, "--"];
+    // rpm fails if one package is not installed, and still prints the others.
+    Ok(parse(&ask(&[&query[..], names].concat())?.stdout))
+}
+
+/// Reads rpm's output. The line about a package that is not installed has no tab.
+fn parse(shown: &str) -> Vec<PackageVersion> {
+    let version =
+        |(name, version): (&str, &str)| PackageVersion { name: name.to_owned(), version: version.to_owned() };
+    shown.lines().filter_map(|line| line.split_once('\t')).map(version).collect()
+}
+
+/// The argument of dnf and yum for a package in one version.
+pub(super) fn argument(package: &PackageVersion) -> String {
+    format!("{}-{}", package.name, package.version)
+}
+
+/// The verb that also installs an older version.
+pub(super) fn verb(installer: &str) -> &'static str {
+    if is_dnf(installer) { "install" } else { "downgrade" }
+}
+
+/// Downloads the package lists. Returns the packages that no repository has in this version. yum has no such query, so its next
+/// installation finds the missing packages.
+pub(super) fn not_offered(installer: &str, packages: &[PackageVersion]) -> Result<Vec<PackageVersion>> {
+    if !is_dnf(installer) {
+        run(&[installer, "clean", "expire-cache"])?;
+        return Ok(Vec::new());
+    }
+    run(&[installer, "--quiet", "--refresh", "makecache"])?;
+    let mut missing = Vec::new();
+    for package in packages {
+        if run(&[installer, "--quiet", "repoquery", &argument(package)])?.trim().is_empty() {
+            missing.push(package.clone());
+        }
+    }
+    Ok(missing)
+}
+
+/// Installs packages in these versions, also older ones. yum needs another command for an older version.
+pub(super) fn replace(installer: &str, packages: &[&str], waiting: Waiting<'_>) -> Result<()> {
+    let transaction = transaction_lock()?;
+    let mut failure = None;
+    for verb in ["install", "downgrade"] {
+        waiting.for_locks(&[&LOCKS[..], &[LockFile::Locked(&transaction)]].concat())?;
+        let command = [&[installer, verb, "--assumeyes"][..], options(installer), packages].concat();
+        let outcome = ask_outliving(&command)?;
+        // yum also ends with 0 if a newer version is installed.
+        if installed(packages)?.len() == packages.len() {
+            return Ok(());
+        }
+        failure.get_or_insert(refused(&command, &outcome));
+        if is_dnf(installer) {
+            break;
+        }
+    }
+    failure.map_or(Ok(()), Err)
+}
+
 pub(super) fn install(installer: &str, packages: &[&str], waiting: Waiting<'_>) -> Result<()> {
     let transaction = transaction_lock()?;
     waiting.for_locks(&[&LOCKS[..], &[LockFile::Locked(&transaction)]].concat())?;
@@ -64,7 +128,11 @@ pub(super) fn install(installer: &str, packages: &[&str], waiting: Waiting<'_>) 
 }
 
 fn options(installer: &str) -> &'static [&'static str] {
-    if installer.ends_with("dnf") { &["--setopt=install_weak_deps=False"] } else { &[] }
+    if is_dnf(installer) { &["--setopt=install_weak_deps=False"] } else { &[] }
+}
+
+fn is_dnf(installer: &str) -> bool {
+    installer.ends_with("dnf")
 }
 
 #[cfg(test)]
@@ -79,5 +147,12 @@ mod tests {
         for package in ["@development-tools", "kernel-modules-*", "https://h/a.rpm", "/opt/agent.rpm"] {
             assert_eq!(listed(package), None, "{package}");
         }
+    }
+
+    #[test]
+    fn versions_are_read_from_rpm_and_named_by_a_hyphen() {
+        let present = parse("kops-agent\t0.2.0~rc.1-1\npackage kops-agent-controller is not installed\n");
+        assert_eq!(present, [PackageVersion::of_release("kops-agent", "0.2.0-rc.1")]);
+        assert_eq!(argument(&present[0]), "kops-agent-0.2.0~rc.1-1");
     }
 }

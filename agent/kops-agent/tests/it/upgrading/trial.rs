@@ -1,5 +1,4 @@
-//! A program that fails its trial, cannot be downloaded or is not the ordered one replaces nothing. A program of a package is not
-//! replaced.
+//! A program that fails its trial, cannot be downloaded or is not the ordered one replaces nothing.
 
 use std::fs;
 
@@ -82,24 +81,5 @@ fn a_program_that_fails_its_trial_replaces_nothing() {
     scene.order_hash("gone", "b2xkIG9sZCBvbGQgb2xkIG9sZCBvbGQgb2xkIG9sZCBvbGQ=");
     let problem = scene.problem("gone");
     assert!(problem.contains("kops-agent/program.yaml"), "{problem}");
-    assert_eq!((scene.sha256(), scene.beside()), (before, vec!["nodeup".to_owned()]));
-}
-
-#[test]
-fn a_program_of_a_package_is_not_replaced() {
-    let scene = Scene::new();
-    let before = scene.sha256();
-    let lists = scene.machine.root().join("var/lib/dpkg/info");
-    fs::create_dir_all(&lists).unwrap();
-    let packaged = fs::canonicalize(&scene.program).unwrap();
-    fs::write(lists.join("kops-agent.list"), format!("/.\n{}\n", packaged.display())).unwrap();
-    let program = script("0.9.0", "exit 0");
-    let url = scene.mirror.put("/new", &program);
-    scene.order("r-1", "0.9.0", &url, &sha256_hex(&program));
-    let problem = scene.problem("r-1");
-    for expected in ["belongs to a package", "such as `apt-get install kops-agent=0.9.0-1`"] {
-        assert!(problem.contains(expected), "{expected:?} is not in {problem:?}");
-    }
-    assert!(!scene.mirror.requests().iter().any(|line| line.contains("/new")), "it was downloaded");
     assert_eq!((scene.sha256(), scene.beside()), (before, vec!["nodeup".to_owned()]));
 }

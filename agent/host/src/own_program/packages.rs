@@ -1,0 +1,76 @@
+//! The packages of the agent. Only the package manager may replace a file of a package: otherwise the file would differ from its package,
+//! and the next upgrade of the package would overwrite it.
+
+use kops_agent_process::service_manager;
+
+use crate::assets::Progress;
+use crate::error::Result;
+use crate::host::Host;
+use crate::system::packages::PackageVersion;
+
+/// The package of the program, and the package of control-plane mode (`packaging/nfpm`). The second package needs a minimum version of the
+/// first one, so a switch replaces both.
+const PACKAGES: [&str; 2] = ["kops-agent", "kops-agent-controller"];
+
+impl Host {
+    /// The packages to which a failed switch goes back: the installed packages of the agent. If an earlier switch is unfinished, these are
+    /// the packages from before that switch. Empty if the package of the program is not completely installed.
+    pub fn own_packages(&self) -> Result<Vec<PackageVersion>> {
+        let unfinished = self.unfinished_packages()?;
+        if !unfinished.is_empty() {
+            return Ok(unfinished);
+        }
+        let installed = self.packages.versions(&PACKAGES)?;
+        let has_program = installed.iter().any(|package| package.name == PACKAGES[0]);
+        Ok(if has_program { installed } else { Vec::new() })
+    }
+
+    /// Whether all of these packages are completely installed in these versions.
+    pub fn has_packages(&self, packages: &[PackageVersion]) -> Result<bool> {
+        let names: Vec<&str> = packages.iter().map(|package| package.name.as_str()).collect();
+        let installed = self.packages.versions(&names)?;
+        Ok(packages.iter().all(|package| installed.contains(package)))
+    }
+
+    /// Downloads the package lists of the machine's repositories. Returns the packages that no repository has in this version.
+    pub fn packages_not_offered(&self, packages: &[PackageVersion]) -> Result<Vec<PackageVersion>> {
+        self.packages.not_offered(packages, &Logged)
+    }
+
+    /// Has the package manager install packages in exactly these versions. The package manager continues if this process is killed.
+    pub fn replace_packages(&self, packages: &[PackageVersion]) -> Result<()> {
+        self.packages.replace(packages, &Logged)
+    }
+
+    /// Installs the packages from before the last switch, unless they are installed.
+    pub fn restore_packages(&self) -> Result<()> {
+        let packages = self.previous_packages()?;
+        if !self.has_packages(&packages)? {
+            self.replace_packages(&packages)?;
+        }
+        self.note_packages_restored()
+    }
+
+    /// The command by which an operator installs the packages from before the last switch. `None` if there is no note of them.
+    pub fn command_of_previous_packages(&self) -> Result<Option<String>> {
+        let packages = self.previous_packages()?;
+        if packages.is_empty() {
+            return Ok(None);
+        }
+        self.packages.command(&packages).map(Some)
+    }
+}
+
+/// Logs the messages of the package manager.
+struct Logged;
+
+impl Progress for Logged {
+    fn waiting_for(&self, what: &str) {
+        log::info!("{what}");
+        service_manager::doing(what);
+    }
+
+    fn warned(&self, what: &str) {
+        log::warn!("{what}");
+    }
+}

@@ -1,0 +1,147 @@
+//! The program of a package. After the trial, the package manager installs the ordered version from the repositories of this machine.
+//!
+//! The scripts of the packages leave running processes alone (`packaging/nfpm/after-install`), and needrestart does not run. So this
+//! process sees the end of the installation, and restarts the services as after every other switch.
+
+use anyhow::Result;
+use kops_agent_cluster::rollout::PROGRAM_FILE;
+use kops_agent_host::{PackageVersion, Service};
+use kops_agent_process::service_manager;
+
+use super::{Change, Place, RESTARTED, not_replaced, sha256_of};
+use crate::machine;
+use crate::redaction::error_text;
+
+impl Change<'_> {
+    /// Checks that the repositories have the ordered packages, and the present ones for the way back.
+    pub(super) fn find_packages(&self) -> Result<()> {
+        let present = self.present_packages()?;
+        service_manager::doing("looking for the packages of kops-agent");
+        let mut needed = self.ordered_packages(&present);
+        needed.extend(present);
+        let missing = self.place.host.packages_not_offered(&needed)?;
+        if missing.is_empty() {
+            return Ok(());
+        }
+        Err(not_replaced(format!(
+            "no package repository of this machine has {}; the node needs the new version, and the present one \
+             for the way back. Add the packages to a repository, then run `kops-agent fleet rollout resume`",
+            listed(&missing)
+        ))
+        .into())
+    }
+
+    /// Installs the ordered version. If that fails, or if the package has another program, the previous version comes back.
+    pub(super) async fn install_packages(&self, services: &[Service], own: Vec<String>) -> Result<()> {
+        let present = self.present_packages()?;
+        let packages = self.ordered_packages(&present);
+        self.place.host.note_switch(self.ordered(), services, own, present)?;
+        if let Err(error) = self.install(&packages) {
+            let problem = self.take_packages_back(services).await;
+            return Err(not_replaced(format!("{}; {problem}", error_text(&error))).into());
+        }
+        Ok(())
+    }
+
+    /// Puts the previous packages back, and restarts services that began before. Returns what happened.
+    pub(super) async fn take_packages_back(&self, services: &[Service]) -> String {
+        let Place { host, path, .. } = self.place;
+        service_manager::doing("installing the previous version of kops-agent");
+        if let Err(error) = host.restore_packages() {
+            return self.not_restored(&error);
+        }
+        match host.restart_on_program(path, services).await {
+            Ok(()) => "the previous version is restored".to_owned(),
+            Err(error) => format!("the previous version is restored, but {error}"),
+        }
+    }
+
+    /// Finishes a switch whose process was killed. Installs the ordered packages completely, or puts the previous ones back if the
+    /// program is another one than the ordered one. Returns whether it replaced the program. This process must end then, because it may
+    /// run the replaced program.
+    pub(super) async fn finish_interrupted(&self) -> Result<bool> {
+        let Change { place: Place { host, path, .. }, wanted, .. } = self;
+        let packages = self.ordered_packages(&host.unfinished_packages()?);
+        if packages.is_empty() {
+            return Ok(false);
+        }
+        let is_ordered = sha256_of(path)? == wanted.sha256;
+        let is_complete = host.has_packages(&packages)?;
+        match (is_ordered, is_complete) {
+            (true, false) if host.is_noted(self.ordered())? => {
+                let _lock = machine::lock(true, host).await?;
+                self.install(&packages)?;
+            }
+            (false, true) => {
+                let _lock = machine::lock(true, host).await?;
+                log::warn!("an interrupted switch has installed another program than the ordered one");
+                if let Err(error) = host.restore_packages() {
+                    return Err(not_replaced(self.not_restored(&error)).into());
+                }
+                let services = host.services(&RESTARTED)?;
+                if let Err(error) = host.restart_on_program(path, &services).await {
+                    log::warn!("the previous version is restored, but {error}");
+                }
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// The packages to which this node goes back.
+    fn present_packages(&self) -> Result<Vec<PackageVersion>> {
+        let Change { place: Place { host, path, .. }, file, .. } = self;
+        let present = host.own_packages()?;
+        if present.is_empty() {
+            return Err(not_replaced(format!(
+                "a rollout replaces {path} only with the package kops-agent, which is not completely \
+                 installed; install version {} of the package by hand",
+                file.version
+            ))
+            .into());
+        }
+        Ok(present)
+    }
+
+    /// Installs these packages, and checks the program.
+    fn install(&self, packages: &[PackageVersion]) -> Result<()> {
+        let Change { place: Place { host, path, .. }, wanted, .. } = self;
+        let packages_listed = listed(packages);
+        service_manager::doing(format_args!("installing {packages_listed}"));
+        if let Err(error) = host.replace_packages(packages) {
+            let problem = format!("the package manager has not installed {packages_listed}: {error}");
+            return Err(not_replaced(problem).into());
+        }
+        let installed = sha256_of(path)?;
+        if installed != wanted.sha256 {
+            return Err(not_replaced(format!(
+                "{packages_listed} has another program than {PROGRAM_FILE}: the SHA-256 of {path} is \
+                 {installed}, and the program file has {}; the repository and the program file need the same \
+                 release",
+                wanted.sha256
+            ))
+            .into());
+        }
+        log::info!("{packages_listed} is installed");
+        Ok(())
+    }
+
+    /// The present packages in the version of the program file.
+    fn ordered_packages(&self, present: &[PackageVersion]) -> Vec<PackageVersion> {
+        let version = &self.file.version;
+        present.iter().map(|package| PackageVersion::of_release(&package.name, version)).collect()
+    }
+
+    fn not_restored(&self, error: &kops_agent_host::Error) -> String {
+        let by_hand = match self.place.host.command_of_previous_packages() {
+            Ok(Some(command)) => format!("; `{command}` on the node restores it"),
+            _ => String::new(),
+        };
+        format!("the previous version is not restored: {error}{by_hand}")
+    }
+}
+
+fn listed(packages: &[PackageVersion]) -> String {
+    let packages: Vec<String> = packages.iter().map(ToString::to_string).collect();
+    packages.join(", ")
+}
