@@ -1,30 +1,38 @@
 //! The next major version of containerd reaches a cluster by one rollout.
 
+use std::path::Path;
+
 use kops_agent_machines::assets::{Programs, assets};
+use kops_agent_tests::stand_ins::Releases;
 
 use crate::cluster::{Cluster, Member, Software, has_condition};
 use crate::ordered::{self, boot_configs};
 use crate::requests::Requests;
 use crate::upgrade::write;
-use crate::workload;
+use crate::world::World;
+use crate::{kops_upgrade, workload};
 
 /// How many pods the guarded workload has. Its budget lets one of them end at a time.
 const GUARDED: usize = 2;
 /// For so many seconds a guarded pod serves after its eviction.
 const SECONDS_TO_END: u64 = 5;
 
-/// The software of the example store, with Debian's containerd 1.7.
+/// The store of kOps 1.35, with Debian's containerd 1.7: the next kOps installs only containerd 2.
 pub fn of_containerd_1() -> Software {
-    let releases = Programs::newest().with_containerd_1().releases;
-    Software {
-        releases,
-        kops: None,
-        publish: |_, folder, _| {
-            let downloads = Programs::newest().with_containerd_1().downloads();
-            for (path, content) in downloads.iter().filter(|(path, _)| path.contains("/containerd-1.")) {
-                write(&folder.join(&path[1..]), content);
-            }
-        },
+    let old = kops_upgrade::of_old_kops();
+    let releases = Releases { containerd: programs().releases.containerd, ..old.releases };
+    Software { releases, publish, ..old }
+}
+
+fn programs() -> Programs {
+    Programs::newest().with_containerd_1()
+}
+
+/// Publishes what that kOps needs, and containerd 1.7.
+fn publish(software: &Software, folder: &Path, world: &World) {
+    (kops_upgrade::of_old_kops().publish)(software, folder, world);
+    for (path, content) in programs().downloads().iter().filter(|(path, _)| path.contains("/containerd-1.")) {
+        write(&folder.join(&path[1..]), content);
     }
 }
 
@@ -37,7 +45,7 @@ pub fn the_next_major_version_is_taken_up(cluster: &Cluster, before: &Software) 
     workload::guard(cluster, GUARDED, GUARDED - 1, SECONDS_TO_END);
     let requests = Requests::begin(&cluster.workers()[0], cluster, workload::GUARDED);
 
-    cluster.store.name_containerd(new);
+    cluster.store.merge("cluster-completed.spec", &format!("{{spec: {{containerd: {{version: {new}}}}}}}"));
     ordered::update(cluster);
     ordered::started(cluster, &[&["start"][..], &ordered::CHECK_PODS_AFTER].concat());
     ordered::until_phase(cluster, "done");

@@ -70,9 +70,8 @@ impl Store {
         machine_store::replace_below(&example.cluster_folder(), &named).unwrap();
         let channels_pod = fs::read_to_string(example.cluster_folder().join(CHANNELS_POD)).unwrap();
         let store = Store { example, downloads, control_planes: addresses, channels_pod };
-        match software.kops {
-            Some(kops) => store.write_as(kops),
-            None => store.name_containerd(&software.releases.containerd),
+        if let Some(kops) = software.kops {
+            store.write_as(kops);
         }
         store.put_control_planes(control_planes);
         let rbac = fs::read(path_of("../packaging/kubernetes/rbac.yaml")).unwrap();
@@ -89,20 +88,10 @@ impl Store {
         fs::create_dir_all(pod.parent().unwrap()).unwrap();
         fs::write(pod, &self.channels_pod).unwrap();
         released_store::write_as(&self.example, kops).unwrap();
-        // kOps up to 1.35 writes the configuration of containerd 1. With the next kOps, an operator changes this setting.
-        self.set_oom_score(kops < "1.36");
-    }
-
-    /// Replaces the version of containerd in the cluster spec, and the test's setting for containerd, as an operator does.
-    pub fn name_containerd(&self, version: &str) {
-        self.merge("cluster-completed.spec", &format!("{{spec: {{containerd: {{version: {version}}}}}}}"));
-        self.set_oom_score(version.starts_with("1."));
-    }
-
-    /// Sets [`OOM_SCORE`] for the plugin as the configuration of containerd 1, or of containerd 2, names it.
-    fn set_oom_score(&self, is_of_1: bool) {
+        // kOps up to 1.35 writes the configuration of containerd 1, in which the plugin has another name. With the next kOps, an operator
+        // changes this setting.
         let [of_1, of_2] = [CRI_OF_1, CRI_OF_2].map(|plugin| format!("{plugin}.{OOM_SCORE}"));
-        let (plugin, other) = if is_of_1 { (of_1, of_2) } else { (of_2, of_1) };
+        let (plugin, other) = if kops < "1.36" { (of_1, of_2) } else { (of_2, of_1) };
         let settings = format!("{{'{plugin}': 'true', '{other}': null}}");
         let patch = format!("{{spec: {{containerd: {{configAdditions: {settings}}}}}}}");
         self.merge("cluster-completed.spec", &patch);
