@@ -202,16 +202,6 @@ impl Host {
         self.locks.take(&self.root)
     }
 
-    /// The kernel, for questions about its modules. [`Host::apply`] loads modules.
-    pub fn kernel(&self) -> &dyn Kernel {
-        self.kernel.as_ref()
-    }
-
-    /// The package manager, for questions about packages and repositories. [`Host::apply`] installs packages.
-    pub fn packages(&self) -> &dyn PackageManager {
-        self.packages.as_ref()
-    }
-
     /// The hash cache, if the host reads the content of large files.
     pub(crate) fn deep(&self) -> Option<&Digests> {
         (self.depth == Depth::Content).then_some(&self.digests)

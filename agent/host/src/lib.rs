@@ -20,6 +20,7 @@ mod first_sight;
 mod health_wait;
 mod host;
 mod hosts_file;
+mod inspection;
 mod labels;
 mod lock;
 mod observe;

@@ -12,7 +12,11 @@
 //! [`condition`] reports to the cluster at the end of a run, with the change that [`next`] has planned. [`pacing`] makes a run wait if its change would disrupt a
 //! working node while other nodes of its group are disrupted. [`last_server`] keeps the last server at which machines bootstrap.
 //!
-//! [`doctor`] and [`support`] examine a machine on which these steps may fail. [`config_check`] and [`manifests`] list the [`findings`] about a
+//! [`follow`] waits for orders of a rollout. An order starts a run, a [`reboot`] of the machine, or an [`upgrade`] of kops-agent.
+//! [`install_unit`] writes the unit that runs this program at boot, and [`reset`] plans the way back to the machine without kops-agent.
+//!
+//! [`doctor`] and [`support`] examine a machine on which these steps may fail. [`explanation`] finds where a value on the machine comes
+//! from, and [`metrics`] makes the node's metrics for node_exporter. [`config_check`] and [`manifests`] list the [`findings`] about a
 //! configuration, and [`assets`] lists all downloads and packages of a cluster's nodes.
 
 // In this crate, `pub` means that other modules use an item. The only user of the crate is the binary.

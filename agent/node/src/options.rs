@@ -10,6 +10,7 @@ use kops_agent_host::{Host, Progress, Stopwatch};
 use kops_agent_plan::following::Follow;
 
 use kops_agent_source::{SourceOptions, StoreOptions};
+use time::OffsetDateTime;
 
 #[derive(Clone, Debug)]
 pub struct NodeOptions {
@@ -122,6 +123,8 @@ pub struct Pacing {
     pub is_asked_for: bool,
     /// Whether the run fails without a slot, even if no API server answers. True for a reboot.
     pub needs_slot: bool,
+    /// The time of the order to reboot, by the controller's clock. `None` for all other runs.
+    pub ordered: Option<OffsetDateTime>,
 }
 
 #[cfg(test)]

@@ -130,7 +130,7 @@ async fn drains(mode: DrainMode, root: &Path, decision: &Decision) -> bool {
 impl Paced {
     /// Drains the node. If pods do not leave in time, uncordons the node and fails.
     pub async fn drain(&mut self, pacing: &Pacing, root: &Path, host: &Host) -> Result<()> {
-        let drained = drain::drain(host, &machine::kubeconfig(root), pacing.drain_timeout).await?;
+        let drained = drain::drain(host, &machine::kubeconfig(root), pacing).await?;
         self.drained = Some(drained);
         Ok(())
     }

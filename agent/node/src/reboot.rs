@@ -126,6 +126,7 @@ fn paces(order: &Order, root: &Path) -> Pacing {
         drain_timeout: DRAIN_TIMEOUT,
         is_asked_for: true,
         needs_slot: has_slot(root),
+        ordered: order.time(),
     }
 }
 
@@ -156,5 +157,9 @@ mod tests {
         assert!(paces(1, "/").needs_slot && !paces(1, "/tmp/machine").needs_slot);
         let drain = |drain| super::paces(&Order { drain, ..order(1) }, Path::new("/")).drain;
         assert_eq!([DrainMode::Always, DrainMode::Never].map(drain), [DrainMode::Always, DrainMode::Never]);
+        let at = Order { at: "1970-01-01T00:00:00Z".into(), ..order(1) };
+        let ordered = super::paces(&at, Path::new("/")).ordered;
+        assert_eq!(ordered, at.time());
+        assert!(ordered.is_some(), "the cordon is never earlier than the order");
     }
 }

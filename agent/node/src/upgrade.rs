@@ -102,7 +102,7 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// The same errors as [`carry_out`]. They do not say which program is in place.
+    /// Carries the order out, and fails as [`carry_out`] does. The errors do not say which program is in place.
     async fn carry_out(&self, order: &Order, orders: &Orders, began: SystemTime) -> Result<Upgraded> {
         let Place { conf, root, host, path, .. } = *self;
         host.remove_tried_program(path)?;

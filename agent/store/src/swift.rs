@@ -299,7 +299,7 @@ fn container(place: &Place) -> Result<String, StoreError> {
     }
 }
 
-/// Same errors as `container`.
+/// The path of a place's object. Fails as `container` does.
 fn object(place: &Place) -> Result<String, StoreError> {
     Ok(format!("{}/{}", container(place)?, escaped(&place.key)))
 }

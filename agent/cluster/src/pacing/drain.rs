@@ -6,8 +6,10 @@
 //! `pkg/drain/filters.go`).
 
 use kops_agent_spec::invalid::Invalid;
+use kops_agent_spec::timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use time::OffsetDateTime;
 
 /// The annotation of a Node that a run has cordoned, with the time. A cordon without this annotation is an operator's, and runs
 /// do not remove that cordon.
@@ -15,6 +17,13 @@ pub const CORDONED: &str = "kops-agent/cordoned-since";
 
 /// The annotation of a mirror pod, which represents a static pod (`k8s.io/api/core/v1`, `MirrorPodAnnotationKey`).
 pub const MIRROR: &str = "kubernetes.io/config.mirror";
+
+/// The time of a cordon for [`CORDONED`]. `now` is the time by the node's clock. `ordered` is the time of the node's order to reboot, by the
+/// controller's clock. If the node's clock is behind, the cordon gets the time of the order, because an earlier cordon does not count as a
+/// drain for this order.
+pub fn cordon_time(now: OffsetDateTime, ordered: Option<OffsetDateTime>) -> String {
+    timestamp(ordered.map_or(now, |ordered| ordered.max(now)))
+}
 
 /// Whether a Node is cordoned, and whether a run has cordoned it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -153,6 +162,15 @@ mod tests {
         assert_eq!((operators.cordoned("now"), operators.uncordoned()), (None, None));
         // An operator's uncordon leaves the annotation.
         assert!(node(&json!(false), &json!({CORDONED: "then"})).cordoned("now").is_some());
+    }
+
+    #[test]
+    fn a_cordon_is_never_earlier_than_its_order() {
+        let now = OffsetDateTime::UNIX_EPOCH;
+        let hour = time::Duration::HOUR;
+        assert_eq!(cordon_time(now, None), "1970-01-01T00:00:00Z");
+        assert_eq!(cordon_time(now, Some(now + hour)), "1970-01-01T01:00:00Z", "the node's clock is behind");
+        assert_eq!(cordon_time(now + hour, Some(now)), "1970-01-01T01:00:00Z", "the order waited for a slot");
     }
 
     #[test]

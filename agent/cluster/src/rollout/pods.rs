@@ -14,6 +14,9 @@ use kops_agent_spec::{parse_timestamp, timestamp};
 /// This many restarts of a container since the order are a failure. The change itself restarts a container once or twice: with kubelet or
 /// containerd, and with its static pod.
 const MANY_RESTARTS: u32 = 3;
+/// How long the API server of a control plane is not ready before that ends the wait for its pods. A single answer may be lost, and two
+/// decisions may be less than a second apart.
+const LONGEST_UNREADY: Duration = Duration::seconds(5);
 /// The maximum number of a node's containers that the status keeps. A kubelet can create any number of mirror pods, and a ConfigMap has at
 /// most 1 MiB.
 const MOST_KEPT: usize = 500;
@@ -50,10 +53,10 @@ pub struct PodCheck {
     /// crashed. Empty if the node is not Ready.
     #[serde(skip_serializing_if = "String::is_empty")]
     since: String,
-    /// Whether the last answer of the control plane's API server in the current wait was not ready. One such answer does not end the wait,
-    /// because an answer may be lost.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    is_unready: bool,
+    /// Since when all answers of the control plane's API server in the current wait were not ready, in RFC 3339. Empty if the last answer
+    /// was ready.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    unready_since: String,
     /// Whether a container crashed more than before in the last list. One such list is not a failure: a controller manager may still wait
     /// for its API server.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -81,20 +84,26 @@ impl PodCheck {
 
     /// The check of a node that is not Ready with the configuration, or has failed.
     pub(super) fn unsettled(&self) -> PodCheck {
-        PodCheck { since: String::new(), is_unready: false, is_suspect: false, ..self.clone() }
+        PodCheck { since: String::new(), unready_since: String::new(), is_suspect: false, ..self.clone() }
     }
 
     /// The check of a node that is Ready with the configuration now.
     pub(super) fn settling(&self, now: OffsetDateTime) -> PodCheck {
         let since = if self.since.is_empty() { timestamp(now) } else { self.since.clone() };
-        PodCheck { since, is_unready: false, ..self.clone() }
+        PodCheck { since, unready_since: String::new(), ..self.clone() }
     }
 
-    /// The check after the API server of the node was not ready. `None` if that ends the wait: the previous answer was not ready either,
-    /// or there is no wait.
-    pub(super) fn after_unready(&self) -> Option<PodCheck> {
-        let goes_on = !self.since.is_empty() && !self.is_unready;
-        goes_on.then(|| PodCheck { is_unready: true, ..self.clone() })
+    /// The check after the API server of the node was not ready. `None` if that ends the wait: the API server was not ready for
+    /// [`LONGEST_UNREADY`], or there is no wait.
+    pub(super) fn after_unready(&self, now: OffsetDateTime) -> Option<PodCheck> {
+        if self.since.is_empty() {
+            return None;
+        }
+        if self.unready_since.is_empty() {
+            return Some(PodCheck { unready_since: timestamp(now), ..self.clone() });
+        }
+        let goes_on = parse_timestamp(&self.unready_since).is_some_and(|since| now - since < LONGEST_UNREADY);
+        goes_on.then(|| self.clone())
     }
 
     /// The check after the node's pods were listed because [`PodCheck::is_due`]. `None` if no container crashes more than before.
@@ -235,14 +244,15 @@ mod tests {
     }
 
     #[test]
-    fn only_a_second_unready_answer_in_a_row_ends_a_wait() {
+    fn only_unready_answers_for_5_seconds_end_a_wait() {
         let now = ORDERED + Duration::minutes(5);
         let check = PodCheck::before_order(&Ok(Containers::new()));
-        assert_eq!(check.after_unready(), None, "there is no wait");
+        assert_eq!(check.after_unready(now), None, "there is no wait");
         let settling = check.settling(now);
-        let unready = settling.after_unready().unwrap_or_default();
+        let unready = settling.after_unready(now).unwrap_or_default();
         assert!(unready.is_due(60, now + Duration::minutes(1)), "the wait goes on");
-        assert_eq!(unready.after_unready(), None);
+        assert_eq!(unready.after_unready(now + Duration::milliseconds(4999)).as_ref(), Some(&unready));
+        assert_eq!(unready.after_unready(now + Duration::seconds(5)), None);
         assert_eq!(unready.settling(now + Duration::SECOND), settling);
         assert_eq!(unready.unsettled(), check);
     }

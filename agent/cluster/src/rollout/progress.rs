@@ -66,10 +66,10 @@ pub(super) fn progress(
     let timeout = settings.map_or(Duration::seconds(Rollout::node_timeout().into()), Settings::timeout);
     let is_late = order.time().is_none_or(|at| now - at > timeout);
     let is_done = is_current && member.is_serving();
-    // The answer of an API server may be lost, so one unready answer does not fail a control plane whose pods settle.
+    // The answer of an API server may be lost, so a short time without a ready answer does not fail a control plane whose pods settle.
     let is_unready = is_current && member.is_ready && !member.is_serving();
-    let unready_once = pods.filter(|_| is_unready).and_then(PodCheck::after_unready);
-    let may_be_done = is_done || unready_once.is_some();
+    let unready_shortly = pods.filter(|_| is_unready).and_then(|check| check.after_unready(now));
+    let may_be_done = is_done || unready_shortly.is_some();
     let is_wanted = order.hash == hash && authorities.are_of(order);
     // A failure remains until the operator resumes. In an operator's rollout, it remains even if the spec has changed since.
     if order.attempt == course.attempt && (is_wanted || !course.is_of_policy) {
@@ -96,7 +96,7 @@ pub(super) fn progress(
             false => (Progress::Updating(order.clone()), unsettled()),
         };
     }
-    match (is_done, unready_once, is_late) {
+    match (is_done, unready_shortly, is_late) {
         (true, ..) => {
             let after = settings.map_or(Rollout::check_pods_after(), |settings| settings.check_pods_after);
             settled(order, pods, recorded.listed.get(&member.node), after, is_late, now)

@@ -29,7 +29,8 @@ pub const MOST_BOOTS: usize = 2000;
 const DONE: &str = "rebooted";
 const NOT_DONE: &str = "not rebooted";
 
-/// How much the clock of a node may be behind the clock of the controller.
+/// How much earlier than its order a cordon may be. Earlier versions of kops-agent write the time of the node's clock, which may be behind
+/// the controller's clock.
 const CLOCK_DIFFERENCE: time::Duration = time::Duration::MINUTE;
 
 /// What keeps nodes from a reboot.

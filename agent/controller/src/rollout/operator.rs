@@ -16,7 +16,7 @@ use kops_agent_spec::timestamp;
 
 use super::config_map::{Read, Stored};
 
-/// How long [`begun`] waits for a controller to begin the rollout. A controller reads the ConfigMap every five seconds.
+/// How long [`until_begun`] waits for a controller to begin the rollout. A controller reads the ConfigMap every five seconds.
 const TAKEN_UP_WITHIN: Duration = Duration::from_secs(20);
 /// The pause between two reads of the ConfigMap.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -47,7 +47,7 @@ pub async fn start(stored: &Stored, rollout: &Rollout) -> Result<()> {
 
 /// Waits until a controller leads a new rollout. Returns the controller's status.
 /// Fails if no controller begins in time; the ConfigMap then keeps the rollout.
-pub async fn begun(stored: &Stored, rollout: &Rollout) -> Result<Status> {
+pub async fn until_begun(stored: &Stored, rollout: &Rollout) -> Result<Status> {
     let started = Instant::now();
     loop {
         let status = stored.read().await.context(READING)?.map(|read| read.status).unwrap_or_default();

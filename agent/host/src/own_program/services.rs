@@ -56,7 +56,7 @@ impl Host {
         self.restart_services(services, |state| runs(state) && !state.started.is_some_and(is_older)).await
     }
 
-    /// Restarts all of these services. Same errors as [`Host::restart_on_program`].
+    /// Restarts all of these services. Fails as [`Host::restart_on_program`] does.
     pub async fn restart_all(&self, services: &[Service]) -> Result<()> {
         self.restart_services(services, |_| false).await
     }

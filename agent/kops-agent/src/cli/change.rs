@@ -91,6 +91,7 @@ impl ChangeArgs {
             drain: self.drain.into(),
             drain_timeout: Duration::from_secs(self.drain_timeout),
             needs_slot: false,
+            ordered: None,
         })
     }
 }

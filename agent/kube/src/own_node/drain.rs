@@ -5,12 +5,13 @@ use std::path::Path;
 
 use hyper::Request;
 use kops_agent_cluster::pacing::Versions;
-use kops_agent_cluster::pacing::drain::{Cordon, Leaving, leaving};
+use kops_agent_cluster::pacing::drain::{Cordon, Leaving, cordon_time, leaving};
 use kops_agent_process::output::error_text;
 use kube::Client;
 use serde_json::Value;
+use time::OffsetDateTime;
 
-use super::statement::{FIELD_MANAGER, Untold, now, own_name, versions};
+use super::statement::{FIELD_MANAGER, Untold, own_name, versions};
 use crate::api_error::{ApiError, answer};
 use crate::client::client_asking_once;
 use crate::node_api::{Nodes, pods_on};
@@ -42,9 +43,10 @@ impl OwnNode {
         Ok(OwnNode { client: client.map_err(|error| Untold::Refused(error_text(&error)))?, name })
     }
 
-    /// Cordons the Node. Returns `false` if an operator has cordoned it already.
-    pub async fn cordon(&self) -> Result<bool, ApiError> {
-        self.change(|cordon| cordon.cordoned(&now())).await
+    /// Cordons the Node. Returns `false` if an operator has cordoned it already. `ordered` is the time of the order to reboot, if this run
+    /// carries out such an order.
+    pub async fn cordon(&self, ordered: Option<OffsetDateTime>) -> Result<bool, ApiError> {
+        self.change(|cordon| cordon.cordoned(&cordon_time(OffsetDateTime::now_utc(), ordered))).await
     }
 
     pub async fn is_cordoned_by_a_run(&self) -> Result<bool, ApiError> {

@@ -139,7 +139,7 @@ pub(super) fn own_name(path: &Path) -> Result<String, Untold> {
 }
 
 /// The current time in RFC 3339 with whole seconds, as Kubernetes writes times.
-pub(super) fn now() -> String {
+fn now() -> String {
     timestamp(OffsetDateTime::now_utc())
 }
 

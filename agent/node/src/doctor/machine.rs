@@ -73,7 +73,7 @@ pub(super) async fn packages(options: &NodeOptions, wanted: &Wanted) -> Packages
         let host = open(&root).map_err(Unseen::new)?;
         let missing = desired.map(|desired| packages::missing(&host, &desired));
         let is_to_install = matches!(&missing, Some(Ok(names)) if !names.is_empty());
-        let repositories = is_to_install.then(|| host.packages().repositories());
+        let repositories = is_to_install.then(|| host.repositories());
         Ok(Packages { lock: packages::lock(&host), missing, repositories })
     });
     let seen = seen.await.and_then(|seen| seen);

@@ -12,6 +12,7 @@ use kops_agent_process::service_manager;
 use tokio::time::sleep;
 
 use super::super::machine;
+use super::super::options::Pacing;
 use super::not_paced::NotPaced;
 use crate::redaction::error_text;
 
@@ -49,7 +50,7 @@ pub(super) struct Drained {
 }
 
 /// Cordons the Node of this kubeconfig and evicts its pods. If pods do not leave in time, it uncordons the Node again.
-pub(super) async fn drain(host: &Host, kubeconfig: &Path, timeout: Duration) -> Result<Drained, NotPaced> {
+pub(super) async fn drain(host: &Host, kubeconfig: &Path, pacing: &Pacing) -> Result<Drained, NotPaced> {
     let node = OwnNode::new(kubeconfig).map_err(|untold| NotPaced::NotDrained(untold.to_string()))?;
     // The unit starts before the Node is cordoned, since this run may be killed at any time.
     let arguments = ["fleet", "tell", "--only-uncordon", "--timeout", UNCORDONING_TIMEOUT];
@@ -60,7 +61,7 @@ pub(super) async fn drain(host: &Host, kubeconfig: &Path, timeout: Duration) -> 
             error_text(&error)
         );
     }
-    let cordoned = node.cordon().await;
+    let cordoned = node.cordon(pacing.ordered).await;
     let is_ours = cordoned
         .map_err(|error| NotPaced::NotDrained(format!("cordoning the Node {}: {error}", node.name)))?;
     IS_CORDONED.store(is_ours, Ordering::Relaxed);
@@ -72,7 +73,7 @@ pub(super) async fn drain(host: &Host, kubeconfig: &Path, timeout: Duration) -> 
         ),
     }
     let drained = Drained { node, is_ours };
-    match drained.evict(timeout).await {
+    match drained.evict(pacing.drain_timeout).await {
         Ok(()) => Ok(drained),
         Err(why) => {
             drained.end().await;

@@ -315,6 +315,7 @@ mod tests {
             drain_timeout: Duration::ZERO,
             is_asked_for,
             needs_slot,
+            ordered: None,
         };
         for answers in [None, Some(true), Some(false)] {
             assert!(!may_go_without(&pacing(true, true), answers), "{answers:?}");

@@ -67,7 +67,7 @@ async fn start(args: &RolloutStartArgs) -> Result<u8> {
 pub(super) async fn begin(stored: &Stored, rollout: &Rollout) -> Result<u8> {
     operator::start(stored, rollout).await?;
     output::print_text(&format!("started the rollout {}\n", rollout.id))?;
-    let status = operator::begun(stored, rollout).await?;
+    let status = operator::until_begun(stored, rollout).await?;
     if !status.waits_for.is_empty() {
         output::print_text(&format!("it waits for: {}\n", one_line(&status.waits_for, SHOWN_OF_PROBLEM)))?;
     }

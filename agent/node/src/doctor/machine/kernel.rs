@@ -16,19 +16,14 @@ pub(super) fn module(host: &Host, root: &Path, name: &str) -> Module {
 }
 
 fn module_state(host: &Host, root: &Path, name: &str) -> Seen<ModuleState> {
-    let kernel = host.kernel();
-    if kernel.is_loaded(name).map_err(Unseen::new)? {
-        return Ok(ModuleState::Loaded);
-    }
-    if let Some(line) = kernel.forbidden(name).map_err(Unseen::new)? {
-        return Ok(ModuleState::Forbidden(line));
+    let state = host.module_state(name).map_err(Unseen::new)?;
+    if !matches!(state, ModuleState::Available | ModuleState::Missing) {
+        return Ok(state);
     }
     // If the kernel knows a file system without a loaded module, the file system is built in.
     let filesystems = std::fs::read_to_string(root.join("proc/filesystems")).unwrap_or_default();
-    if filesystems.lines().any(|line| line.split_whitespace().next_back() == Some(name)) {
-        return Ok(ModuleState::Loaded);
-    }
-    Ok(if kernel.has(name) { ModuleState::Available } else { ModuleState::Missing })
+    let is_built_in = filesystems.lines().any(|line| line.split_whitespace().next_back() == Some(name));
+    Ok(if is_built_in { ModuleState::Loaded } else { state })
 }
 
 /// The version of the mounted cgroups and their controllers (cgroups(7)).

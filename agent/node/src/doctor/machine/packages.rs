@@ -6,8 +6,7 @@ use kops_agent_plan::resource::{DesiredState, Resource};
 
 /// The lock of the package manager that a process holds. `None` if no process holds a lock.
 pub(super) fn lock(host: &Host) -> Seen<Option<PackageLock>> {
-    let held = host.packages().lock_holder().map_err(Unseen::new)?;
-    Ok(held.map(|(path, holder)| PackageLock { path, holder }))
+    host.package_lock().map_err(Unseen::new)
 }
 
 /// The desired packages that are not installed.
@@ -19,6 +18,6 @@ pub(super) fn missing(host: &Host, desired: &DesiredState) -> Seen<Vec<String>> 
             _ => None,
         })
         .collect();
-    let installed = host.packages().installed(&names).map_err(Unseen::new)?;
+    let installed = host.installed_packages(&names).map_err(Unseen::new)?;
     Ok(names.into_iter().filter(|name| !installed.contains(*name)).map(str::to_owned).collect())
 }

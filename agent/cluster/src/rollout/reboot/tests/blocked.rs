@@ -1,7 +1,10 @@
 //! If a blocker appears after an order, the node loses the order, unless it drains for the order or is not Ready.
 
+use kops_agent_spec::parse_timestamp;
+
 use super::super::super::{PolicyStatus, State};
 use super::*;
+use crate::pacing::drain::cordon_time;
 
 fn blockers() -> Blockers {
     Blockers { pods: "app=batch".into(), ..Blockers::default() }
@@ -89,6 +92,20 @@ fn a_cordon_that_an_earlier_run_left_is_no_drain_for_the_order() {
     assert_eq!(with_order(&cluster), ["a-01"]);
     cluster.step();
     assert_eq!(cluster.status.groups["a"].finishing, [("a-01".to_owned(), "it burns".to_owned())].into());
+}
+
+#[test]
+fn a_drain_counts_even_if_the_clock_of_its_node_is_far_behind() {
+    let mut cluster = cluster(&[("a", 1)]);
+    assert_eq!(cluster.step(), ["a-00"]);
+    let order = Order::read(&cluster.of_name("a-00").order).unwrap();
+    let cordoned = cordon_time(cluster.now - Duration::hours(1), order.time());
+    cluster.of_name("a-00").cordoned_since = parse_timestamp(&cordoned);
+    cluster.seen.blocked = burns();
+    for _ in 0..2 {
+        assert_eq!(cluster.step(), [""; 0]);
+        assert_eq!(with_order(&cluster), ["a-00"]);
+    }
 }
 
 #[test]
