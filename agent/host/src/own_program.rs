@@ -114,6 +114,13 @@ impl Host {
         dir.sync()
     }
 
+    /// Writes the program at this path to the disk. rpm leaves this to the kernel, so a power cut could damage the new program.
+    pub fn sync_program(&self, program: &str) -> Result<()> {
+        let (dir, name) = real_root()?.make_parent(program)?;
+        dir.open(&name)?.sync_all().map_err(|error| Error::path("write", program, error))?;
+        dir.sync()
+    }
+
     /// Whether the previous version is beside the program at this path.
     pub fn has_previous_program(&self, program: &str) -> Result<bool> {
         let (dir, name) = real_root()?.make_parent(program)?;

@@ -52,7 +52,8 @@ pub enum Upgraded {
 /// Carries an order out. `began` is the start of this process. If the order was withdrawn, the error is [`super::orders::Withdrawn`].
 ///
 /// After a failure, the present program stays in place or comes back. If the ordered program is in place all the same, the error says so,
-/// and begins with the way back. This holds for all failures of its check and its report, too.
+/// and begins with the way back. This holds for all failures of its check and its report, too. If the package manager has installed a third
+/// program and cannot take it back, the error begins with that.
 pub async fn carry_out(
     conf: &Path,
     root: &Path,
@@ -64,7 +65,10 @@ pub async fn carry_out(
     let path = program::path().context("finding the path of this program")?;
     let unnamed = || not_replaced("the path of this program is not UTF-8 text".to_owned());
     let path = path.to_str().ok_or_else(unnamed)?;
-    let is_packaged = path == PACKAGED_PROGRAM || host.is_packaged(path)?;
+    let unknown = |error: kops_agent_host::Error| {
+        not_replaced(format!("this machine does not tell whether a package owns {path}: {error}"))
+    };
+    let is_packaged = path == PACKAGED_PROGRAM || host.is_packaged(path).map_err(unknown)?;
     let place = Place { conf, root, host: &host, path, is_packaged };
     match Box::pin(place.carry_out(order, orders, began)).await {
         Err(error) if !error.is::<Withdrawn>() && place.has_program_of(order) => {
@@ -289,7 +293,7 @@ impl Change<'_> {
             drop(new);
             self.install_packages(&services, own).await?;
         } else {
-            host.note_switch(self.ordered(), &services, own, Vec::new())?;
+            host.note_switch(self.ordered(), &services, own, Vec::new(), &sha256_of(path)?)?;
             host.switch_program(path, new)?;
             log::info!(
                 "{path} is version {} of kops-agent; the previous one is {path}.previous",
@@ -298,8 +302,9 @@ impl Change<'_> {
         }
         service_manager::doing("restarting the services of kops-agent");
         if let Err(error) = host.restart_on_program(path, &services).await {
-            let problem = self.take_back(&services).await;
-            return Err(not_replaced(format!("{error}; {problem}")).into());
+            // The error may be long, and the report of a node is cut.
+            let outcome = self.take_back(&services).await;
+            return Err(not_replaced(format!("{outcome}; {error}")).into());
         }
         Ok(())
     }

@@ -32,9 +32,12 @@ pub(super) struct Note {
     pub(super) unhealthy: Vec<String>,
     /// The resources that this program changes, because the previous one knows them as the agent's own.
     own: Vec<String>,
+    /// SHA-256 of the program before the switch. Empty if it is unknown.
+    previous: String,
     /// The packages of the agent before the switch. Empty if no package owns the program.
     packages: Vec<PackageVersion>,
-    /// Whether the switch of these packages has neither been checked nor taken back. A killed process leaves it so.
+    /// Whether the switch of these packages is not taken back, and the new program has not begun its check. A killed process leaves it
+    /// so.
     is_unfinished: bool,
     /// SHA-256 of all programs that were put in place or checked, and whose last check has not succeeded.
     unchecked: BTreeSet<String>,
@@ -48,37 +51,39 @@ impl Note {
 }
 
 impl Host {
-    /// Notes, before the switch to a program, which of these services are unhealthy, which resources of the agent (`own`) the program
-    /// changes, and which packages the switch replaces. The program counts as unchecked.
+    /// Notes, before the switch to a program, which of these services are unhealthy, and which resources of the agent (`own`) the program
+    /// changes. Also notes which packages the switch replaces, and the SHA-256 of the program in place (`present`). The new program counts
+    /// as unchecked.
     pub fn note_switch(
         &self,
         to: OrderedProgram<'_>,
         services: &[Service],
         own: Vec<String>,
         packages: Vec<PackageVersion>,
+        present: &str,
     ) -> Result<()> {
         let unhealthy = services.iter().filter(|service| !service.was_healthy);
         let unhealthy = unhealthy.map(|service| service.unit.clone()).collect();
-        let unchecked = self.note()?.unchecked;
+        let earlier = self.note()?;
+        // After an unfinished switch, the program in place may be of neither version.
+        let previous = if earlier.is_unfinished { earlier.previous } else { present.to_owned() };
         let is_unfinished = !packages.is_empty();
-        let note = Note { unhealthy, own, packages, is_unfinished, unchecked, ..Note::default() };
+        let unchecked = earlier.unchecked;
+        let note = Note { unhealthy, own, previous, packages, is_unfinished, unchecked, ..Note::default() };
         self.write_unchecked(to, note)
     }
 
-    /// Notes, before a check of a program, that it counts as unchecked.
+    /// Notes, before a check of a program, that it counts as unchecked. The program is completely in place, so its switch is finished.
     pub fn note_check(&self, of: OrderedProgram<'_>) -> Result<()> {
         let note = self.note()?;
         let unchecked = note.unchecked.clone();
-        self.write_unchecked(of, Note { unchecked, ..note.of(of.sha256) })
+        self.write_unchecked(of, Note { unchecked, is_unfinished: false, ..note.of(of.sha256) })
     }
 
     /// Notes that the check of the program with this SHA-256 has succeeded.
     pub fn note_checked(&self, sha256: &str) -> Result<()> {
         let mut note = self.note()?;
         note.unchecked.remove(sha256);
-        if note.sha256 == sha256 {
-            note.is_unfinished = false;
-        }
         self.write_note(&note)
     }
 
@@ -99,16 +104,26 @@ impl Host {
         Ok(self.note()?.packages)
     }
 
+    /// SHA-256 of the program before the last switch. Empty if it is unknown.
+    pub fn previous_sha256(&self) -> Result<String> {
+        Ok(self.note()?.previous)
+    }
+
     /// The packages of the agent before a switch that is not finished. Empty if the last switch is finished.
     pub fn unfinished_packages(&self) -> Result<Vec<PackageVersion>> {
         let Note { packages, is_unfinished, .. } = self.note()?;
         Ok(if is_unfinished { packages } else { Vec::new() })
     }
 
-    /// Whether this program is the one that was put in place or checked last.
+    /// Whether this program was put in place or checked last, for an order with this program file.
     pub fn is_noted(&self, program: OrderedProgram<'_>) -> Result<bool> {
         let note = self.note()?;
         Ok((note.sha256.as_str(), note.file.as_str()) == (program.sha256, program.file))
+    }
+
+    /// Whether the program with this SHA-256 was put in place or checked last, for an order with any program file.
+    pub fn is_noted_for_any_file(&self, sha256: &str) -> Result<bool> {
+        Ok(self.note()?.sha256 == sha256)
     }
 
     /// The resources that the program with this SHA-256 may change on this node, as the previous program has noted.

@@ -14,15 +14,17 @@ const PACKAGES: [&str; 2] = ["kops-agent", "kops-agent-controller"];
 
 impl Host {
     /// The packages to which a failed switch goes back: the installed packages of the agent. If an earlier switch is unfinished, these are
-    /// the packages from before that switch. Empty if the package of the program is not completely installed.
+    /// the packages from before that switch. Empty if the package of the program is not completely installed, or if one of the packages is
+    /// installed in two versions. An interrupted transaction of rpm leaves two versions.
     pub fn own_packages(&self) -> Result<Vec<PackageVersion>> {
         let unfinished = self.unfinished_packages()?;
         if !unfinished.is_empty() {
             return Ok(unfinished);
         }
         let installed = self.packages.versions(&PACKAGES)?;
-        let has_program = installed.iter().any(|package| package.name == PACKAGES[0]);
-        Ok(if has_program { installed } else { Vec::new() })
+        let versions = PACKAGES.map(|name| installed.iter().filter(|package| package.name == name).count());
+        let is_clear = versions[0] == 1 && versions[1] <= 1;
+        Ok(if is_clear { installed } else { Vec::new() })
     }
 
     /// Whether all of these packages are completely installed in these versions.
@@ -42,13 +44,17 @@ impl Host {
         self.packages.replace(packages, &Logged)
     }
 
-    /// Installs the packages from before the last switch, unless they are installed.
+    /// Installs the packages from before the last switch, unless they are installed. If only the note of it fails, for example because the
+    /// disk is full, the packages are restored all the same.
     pub fn restore_packages(&self) -> Result<()> {
         let packages = self.previous_packages()?;
         if !self.has_packages(&packages)? {
             self.replace_packages(&packages)?;
         }
-        self.note_packages_restored()
+        if let Err(error) = self.note_packages_restored() {
+            log::warn!("the switch that was taken back stays noted as unfinished: {error}");
+        }
+        Ok(())
     }
 
     /// The command by which an operator installs the packages from before the last switch. `None` if there is no note of them.

@@ -233,10 +233,8 @@ async fn a_service_that_was_unhealthy_may_stay_so() {
         let (machine, systemd) = flapping(before, 0, RESTARTING);
         let services = machine.host.services(&[UNIT]).unwrap();
         let own = vec!["unit kops-agent-verify.timer".to_owned()];
-        machine
-            .host
-            .note_switch(OrderedProgram { sha256: &sha256, file: "f=" }, &services, own.clone(), Vec::new())
-            .unwrap();
+        let to = OrderedProgram { sha256: &sha256, file: "f=" };
+        machine.host.note_switch(to, &services, own.clone(), Vec::new(), "").unwrap();
         assert_eq!(machine.host.noted_own(&sha256).unwrap(), own);
         assert_eq!(machine.host.noted_own(&"b".repeat(64)).unwrap(), [""; 0], "it is another program");
         machine.host.restart_on_program(machine.path(), &services).await.unwrap();
@@ -269,9 +267,11 @@ fn a_program_is_unchecked_until_its_own_check_succeeds() {
     let are_unchecked = || [&new, &other].map(|sha256| host.is_unchecked(sha256).unwrap());
     let is_noted = |sha256, file| host.is_noted(ordered(sha256, file)).unwrap();
     assert_eq!(are_unchecked(), [false, false]);
-    host.note_switch(ordered(&new, "f="), &[], vec!["unit a.timer".to_owned()], Vec::new()).unwrap();
+    host.note_switch(ordered(&new, "f="), &[], vec!["unit a.timer".to_owned()], Vec::new(), "").unwrap();
     assert_eq!(are_unchecked(), [true, false]);
     assert_eq!([is_noted(&new, "f="), is_noted(&new, "g="), is_noted(&other, "f=")], [true, false, false]);
+    let for_any_file = [&new, &other].map(|sha256| host.is_noted_for_any_file(sha256).unwrap());
+    assert_eq!(for_any_file, [true, false]);
     host.note_checked(&new).unwrap();
     assert_eq!(are_unchecked(), [false, false]);
 
@@ -280,7 +280,7 @@ fn a_program_is_unchecked_until_its_own_check_succeeds() {
     assert_eq!((are_unchecked(), is_noted(&new, "g=")), ([true, false], true));
     assert_eq!(host.noted_own(&new).unwrap(), ["unit a.timer"]);
     // The next program does not stay in place, so the unchecked one is back.
-    host.note_switch(ordered(&other, "h="), &[], Vec::new(), Vec::new()).unwrap();
+    host.note_switch(ordered(&other, "h="), &[], Vec::new(), Vec::new(), "").unwrap();
     assert_eq!((are_unchecked(), is_noted(&new, "g=")), ([true, true], false));
     host.note_check(ordered(&other, "h=")).unwrap();
     host.note_checked(&other).unwrap();
@@ -293,11 +293,9 @@ fn a_failed_switch_of_packages_goes_back_to_the_packages_from_before_it() {
     let folder = tempfile::tempdir().unwrap();
     let open = || Host::scratch(folder.path()).unwrap();
     assert!(open().own_packages().unwrap().is_empty());
-    let state = folder.path().join("var/lib/kops-agent/recorded/state.json");
-    fs::create_dir_all(state.parent().unwrap()).unwrap();
     let repository = r#"{"kops-agent=0.1.0-1": {}, "kops-agent=0.2.0-1": {}}"#;
     let packages = format!(r#"{{"packages": ["kops-agent=0.1.0-1"], "repository": {repository}}}"#);
-    fs::write(state, packages).unwrap();
+    record(&folder, &packages);
     let host = open();
     let of_version = |version: &str| vec![PackageVersion::of_release("kops-agent", version)];
     let (old, new, missing) = (of_version("0.1.0"), of_version("0.2.0"), of_version("0.3.0"));
@@ -306,7 +304,7 @@ fn a_failed_switch_of_packages_goes_back_to_the_packages_from_before_it() {
     assert_eq!(host.own_packages().unwrap(), old);
     assert_eq!(host.command_of_previous_packages().unwrap(), None);
 
-    host.note_switch(to, &[], Vec::new(), old.clone()).unwrap();
+    host.note_switch(to, &[], Vec::new(), old.clone(), "1").unwrap();
     assert!(!host.is_unchecked("b").unwrap(), "the package manager has not begun");
     host.replace_packages(&new).unwrap();
     // The process is killed here.
@@ -314,13 +312,56 @@ fn a_failed_switch_of_packages_goes_back_to_the_packages_from_before_it() {
     assert_eq!(host.own_packages().unwrap(), old);
     let command = host.command_of_previous_packages().unwrap();
     assert_eq!(command.as_deref(), Some("install kops-agent=0.1.0-1"));
+    // The next order begins with the program that the killed process has left.
+    host.note_switch(to, &[], Vec::new(), old.clone(), "2").unwrap();
+    assert_eq!(host.previous_sha256().unwrap(), "1");
     host.restore_packages().unwrap();
     assert!(host.has_packages(&old).unwrap() && host.unfinished_packages().unwrap().is_empty());
 
-    host.note_switch(to, &[], Vec::new(), old).unwrap();
+    host.note_switch(to, &[], Vec::new(), old.clone(), "3").unwrap();
+    assert_eq!(host.previous_sha256().unwrap(), "3");
     host.replace_packages(&new).unwrap();
-    host.note_checked(&sha256).unwrap();
-    assert_eq!(host.own_packages().unwrap(), new, "the switch is finished");
+    host.note_check(to).unwrap();
+    assert_eq!(host.own_packages().unwrap(), new, "the switch is finished before its check has succeeded");
+    let are_unchecked = [sha256.as_str(), "b"].map(|sha256| host.is_unchecked(sha256).unwrap());
+    assert_eq!(are_unchecked, [true, false]);
+    assert_eq!(host.previous_packages().unwrap(), old, "an operator may go back");
     assert_eq!(host.packages_not_offered(&[new, missing.clone()].concat()).unwrap(), missing);
     host.replace_packages(&missing).unwrap_err();
+}
+
+/// The state of the stand-in for this machine.
+fn record(folder: &TempDir, state: &str) {
+    let path = folder.path().join("var/lib/kops-agent/recorded/state.json");
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, state).unwrap();
+}
+
+#[test]
+fn a_package_that_is_installed_in_two_versions_is_not_switched() {
+    for packages in [
+        &["kops-agent=0.1.0-1", "kops-agent=0.2.0-1"][..],
+        &["kops-agent=0.1.0-1", "kops-agent-controller=0.1.0-1", "kops-agent-controller=0.2.0-1"],
+        &["kops-agent-controller=0.1.0-1"],
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        record(&folder, &serde_json::json!({"packages": packages}).to_string());
+        let own = Host::scratch(folder.path()).unwrap().own_packages().unwrap();
+        assert!(own.is_empty(), "{packages:?}");
+    }
+}
+
+#[test]
+fn packages_are_restored_even_if_the_note_of_it_cannot_be_written() {
+    let folder = tempfile::tempdir().unwrap();
+    record(&folder, r#"{"repository": {"kops-agent=0.1.0-1": {}}}"#);
+    let host = Host::scratch(folder.path()).unwrap();
+    let old = vec![PackageVersion::of_release("kops-agent", "0.1.0")];
+    let to = OrderedProgram { sha256: "a", file: "f=" };
+    host.note_switch(to, &[], Vec::new(), old.clone(), "").unwrap();
+    // The new note cannot be written, because a folder has its temporary name.
+    fs::create_dir(folder.path().join("var/lib/kops-agent").join(temporary_name("program.json"))).unwrap();
+    host.restore_packages().unwrap();
+    assert!(host.has_packages(&old).unwrap());
+    assert_eq!(host.unfinished_packages().unwrap(), old);
 }

@@ -46,7 +46,7 @@ pub trait PackageManager: Send + Sync {
     /// The completely installed packages among `names`, in their installed versions.
     fn versions(&self, names: &[&str]) -> Result<Vec<PackageVersion>> {
         let _ = names;
-        Ok(Vec::new())
+        Err(no_package_manager())
     }
 
     /// Downloads the package lists of all repositories. Returns the packages that no repository has in this version.
@@ -56,7 +56,7 @@ pub trait PackageManager: Send + Sync {
         progress: &dyn Progress,
     ) -> Result<Vec<PackageVersion>> {
         let _ = (packages, progress);
-        Ok(Vec::new())
+        Err(no_package_manager())
     }
 
     /// Installs packages in exactly these versions, also older ones, from the package lists that are on the machine. Removes no other
@@ -273,13 +273,11 @@ impl PackageManager for Machine {
 
     fn command(&self, packages: &[PackageVersion]) -> Result<String> {
         let manager = self.manager()?;
-        let installs = match manager {
-            Manager::Apt => "apt-get install --allow-downgrades".to_owned(),
-            Manager::Rpm(installer) => {
-                format!("{} {}", installer.trim_start_matches("/usr/bin/"), dnf::verb(installer))
-            }
-        };
-        Ok(format!("{installs} {}", manager.arguments(packages).join(" ")))
+        let packages = manager.arguments(packages).join(" ");
+        Ok(match manager {
+            Manager::Apt => format!("apt-get install --allow-downgrades {packages}"),
+            Manager::Rpm(installer) => dnf::command(installer, &packages),
+        })
     }
 
     fn source(&self, wanted: &PackageSource) -> Result<Option<PackageSource>> {

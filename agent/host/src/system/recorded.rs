@@ -72,7 +72,8 @@ struct State {
 }
 
 /// A request that fails while the file at `path` contains `text`. The request is the start of a unit, the pull or load
-/// of an image, the mount of a device, the run of a program, or the installation of a package in one version.
+/// of an image, the mount of a device, the run of a program, the installation of a package in one version, or the read of
+/// `package lists`.
 #[derive(Clone, Default, Serialize, Deserialize)]
 struct Refusal {
     #[serde(alias = "of")]

@@ -216,6 +216,21 @@ fn apt_replaces_a_version_and_removes_nothing_for_it() {
 
 #[test]
 #[ignore = "installs packages: tests/packages/run"]
+fn apt_replaces_a_version_beside_a_package_that_cannot_be_configured() {
+    on_a_machine(|| {
+        apt_repository();
+        trust_local_debs();
+        converge(&wanted(&["picky"]), &Said::default()).unwrap_err();
+        let host = Host::machine().unwrap();
+        for version in ["2.0-1", "1.0-1"] {
+            host.replace_packages(&tiny(version)).unwrap();
+            assert!(host.has_packages(&tiny(version)).unwrap() && !has("picky"));
+        }
+    });
+}
+
+#[test]
+#[ignore = "installs packages: tests/packages/run"]
 fn what_dpkg_was_interrupted_at_is_finished() {
     on_a_machine(|| {
         apt_repository();

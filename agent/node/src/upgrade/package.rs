@@ -17,16 +17,24 @@ impl Change<'_> {
     pub(super) fn find_packages(&self) -> Result<()> {
         let present = self.present_packages()?;
         service_manager::doing("looking for the packages of kops-agent");
-        let mut needed = self.ordered_packages(&present);
-        needed.extend(present);
-        let missing = self.place.host.packages_not_offered(&needed)?;
+        let ordered = self.ordered_packages(&present);
+        let needed = [&ordered[..], &present].concat();
+        let missing = self.place.host.packages_not_offered(&needed).map_err(|error| {
+            not_replaced(format!(
+                "the package lists of this machine cannot be read: {error}. Correct the repository, then run \
+                 `kops-agent fleet rollout resume`"
+            ))
+        })?;
         if missing.is_empty() {
             return Ok(());
         }
         Err(not_replaced(format!(
-            "no package repository of this machine has {}; the node needs the new version, and the present one \
-             for the way back. Add the packages to a repository, then run `kops-agent fleet rollout resume`",
-            listed(&missing)
+            "no package repository of this machine has {}, or an exclude or versionlock hides it; the node \
+             needs {}, and {} for the way back. Add the packages to a repository, then run `kops-agent fleet \
+             rollout resume`",
+            listed(&missing),
+            listed(&ordered),
+            listed(&present)
         ))
         .into())
     }
@@ -35,10 +43,12 @@ impl Change<'_> {
     pub(super) async fn install_packages(&self, services: &[Service], own: Vec<String>) -> Result<()> {
         let present = self.present_packages()?;
         let packages = self.ordered_packages(&present);
-        self.place.host.note_switch(self.ordered(), services, own, present)?;
+        let Place { host, path, .. } = self.place;
+        host.note_switch(self.ordered(), services, own, present, &sha256_of(path)?)?;
         if let Err(error) = self.install(&packages) {
-            let problem = self.take_packages_back(services).await;
-            return Err(not_replaced(format!("{}; {problem}", error_text(&error))).into());
+            // The error may be long, and the report of a node is cut.
+            let outcome = self.take_packages_back(services).await;
+            return Err(not_replaced(format!("{outcome}; {}", error_text(&error))).into());
         }
         Ok(())
     }
@@ -47,13 +57,30 @@ impl Change<'_> {
     pub(super) async fn take_packages_back(&self, services: &[Service]) -> String {
         let Place { host, path, .. } = self.place;
         service_manager::doing("installing the previous version of kops-agent");
-        if let Err(error) = host.restore_packages() {
-            return self.not_restored(&error);
-        }
+        let other = match self.restore() {
+            Ok(other) => other,
+            Err(error) => return self.not_restored(&error),
+        };
+        let restored = other.unwrap_or_else(|| "the previous version is restored".to_owned());
         match host.restart_on_program(path, services).await {
-            Ok(()) => "the previous version is restored".to_owned(),
-            Err(error) => format!("the previous version is restored, but {error}"),
+            Ok(()) => restored,
+            Err(error) => format!("{restored}, but {error}"),
         }
+    }
+
+    /// Installs the previous packages. If their program is another one than before the switch, returns this as a problem.
+    fn restore(&self) -> Result<Option<String>> {
+        let Place { host, path, .. } = self.place;
+        host.restore_packages()?;
+        host.sync_program(path)?;
+        let (before, present) = (host.previous_sha256()?, sha256_of(path)?);
+        if before.is_empty() || before == present {
+            return Ok(None);
+        }
+        Ok(Some(format!(
+            "the previous packages are installed, but have another program than before: the SHA-256 of \
+             {path} was {before}, and is {present}"
+        )))
     }
 
     /// Finishes a switch whose process was killed. Installs the ordered packages completely, or puts the previous ones back if the
@@ -65,22 +92,24 @@ impl Change<'_> {
         if packages.is_empty() {
             return Ok(false);
         }
-        let is_ordered = sha256_of(path)? == wanted.sha256;
+        // The package manager may still be at work. Once the packages are complete, the program changes no more.
         let is_complete = host.has_packages(&packages)?;
+        let is_ordered = sha256_of(path)? == wanted.sha256;
         match (is_ordered, is_complete) {
-            (true, false) if host.is_noted(self.ordered())? => {
+            (true, false) if host.is_noted_for_any_file(&wanted.sha256)? => {
                 let _lock = machine::lock(true, host).await?;
                 self.install(&packages)?;
             }
             (false, true) => {
                 let _lock = machine::lock(true, host).await?;
                 log::warn!("an interrupted switch has installed another program than the ordered one");
-                if let Err(error) = host.restore_packages() {
-                    return Err(not_replaced(self.not_restored(&error)).into());
-                }
+                let other = self.restore().map_err(|error| not_replaced(self.not_restored(&error)))?;
                 let services = host.services(&RESTARTED)?;
                 if let Err(error) = host.restart_on_program(path, &services).await {
-                    log::warn!("the previous version is restored, but {error}");
+                    log::warn!("the previous packages are installed, but {error}");
+                }
+                if let Some(problem) = other {
+                    return Err(not_replaced(problem).into());
                 }
             }
             _ => return Ok(false),
@@ -95,7 +124,8 @@ impl Change<'_> {
         if present.is_empty() {
             return Err(not_replaced(format!(
                 "a rollout replaces {path} only with the package kops-agent, which is not completely \
-                 installed; install version {} of the package by hand",
+                 installed, is installed in two versions, or does not own this file; install version {} of \
+                 the package by hand",
                 file.version
             ))
             .into());
@@ -111,6 +141,9 @@ impl Change<'_> {
         if let Err(error) = host.replace_packages(packages) {
             let problem = format!("the package manager has not installed {packages_listed}: {error}");
             return Err(not_replaced(problem).into());
+        }
+        if let Err(error) = host.sync_program(path) {
+            return Err(not_replaced(format!("{packages_listed} is installed, but {error}")).into());
         }
         let installed = sha256_of(path)?;
         if installed != wanted.sha256 {
@@ -132,12 +165,12 @@ impl Change<'_> {
         present.iter().map(|package| PackageVersion::of_release(&package.name, version)).collect()
     }
 
-    fn not_restored(&self, error: &kops_agent_host::Error) -> String {
+    fn not_restored(&self, error: &anyhow::Error) -> String {
         let by_hand = match self.place.host.command_of_previous_packages() {
-            Ok(Some(command)) => format!("; `{command}` on the node restores it"),
+            Ok(Some(command)) => format!(" (`{command}` on the node restores it)"),
             _ => String::new(),
         };
-        format!("the previous version is not restored: {error}{by_hand}")
+        format!("the previous version is not restored{by_hand}: {}", error_text(error))
     }
 }
 

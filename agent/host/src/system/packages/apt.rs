@@ -92,10 +92,17 @@ pub(super) fn not_offered(packages: &[PackageVersion], waiting: Waiting<'_>) -> 
 }
 
 /// Finishes an interrupted installation, and then installs packages of the existing package lists. Removes no package: without this
-/// option, apt removes packages that need another version.
+/// option, apt removes packages that need another version. The outcome is that of these packages: apt also fails if it cannot configure
+/// an unrelated package.
 pub(super) fn replace(packages: &[&str], waiting: Waiting<'_>) -> Result<()> {
     finish_interrupted(waiting)?;
-    install_of_lists(packages, &["--no-remove"], waiting)
+    match install_of_lists(packages, &["--no-remove"], waiting) {
+        Err(error) if installed(packages)?.len() == packages.len() => {
+            waiting.progress.warned(&format!("the packages are installed, but {error}"));
+            Ok(())
+        }
+        outcome => outcome,
+    }
 }
 
 /// The name under which dpkg lists a package argument of apt. `None` for patterns, tasks and files. dpkg does not know
@@ -270,7 +277,7 @@ pub(super) fn update_from(list: &str, waiting: Waiting<'_>) -> Result<()> {
 fn finish_interrupted(waiting: Waiting<'_>) -> Result<()> {
     waiting.for_locks(&LOCKS)?;
     let configure = ["dpkg", KEEP_CONFIGURATION, "--configure", "-a"];
-    let outcome = ask(&configure)?;
+    let outcome = ask_outliving(&configure)?;
     if !outcome.status.success() {
         // The node may not need the interrupted package. If the node needs it, the installation by apt fails next.
         waiting.progress.warned(&format!(

@@ -79,9 +79,14 @@ pub(super) fn argument(package: &PackageVersion) -> String {
     format!("{}-{}", package.name, package.version)
 }
 
-/// The verb that also installs an older version.
-pub(super) fn verb(installer: &str) -> &'static str {
-    if is_dnf(installer) { "install" } else { "downgrade" }
+/// The command by which an operator installs packages in these versions, also older ones. yum needs one verb for a newer version and
+/// another one for an older version, and may end with 0 although it has nothing to do. So rpm checks the versions afterwards.
+pub(super) fn command(installer: &str, packages: &str) -> String {
+    let name = installer.trim_start_matches("/usr/bin/");
+    match is_dnf(installer) {
+        true => format!("{name} install {packages}"),
+        false => format!("{name} install {packages}; {name} downgrade {packages}; rpm --query {packages}"),
+    }
 }
 
 /// Downloads the package lists. Returns the packages that no repository has in this version. yum has no such query, so its next
@@ -113,7 +118,10 @@ pub(super) fn replace(installer: &str, packages: &[&str], waiting: Waiting<'_>) 
         if installed(packages)?.len() == packages.len() {
             return Ok(());
         }
-        failure.get_or_insert(refused(&command, &outcome));
+        // A verb that has nothing to do ends with 0, so the outcome of the other verb has the cause.
+        if failure.is_none() || !outcome.status.success() {
+            failure = Some(refused(&command, &outcome));
+        }
         if is_dnf(installer) {
             break;
         }
@@ -154,5 +162,12 @@ mod tests {
         let present = parse("kops-agent\t0.2.0~rc.1-1\npackage kops-agent-controller is not installed\n");
         assert_eq!(present, [PackageVersion::of_release("kops-agent", "0.2.0-rc.1")]);
         assert_eq!(argument(&present[0]), "kops-agent-0.2.0~rc.1-1");
+    }
+
+    #[test]
+    fn the_command_for_an_operator_goes_back_and_forth() {
+        assert_eq!(command("/usr/bin/dnf", "a-1-1 b-1-1"), "dnf install a-1-1 b-1-1");
+        let of_yum = command("/usr/bin/yum", "a-1-1");
+        assert_eq!(of_yum, "yum install a-1-1; yum downgrade a-1-1; rpm --query a-1-1");
     }
 }

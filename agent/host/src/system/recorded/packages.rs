@@ -58,6 +58,7 @@ impl PackageManager for Recorder {
     }
 
     fn not_offered(&self, packages: &[PackageVersion], _: &dyn Progress) -> Result<Vec<PackageVersion>> {
+        self.is_permitted("read", "package lists")?;
         let is_missing =
             |package: &&PackageVersion| self.read(|state| !state.repository.contains_key(&argument(package)));
         Ok(packages.iter().filter(is_missing).cloned().collect())

@@ -82,7 +82,10 @@ impl Scene {
 fn a_node_whose_packages_fail_keeps_its_version_or_gets_it_back() {
     let scene = Scene::new();
     let before = scene.sha256();
-    let old = scene.content("old", &fs::read(&scene.program).unwrap());
+    let bytes = fs::read(&scene.program).unwrap();
+    let old = scene.content("old", &bytes);
+    let rebuilt = scene.content("rebuilt", &[&bytes[..], b"\n"].concat());
+    drop(bytes);
     let program = script("0.9.0", "exit 0");
     let [new, other] = [scene.content("new", &program), scene.content("other", &script("0.9.0", "exit 1"))];
     let url = scene.mirror.put("/new", &program);
@@ -100,25 +103,40 @@ fn a_node_whose_packages_fail_keeps_its_version_or_gets_it_back() {
 
     scene.package(None, &[]);
     let problem = order("no-package");
-    assert!(problem.contains("which is not completely installed; install version 0.9.0"), "{problem}");
+    assert!(
+        problem.contains("which is not completely installed, is installed in two versions, or ")
+            && problem.contains("install version 0.9.0 of the package by hand"),
+        "{problem}"
+    );
     for (rollout, offered, missing) in [
         ("not-offered", (BEFORE, &old), "kops-agent 0.9.0-1"),
         ("no-way-back", ("0.9.0", &new), "kops-agent 0.0.1-1"),
     ] {
         scene.package(Some(BEFORE), &[offered]);
         let problem = order(rollout);
-        let expected = format!("no package repository of this machine has {missing}; ");
-        assert!(problem.contains(&expected), "{problem}");
+        let expected = format!("no package repository of this machine has {missing}, or ");
+        let needed = "the node needs kops-agent 0.9.0-1, and kops-agent 0.0.1-1 for the way back";
+        assert!(problem.contains(&expected) && problem.contains(needed), "{problem}");
         is_as_before();
     }
+    let refusal = json!({"unit": "package lists", "path": "/opt/kops/bin/nodeup", "text": ""});
+    scene.change_state(|state| state["refusals"] = json!([refusal]));
+    let problem = order("unread");
+    assert!(
+        problem.contains("the package lists of this machine cannot be read: ")
+            && problem.contains("Correct the repository, then run `kops-agent fleet rollout resume`"),
+        "{problem}"
+    );
+    is_as_before();
     assert!(!scene.mirror.requests().iter().any(|line| line.contains("/new")), "it was downloaded");
 
     scene.package(Some(BEFORE), &[(BEFORE, &old), ("0.9.0", &new)]);
     scene.refuse("0.9.0", "");
     let problem = order("refused");
     assert!(
-        problem.contains("the package manager has not installed kops-agent 0.9.0-1: ")
-            && problem.contains("; the previous version is restored"),
+        problem.contains(
+            "the previous version is restored; the package manager has not installed kops-agent 0.9.0-1: "
+        ),
         "{problem}"
     );
     is_as_before();
@@ -128,8 +146,10 @@ fn a_node_whose_packages_fail_keeps_its_version_or_gets_it_back() {
     scene.change_state(|state| state["refusals"] = json!([]));
     let problem = order("other");
     assert!(
-        problem.contains("kops-agent 0.9.0-1 has another program than kops-agent/program.yaml: ")
-            && problem.contains("; the previous version is restored"),
+        problem.contains(
+            "the previous version is restored; kops-agent 0.9.0-1 has another program than \
+             kops-agent/program.yaml: "
+        ),
         "{problem}"
     );
     is_as_before();
@@ -148,13 +168,22 @@ fn a_node_whose_packages_fail_keeps_its_version_or_gets_it_back() {
     is_as_before();
     assert_eq!(scene.restarts(CONTROLLER), 1, "with the previous program");
 
+    // The repository has another build of the previous version.
+    scene.package(Some(BEFORE), &[(BEFORE, &rebuilt), ("0.9.0", &other)]);
+    scene.change_state(|state| state["refusals"] = json!([]));
+    let problem = order("rebuilt");
+    let expected = "the previous packages are installed, but have another program than before: the SHA-256 ";
+    assert!(problem.contains(expected) && problem.contains(&before), "{problem}");
+    assert!(scene.has_package(BEFORE) && scene.sha256() != before);
+
     // The previous package cannot be installed again.
     scene.package(Some(BEFORE), &[(BEFORE, &old), ("0.9.0", &other)]);
     scene.refuse(BEFORE, "0.9.0 (test)");
     let problem = order("no-return");
     assert!(
-        problem.contains("; the previous version is not restored: ")
-            && problem.contains("; `install kops-agent=0.0.1-1` on the node restores it"),
+        problem.contains(
+            "the previous version is not restored (`install kops-agent=0.0.1-1` on the node restores it): "
+        ),
         "{problem}"
     );
     assert!(scene.has_package("0.9.0"));
@@ -217,7 +246,9 @@ fn a_killed_switch_to_a_package_with_another_program_goes_back() {
         // The process was killed after the installation, before it read the installed program.
         let file = hash(&fs::read_to_string(scene.program_file()).unwrap());
         let packages = json!([{"name": "kops-agent", "version": "0.0.1-1"}]);
-        let note = json!({"sha256": sha256, "file": file, "packages": packages, "is_unfinished": true});
+        let note = json!({
+            "sha256": sha256, "file": file, "previous": before, "packages": packages, "is_unfinished": true
+        });
         fs::write(scene.machine.root().join(NOTE), note.to_string()).unwrap();
         scene.package(Some(version::NUMBER), &[(BEFORE, &old), (version::NUMBER, &other)]);
         let placed = scene.program.with_file_name("placed");
