@@ -37,6 +37,8 @@ const CRI_OF_1: &str = r#"plugins."io.containerd.grpc.v1.cri""#;
 const CRI_OF_2: &str = r#"plugins."io.containerd.cri.v1.runtime""#;
 /// The setting without which containerd lowers the OOM score of pods, which the test host may not permit.
 const OOM_SCORE: &str = "restrict_oom_score_adj";
+/// The setting without which Debian's containerd 1.7 looks for CNI plugins in another folder than kOps.
+const PLUGIN_FOLDER: &str = "cni.bin_dir";
 
 pub struct Store {
     example: ExampleStore,
@@ -72,6 +74,11 @@ impl Store {
         let store = Store { example, downloads, control_planes: addresses, channels_pod };
         if let Some(kops) = software.kops {
             store.write_as(kops);
+        }
+        if software.releases.containerd.starts_with("1.") {
+            let settings = format!("{{'{CRI_OF_1}.{PLUGIN_FOLDER}': /opt/cni/bin}}");
+            let patch = format!("{{spec: {{containerd: {{configAdditions: {settings}}}}}}}");
+            store.merge("cluster-completed.spec", &patch);
         }
         store.put_control_planes(control_planes);
         let rbac = fs::read(path_of("../packaging/kubernetes/rbac.yaml")).unwrap();
