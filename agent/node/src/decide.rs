@@ -186,7 +186,7 @@ fn follow_service(conf: &Path) -> Result<FollowService> {
     Ok(FollowService { program: program.display().to_string(), conf: conf.display().to_string() })
 }
 
-/// The versions of kubelet and of containerd, if the agent installs containerd.
+/// The version of kubelet. If the agent installs containerd, also the version of containerd.
 fn versions(node: &NodeConfig) -> Versions {
     let containerd = &node.container_runtime;
     let version = containerd.release.as_ref().and(containerd.config.version.clone());

@@ -98,7 +98,6 @@ impl Environment {
         Some(names.iter().filter_map(source).find(|value| !value.is_empty()).unwrap_or_default())
     }
 
-    /// Why there is no login to the cloud, and what to do.
     pub fn why_no_login() -> String {
         format!(
             "{LOGIN_VARIABLE} is set neither in this run's environment nor in {OF_NODEUP}, so there is no login to the cloud; set it and \

@@ -86,7 +86,7 @@ pub struct Findings {
 }
 
 impl Findings {
-    /// The numbers of all errors and warnings.
+    /// The numbers of errors and warnings, including those that are not listed.
     pub fn counts(&self) -> Counts {
         let listed = Counts { errors: self.errors.len(), warnings: self.warnings.len() };
         self.counts.unwrap_or(listed)

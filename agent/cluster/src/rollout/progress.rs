@@ -90,7 +90,7 @@ pub(super) fn progress(
         }
     }
     if order.attempt != course.attempt || !is_wanted {
-        // The node may still be at work for an earlier attempt, or for the configuration or the authorities before the last change.
+        // The node may still carry out an earlier order: an earlier attempt, or an earlier configuration or earlier authorities.
         return match outcome.is_some() || is_late {
             true => (at_rest, None),
             false => (Progress::Updating(order.clone()), unsettled()),

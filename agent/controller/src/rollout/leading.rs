@@ -197,7 +197,7 @@ impl Rollouts {
             if let Some(blockers) = &actions.blockers_to_check {
                 seen.blocked = Some(blocking.blocked_nodes(&self.client, blockers).await);
             }
-            // Last, so that the answers are as new as possible when an order follows.
+            // The API servers are asked last, so that their answers are as new as possible when an order follows.
             self.ask(&actions.api_servers_to_ask, &mut members).await;
             actions = decide_all(&asked, &members, &seen, now);
         }

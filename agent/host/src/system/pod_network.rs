@@ -45,8 +45,8 @@ pub trait PodNetwork: Send + Sync {
     /// Lists the remains of the pod network.
     fn left(&self) -> Result<PodNetworkLeft>;
 
-    /// Searches again and removes everything found. Returns what cannot be removed, each with the reason. A reboot of
-    /// the machine removes everything that is left.
+    /// Searches for the remains of the pod network again, and removes them. Returns the remains that cannot be removed,
+    /// each with the reason. A reboot of the machine removes these, too.
     fn remove(&self) -> Vec<String>;
 }
 
@@ -124,7 +124,6 @@ struct Removal {
     asks_for_sets: bool,
 }
 
-/// The result of running a program.
 enum CommandResult {
     Printed(String),
     NotInstalled,

@@ -253,7 +253,7 @@ fn parameter<'a>(parameters: &'a str, name: &str) -> Option<&'a str> {
     None
 }
 
-/// The host and the port of a URL, as references and Docker's configuration have them.
+/// The host and the port of a URL, in the form of image references and of Docker's configuration.
 fn authority(url: &Url) -> String {
     let host = url.host_str().unwrap_or_default();
     url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))

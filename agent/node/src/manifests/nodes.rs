@@ -185,7 +185,8 @@ impl Nodes<'_> {
 /// The fields of a manifest. Each of many groups may have thousands of problems in its cluster's fields, so each field is looked up once.
 struct Fields<'a> {
     source: &'a Source,
-    /// Whether a template decides the field, by a key or a value. `None` if the manifest does not have the field.
+    /// By the path of a field: whether a template gives a key of the path or a value in the field. `None` if the manifest does not have
+    /// the field.
     is_template: RefCell<BTreeMap<String, Option<bool>>>,
 }
 

@@ -53,7 +53,8 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// Puts the previous packages back, and restarts services that began before. Returns what happened.
+    /// Reinstalls the previous packages, and restarts the services that started before the reinstallation. Returns a description of the
+    /// result.
     pub(super) async fn take_packages_back(&self, services: &[Service]) -> String {
         let Place { host, path, .. } = self.place;
         service_manager::doing("installing the previous version of kops-agent");

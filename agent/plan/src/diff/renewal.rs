@@ -52,7 +52,7 @@ fn due<'a>(plan: &'a Plan, desired: &DesiredState) -> BTreeSet<&'a str> {
     names.filter(|name| !is_replaced(name)).collect()
 }
 
-/// The certificate of a file with a certificate, a private key or a kubeconfig.
+/// The name of the certificate to which a file belongs. The file holds the certificate, its private key, or a kubeconfig with it.
 fn certificate_in<'a>(desired: &'a DesiredState, id: &ResourceId) -> Option<&'a str> {
     match desired.get(id)? {
         Resource::File(file) => match &file.content {
@@ -133,7 +133,8 @@ mod tests {
         desired
     }
 
-    /// The same node with other settings and other unit texts. `of_old` is the observed certificate `old`.
+    /// The observed state of a node whose unit settings and unit texts differ from `desired`. The certificate `old` is observed
+    /// as `of_old`.
     fn observed(desired: &DesiredState, of_old: ObservedCertificate) -> ObservedState {
         let good =
             ObservedCertificate { fingerprint: "good".into(), replace: None, is_due: false, stuck: None };

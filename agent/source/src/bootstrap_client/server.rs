@@ -22,8 +22,8 @@ use kops_agent_net::http::{self, HttpError, cluster_client, innermost_cause};
 
 /// Timeout of a request with its answer (upstream: `pkg/kopscontrollerclient/client.go`).
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
-/// The part of `REQUEST_TIMEOUT` for the connection and its TLS handshake. A server that accepts connections and
-/// stays silent then does not hold up the next address.
+/// The part of `REQUEST_TIMEOUT` for the connection and its TLS handshake. With this limit, a server that accepts
+/// connections but stays silent does not delay the next address.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How many addresses of one name are asked. A cluster has fewer control planes, and a name that leads nowhere costs at
 /// most two minutes.
