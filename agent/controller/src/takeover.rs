@@ -169,7 +169,7 @@ async fn scope(given: &TakeoverOptions, options: &KopsControllerOptions) -> Resu
         let written = store.versions(base, CONFIGURATIONS, BEHIND_CONFIGURATIONS).await;
         let written = written.context("looking for configurations of nodes in the state store")?;
         let cluster = store.versions(base, COMPLETED, COMPLETED).await;
-        let cluster = cluster.context("looking for the completed cluster in the state store")?;
+        let cluster = cluster.context("looking for the completed cluster spec in the state store")?;
         if written.is_empty() && cluster.is_empty() {
             return Ok(not_ready(format!(
                 "the state store has no configurations of nodes ({base}/{CONFIGURATIONS} is empty), and \

@@ -71,7 +71,7 @@ pub async fn stand_in(options: &NodeOptions, host: &Host, error: anyhow::Error) 
 pub fn both(error: anyhow::Error, other: &anyhow::Error) -> anyhow::Error {
     let other = error_text(other);
     error.context(format!(
-        "this machine could not be repaired to its last applied configuration either ({other}); the first failure"
+        "cannot repair this machine to its last applied configuration ({other}) after the first failure"
     ))
 }
 

@@ -253,9 +253,9 @@ async fn note_taken_over(
     taken_over: &mut Vec<String>,
 ) {
     for field in fields {
-        let taken = format!("{object}: {field}");
-        objects.tell(Reason::AddonFieldsTakenOver, &format!("the add-on {addon}: took over {taken}")).await;
-        taken_over.push(taken);
+        let told = format!("the add-on {addon} took over fields of {object}: {field}");
+        objects.tell(Reason::AddonFieldsTakenOver, &told).await;
+        taken_over.push(format!("{object}: {field}"));
     }
 }
 

@@ -97,9 +97,9 @@ pub async fn change(stored: &Stored, state: State) -> Result<String> {
             State::Paused => PolicyState { state, ..before },
             State::Aborted => {
                 return Err(not_now(format!(
-                    "only the policy runs, and no rollout that an operator started. To stop the policy, set \
-                     `follow: manual` in the key {POLICY_KEY} of the ConfigMap {NAMESPACE}/{CONFIG_MAP}, or \
-                     run `kops-agent fleet rollout pause`"
+                    "there is no rollout of an operator to abort; only the policy runs. To stop the policy, \
+                     set `follow: manual` in the key {POLICY_KEY} of the ConfigMap {NAMESPACE}/{CONFIG_MAP}, \
+                     or run `kops-agent fleet rollout pause`"
                 )));
             }
         };

@@ -97,9 +97,7 @@ fn without_values(shown: &str) -> (String, Vec<SecretFact>) {
 /// A file of variables. A pattern is unknown: only systemd knows which files it matches (glob(7)).
 fn variables_of(file: &str) -> SecretFact {
     match file.contains(['*', '?', '[']) {
-        true => SecretFact::Untold(format!(
-            "{file} is a pattern, so the files of variables that it matches are unknown"
-        )),
+        true => SecretFact::Untold(format!("cannot tell which environment files the pattern {file} matches")),
         false => SecretFact::VariablesOf(file.to_owned()),
     }
 }
@@ -152,7 +150,7 @@ mod tests {
                 "B: x y=z",
                 "TOKEN: a\"b",
                 "/etc/a b",
-                "/etc/*.env is a pattern, so the files of variables that it matches are unknown"
+                "cannot tell which environment files the pattern /etc/*.env matches"
             ]
         );
     }

@@ -110,8 +110,8 @@ fn unread_by_systemd<'a>(unit: &Unit, read: &[&'a ResourceId], times: &Times) ->
 }
 
 /// Compares the write times of the files in `read` with `started`, the start time of the processes that read them. If only certificates
-/// are newer, the result has an estimated renewal time of the loaded certificates. The estimate assumes that the loaded certificates have the
-/// lifetime of the present ones, and that they were issued at `first` or later.
+/// are newer, the result has an estimated renewal time of the loaded certificates. The estimate assumes that the loaded certificates have
+/// the lifetime of the present ones, and that they were issued at `first` or later.
 fn unread_since(
     started: u64,
     first: Option<u64>,

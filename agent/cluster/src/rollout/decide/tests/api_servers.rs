@@ -53,7 +53,7 @@ fn a_control_plane_whose_api_server_stays_away_fails_until_it_is_back() {
         assert_eq!(cluster.status.phase, Phase::Stopped);
         assert_eq!(
             cluster.status.groups["masters"].failures["masters-00"],
-            "its run succeeded, but 10m after its order its API server is not ready: failed checks: etcd"
+            "its run succeeded, but its API server is not ready 10m after the order: failed checks: etcd"
         );
         cluster.now += Duration::seconds(5);
     }
