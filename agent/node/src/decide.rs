@@ -41,7 +41,7 @@ pub struct Decision {
     pub kops_controller: KopsController,
     /// The `NodeupConfigHash` of the configuration.
     pub config_hash: String,
-    /// The known hashes of downloads, by URL, so that no publisher is asked again.
+    /// The known hashes of downloads, by URL. A later run does not ask the publishers for these hashes again.
     pub known_hashes: BTreeMap<String, String>,
     /// Facts that a later run need not request from the cloud; `None` if the facts came from a file.
     pub remembered: Option<RememberedFacts>,
