@@ -40,7 +40,7 @@ use kops_agent_source::boot_config;
 
 pub use instead::{Instead, stands_in_for, superseded};
 
-/// The state that replaces the wanted one because of an error, and the error.
+/// The state that replaces the wanted state because of an error, and the error.
 pub struct StandIn {
     /// Why the wanted state is replaced.
     pub instead: Instead,
@@ -57,7 +57,7 @@ pub async fn as_applied(options: &NodeOptions, host: &Host, wanted: &Decision) -
     Ok(decided.map(|(_, decision)| decision).filter(|decision| decision.is_last_applied))
 }
 
-/// The state that replaces the wanted one because of `error`. Fails with `error` if no state replaces the wanted one.
+/// The state that replaces the wanted state because of `error`. Fails with `error` if no state replaces the wanted state.
 /// If the search for such a state fails, the error of the search is added.
 pub async fn stand_in(options: &NodeOptions, host: &Host, error: anyhow::Error) -> Result<StandIn> {
     match Box::pin(decide(options, host, &error, None)).await {
@@ -101,7 +101,7 @@ pub async fn mend(
     }
 }
 
-/// The state that replaces the wanted one, and whether it belongs to an unfinished change. `None` if there is no such
+/// The state that replaces the wanted state, and whether the former belongs to an unfinished change. `None` if there is no such
 /// state.
 fn state(host: &Host) -> Result<Option<(Applied, bool)>> {
     match host.unfinished_change()? {

@@ -219,7 +219,7 @@ impl Contents {
 struct Wrong {
     finding: Finding,
     is_error: bool,
-    /// Whether the document costs too much to read. That is always an error: kOps may read the document, and the document may spell kOps' API
+    /// Whether the document costs too much to read. Such a document is always an error: it may be a manifest of kOps that spells kOps' API
     /// by escapes.
     is_too_costly: bool,
 }

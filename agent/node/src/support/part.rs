@@ -14,9 +14,9 @@ use crate::doctor::deadline::run_in_thread;
 pub const LONGEST: usize = 4 << 20;
 
 /// How many bytes before the kept end are redacted too, so that a key that begins before the kept end is recognized.
-/// No key is longer than this.
+/// No key is longer than this margin.
 const MARGIN: usize = 64 << 10;
-/// How long the redaction of a part may take. Each byte is looked at a few times; a part that takes longer is left out.
+/// How long the redaction of a part may take. A part that takes longer is left out.
 const REDACTION: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Debug)]
