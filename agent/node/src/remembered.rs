@@ -1,4 +1,4 @@
-//! The facts that the cloud gave earlier runs, and the lists of files in archives. Each is a file beside the record.
+//! The facts that the cloud gave earlier runs, and the lists of files in archives. Both are in files beside the record.
 
 use std::path::Path;
 
