@@ -1,5 +1,5 @@
-//! Checks whether kops-agent can take over from kOps' kops-controller, and whether that controller can be ended then. It changes
-//! nothing.
+//! Checks whether kops-agent can take over from kOps' kops-controller, and whether kops-controller can be ended after the takeover.
+//! This check changes nothing.
 //!
 //! This module collects facts; `kops_agent_cluster::takeover` decides what they mean. If this command lacks a right, or the API server
 //! does not answer, a finding is unknown, never "not ready".

@@ -209,7 +209,7 @@ impl Assets {
             count += 1;
             if told.elapsed() >= PROGRESS_EVERY {
                 told = Instant::now();
-                log::info!("checked {count} of {} lines", self.needs.len());
+                log::info!("listed {count} of {} assets", self.needs.len());
             }
         }
         Ok(())

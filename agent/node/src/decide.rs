@@ -225,8 +225,8 @@ fn described(spec: NodeSpec) -> Result<NodeConfig> {
     Err(refused(problems, &denied))
 }
 
-/// The mistakes that every possible machine of the group has, and warnings about mistakes that only some of these
-/// machines have. Fails if there are mistakes, and this machine may not read files that decide the node.
+/// The mistakes that every possible machine of the group has, and warnings about mistakes that only some of the possible
+/// machines have. Fails if there are mistakes and this machine may not read files that decide the node.
 pub fn check_on_any_machine(spec: NodeSpec) -> Result<Problems> {
     let (problems, denied) = on_each_machine(spec, &mut |_, _| {});
     match problems.is_empty() || denied.is_empty() {

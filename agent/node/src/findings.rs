@@ -56,7 +56,7 @@ impl fmt::Display for Checked {
     }
 }
 
-/// The numbers of all errors and warnings, also of those that are not listed.
+/// The numbers of all errors and warnings, including errors and warnings that are not listed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub errors: usize,

@@ -188,7 +188,7 @@ impl Rollouts {
         let mut seen = Seen { current, is_stale, authorities, program, ..Seen::default() };
         let now = OffsetDateTime::now_utc();
         let mut actions = decide_all(&asked, &members, &seen, now);
-        // A list of pods may end the check of a node, so that another node may begin. Then decide again.
+        // After each list of pods, the loop decides again: the list may end the check of a node, so that another node may begin.
         while !actions.pods_to_list.is_empty()
             || !actions.api_servers_to_ask.is_empty()
             || actions.blockers_to_check.is_some()

@@ -37,7 +37,7 @@ pub async fn without_running(stored: &Stored) -> Result<Option<Read>> {
     Ok(before)
 }
 
-/// Writes a new rollout, unless another one is not over. Fails if another rollout is not over.
+/// Writes a new rollout. Fails if another rollout is not over.
 pub async fn start(stored: &Stored, rollout: &Rollout) -> Result<()> {
     let before = without_running(stored).await?;
     stored.start(rollout, before.as_ref()).await.with_context(|| {

@@ -19,8 +19,8 @@ use iptables::{own_chains, removal};
 use ipvs::Own;
 use names::{is_own_interface, is_own_set, is_own_table};
 
-/// All variants of iptables: the default may have changed since the pods used it. The default comes last: if the other
-/// variants are installed, it only repeats one of them.
+/// All variants of iptables: the default variant may have changed since the pods used iptables. The default comes last: if
+/// the other variants are installed, the default only repeats one of them.
 const IPTABLES: [&str; 6] =
     ["iptables-nft", "iptables-legacy", "iptables", "ip6tables-nft", "ip6tables-legacy", "ip6tables"];
 /// The suffixes of the two specific variants of iptables.

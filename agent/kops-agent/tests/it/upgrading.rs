@@ -291,7 +291,8 @@ fn eventually(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// A program that prints this version, follows rollouts if it gets the arguments of the service, and whose verification ends like this.
+/// A program that prints `version`. It follows rollouts if it gets the arguments of the service. `verify` is the shell code of its
+/// verification.
 fn script(version: &str, verify: &str) -> Vec<u8> {
     script_that_follows(version, "exit 0", verify)
 }

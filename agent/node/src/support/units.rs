@@ -71,7 +71,7 @@ fn without_values(shown: &str) -> (String, Vec<SecretFact>) {
     let mut known = Vec::new();
     let mut lines = String::new();
     for line in shown.lines() {
-        // Each file is followed by whether it may be missing: `/etc/environment (ignore_errors=yes)`.
+        // After the path of a file, systemctl writes whether the file may be missing: `/etc/environment (ignore_errors=yes)`.
         if let Some(files) = line.strip_prefix(ENVIRONMENT_FILES) {
             let file = files.rsplit_once(" (").map_or(files, |(file, _)| file);
             known.extend((!file.is_empty()).then(|| variables_of(file)));
@@ -94,7 +94,7 @@ fn without_values(shown: &str) -> (String, Vec<SecretFact>) {
     (lines, known)
 }
 
-/// A file of variables. A pattern is unknown: only systemd knows which files it matches (glob(7)).
+/// The fact about an environment file. If `file` is a pattern, only systemd knows which files match the pattern (glob(7)).
 fn variables_of(file: &str) -> SecretFact {
     match file.contains(['*', '?', '[']) {
         true => SecretFact::Untold(format!("cannot tell which environment files the pattern {file} matches")),

@@ -1,7 +1,7 @@
 //! Extracts from a plan the steps that renew certificates, for a node that must otherwise stay unchanged, even with drift.
 //!
-//! A certificate is renewed if its age is its only problem. Its files are written, and their readers restart. Everything else stays as it
-//! is on the machine.
+//! A certificate is renewed if its age is its only problem. A renewal writes the files of the certificate, and restarts the units and
+//! static pods that read these files. Everything else on the machine stays unchanged.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,8 @@ use super::pods::mounted;
 use super::step::{Action, Change, Stage, Step};
 use crate::resource::{Content, DesiredState, Kind, Resource, ResourceId};
 
-/// Whether an earlier renewal was interrupted. If so, certificates may be new although their readers have not restarted.
+/// Whether an earlier renewal was interrupted. After an interrupted renewal, a certificate may be new although the units and static pods
+/// that read it have not restarted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interrupted {
     /// No renewal was interrupted.

@@ -126,7 +126,7 @@ impl Failure {
         matches!(self, Failure::Refused { status: 404 | 405, .. })
     }
 
-    /// Whether nothing listens at the address. Then an early retry puts no load on a server. Returns false for a failed name lookup,
+    /// Whether nothing listens at the address, so that an early retry puts no load on a server. Returns false for a failed name lookup,
     /// because early retries would put load on name servers, which other machines use too.
     pub(super) fn is_without_listener(&self) -> bool {
         matches!(self, Failure::NotListening(_))

@@ -109,7 +109,7 @@ fn settling_after(seconds: i64) -> Cluster {
     cluster
 }
 
-/// Decides so many seconds later, when the API server of the first control plane is ready or not. Returns the nodes that get an order.
+/// Decides `seconds` later, while the API server of the first control plane is ready or not. Returns the nodes that get an order.
 fn later(cluster: &mut Cluster, seconds: i64, is_ready: bool) -> Vec<String> {
     let not_ready = (!is_ready).then(|| "masters-00".to_owned());
     cluster.not_ready = not_ready.into_iter().collect();

@@ -85,7 +85,7 @@ async fn a_node_without_a_range_is_labelled_told_of_and_given_one_once_there_is_
         );
         let message = event["message"].as_str().unwrap();
         assert!(message.contains("has no IPv6 prefix on its primary network interface"), "{message}");
-        // The identity is cached, but the range is asked for again.
+        // The identity of the Node is cached, but EC2 is asked again for its range.
         ec2.put(NAME, nodes().with_ipv6_prefixes(&[PREFIX]));
         cluster.until(|state| ranges(state, NAME) == json!([PREFIX])).await;
     };
