@@ -403,8 +403,7 @@ fn an_upgrade_that_only_waits_does_not_hold_configurations_of_the_policy() {
     assert_eq!(step(&mut cluster), ordered("a-00", Task::Program));
     assert_eq!(step(&mut cluster), [], "the policy waits for a node at work");
     answer(&mut cluster, "a-00", &sha256('a'), "");
-    // While the canary is observed, the policy orders another configuration for the canary. The outcome of this order replaces the outcome
-    // of the upgrade.
+    // The policy orders another configuration for the observed canary. The outcome of this order replaces the outcome of the upgrade.
     cluster.seen.current.insert("a".into(), Ok("c=".into()));
     assert_eq!(step(&mut cluster), ordered("a-00", Task::Configuration));
     assert!(cluster.status.waits_for.contains("a-00 is upgraded, and is observed"), "{:?}", cluster.status);
