@@ -101,8 +101,8 @@ pub async fn mend(
     }
 }
 
-/// The state that replaces the wanted state, and whether the former belongs to an unfinished change. `None` if there is no such
-/// state.
+/// The replacement for the wanted state, and whether the replacement belongs to an unfinished change. `None` if there is no
+/// replacement.
 fn state(host: &Host) -> Result<Option<(Applied, bool)>> {
     match host.unfinished_change()? {
         None => Ok(host.applied()?.map(|applied| (applied, false))),

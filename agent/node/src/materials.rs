@@ -36,7 +36,7 @@ pub struct Materials {
     environment: Environment,
 }
 
-/// The keys and secrets of a state that could be read, and why the others could not be read.
+/// The keys and secrets of a state that could be read, and the reasons why other keys and secrets could not be read.
 #[derive(Default)]
 pub struct Read {
     /// Keysets of the store, by name.

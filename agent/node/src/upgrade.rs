@@ -43,7 +43,7 @@ const TOLD_WITHIN: Duration = Duration::from_secs(600);
 /// How an order ended well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Upgraded {
-    /// This process runs the wanted version, and the cluster knows it.
+    /// This process runs the wanted version, and has reported this version to the cluster.
     Reported,
     /// The wanted version is in place. This process must end, so that its successor reports.
     InPlace,

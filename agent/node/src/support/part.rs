@@ -1,4 +1,4 @@
-//! A part of a bundle: a file in it, or why there is none.
+//! A part of a bundle: a file, or the reason why the file is missing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn of_what_is_too_long_only_what_is_kept_is_looked_at() {
-        // A key that begins in the margin is recognized, and none of it is kept.
+        // A key that begins in the margin is recognized, and no byte of the key is kept.
         let harmless = format!("{}\n", "harmless ".repeat(11));
         let key =
             format!("-----BEGIN PRIVATE KEY-----\n{}-----END PRIVATE KEY-----\n", "abcd\n".repeat(1000));

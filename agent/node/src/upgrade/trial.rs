@@ -1,5 +1,5 @@
-//! Tries another version of the program before it replaces the present one. It must print its version, follow rollouts, and leave this node
-//! as it is.
+//! Tries another version of the program before that version replaces the present program. The other version must print its version, follow
+//! rollouts, and leave this node unchanged.
 
 use std::io;
 use std::path::Path;
