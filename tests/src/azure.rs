@@ -147,7 +147,6 @@ impl Azure {
     }
 }
 
-/// The resource id of a machine.
 pub fn resource_id(scale_set: &str, number: u32) -> String {
     format!(
         "/subscriptions/{SUBSCRIPTION}/resourceGroups/{RESOURCE_GROUP}/providers/Microsoft.Compute/virtualMachineScaleSets/{scale_set}/\

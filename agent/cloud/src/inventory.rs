@@ -108,7 +108,8 @@ pub trait Listed: CloudMachine + fmt::Debug + Send + Sync + Sized + 'static {
     /// The id of this machine, as its metadata service writes it; `None` if the service was not asked.
     fn id_of(facts: &CloudFacts) -> Option<&str>;
 
-    /// The location of a cluster in the cloud, if the API needs it. By default, the token alone determines it.
+    /// The location of a cluster in the cloud, if the API needs it. The default is only the cluster's name, because the API token already
+    /// selects the project.
     async fn scope(cluster: &str) -> Result<Scope, ApiError> {
         Ok(Scope::from(cluster))
     }

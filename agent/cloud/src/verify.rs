@@ -194,7 +194,7 @@ pub type Verification<'a> = BoxFuture<'a, Result<VerifiedNode, Refusal>>;
 
 /// Verifies the machines of one cloud.
 pub trait Verifier: Send + Sync {
-    /// Checks a token without a request; `None` if the token has no prefix of this cloud.
+    /// Checks a token without a request to the cloud. `None` if the token does not have the prefix of this cloud.
     fn examine<'a>(&'a self, presented: &Presented<'_>) -> Option<Result<Examined<'a>, Refusal>>;
 }
 

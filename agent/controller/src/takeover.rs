@@ -1,5 +1,5 @@
-//! Checks whether kops-agent can take over from kOps' kops-controller, and whether that controller can be ended then. It changes
-//! nothing.
+//! Checks whether kops-agent can take over from kOps' kops-controller, and whether kops-controller can be ended after the takeover.
+//! This check changes nothing.
 //!
 //! This module collects facts; `kops_agent_cluster::takeover` decides what they mean. If this command lacks a right, or the API server
 //! does not answer, a finding is unknown, never "not ready".
@@ -169,7 +169,7 @@ async fn scope(given: &TakeoverOptions, options: &KopsControllerOptions) -> Resu
         let written = store.versions(base, CONFIGURATIONS, BEHIND_CONFIGURATIONS).await;
         let written = written.context("looking for configurations of nodes in the state store")?;
         let cluster = store.versions(base, COMPLETED, COMPLETED).await;
-        let cluster = cluster.context("looking for the completed cluster in the state store")?;
+        let cluster = cluster.context("looking for the completed cluster spec in the state store")?;
         if written.is_empty() && cluster.is_empty() {
             return Ok(not_ready(format!(
                 "the state store has no configurations of nodes ({base}/{CONFIGURATIONS} is empty), and \

@@ -75,7 +75,6 @@ pub enum Error {
         /// The missing variables and the remedy.
         why: String,
     },
-    /// Another run holds the lock.
     #[error("another kops-agent is running on {root} (process {pid}); wait until it has finished")]
     Locked {
         root: String,

@@ -28,7 +28,7 @@ use crate::own_node::OwnNode;
 const LIST_TIMEOUT: Duration = Duration::from_secs(15);
 /// The timeout of a connection to a control plane.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// The deadline of all requests and connections before a server leaves.
+/// The timeout of all requests and connections of [`own_departure`] together.
 const ASKED_WITHIN: Duration = Duration::from_secs(20);
 
 /// The port of the bootstrap server; `None` if the configuration has no such server.

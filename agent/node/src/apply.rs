@@ -45,7 +45,8 @@ pub async fn apply(options: &RunOptions, host: &Host, decision: &Decision) -> Re
     host.recognize_programs(&decision.desired, &downloads, watch).await.context("recognizing programs")?;
     let seen = plan(host, decision)?;
     drop(observing);
-    // The host refuses a configuration that was rolled back before. No pod needs to leave for a refused change.
+    // The host refuses a configuration that it has rolled back. This check comes before the drain: a refused change needs
+    // no slot, and no pod has to leave for it.
     let is_refused = host.refusal(&seen, &decision.desired, &decision.config_hash)?.is_some();
     let paced = match is_refused {
         true => None,
@@ -108,7 +109,7 @@ async fn carry_out(
         host.keep_begun(&applied).context("saving the configuration before it is applied")?;
     }
     let outcome = host.apply(&plan, &decision.desired, &materials, downloads, watch, scope).await;
-    // If pods can run despite the failure, everything that did not fail is applied.
+    // If pods can run despite the failure, the run has applied everything that did not fail.
     let is_applied = outcome.as_ref().map_or_else(|error| error.kind().leaves_a_working_node(), |_| true);
     if is_applied && !decision.is_last_applied {
         host.keep_applied(&applied).context("saving the applied configuration")?;
@@ -116,7 +117,7 @@ async fn carry_out(
     Ok(outcome?)
 }
 
-/// Starts the units that must run before the node can request certificates. Returns the plan for the rest.
+/// Starts the units that must run before the node can request certificates. Returns the plan of the remaining steps.
 async fn with_early_units(
     host: &Host,
     decision: &Decision,
@@ -132,7 +133,7 @@ async fn with_early_units(
     if has_changed { self::plan(host, decision) } else { Ok(plan) }
 }
 
-/// Applies units that run before the rest of the node is known. Returns whether anything changed.
+/// Applies only these units, which must run before the run can apply the whole node. Returns whether anything changed.
 pub async fn early(
     host: &Host,
     units: &DesiredState,

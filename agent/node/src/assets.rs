@@ -34,7 +34,7 @@ const PROGRESS_EVERY: Duration = Duration::from_secs(5);
 /// The secret with the logins that kubelet uses to pull images.
 const DOCKER_CONFIG: &str = "dockerconfig";
 
-/// The nodes that need a thing.
+/// The nodes that need an asset.
 #[derive(Default)]
 pub struct Users {
     pub groups: BTreeSet<String>,
@@ -42,7 +42,7 @@ pub struct Users {
     pub architectures: BTreeSet<&'static str>,
 }
 
-/// Everything that the nodes of a cluster need, and how they reach its servers.
+/// The files, images and packages that the nodes of a cluster need, and how these nodes reach the registries of the images.
 #[derive(Default)]
 pub struct Assets {
     needs: BTreeMap<Need, Users>,
@@ -64,7 +64,7 @@ pub struct Asset<'a> {
     pub users: &'a Users,
     /// The publisher's URL of a file that comes from a mirror.
     pub canonical: Option<&'a str>,
-    /// `None` without a check, and for packages.
+    /// The answer of the servers. `None` for packages, and if the servers were not asked.
     pub check: Option<Check>,
 }
 
@@ -99,7 +99,7 @@ async fn groups(store: &Store, base: &str, named: &[String]) -> Result<Vec<Group
     Ok(groups)
 }
 
-/// The version of kops-agent to which nodes may be taken. `None` if the store names none.
+/// The version of kops-agent to which `fleet upgrade` takes nodes. `None` if the state store has no program file.
 async fn program(store: &Store, base: &str) -> Result<Option<ProgramFile>> {
     let url = format!("{base}/{PROGRAM_FILE}");
     match store.read_if_present(&url).await? {
@@ -209,7 +209,7 @@ impl Assets {
             count += 1;
             if told.elapsed() >= PROGRESS_EVERY {
                 told = Instant::now();
-                log::info!("checked {count} of {} lines", self.needs.len());
+                log::info!("listed {count} of {} assets", self.needs.len());
             }
         }
         Ok(())
@@ -225,7 +225,7 @@ impl Assets {
     ) -> Result<()> {
         let Group { name, mut derivation, .. } = group;
         derivation.learn_hashes(known.clone(), &HashSource::known(), None, store).await?;
-        // The derivation itself reports wrong names of downloads.
+        // `read_of_derivation` below reports wrong names of downloads.
         for url in derive::asset_urls(&derivation.inputs()).unwrap_or_default() {
             if url.download_url != url.canonical_url {
                 self.canonical.insert(url.download_url, url.canonical_url);
@@ -261,7 +261,7 @@ impl Assets {
         }
     }
 
-    /// All groups have the same logins.
+    /// Adds the logins of the cluster once. All groups of a cluster have the same logins.
     fn add_logins(&mut self, spec: &NodeSpec) {
         if let (None, Some(secret)) = (&self.logins, spec.secrets.get(DOCKER_CONFIG)) {
             self.logins = Some(Logins::of_docker_config(secret.expose()));
@@ -286,7 +286,7 @@ impl Assets {
         }
     }
 
-    /// Asks the registries of an image as each of its groups reaches them. The worst outcome counts.
+    /// Asks the registries of an image, in the way of each group that needs the image. Returns the worst outcome.
     async fn check_image(&self, image: &str, users: &Users, client: &LocationClient) -> Option<Check> {
         let is_user = |group: &String| users.groups.is_empty() || users.groups.contains(group);
         let of_users = self.registries.iter().filter(|(group, _)| is_user(group));

@@ -87,7 +87,8 @@ fn warn_kept(due: &str, server: &str) {
     );
 }
 
-/// The plan without new certificates. This plan repairs everything else, and names the certificates that are due.
+/// The plan for a time when kops-controller issues no certificates. This plan makes all other changes, and names the certificates
+/// that are due.
 fn without_issuer(host: &Host, decision: &Decision, error: &BootstrapError) -> Result<(Plan, Materials)> {
     let materials = decision.materials.clone().without_issuer(error.to_string());
     Ok((plan_with(host, decision, &materials)?, materials))
@@ -123,7 +124,7 @@ async fn issued(
     let mut keys = BTreeMap::new();
     for certificate in wanted {
         keys.insert(certificate.name.as_str(), NodeKey::generate(&certificate.name)?);
-        // Between two keys, a run that is asked to stop can stop.
+        // A stop signal takes effect between two keys.
         tokio::task::yield_now().await;
     }
     let public_keys = keys.iter().map(|(name, key)| ((*name).to_owned(), key.public_pem())).collect();

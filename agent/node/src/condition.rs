@@ -126,8 +126,8 @@ pub async fn tell_within(root: &Path, within: Duration) -> Result<String> {
     // A pause may begin until the end of `within`, and another attempt follows that pause.
     let mut backoff = Backoff::new(within.saturating_add(PAUSE), || PAUSE);
     loop {
-        // Drift is visible without the store. Differences from the wanted state are not, so this report leaves them
-        // out.
+        // This report names drift, which is visible without the store. It names no differences from the wanted state,
+        // because only the store has the wanted state.
         let is_changed = !machine::open(root)?.drift()?.is_empty();
         let compared = if is_changed { Compared::Differs } else { Compared::AsLeft };
         let untold = match tell_once(root, compared).await? {
@@ -158,7 +158,7 @@ pub async fn tell_once(root: &Path, compared: Compared) -> Result<Result<String,
     let authorities = applied.as_ref().and_then(trusted_authorities);
     let is_real = root == Path::new("/");
     let machine = if is_real { observed_machine(applied_to).await } else { None };
-    // The list is sorted by expiry. A certificate that cannot be read is reported as drift instead.
+    // `certificates` is sorted by expiry. A certificate without an expiry cannot be read, and the report has it as drift.
     let mut dated = certificates.iter().filter_map(|of| FirstCertificate::from_expiry(&of.path, of.expires?));
     let (agent_version, program) = own_program(root, &host);
     let report = NodeReport {
@@ -187,7 +187,7 @@ pub fn trusted_authorities(applied: &Applied) -> Option<String> {
 }
 
 /// Whether the service of control-plane mode runs on this machine. `None` if systemd does not answer, or waits before it restarts the
-/// service: the service ends itself when its configuration or kubeconfig changes. The annotation of an earlier report then stays.
+/// service: the service ends itself when its configuration or kubeconfig changes. For `None`, the annotation of an earlier report stays.
 fn runs_controller(host: &Host) -> Option<bool> {
     host.runs(CONTROLLER_UNIT)
         .inspect_err(|error| log::debug!("this report leaves out {CONTROLLER_UNIT}: {error}"))
@@ -195,8 +195,8 @@ fn runs_controller(host: &Host) -> Option<bool> {
         .flatten()
 }
 
-/// The version and the report of this program. Both are `None` if another program follows rollouts on this machine, or is in place by
-/// now: that program reports itself, and its version must not change meanwhile.
+/// The version and the report of this program. Both are `None` if another program follows rollouts on this machine, or has replaced this
+/// program. That other program reports its own version, and a report of this program must not overwrite that version.
 fn own_program(root: &Path, host: &Host) -> (Option<String>, Option<ProgramReport>) {
     let report = || -> Result<Option<ProgramReport>> {
         if !program::is_in_place()? || !follows_rollouts(root, &program::path()?)? {
@@ -214,8 +214,8 @@ fn own_program(root: &Path, host: &Host) -> (Option<String>, Option<ProgramRepor
     }
 }
 
-/// Whether the service that follows rollouts starts the program at this path. A machine may have another program too, for example of a
-/// package. `true` if the machine has no such service.
+/// Whether the service that follows rollouts starts the program at this path. A machine may have a second kops-agent, for example of a
+/// package. `true` if the machine has no service that follows rollouts.
 fn follows_rollouts(root: &Path, program: &Path) -> io::Result<bool> {
     let mut files = UNITS.iter().map(|folder| root.join(folder).join(FOLLOW_UNIT));
     let Some(file) = files.find(|file| file.exists()) else { return Ok(true) };

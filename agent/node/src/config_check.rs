@@ -66,8 +66,8 @@ async fn files(store: &Store, base: &str, group: &str) -> Result<Findings> {
     let group = cluster_files::group_file(store, base, group).await;
     if let Some(file) = readable(cluster, &mut findings)? {
         findings.errors.extend(errors_of(Cluster::parse(&file.text, &file.url).err().map(Into::into))?);
-        // Warnings are about the cluster spec that the user wrote. If it is missing, they are about the completed spec
-        // from kOps.
+        // Warnings are about the cluster spec that the user wrote. If that spec is missing, the warnings are about the
+        // completed spec from kOps.
         let edited = cluster_files::user_file(store, base).await?.unwrap_or(file);
         let release = cluster_files::release(store, base).await?;
         add_warnings(&edited, Cluster::warnings(&edited.text, &edited.url, release), &mut findings)?;
@@ -79,7 +79,7 @@ async fn files(store: &Store, base: &str, group: &str) -> Result<Findings> {
     Ok(findings)
 }
 
-/// Returns the file. A configuration error becomes a finding; any other error is returned.
+/// The file, if it can be read. A configuration error becomes a finding, and the result is `None`. Fails with any other error.
 fn readable(file: Result<StoreFile>, findings: &mut Findings) -> Result<Option<StoreFile>> {
     match file {
         Ok(file) => Ok(Some(file)),
@@ -114,7 +114,7 @@ fn add_warnings(
     Ok(())
 }
 
-/// Adds a configuration error and its warnings to the findings. Returns any other error.
+/// Adds a configuration error and its warnings to the findings. Fails with any other error.
 fn add_error(error: anyhow::Error, findings: &mut Findings) -> Result<()> {
     let problems = error.chain().find_map(|cause| cause.downcast_ref::<Problems>()).cloned();
     match problems.filter(|_| exit::code_of(&error) == exit::CONFIGURATION) {
@@ -133,7 +133,7 @@ fn of_problem(problem: &Problem) -> Finding {
     Finding { field: problem.field.clone(), problem: problem.problem.clone(), ..Finding::default() }
 }
 
-/// Converts a configuration error into findings. Returns any other error.
+/// Converts a configuration error into findings. Fails with any other error.
 fn errors_of(error: Option<anyhow::Error>) -> Result<Vec<Finding>> {
     let Some(error) = error else { return Ok(Vec::new()) };
     if exit::code_of(&error) != exit::CONFIGURATION {

@@ -62,9 +62,9 @@ fn keep_timeline(host: &Host, report: Option<&Report>) {
     }
 }
 
-/// Decides the node to converge to. kops-controller gives nothing to a ready node, but the node's group may still
-/// hold the node, if a run was interrupted after the node joined. So in this case, the lifecycle action of the last
-/// decision is used.
+/// Decides the node to converge to. kops-controller gives nothing to a ready node. If a run was interrupted after the
+/// node joined, the node's group may still hold the node. So for a ready node, the lifecycle action of the last decision
+/// is used.
 pub async fn decide(
     options: &NodeOptions,
     run: &RunOptions,

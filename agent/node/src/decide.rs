@@ -41,7 +41,7 @@ pub struct Decision {
     pub kops_controller: KopsController,
     /// The `NodeupConfigHash` of the configuration.
     pub config_hash: String,
-    /// The known hashes of downloads, by URL, so that no publisher is asked again.
+    /// The known hashes of downloads, by URL. A later run does not ask the publishers for these hashes again.
     pub known_hashes: BTreeMap<String, String>,
     /// Facts that a later run need not request from the cloud; `None` if the facts came from a file.
     pub remembered: Option<RememberedFacts>,
@@ -186,7 +186,7 @@ fn follow_service(conf: &Path) -> Result<FollowService> {
     Ok(FollowService { program: program.display().to_string(), conf: conf.display().to_string() })
 }
 
-/// The versions of kubelet and of containerd, if the agent installs containerd.
+/// The version of kubelet. If the agent installs containerd, also the version of containerd.
 fn versions(node: &NodeConfig) -> Versions {
     let containerd = &node.container_runtime;
     let version = containerd.release.as_ref().and(containerd.config.version.clone());
@@ -225,8 +225,8 @@ fn described(spec: NodeSpec) -> Result<NodeConfig> {
     Err(refused(problems, &denied))
 }
 
-/// The mistakes that every possible machine of the group has, and warnings about mistakes that only some of these
-/// machines have. Fails if there are mistakes, and this machine may not read files that decide the node.
+/// The mistakes that every possible machine of the group has, and warnings about mistakes that only some of the possible
+/// machines have. Fails if there are mistakes and this machine may not read files that decide the node.
 pub fn check_on_any_machine(spec: NodeSpec) -> Result<Problems> {
     let (problems, denied) = on_each_machine(spec, &mut |_, _| {});
     match problems.is_empty() || denied.is_empty() {

@@ -43,8 +43,8 @@ pub async fn examine(options: &NodeOptions) -> Result<Observations> {
         services::kops_controllers(boot.as_ref(), base.is_some()),
     );
     let (of_cloud, facts) = of_cloud;
-    // If the boot config names no kops-controllers, the configuration comes from the store. If the boot config has no
-    // store either, the decision below reports that.
+    // If the boot config names no kops-controllers, the configuration comes from the store. If the boot config names no
+    // store either, `node::wanted` reports that.
     let is_reachable =
         of_servers.is_empty() || of_servers.iter().any(|server| server.outcome == Outcome::Answers);
     services.extend(of_store.into_iter().chain(of_cloud).chain(of_servers));
@@ -100,7 +100,7 @@ fn together(
     (downloads, clocks.into_iter().collect(), sizes)
 }
 
-/// The names that this machine must resolve. A proxy resolves the names of servers that are asked through it.
+/// The names that this machine must resolve. If requests go through a proxy, the proxy resolves the names of their servers.
 async fn names(
     store: &Store,
     boot: Option<&BootConfig>,

@@ -38,8 +38,8 @@ impl fmt::Debug for Environment {
 }
 
 impl Environment {
-    /// Reads the environment of the machine whose files are below `root`. A file that cannot be read is treated as
-    /// empty, with a warning.
+    /// Reads the environment of the machine whose files are below `root`. Warns of a file that cannot be read, and
+    /// treats the file as empty.
     pub fn of_machine(root: &Path) -> Environment {
         let reader = Reader::open(root).ok();
         let read = |path: &str| {
@@ -78,9 +78,9 @@ impl Environment {
         process(name).or_else(|| self.of_units.get(name).cloned())
     }
 
-    /// The first of these variables of the cloud login that has a value; empty if no variable has a value, or if this
-    /// role has no login. `None` if the login is unknown. All variables come from one source, so that two logins are
-    /// never mixed.
+    /// The value of the first variable in `names` that has a value; empty if no variable has a value, or if the role of
+    /// this machine has no cloud login. `None` if the login is unknown. All variables of the login come either from this
+    /// process or from the agent's units, so that two logins are never mixed.
     pub fn login(&self, names: &[String]) -> Option<String> {
         self.login_beside(names, process)
     }
@@ -98,7 +98,6 @@ impl Environment {
         Some(names.iter().filter_map(source).find(|value| !value.is_empty()).unwrap_or_default())
     }
 
-    /// Why there is no login to the cloud, and what to do.
     pub fn why_no_login() -> String {
         format!(
             "{LOGIN_VARIABLE} is set neither in this run's environment nor in {OF_NODEUP}, so there is no login to the cloud; set it and \

@@ -20,7 +20,7 @@ pub fn explain(spec: &NodeSpec, conf: &str, question: &Question, shows_secrets: 
     }))
 }
 
-/// The files that the node is decided from, then its boot config, then its facts.
+/// The documents that decide the node: first the files of the state store, then the boot config, then the facts.
 fn sources(spec: &NodeSpec, conf: &str) -> Result<Vec<Source>> {
     let mut sources = Vec::new();
     for file in spec.origin.files() {

@@ -56,7 +56,7 @@ impl fmt::Display for Checked {
     }
 }
 
-/// The numbers of all errors and warnings, also of those that are not listed.
+/// The numbers of all errors and warnings, including errors and warnings that are not listed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub errors: usize,
@@ -86,7 +86,7 @@ pub struct Findings {
 }
 
 impl Findings {
-    /// The numbers of all errors and warnings.
+    /// The numbers of errors and warnings, including those that are not listed.
     pub fn counts(&self) -> Counts {
         let listed = Counts { errors: self.errors.len(), warnings: self.warnings.len() };
         self.counts.unwrap_or(listed)

@@ -29,10 +29,11 @@ const RETRIED_FOR: Duration = Duration::from_secs(30);
 /// The timeout of each request of [`check`].
 const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a change waits for a slot, in seconds. The controller orders at most as many nodes at a time as the group has
-/// slots. Still, a run of a timer or by hand may have a slot when an order arrives.
+/// slots. Still, another node may hold a slot when an order arrives, because a timer or an operator started a run there.
 const SLOT_TIMEOUT: &str = "1800";
 
-/// Reads the Node once, as [`until_replaced`] does all the time.
+/// Checks that this program can follow rollouts: reads this machine's Node once, with the credentials of
+/// [`until_replaced`].
 pub async fn check(root: &Path) -> Result<()> {
     let orders = Orders::new(&machine::kubeconfig(root))?;
     let read = retried(RETRIED_FOR, PAUSE, async || orders.check(CHECK_TIMEOUT).await).await;
@@ -120,7 +121,7 @@ async fn carry_out(conf: &Path, root: &Path, order: &Order) -> Result<()> {
 
 /// The arguments of `converge` that depend on the order.
 fn arguments(order: &Order) -> Vec<String> {
-    // With 0, the run would take no slot, or would not roll back. An order must not ask for that.
+    // `--max-unavailable=0` takes no slot, and `--health-timeout=0` never rolls back. An order must not ask for either.
     let mut arguments = vec![
         format!("--max-unavailable={}", order.max_unavailable.clamp(1, MOST_SLOTS)),
         format!("--health-timeout={}", order.health_timeout.max(1)),
@@ -168,13 +169,14 @@ fn ended(root: &Path, order: &Order, code: Option<i32>) -> Result<()> {
     Err(failure.into())
 }
 
-/// The kind of a recorded failure. A record of another version may have no code, or an unknown one.
+/// The kind of a recorded failure. If another version of kops-agent wrote the record, the code may be missing or unknown.
 fn kind_of_code(code: &str) -> Kind {
     Kind::ALL.iter().copied().find(|kind| kind.code() == code).unwrap_or(Kind::Other)
 }
 
-/// The part of an order that a node lacks after its run; `None` if it lacks nothing. If the run cannot reach its
-/// server, it repairs the node to the last applied configuration, which may have the hash of the order.
+/// The part of an order that a node lacks after its run; `None` if the node lacks nothing. The hash alone is no proof: if
+/// the run cannot reach its server, it repairs the node to the last applied configuration, which may have the same hash
+/// as the order.
 fn lacks(order: &Order, config_hash: &str, authorities: Option<&str>) -> Option<&'static str> {
     match () {
         () if config_hash != order.hash => Some("does not run this configuration"),

@@ -22,7 +22,7 @@ use super::{kops_version, machine, own_services, upkeep};
 /// The unit that runs this program at boot. nodeup uses the same name.
 pub const UNIT: &str = "kops-configuration.service";
 
-/// The unit that packages install for the same purpose.
+/// The unit of the packages, which also runs this program at boot.
 const PACKAGED: &str = include_str!("../../../units/kops-agent.service");
 /// The settings of the packaged unit's sandbox. An older systemd ignores settings that it does not know.
 const SANDBOX: [&str; 8] = [
@@ -42,11 +42,11 @@ const RESTARTS_ONESHOTS: u32 = 244;
 /// Timeout of `systemctl --version`.
 const SYSTEMD_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Variables that the unit gets beside those of stores and clouds, in groups. A group is passed on if its first
-/// variable is set.
+/// Variables that the unit gets in addition to the variables of stores and clouds, in groups. A group is passed on if its
+/// first variable is set.
 const VARIABLES: &[&[&str]] = &[
-    // kOps' boot script exports this variable and nodeup keeps it. No store here reads it, so it has no row in
-    // `agent/store`.
+    // kOps' boot script exports OSS_REGION, and nodeup keeps it. No store of kops-agent reads this variable, so
+    // `agent/store` does not list it.
     &["OSS_REGION"],
     // The agent's own variables.
     &[own_services::CONTROLLER.variable],
@@ -120,7 +120,7 @@ fn desired(unit_file: &str, unit: String, environment: String) -> DesiredState {
     desired
 }
 
-/// Reads a file that an earlier run may have left. A missing file is empty.
+/// Reads a file that an earlier run may have left. A missing file counts as empty.
 fn before(path: &str) -> Result<String> {
     match std::fs::read_to_string(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(String::new()),
@@ -134,7 +134,8 @@ fn environment(variable: impl Fn(&str) -> Option<String>, before: &str) -> Strin
     let is_set = |group: &[&str]| variable(group[0]).is_some_and(|value| !value.is_empty());
     let before = variables(before);
     let mut lines = String::new();
-    // Upstream leaves out the tokens of clouds, because its kops-controller is a pod and gets them in another way.
+    // Upstream's unit does not get the tokens of clouds, because upstream's kops-controller is a pod and gets these tokens
+    // in another way.
     let groups = kops_agent_store::variables().into_iter().chain(VARIABLES.iter().copied());
     for group in groups.chain(kops_agent_cloud::variables()) {
         if is_set(group) {

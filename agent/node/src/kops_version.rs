@@ -48,7 +48,7 @@ pub fn user_data_of_instance(root: &Path) -> Option<Vec<u8>> {
     })
 }
 
-/// Whether user-data has this boot config.
+/// Whether the boot config in user-data names the same cluster, instance group and configuration as `boot`.
 fn is_of(user_data: &[u8], boot: &BootConfig) -> bool {
     BootConfig::from_user_data(user_data).is_ok_and(|written| {
         written.cluster_name == boot.cluster_name

@@ -4,15 +4,15 @@
 //! Between `kops update cluster` and the rolling update, every machine with a pinned configuration is superseded. The
 //! store has the next configuration, which is for replacement machines. A store may be unreachable, deny files that it
 //! gave before, or contain a mistake. kops-controller gives nothing to a Node that is ready. The cluster may still want
-//! a change that was rolled back. A download or a certificate for a change may be unavailable. None of that is a reason
-//! to leave drift, volumes and certificates as they are.
+//! a change that was rolled back. A download or a certificate for a change may be unavailable. In all of these cases, a
+//! run still repairs drift, volumes and certificates.
 //!
-//! An unfinished change of an earlier run is newer than the last applied state. A run never reverts it to that state:
-//! components may already run with the change, and only their health decides on a rollback. So a run continues the
-//! change from the state that the interrupted run saved, and the change becomes the last applied state. If that needs
-//! something unavailable, such as a secret of an unreachable store, the machine stays as it is until the wanted state
-//! can be read. The log says so. Half of each state is a mix that nobody has tested. For the same reason, a run whose
-//! change fails half-way repairs nothing. The next run continues the change.
+//! An unfinished change of an earlier run is newer than the last applied state. A run never reverts such a change to the
+//! last applied state: components may already run with the change, and only their health decides on a rollback. So a run
+//! continues the change from the state that the interrupted run saved, and the change becomes the last applied state. If
+//! the change needs something unavailable, such as a secret of an unreachable store, the machine stays as it is until
+//! the wanted state can be read. The log says so. Half of the change with half of the last applied state is a mix that
+//! nobody has tested. So a run whose change fails half-way repairs nothing, and the next run continues the change.
 
 mod instead;
 mod stored;
@@ -40,7 +40,7 @@ use kops_agent_source::boot_config;
 
 pub use instead::{Instead, stands_in_for, superseded};
 
-/// The state that replaces the wanted one because of an error, and the error.
+/// The state that replaces the wanted state because of an error, and the error.
 pub struct StandIn {
     /// Why the wanted state is replaced.
     pub instead: Instead,
@@ -57,7 +57,7 @@ pub async fn as_applied(options: &NodeOptions, host: &Host, wanted: &Decision) -
     Ok(decided.map(|(_, decision)| decision).filter(|decision| decision.is_last_applied))
 }
 
-/// The state that replaces the wanted one because of `error`. Fails with `error` if no state replaces the wanted one.
+/// The state that replaces the wanted state because of `error`. Fails with `error` if no state replaces the wanted state.
 /// If the search for such a state fails, the error of the search is added.
 pub async fn stand_in(options: &NodeOptions, host: &Host, error: anyhow::Error) -> Result<StandIn> {
     match Box::pin(decide(options, host, &error, None)).await {
@@ -71,7 +71,7 @@ pub async fn stand_in(options: &NodeOptions, host: &Host, error: anyhow::Error) 
 pub fn both(error: anyhow::Error, other: &anyhow::Error) -> anyhow::Error {
     let other = error_text(other);
     error.context(format!(
-        "this machine could not be repaired to its last applied configuration either ({other}); the first failure"
+        "cannot repair this machine to its last applied configuration ({other}) after the first failure"
     ))
 }
 
@@ -101,8 +101,8 @@ pub async fn mend(
     }
 }
 
-/// The state that replaces the wanted one, and whether it belongs to an unfinished change. `None` if there is no such
-/// state.
+/// The replacement for the wanted state, and whether the replacement belongs to an unfinished change. `None` if there is no
+/// replacement.
 fn state(host: &Host) -> Result<Option<(Applied, bool)>> {
     match host.unfinished_change()? {
         None => Ok(host.applied()?.map(|applied| (applied, false))),
@@ -118,7 +118,7 @@ fn state(host: &Host) -> Result<Option<(Applied, bool)>> {
 const LEFT: &str = "an unfinished change on this machine cannot be continued now; it stays unfinished until this node's wanted \
                     configuration is known";
 
-/// Whether an unfinished change can be completed: everything that is still to be written or issued is known.
+/// Whether an unfinished change can be completed: all content is known that the change must still write or issue.
 fn is_carried_on(host: &Host, decision: &Decision) -> Result<bool> {
     let plan = plan(host, decision)?;
     let is_unknown = |kept: &&Kept| !matches!(kept.keeping, Keeping::NotWanted | Keeping::Loaded);
@@ -145,16 +145,16 @@ fn line(kept: &Kept) -> String {
     format!("  {}: {}", kept.resource, kept.why)
 }
 
-/// The last applied state, decided again. The state of an unfinished change comes first. `None` if the machine has no
-/// such state, if the state is for another machine, or if the boot config asks for another cluster, group or
-/// configuration.
+/// Decides the node again from the last applied state, or from the state of an unfinished change if there is one. `None`
+/// if the machine has neither state, if the state is for another machine, or if the boot config asks for another cluster,
+/// group or configuration.
 async fn decide(
     options: &NodeOptions,
     host: &Host,
     why: &anyhow::Error,
     wanted: Option<&Decision>,
 ) -> Result<Option<(Instead, Decision)>> {
-    // Without the boot config, the agent cannot know whether this is still the same node.
+    // Without the boot config, the agent cannot know whether this machine is still the node of the saved state.
     let mark = host.record()?.mark();
     let Ok(user_data) = boot_config(&options.source.conf, &options.store).await else { return Ok(None) };
     let Some((applied, is_begun)) = state(host).context("reading the last applied configuration")? else {
@@ -236,7 +236,7 @@ pub async fn converge(options: &RunOptions, host: &Host, decision: &Decision) ->
     })
 }
 
-/// An error with the resources that are wrong and that a run could not repair; `None` if there are none.
+/// An error that lists the wrong resources that a run could not repair; `None` if the run repaired all of them.
 pub fn unmended(report: &Report) -> Option<anyhow::Error> {
     let lines: Vec<String> =
         report.kept.iter().filter(|kept| kept.keeping == Keeping::Unmended).map(line).collect();

@@ -1,8 +1,9 @@
 //! Keeps the last bootstrap server of a cluster: a run does not remove kops-agent's controller from a control plane, and `reset` does not
 //! take the machine away, unless machines can bootstrap elsewhere. `kops_agent_cluster::takeover` decides that.
 //!
-//! If this cannot be found out, a run keeps the service, because each later run asks again. At boot, the API server of the machine starts
-//! only after the run has begun. A reset goes on, because the API server may be the reason for the reset.
+//! If it is unknown whether machines can bootstrap elsewhere, a run keeps the service, and each later run asks again. This is normal at
+//! boot: the API server of the machine starts only after the run has begun. A `reset` goes on, because a broken API server may be the
+//! reason for the reset.
 
 use std::path::Path;
 
@@ -24,15 +25,14 @@ use crate::redaction::error_text;
 
 const OVERRIDE: &str = "--allow-no-server";
 
-/// Refuses a plan that removes the last bootstrap server. Also refuses the plan if it cannot be found out whether another server answers
-/// machines.
+/// Refuses a plan that removes the last bootstrap server. Also refuses the plan if it is unknown whether another server answers machines.
 pub async fn stays(options: &RunOptions, host: &Host, decision: &Decision, plan: &Plan) -> Result<()> {
     let root = options.root.as_path();
     // Nothing runs in a scratch root.
     if options.allows_no_server || root != Path::new("/") || !removes_controller(plan) {
         return Ok(());
     }
-    // The check ran before the first step of an unfinished change. This machine's API server may need the other steps.
+    // An earlier run has checked an unfinished change before its first step. The API server of this machine may need the remaining steps.
     let is_same = |state: Applied| state.config_hash == decision.config_hash;
     if host.unfinished_change()?.is_some_and(|change| change.state.is_none_or(is_same)) {
         return Ok(());
@@ -51,8 +51,8 @@ pub async fn stays(options: &RunOptions, host: &Host, decision: &Decision, plan:
     stays
 }
 
-/// Refuses a reset of the machine with the last bootstrap server. `units` are the units that the reset stops. If it cannot be found out
-/// whether another server answers machines, or there is no other control plane, the reset goes on.
+/// Refuses a reset of the machine with the last bootstrap server. `units` are the units that the reset stops. If it is unknown whether
+/// another server answers machines, or if there is no other control plane, the reset goes on.
 pub async fn stays_after_reset(root: &Path, units: &[String]) -> Result<()> {
     if root != Path::new("/") || !units.iter().any(|unit| unit == CONTROLLER_UNIT) {
         return Ok(());
@@ -60,8 +60,9 @@ pub async fn stays_after_reset(root: &Path, units: &[String]) -> Result<()> {
     reset_refusal(departure(root, Leaving::Machine).await)
 }
 
-/// Whether a plan ends the service of kops-agent's controller: it removes the unit, or the files without which the unit cannot start again.
-/// It keeps a unit that somebody changed, and removes its files. `false` if an interrupted run has removed the unit already.
+/// Whether a plan ends the service of kops-agent's controller: the plan removes the unit, or the files without which the unit cannot start
+/// again. A plan keeps a unit that somebody changed, and removes only the unit's files. `false` if an interrupted run has already removed
+/// the unit.
 fn removes_controller(plan: &Plan) -> bool {
     let removed = |name: &str| {
         plan.steps.iter().any(|step| step.action == Action::Remove && step.resource.name == name)

@@ -32,7 +32,7 @@ pub fn noted<T>(root: &Path, outcome: Result<T>) -> Result<T> {
     outcome
 }
 
-/// Records a failure for `status`. It does not create a missing root.
+/// Records a failure for `status`. If the root is missing, it stays missing and nothing is recorded.
 pub fn note_failure(root: &Path, error: &anyhow::Error) {
     let is_first = !has_record(root);
     if is_first && !root.is_dir() {
@@ -62,7 +62,7 @@ pub fn has_record(root: &Path) -> bool {
     root.join(Record::PATH.trim_start_matches('/')).exists()
 }
 
-/// Finds out which machine left the files of a node below `root`.
+/// Whether this machine or another machine left the files of a node below `root`. The machine of `facts` is this machine.
 pub fn left_by(root: &Path, facts: &Facts) -> LeftBy {
     let applied = || open(root)?.applied().map_err(anyhow::Error::from);
     let applied = if has_record(root) { applied().ok().flatten() } else { None };
@@ -72,7 +72,7 @@ pub fn left_by(root: &Path, facts: &Facts) -> LeftBy {
     })
 }
 
-/// The state of the record, to notice that another run has changed the machine since.
+/// The state of the record now. A later comparison with this state shows whether another run has changed the machine.
 pub fn mark(root: &Path) -> Result<Mark> {
     if has_record(root) { Ok(open(root)?.record()?.mark()) } else { Ok(Mark::default()) }
 }
@@ -81,7 +81,7 @@ pub fn kubeconfig(root: &Path) -> PathBuf {
     root.join(KUBELET_KUBECONFIG.trim_start_matches('/'))
 }
 
-/// The hashes of downloads that an earlier run learnt, so that no publisher is asked again.
+/// The hashes of downloads that earlier runs learnt from publishers. A run does not request these hashes again.
 pub fn remembered_hashes(root: &Path) -> Result<BTreeMap<String, String>> {
     if has_record(root) { Ok(open(root)?.record()?.known_hashes) } else { Ok(BTreeMap::new()) }
 }

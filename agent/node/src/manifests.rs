@@ -29,11 +29,11 @@ use kinds::Class;
 use nodes::Nodes;
 use told::{Severity, Told};
 
-/// The most values from a template that are left out of a document. Each of them needs another reading of the document.
+/// The most values from a template that are left out of a document. For each such value, the document is read again.
 const MOST_CLEARED: usize = 20;
 /// The most names in a message.
 const MOST_NAMES: usize = 10;
-/// The longest name in a message, in characters. Kubernetes refuses longer ones.
+/// The longest name in a message, in characters. Kubernetes refuses longer names.
 const LONGEST_NAME: usize = 253;
 const TOO_LARGE: &str =
     "has more than 10,000 keys and values, unlike any manifest of kOps, so it is not checked";
@@ -167,12 +167,12 @@ fn by_kind(contents: Contents, release: KopsRelease, told: &mut Told) -> Manifes
     manifests
 }
 
-/// A name in a message.
 fn shown(name: &str) -> String {
     shortened(name, LONGEST_NAME)
 }
 
-/// The value of the label with the cluster's name. Without this label, a key from a template, because that key may become the label.
+/// The value of the label with the cluster's name. If the label is missing, returns a key from a template, because that key may become the
+/// label.
 fn label_of(source: &Source) -> &str {
     let Some(Value::Object(labels)) = source.value_at("metadata.labels") else { return "" };
     match labels.get(CLUSTER_LABEL) {
@@ -182,7 +182,7 @@ fn label_of(source: &Source) -> &str {
 }
 
 fn warn(source: &Source, warnings: Result<Vec<FieldWarning>, SpecError>, told: &mut Told) {
-    // An error of the same document is found when it is read.
+    // Errors are ignored here: reading the document reports them.
     for FieldWarning { field, problem } in warnings.unwrap_or_default() {
         match has_action(&field) {
             true => told.not_checked(source, &field, TEMPLATED_KEY),
@@ -191,8 +191,8 @@ fn warn(source: &Source, warnings: Result<Vec<FieldWarning>, SpecError>, told: &
     }
 }
 
-/// Reads a document. A value from a template that does not fit counts as missing. `None` if the document has an error, or needs such a value,
-/// or has too many of them.
+/// Reads a document. A value from a template that does not fit counts as missing. `None` if the document has an error, needs a value that
+/// counts as missing, or has too many such values.
 fn read<T>(
     source: &Source,
     read: impl Fn(Value, &str) -> Result<T, SpecError>,
@@ -230,7 +230,7 @@ fn may_be_templated_key(source: &Source, field: &str) -> bool {
 /// The clusters of the manifests, by their names.
 struct Clusters<'a> {
     names: Vec<&'a str>,
-    /// The first cluster with each name. A name from a template has none.
+    /// The index of the first cluster with each name. Names from a template are left out.
     by_name: BTreeMap<&'a str, usize>,
     has_template: bool,
     may_lack_clusters: bool,
@@ -248,7 +248,7 @@ impl<'a> Clusters<'a> {
         Clusters { names, by_name, has_template, may_lack_clusters: manifests.may_lack_clusters }
     }
 
-    /// The index of a group's cluster. `None` if the manifests do not have it, or do not tell it.
+    /// The index of a group's cluster. `None` if the manifests do not have the cluster, or do not show which cluster it is.
     fn index_of(&self, group: &Manifest<InstanceGroup>, told: &mut Told) -> Option<usize> {
         const ALONE: &str = "only the names and types of this group's fields are checked, because";
         let source = &group.source;

@@ -36,7 +36,7 @@ pub struct Materials {
     environment: Environment,
 }
 
-/// The keys and secrets of a state that could be read, and why the others could not be read.
+/// The keys and secrets of a state that could be read, and the reasons why other keys and secrets could not be read.
 #[derive(Default)]
 pub struct Read {
     /// Keysets of the store, by name.
@@ -163,11 +163,11 @@ impl Secrets for Materials {
     }
 
     fn trusted_certificates(&self, keyset: &str) -> Option<String> {
-        // kOps vouched for the authorities in the configuration; the store's authorities may be newer.
+        // The authorities in the configuration come first: kOps vouched for them, and the store's authorities may be newer.
         let given = self.cas.get(keyset).filter(|certificates| !certificates.is_empty());
         let stored = || Some(self.keysets.get(keyset)?.trusted_certificates_pem());
         let applied = || Some(self.applied.as_ref()?.trusted_certificates(keyset)?.to_owned());
-        // The configuration of the applied state had these authorities; the store's authorities may be newer.
+        // The authorities of the applied state come next: they were in its configuration, and the store's may be newer.
         given.cloned().or_else(applied).or_else(stored)
     }
 

@@ -118,8 +118,8 @@ pub struct Pacing {
     pub drain: DrainMode,
     /// How long pods may take to leave.
     pub drain_timeout: Duration,
-    /// Whether a flag or a variable asks for pacing. If so, a run fails when it cannot find out whether other nodes
-    /// restart. If not, the run continues without a slot.
+    /// Whether a flag or a variable asks for pacing. If pacing is asked for, a run fails when it cannot find out whether
+    /// other nodes restart. Otherwise the run continues without a slot.
     pub is_asked_for: bool,
     /// Whether the run fails without a slot, even if no API server answers. True for a reboot.
     pub needs_slot: bool,

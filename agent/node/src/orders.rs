@@ -1,5 +1,5 @@
-//! What orders to reboot and orders to run another version have in common: they count only for a while, and their node asks its server or
-//! the state store by its last applied configuration.
+//! The common part of orders to reboot and orders to run another version. Both orders count only for a while. Before the node carries one
+//! out, it asks its server or the state store, which it finds by its last applied configuration.
 
 use std::path::Path;
 use std::time::Duration;
@@ -18,18 +18,18 @@ use thiserror::Error;
 
 use super::facts;
 
-/// The pause between two tries to read the own Node.
+/// The pause between two tries to read this machine's Node.
 const PAUSE: Duration = Duration::from_secs(2);
 /// The timeout of questions about this machine's boot config and facts, and about its order.
 const ASKED_WITHIN: Duration = Duration::from_secs(60);
 
-/// The Node no longer has the order. The controller waits for no outcome of it.
+/// The Node no longer has the order. The controller waits for no outcome of this order.
 #[derive(Debug, Error)]
 #[error("the order was withdrawn")]
 pub struct Withdrawn;
 
-/// Reads the own Node again, and fails unless the order still counts. The controller may have withdrawn the order, or may be gone.
-/// `kind` is the kind of that failure.
+/// Reads this machine's Node again, and fails unless the order still counts. The controller may have withdrawn the order, or may be gone.
+/// `kind` is the kind of the failure, except for a withdrawn order.
 pub(super) async fn confirm(orders: &Orders, order: &Order, kind: Kind) -> Result<()> {
     match retried(ASKED_WITHIN, PAUSE, async || orders.validity(order).await).await {
         Ok(OrderValidity::InForce) => Ok(()),

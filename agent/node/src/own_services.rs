@@ -14,8 +14,8 @@ use super::machine;
 pub struct OwnService {
     /// The flag that asks for the service.
     pub flag: &'static str,
-    /// The environment variable. `true` asks for the service as the flag does, and `false` removes it. Runs at boot
-    /// need the variable, because kOps wrote their command line.
+    /// The environment variable. `true` asks for the service, as the flag does, and `false` removes the service. Runs at
+    /// boot need the variable, because kOps wrote their command line, which has no such flag.
     pub variable: &'static str,
     pub unit: &'static str,
     runs: &'static str,
@@ -37,7 +37,7 @@ pub const ADDONS: OwnService = OwnService {
     runs: "the add-on applier",
 };
 
-/// The service that follows rollouts. kOps has no such program.
+/// The service that follows rollouts. kOps has no such service.
 pub const FOLLOW: OwnService = OwnService {
     flag: "--rollouts",
     variable: "KOPS_AGENT_ROLLOUTS",

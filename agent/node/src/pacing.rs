@@ -1,7 +1,7 @@
 //! Pacing: before a run restarts kubelet, the container runtime, the API server or etcd on a working node, it takes a
 //! slot of its group. If asked, it also drains the node. After the change it uncordons the node and releases the
-//! slot. A machine that boots or joins takes no slot and is not drained. The same is true for a run that restarts
-//! none of these components (`docs/pacing.md`).
+//! slot. A machine that boots or joins takes no slot and is not drained. A run that restarts none of these components
+//! takes no slot either, and drains nothing (`docs/pacing.md`).
 //!
 //! `kops_agent_cluster::pacing` decides which changes are paced. The slot of a killed run expires. If a run is
 //! killed, the unit that systemd runs beside a drain uncordons the node. If the unit fails, the next run or
@@ -135,14 +135,14 @@ impl Paced {
         Ok(())
     }
 
-    /// Whether the run still holds its slot, or never needed one. A change that has begun is completed even without
+    /// Whether the run still holds its slot, or never needed a slot. A change that has begun is completed even without
     /// the slot.
     pub fn has_its_slot(&self) -> bool {
         self.slot.as_ref().is_none_or(Slot::is_held)
     }
 
-    /// Uncordons the node and releases the slot, whether the change succeeded or not. If that fails, the slot expires,
-    /// and the next run uncordons the node.
+    /// Uncordons the node and releases the slot, whether the change succeeded or not. If the slot cannot be released, it
+    /// expires. If the node cannot be uncordoned, the next run uncordons it.
     pub async fn end(self) {
         if let Some(drained) = self.drained {
             drained.end().await;
@@ -181,8 +181,8 @@ pub async fn uncordon_left(root: &Path) {
 pub async fn uncordon_once_alone(root: &Path, timeout: Duration) -> Result<()> {
     let host = machine::open(root)?;
     let mut since = None;
-    // `reset` removes the kubeconfig, which ends this loop. The record cannot end it: a takeover from nodeup has no
-    // record before its first change.
+    // `reset` removes the kubeconfig, which ends this loop. A missing record cannot end the loop: a takeover from nodeup
+    // has no record before its first change.
     while machine::kubeconfig(root).exists() {
         // The lock is released immediately, so that a run that starts now can take it.
         drop(machine::lock(true, &host).await?);

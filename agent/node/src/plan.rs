@@ -19,7 +19,7 @@ pub fn plan_with_free_text(host: &Host, decision: &Decision) -> Result<Plan> {
     compared(host, &decision.desired.clone().without_free_text(), decision, &decision.materials, true)
 }
 
-/// The plan with these keys and secrets instead of the decision's.
+/// The plan with the keys and secrets in `materials` instead of the decision's keys and secrets.
 pub fn plan_with(host: &Host, decision: &Decision, materials: &Materials) -> Result<Plan> {
     compared(host, &decision.desired, decision, materials, false)
 }

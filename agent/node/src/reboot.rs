@@ -1,5 +1,6 @@
-//! Reboots this machine for an order of a rollout. The order names the boot that shall end. If the process is
-//! killed, the same boot starts the order again. A later boot only uncordons the node and releases the slot.
+//! Reboots this machine for an order of a rollout. The order has the id of the boot that the reboot ends. If the process
+//! is killed during this boot, the next process carries the order out again. A later boot only uncordons the node and
+//! releases the slot.
 
 use std::convert::Infallible;
 use std::path::Path;
@@ -37,7 +38,7 @@ pub async fn carry_out(conf: &Path, root: &Path, order: &Order, orders: &Orders)
     if boot_id != order.boot_id {
         return settle(conf, root, &host, order).await;
     }
-    // No run begins a change that the reboot would cut short.
+    // With the lock, no other run begins a change that the reboot would interrupt.
     let _lock = machine::lock(true, &host).await?;
     confirm(orders, order, Kind::NoReboot).await?;
     let pacing = paces(order, root);
@@ -59,7 +60,7 @@ async fn reboot(
 ) -> Result<Infallible> {
     let pacing = paces(order, root);
     if pacing.drain != DrainMode::Never {
-        // A node may wait half an hour for its slot.
+        // The node may have waited half an hour for its slot, so the order may no longer count.
         confirm(orders, order, Kind::NoReboot).await?;
         paced.drain(&pacing, root, host).await?;
     }
@@ -88,17 +89,17 @@ fn not_rebooted(problem: impl Into<String>) -> Failure {
 /// is Ready.
 async fn settle(conf: &Path, root: &Path, host: &Host, order: &Order) -> Result<()> {
     service_manager::doing("uncordoning this node after its reboot");
-    // A cordon of an operator stays.
+    // The node stays cordoned if an operator has cordoned it.
     pacing::uncordon_once_alone(root, UNCORDONED_WITHIN).await.context("uncordoning this node")?;
     if has_slot(root) {
-        // No other run may take the slot meanwhile.
+        // With the lock, no other run takes the slot before it is released.
         let _lock = machine::lock(true, host).await?;
         release(conf, root, host, order).await;
     }
     Ok(())
 }
 
-/// Releases the slot that this node had before its reboot. Otherwise the next node waits until the slot expires.
+/// Releases the slot that this node had before its reboot, so that the next node need not wait until the slot expires.
 async fn release(conf: &Path, root: &Path, host: &Host, order: &Order) {
     let request =
         SlotRequest { action: SlotAction::Release, max_unavailable: paces(order, root).max_unavailable };
@@ -110,15 +111,15 @@ async fn release(conf: &Path, root: &Path, host: &Host, order: &Order) {
     }
 }
 
-/// A machine takes a slot even if its kubelet does not run: kubelet may be restarting, and an etcd member or an API
-/// server may run on the machine. A scratch root has no slot.
+/// Whether a reboot of the machine below `root` needs a slot. A machine needs a slot even if its kubelet does not run:
+/// kubelet may be restarting, and an etcd member or an API server may run on the machine. A scratch root needs no slot.
 fn has_slot(root: &Path) -> bool {
     root == Path::new("/")
 }
 
 fn paces(order: &Order, root: &Path) -> Pacing {
     Pacing {
-        // With 0, the reboot would take no slot. An order must not ask for that.
+        // With `max_unavailable: 0`, the reboot would take no slot. An order must not ask for a reboot without a slot.
         max_unavailable: order.max_unavailable.clamp(1, MOST_SLOTS),
         slot_timeout: SLOT_TIMEOUT,
         // A reboot ends all pods, so the rule `auto` drains.

@@ -1,8 +1,7 @@
 //! Hides the secrets and the free text of this node in logs, errors and the record, also where another program's message repeats them.
 //!
 //! The values are learnt when the specification is read, and count for the whole process: one process handles one node.
-//! In outputs that the agent makes itself, [`kops_agent_plan::shown`] hides values by their origin, before this module
-//! does.
+//! In outputs that the agent makes itself, [`kops_agent_plan::shown`] has already hidden values by their origin.
 
 use std::sync::Arc;
 

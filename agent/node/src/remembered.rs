@@ -1,4 +1,4 @@
-//! The facts that the cloud gave earlier runs, and the lists of files in archives. Each is a file beside the record.
+//! The facts that the cloud gave earlier runs, and the lists of files in archives. Both are in files beside the record.
 
 use std::path::Path;
 
@@ -23,7 +23,7 @@ fn read_file<T: Default + DeserializeOwned>(root: &Path, path: &str) -> T {
     let file = root.join(path.trim_start_matches('/'));
     let Ok(bytes) = std::fs::read(&file) else { return T::default() };
     serde_json::from_slice(&bytes).unwrap_or_else(|error| {
-        log::warn!("{}: {error}; this run ignores the file and asks again", file.display());
+        log::warn!("cannot read {}: {error}; this run ignores the file", file.display());
         T::default()
     })
 }

@@ -15,7 +15,7 @@ use reqwest::Client;
 use reqwest::header::{ACCEPT, CONTENT_TYPE};
 use serde_json::Value;
 
-/// The field manager of the registration (upstream's name, for the same object).
+/// The field manager of the registration. Upstream registers a machine under this name, too.
 const FIELD_MANAGER: &str = "nodeup-register";
 /// The timeout of registering with the discovery service. It is short because a control plane works without the
 /// registration.

@@ -45,7 +45,7 @@ pub async fn renew(options: &RunOptions, host: &Host, decision: &Decision) -> Re
     if plan.is_empty() {
         return Ok(None);
     }
-    // Renewal restarts kubelet, which no pod notices.
+    // Renewal needs no drain: it restarts kubelet, and pods do not notice that.
     let undrained = options.clone().without_drain();
     let paced = match Box::pin(pacing::begin(&undrained, host, decision, &plan)).await {
         Ok(paced) => paced,

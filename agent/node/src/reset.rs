@@ -1,12 +1,12 @@
-//! Plans a reset, which turns a node back into the machine that it was.
+//! Plans a reset, which turns a node back into the machine that it was before the agent made it a node.
 
 use anyhow::Result;
 use kops_agent_host::{Host, Reset};
 
 use super::{environment, install_unit};
 
-/// Units that packages install (see `units/`). A timer comes before the service that it starts. Their files belong to
-/// the package and stay, but the units must not make the machine a node again.
+/// Units that packages install (see `units/`). A timer comes before the service that it starts. The files of these units
+/// belong to the package and stay, but the units must not make the machine a node again.
 const OF_PACKAGES: [&str; 7] = [
     "kops-agent-verify.timer",
     "kops-agent-verify.service",
@@ -24,8 +24,8 @@ const OWN_UNITS: [&str; 2] = [install_unit::UNIT, "kops-agent-boot.service"];
 /// The files that `OWN_UNITS` read and run. Ignition's boot script contains the boot config, and keys of a store.
 const OWN_FILES: [&str; 2] = [environment::OF_NODEUP, "/opt/kops/boot"];
 
-/// Files from the operator or the user-data that make the machine a node of its cluster. They are the boot config, at
-/// each of its places, and variables of the packages' units. They stay without `--purge`.
+/// Files from the operator or the user-data that make the machine a node of its cluster: the boot config, at each of its
+/// places, and the variables of the packages' units. Without `--purge`, these files stay.
 const GIVEN: [&str; 3] =
     ["/opt/kops/conf/kube_env.yaml", "/var/lib/toolbox/kops/conf/kube_env.yaml", environment::OF_PACKAGE];
 

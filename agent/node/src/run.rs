@@ -31,11 +31,11 @@ pub trait Printer {
 /// fail for hours. Jitter makes a pause up to twice as long, so the longest pause is five minutes.
 pub const PAUSES: Pauses = Pauses { first: Duration::from_secs(5), longest: Duration::from_secs(150) };
 
-/// Runs `run` until it ends or the process is asked to stop. `status` shows that it was stopped.
+/// Runs `run` until it ends or the process is asked to stop. After a stop, `status` shows that the run was stopped.
 async fn until_stopped(root: &Path, run: impl Future<Output = Result<u8>>) -> Result<u8> {
     let stopped = stop::signal_received()?;
     tokio::select! {
-        // If the run can go on and a stop signal has arrived, the run stops.
+        // A stop signal comes first, even if the run could continue at the same time.
         biased;
         signal = stopped => {
             let error = stop::stopped_by(signal);

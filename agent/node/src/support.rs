@@ -39,7 +39,7 @@ const FOLDER: &str = "/var/tmp";
 /// Maximum length of a host's name with its newline, in bytes (gethostname(2)).
 const LONGEST_NAME: u64 = 64 + 1;
 
-/// How long all checks of `doctor` may take. Several slow servers may be asked one after another.
+/// How long all checks of `doctor` may take together. A check may ask several slow servers, one after another.
 const DIAGNOSIS: Duration = Duration::from_secs(150);
 
 pub struct Written {

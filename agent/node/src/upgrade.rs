@@ -33,7 +33,7 @@ use trial::{Changes, Trial, Unwritten, first};
 
 /// The services that run the program all the time, and that an order restarts. The service that follows rollouts ends by itself.
 const RESTARTED: [&str; 2] = [CONTROLLER_UNIT, ADDONS_UNIT];
-/// A server of kops-agent reads the program file again after 5 s.
+/// How long a server may give an old program file. A server of kops-agent reads the program file again after 5 s.
 const SERVED_FOR: Duration = Duration::from_secs(6);
 /// How long the download may take in all.
 const DOWNLOADED_WITHIN: Duration = Duration::from_secs(1200);
@@ -43,7 +43,7 @@ const TOLD_WITHIN: Duration = Duration::from_secs(600);
 /// How an order ended well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Upgraded {
-    /// This process runs the wanted version, and the cluster knows it.
+    /// This process runs the wanted version, and has reported this version to the cluster.
     Reported,
     /// The wanted version is in place. This process must end, so that its successor reports.
     InPlace,
@@ -52,8 +52,8 @@ pub enum Upgraded {
 /// Carries an order out. `began` is the start of this process. If the order was withdrawn, the error is [`super::orders::Withdrawn`].
 ///
 /// After a failure, the present program stays in place or comes back. If the ordered program is in place all the same, the error says so,
-/// and begins with the way back. This holds for all failures of its check and its report, too. If the package manager has installed a third
-/// program and cannot take it back, the error begins with that.
+/// and begins with the commands that restore the previous program. This also holds if the check or the report of the ordered program fails.
+/// If the package manager has installed a third program and cannot remove this program, the error begins with this problem.
 pub async fn carry_out(
     conf: &Path,
     root: &Path,
@@ -78,8 +78,8 @@ pub async fn carry_out(
     }
 }
 
-/// Reports to the cluster if this process runs a program whose last check has not succeeded. The outcome of the next order replaces that of
-/// the failed order, but not this report. A failure is only logged.
+/// Reports to the cluster if this process runs a program whose last check has not succeeded. The outcome of the next order replaces the
+/// outcome of the failed order, but does not replace this report. A failure of the report is only logged.
 pub async fn tell_if_unchecked(root: &Path) {
     let tell = async || {
         if machine::open(root)?.is_unchecked(program::sha256()?)? {
@@ -113,7 +113,7 @@ impl Place<'_> {
         let (_, boot) = in_effect(conf, host).await?;
         let mut file = program_file(conf, root, host, &boot).await;
         if !file.as_ref().is_ok_and(|file| file.hash == order.hash) {
-            // The operator may have changed the file just before the order. A server may still have the file from before.
+            // The operator may have changed the program file just before the order, and a server may still have the old file.
             sleep(SERVED_FOR).await;
             file = program_file(conf, root, host, &boot).await;
         }
@@ -127,7 +127,7 @@ impl Place<'_> {
         if running == wanted.sha256 {
             // This process already runs the program of the order, so the order may expire now.
             change.settle().await?;
-            // The lock is released by now: if the API server does not answer, other runs must not wait for this report.
+            // `settle` has released the lock: if the API server does not answer, other runs must not wait for this report.
             condition::tell_within(root, TOLD_WITHIN).await?;
             return Ok(Upgraded::Reported);
         }
@@ -158,7 +158,7 @@ impl Place<'_> {
         Ok(Upgraded::InPlace)
     }
 
-    /// Whether an order with this program file has put the program in place that is there now, or has checked it.
+    /// Whether an order with this program file has put the present program in place, or has checked the present program.
     fn has_program_of(&self, order: &Order) -> bool {
         let is_noted = || {
             let present = sha256_of(self.path)?;
@@ -170,13 +170,13 @@ impl Place<'_> {
         })
     }
 
-    /// A failure with the ordered program in place. The way back comes first, because the text may be cut.
+    /// A failure with the ordered program in place. The commands for the way back come first, because the text may be cut.
     fn failed_in_place(&self, error: &anyhow::Error) -> Failure {
         not_replaced(format!("the new program is in place ({}); {}", self.way_back(), error_text(error)))
     }
 
-    /// How an operator takes the previous version back on this node. The new version may have written units that the previous one cannot
-    /// start, so the previous one writes its own units before it starts.
+    /// The commands with which an operator restores the previous version on this node. The new version may have written units that the
+    /// previous version cannot start, so the previous version writes its own units before its services start.
     fn way_back(&self) -> String {
         let Place { conf, host, path, is_packaged, .. } = self;
         let previous = format!("{path}.previous");
@@ -302,14 +302,14 @@ impl Change<'_> {
         }
         service_manager::doing("restarting the services of kops-agent");
         if let Err(error) = host.restart_on_program(path, &services).await {
-            // The error may be long, and the report of a node is cut.
+            // The outcome comes before the error: the error may be long, and the report of a node is cut.
             let outcome = self.take_back(&services).await;
             return Err(not_replaced(format!("{outcome}; {error}")).into());
         }
         Ok(())
     }
 
-    /// Puts the previous program back, with the services that ran before the switch. Returns what happened.
+    /// Restores the previous program, and restarts the services that ran before the switch. Returns a description of the result.
     async fn take_back(&self, services: &[Service]) -> String {
         let Place { host, path, is_packaged, .. } = self.place;
         if *is_packaged {
@@ -332,7 +332,7 @@ impl Change<'_> {
         host.note_check(self.ordered())?;
         self.restart_services().await?;
         let own = self.own_changes().await?;
-        // The process that writes them takes the lock.
+        // The process that writes these resources takes the lock.
         drop(lock);
         if !own.is_empty() {
             service_manager::doing("writing the units of kops-agent");

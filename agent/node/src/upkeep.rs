@@ -16,12 +16,12 @@ use super::own_services::yes_or_no;
 use super::{apply, machine};
 use crate::redaction::error_text;
 
-/// The environment variable. With `false`, a machine whose boot script brought this program gets no timers, no name in
-/// `PATH` and no completions.
+/// The environment variable for the timers. With `false`, a machine whose boot script brought this program gets no
+/// timers, no name in `PATH` and no completions.
 pub const VARIABLE: &str = "KOPS_AGENT_TIMERS";
 
-/// The timers and the name for the machine below `root`, whose boot config is `conf`; `None` if the machine gets no
-/// timers.
+/// The timers, and the name of this program in `PATH`, for the machine below `root`, whose boot config is `conf`. `None`
+/// if the machine gets no timers.
 pub fn of_machine(root: &Path, conf: &Path, environment: &Environment) -> Result<Option<Upkeep>, Failure> {
     let is_wanted = yes_or_no(VARIABLE, "timers", environment.get(VARIABLE).as_deref())?;
     let is_packaged = root.join(PACKAGED_PROGRAM.trim_start_matches('/')).exists();
@@ -31,8 +31,8 @@ pub fn of_machine(root: &Path, conf: &Path, environment: &Environment) -> Result
     Ok(program::path().ok().and_then(|program| beside(&program, conf)))
 }
 
-/// Places and starts the timers on a machine where no run has begun to make the node, before anything can fail. So
-/// the node's metrics include a failed first run. If the timers cannot be placed, the run continues.
+/// Places and starts the timers on a machine where no run has begun to make the node, before the run can fail. So the
+/// node's metrics include a failed first run. If the timers cannot be placed, the run continues.
 pub async fn place_before_first_run(root: &Path, conf: &Path, waits_for_lock: bool, progress: &dyn Progress) {
     if !root.is_dir() || machine::has_record(root) {
         return;

@@ -103,7 +103,7 @@ pub(crate) fn read<T: DeserializeOwned>(document: &Value) -> Result<(T, Vec<Stri
     Ok((read, unknown.into_inner().paths))
 }
 
-/// Reads a document that a user wrote, as kOps does.
+/// Reads a document that a user wrote, by the rules by which kOps reads it.
 pub(crate) fn read_manifest<T: DeserializeOwned>(document: &Value) -> Result<T, Misfit> {
     T::deserialize(GoValue { value: document, unknown: &RefCell::default(), is_manifest: true })
 }

@@ -63,7 +63,6 @@ pub struct OpenstackBlockStorageConfig {
     pub ignore_volume_microversion: Option<bool>,
     /// Whether the driver serves metrics.
     pub metrics_enabled: Option<bool>,
-    /// Whether kOps creates a storage class.
     pub create_storage_class: Option<bool>,
     pub csi_plugin_image: String,
     /// Whether volumes are created in the zone of their pod.

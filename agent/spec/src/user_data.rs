@@ -24,10 +24,10 @@ const GZIP_MAGIC: &[u8] = &[0x1f, 0x8b];
 /// Why no boot config was found.
 #[derive(Debug, PartialEq, Eq, Error)]
 pub(crate) enum NoKubeEnv {
-    #[error("it is empty; the instance must be started with the user-data that kOps made for its group")]
+    #[error("it is empty; start the instance with the user-data that kOps made for its group")]
     Empty,
     #[error(
-        "no line of it writes {KUBE_ENV}; the instance must be started with the user-data that kOps made for its group"
+        "it does not write {KUBE_ENV}; start the instance with the user-data that kOps made for its group"
     )]
     NotThere,
     #[error(

@@ -157,8 +157,8 @@ pub fn a_program_that_does_not_start_is_refused(cluster: &Cluster, node: &Machin
     assert_eq!(plan.code, Some(0), "{}", node.explain(&plan));
 }
 
-/// A dynamically linked program that needs a newer C library. Each program that is linked since glibc 2.34 needs that
-/// version.
+/// A dynamically linked program that needs a newer glibc than the machine has. It is /bin/true with a changed version
+/// symbol. Programs that are linked against glibc 2.34 or newer need the symbol GLIBC_2.34.
 fn of_newer_glibc() -> Vec<u8> {
     const NEEDED: &[u8] = b"GLIBC_2.34\0";
     let mut bytes = std::fs::read("/bin/true").unwrap();

@@ -18,7 +18,7 @@ struct Ended {
     said: String,
 }
 
-/// The add-ons of a channel as kOps writes it: each with its manifest.
+/// The add-ons of a channel that kOps wrote. Each add-on has its manifest.
 pub struct Addons<'a> {
     cluster: &'a Cluster,
     /// In the channel's order: the name, the entry without name, manifest and hash, and the manifest.

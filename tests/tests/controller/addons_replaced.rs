@@ -188,7 +188,7 @@ fn taken_over_fields_are_reported_even_if_the_add_on_fails() {
     });
     eventually("an Event says so", || {
         let told = format!(
-            "AddonFieldsTakenOver the add-on {NAME}: took over Deployment.apps kube-system/cloud-controller: .spec.replicas"
+            "AddonFieldsTakenOver the add-on {NAME} took over fields of Deployment.apps kube-system/cloud-controller: .spec.replicas"
         );
         reasons(&cluster).contains(&told)
     });

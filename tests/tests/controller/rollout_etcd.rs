@@ -28,7 +28,7 @@ fn a_control_plane_waits_for_all_api_servers_and_is_done_when_its_own_is_ready()
     eventually("the rollout stops", || fleet.phase() == "stopped");
     let (_, said) = fleet.rollout(&["status"]);
     let failed = format!(
-        "masters-0 failed: its run succeeded, but {NODE_TIMEOUT}s after its order its API server is not ready: {SILENT}:"
+        "masters-0 failed: its run succeeded, but its API server is not ready {NODE_TIMEOUT}s after the order: {SILENT}:"
     );
     assert!(said.contains(&failed), "{said}");
     assert_eq!(fleet.order("masters-1"), None);

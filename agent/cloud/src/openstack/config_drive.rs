@@ -72,12 +72,12 @@ fn mounted(drive: &Path) -> Result<PathBuf, String> {
 /// The metadata in the folder that a drive is mounted on.
 fn meta_data(folder: &Path) -> Result<String, String> {
     let file = folder.join(META_DATA.trim_start_matches('/'));
-    let cannot = |error: std::io::Error| format!("{META_DATA} on it: {}", in_one_line(&error));
+    let cannot = |error: std::io::Error| format!("{META_DATA} on the drive: {}", in_one_line(&error));
     // A symlink could lead to a file of this machine.
     let folder = folder.canonicalize().map_err(cannot)?;
     let is_on_it = file.parent().and_then(|parent| fs::canonicalize(parent).ok());
     if !is_on_it.is_some_and(|parent| parent.starts_with(&folder)) {
-        return Err(format!("{META_DATA} is not on it"));
+        return Err(format!("{META_DATA} is not on the drive"));
     }
     let file =
         OpenOptions::new().read(true).custom_flags(OFlag::O_NOFOLLOW.bits()).open(file).map_err(cannot)?;
@@ -85,7 +85,7 @@ fn meta_data(folder: &Path) -> Result<String, String> {
     file.take(LONGEST + 1).read_to_string(&mut text).map_err(cannot)?;
     match text.len() as u64 {
         0..=LONGEST => Ok(text),
-        _ => Err(format!("{META_DATA} on it is too long")),
+        _ => Err(format!("{META_DATA} on the drive has more than {LONGEST} bytes")),
     }
 }
 
@@ -128,20 +128,20 @@ mod tests {
     #[test]
     fn files_outside_the_drive_are_not_read() {
         let long = with(&"x".repeat(LONGEST as usize + 1));
-        assert!(meta_data(long.path()).unwrap_err().ends_with("is too long"));
+        assert!(meta_data(long.path()).unwrap_err().ends_with("has more than 524288 bytes"));
         let fits = with(&"x".repeat(LONGEST as usize));
         assert_eq!(meta_data(fits.path()).unwrap().len() as u64, LONGEST);
 
         let secret = with("secret");
         let linked = tempfile::tempdir().unwrap();
         symlink(secret.path().join("openstack"), linked.path().join("openstack")).unwrap();
-        assert!(meta_data(linked.path()).unwrap_err().ends_with("is not on it"));
+        assert!(meta_data(linked.path()).unwrap_err().ends_with("is not on the drive"));
         let file = with("");
         let name = file.path().join("openstack/latest/meta_data.json");
         fs::remove_file(&name).unwrap();
         symlink(secret.path().join("openstack/latest/meta_data.json"), &name).unwrap();
         let error = meta_data(file.path()).unwrap_err();
-        assert!(error.contains("meta_data.json on it: ") && !error.contains("secret"), "{error}");
-        assert!(meta_data(tempfile::tempdir().unwrap().path()).unwrap_err().ends_with("is not on it"));
+        assert!(error.contains("meta_data.json on the drive: ") && !error.contains("secret"), "{error}");
+        assert!(meta_data(tempfile::tempdir().unwrap().path()).unwrap_err().ends_with("is not on the drive"));
     }
 }

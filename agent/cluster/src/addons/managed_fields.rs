@@ -76,8 +76,8 @@ fn ours(mut entry: Value) -> Value {
 }
 
 /// Merges our entries into one for each subresource, because the API server would keep only one of several. If our entries have different
-/// API versions, the merged entry gets the version that is about to be applied. A field that this version does not have cannot be removed,
-/// so its path is harmless. Entries of other managers stay unchanged.
+/// API versions, the merged entry gets the version that is about to be applied. A path to a field that this version lacks is harmless: the
+/// API server has no such field to remove. Entries of other managers stay unchanged.
 fn merged(entries: Vec<Value>, api_version: &str) -> Vec<Value> {
     let is_ours =
         |entry: &Value| text(entry, "manager") == FIELD_MANAGER && text(entry, "operation") == "Apply";

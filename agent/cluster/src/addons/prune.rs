@@ -9,8 +9,8 @@ use super::manifest::Object;
 use super::serving;
 use super::spec::PruneKind;
 
-/// The API group of admission webhooks and policies. Pods do not use these objects, and a stale webhook or policy may reject objects of the
-/// manifest.
+/// The API group of admission webhooks and policies. Their deletion does not wait for workloads: pods do not use these objects, and a stale
+/// webhook or policy may reject objects of the manifest.
 const ADMISSION: &str = "admissionregistration.k8s.io";
 
 /// An object that the API server lists for a rule: it matches the rule's kind, namespaces and selectors.

@@ -79,7 +79,7 @@ pub enum NeedsRollingUpdate {
 }
 
 impl NeedsRollingUpdate {
-    /// Reads the field. Returns `None` for any other text.
+    /// Parses the value of `needsRollingUpdate`. Returns `None` for an unknown value.
     pub fn parse(text: &str) -> Option<NeedsRollingUpdate> {
         match text {
             "control-plane" => Some(NeedsRollingUpdate::ControlPlane),

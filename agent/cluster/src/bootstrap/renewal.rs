@@ -29,12 +29,12 @@ pub struct Holder {
 
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum RenewalRefusal {
-    #[error("it presents no client certificate")]
+    #[error("the request presents no client certificate")]
     NoCertificate,
-    #[error("its certificate is for {0:?}, not for a node's kubelet")]
+    #[error("the client certificate is for {0:?}, not for a node's kubelet")]
     NotANode(String),
     #[error(
-        "its certificate is for the node {certificate}, but it runs on the machine of the node {verified}"
+        "the client certificate is for the node {certificate}, but the request comes from the machine of the node {verified}"
     )]
     OtherNode {
         /// The node in the certificate.

@@ -30,7 +30,7 @@ pub struct Slot {
     pub acquired: i64,
     /// When the slot was last renewed or released.
     pub renewed: i64,
-    /// For how many seconds the last holder had held slots when it acquired this slot.
+    /// For how many seconds in a row the last holder had already kept other slots when it acquired this slot.
     pub held_before: i64,
     /// Whether the slot was not renewed within its duration.
     pub has_expired: bool,
@@ -57,7 +57,7 @@ pub enum Decision {
     Hold {
         number: u32,
         acquired: i64,
-        /// For how many seconds the node had held slots when it acquired this slot.
+        /// For how many seconds in a row the node had already kept slots when it acquired this slot.
         held_before: i64,
     },
     /// Other nodes hold all slots of the budget.

@@ -90,7 +90,7 @@ pub(super) fn progress(
         }
     }
     if order.attempt != course.attempt || !is_wanted {
-        // The node may still be at work for an earlier attempt, or for the configuration or the authorities before the last change.
+        // The node may still carry out an earlier order: an earlier attempt, or an earlier configuration or earlier authorities.
         return match outcome.is_some() || is_late {
             true => (at_rest, None),
             false => (Progress::Updating(order.clone()), unsettled()),
@@ -105,13 +105,13 @@ pub(super) fn progress(
         (false, None, false) => (Progress::Updating(order.clone()), unsettled()),
         (false, None, true) => failed(match &member.api_server {
             ApiServer::NotReady(why) if is_current && member.is_ready => {
-                format!("its run succeeded, but {timeout} after its order its API server is not ready: {why}")
+                format!("its run succeeded, but its API server is not ready {timeout} after the order: {why}")
             }
             _ if member.is_ready && !authorities.are_trusted => format!(
-                "its run succeeded, but {timeout} after its order its Node does not show the ordered authorities of kubernetes-ca"
+                "its run succeeded, but its Node does not show the ordered authorities of kubernetes-ca {timeout} after the order"
             ),
             _ => format!(
-                "its run succeeded, but {timeout} after its order it is not Ready, or its Node does not show the result"
+                "its run succeeded, but its Node is not Ready or does not show the result {timeout} after the order"
             ),
         }),
     }

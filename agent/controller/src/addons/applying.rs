@@ -39,8 +39,8 @@ pub struct Applied<'a> {
     pub problems: Vec<String>,
 }
 
-/// Reports objects whose namespace does not fit their kind, for all kinds that the API server serves. The caller then
-/// applies and prunes nothing, because pruning recognizes the objects to keep by their namespace.
+/// Reports objects whose namespace does not fit their kind, for all kinds that the API server serves. If there are any, the
+/// caller applies and prunes nothing, because pruning recognizes the objects to keep by their namespace.
 pub async fn misplaced(objects: &Objects, manifest: &[Object]) -> Vec<String> {
     let mut problems = Vec::new();
     for object in manifest {
@@ -253,9 +253,9 @@ async fn note_taken_over(
     taken_over: &mut Vec<String>,
 ) {
     for field in fields {
-        let taken = format!("{object}: {field}");
-        objects.tell(Reason::AddonFieldsTakenOver, &format!("the add-on {addon}: took over {taken}")).await;
-        taken_over.push(taken);
+        let told = format!("the add-on {addon} took over fields of {object}: {field}");
+        objects.tell(Reason::AddonFieldsTakenOver, &told).await;
+        taken_over.push(format!("{object}: {field}"));
     }
 }
 

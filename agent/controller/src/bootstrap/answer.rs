@@ -41,7 +41,6 @@ pub struct Bootstrap {
     pub(super) metrics: BootstrapMetrics,
 }
 
-/// The relevant parts of a request.
 pub struct RequestParts<'a> {
     /// The header `Authorization`; empty if it is missing or repeated.
     pub token: &'a str,

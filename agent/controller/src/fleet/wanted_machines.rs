@@ -111,8 +111,8 @@ impl Publisher {
         match answer(self.api.patch(WANTED_MACHINES, &parameters, &patch)).await {
             Ok(_) => Ok(()),
             Err(error) => Err(format!(
-                "cannot write the ConfigMap {NAMESPACE}/{WANTED_MACHINES}: {error}; \
-                 packaging/kubernetes/rbac.yaml has this ConfigMap and the right to write it"
+                "cannot write the ConfigMap {NAMESPACE}/{WANTED_MACHINES}: {error}; apply \
+                 packaging/kubernetes/rbac.yaml, which creates the ConfigMap and grants the right to write it"
             )),
         }
     }

@@ -188,7 +188,7 @@ impl Rollouts {
         let mut seen = Seen { current, is_stale, authorities, program, ..Seen::default() };
         let now = OffsetDateTime::now_utc();
         let mut actions = decide_all(&asked, &members, &seen, now);
-        // A list of pods may end the check of a node, so that another node may begin. Then decide again.
+        // After each list of pods, the loop decides again: the list may end the check of a node, so that another node may begin.
         while !actions.pods_to_list.is_empty()
             || !actions.api_servers_to_ask.is_empty()
             || actions.blockers_to_check.is_some()
@@ -197,7 +197,7 @@ impl Rollouts {
             if let Some(blockers) = &actions.blockers_to_check {
                 seen.blocked = Some(blocking.blocked_nodes(&self.client, blockers).await);
             }
-            // Last, so that the answers are as new as possible when an order follows.
+            // The API servers are asked last, so that their answers are as new as possible when an order follows.
             self.ask(&actions.api_servers_to_ask, &mut members).await;
             actions = decide_all(&asked, &members, &seen, now);
         }

@@ -37,7 +37,7 @@ pub async fn without_running(stored: &Stored) -> Result<Option<Read>> {
     Ok(before)
 }
 
-/// Writes a new rollout, unless another one is not over. Fails if another rollout is not over.
+/// Writes a new rollout. Fails if another rollout is not over.
 pub async fn start(stored: &Stored, rollout: &Rollout) -> Result<()> {
     let before = without_running(stored).await?;
     stored.start(rollout, before.as_ref()).await.with_context(|| {
@@ -97,9 +97,9 @@ pub async fn change(stored: &Stored, state: State) -> Result<String> {
             State::Paused => PolicyState { state, ..before },
             State::Aborted => {
                 return Err(not_now(format!(
-                    "only the policy runs, and no rollout that an operator started. To stop the policy, set \
-                     `follow: manual` in the key {POLICY_KEY} of the ConfigMap {NAMESPACE}/{CONFIG_MAP}, or \
-                     run `kops-agent fleet rollout pause`"
+                    "there is no rollout of an operator to abort; only the policy runs. To stop the policy, \
+                     set `follow: manual` in the key {POLICY_KEY} of the ConfigMap {NAMESPACE}/{CONFIG_MAP}, \
+                     or run `kops-agent fleet rollout pause`"
                 )));
             }
         };

@@ -379,7 +379,7 @@ impl<'a> Fetching<'a> {
         }
         match total {
             Some(total) if self.at < total && !matches!(opened.body, Body::Nothing) => {
-                Err(Trouble::Passing(format!("it ended after {} of {total} bytes", self.at)))
+                Err(Trouble::Passing(format!("the download ended after {} of {total} bytes", self.at)))
             }
             _ => Ok(()),
         }

@@ -55,7 +55,6 @@ impl Record {
         first_failure::forget(root)
     }
 
-    /// Writes all data of this record to `path`.
     pub(super) fn write_to(&self, root: &Root, path: &str) -> Result<()> {
         let failed = |error: serde_json::Error| Error::path("write", path, std::io::Error::from(error));
         let mut value = serde_json::to_value(self).map_err(failed)?;

@@ -19,8 +19,8 @@ use iptables::{own_chains, removal};
 use ipvs::Own;
 use names::{is_own_interface, is_own_set, is_own_table};
 
-/// All variants of iptables: the default may have changed since the pods used it. The default comes last: if the other
-/// variants are installed, it only repeats one of them.
+/// All variants of iptables: the default variant may have changed since the pods used iptables. The default comes last: if
+/// the other variants are installed, the default only repeats one of them.
 const IPTABLES: [&str; 6] =
     ["iptables-nft", "iptables-legacy", "iptables", "ip6tables-nft", "ip6tables-legacy", "ip6tables"];
 /// The suffixes of the two specific variants of iptables.
@@ -45,8 +45,8 @@ pub trait PodNetwork: Send + Sync {
     /// Lists the remains of the pod network.
     fn left(&self) -> Result<PodNetworkLeft>;
 
-    /// Searches again and removes everything found. Returns what cannot be removed, each with the reason. A reboot of
-    /// the machine removes everything that is left.
+    /// Searches for the remains of the pod network again, and removes them. Returns the remains that cannot be removed,
+    /// each with the reason. A reboot of the machine removes these, too.
     fn remove(&self) -> Vec<String>;
 }
 
@@ -124,7 +124,6 @@ struct Removal {
     asks_for_sets: bool,
 }
 
-/// The result of running a program.
 enum CommandResult {
     Printed(String),
     NotInstalled,

@@ -113,8 +113,8 @@ impl ConfigArgs {
 }
 
 impl SpecArgs {
-    /// The options that decide the node whose files are below `node_root`. Credentials in those files prove to
-    /// kops-controller which node asks.
+    /// The options for deciding the configuration of the node whose files are below `node_root`. The credentials in these
+    /// files prove the identity of the node to kops-controller.
     pub fn for_machine(&self, node_root: &Path) -> NodeOptions {
         NodeOptions {
             source: SourceOptions {

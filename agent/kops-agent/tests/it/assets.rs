@@ -110,7 +110,7 @@ fn a_line_has_the_kind_the_hash_and_the_name() {
     of_nodes.with(CONVERGED, &[]);
     assert!(!of_nodes.stdout.contains("/kube-apiserver"), "{of_nodes:#?}");
 
-    // A shell reads the list.
+    // Shell scripts can read the list with a `while read` loop.
     const READ: &str =
         "while read -r kind of name; do echo \"$kind $(echo -n $of | wc -c) ${name##*/}\"; done";
     let mut list = command(&machine, &["--instance-group", NODES]);

@@ -72,7 +72,7 @@ impl Scene {
         scene.after(&converged)
     }
 
-    /// A control plane that observes its own facts, also when a program is tried.
+    /// A control plane that reads its facts from `imds`. A new program on trial reads them there, too.
     fn observing(imds: &LoopbackServer) -> Scene {
         Scene::pinned(imds).0
     }
@@ -196,7 +196,6 @@ impl Scene {
         self.order_hash(rollout, &hash(&text));
     }
 
-    /// The program file in the state store.
     fn program_file(&self) -> PathBuf {
         self.machine.cluster.store.cluster_folder().join("kops-agent/program.yaml")
     }
@@ -292,7 +291,8 @@ fn eventually(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// A program that prints this version, follows rollouts if it gets the arguments of the service, and whose verification ends like this.
+/// A program that prints `version`. It follows rollouts if it gets the arguments of the service. `verify` is the shell code of its
+/// verification.
 fn script(version: &str, verify: &str) -> Vec<u8> {
     script_that_follows(version, "exit 0", verify)
 }

@@ -4,7 +4,7 @@ use kops_agent_plan::doctor::Outcome;
 use kops_agent_spec::urls::shown_url;
 use serde::Serialize;
 
-/// A greater check is worse.
+/// The order of checks goes from good to bad: a greater check is worse.
 #[derive(PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Check {
     pub status: Status,
@@ -17,7 +17,7 @@ pub struct Check {
 #[serde(rename_all = "camelCase")]
 pub enum Status {
     Ok,
-    /// No server has it, and at least one server gave no clear answer.
+    /// No server has shown that it has the file or image, and at least one server gave no clear answer.
     Unknown,
     Missing,
 }

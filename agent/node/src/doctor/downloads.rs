@@ -35,8 +35,8 @@ pub(super) async fn ask(store: &Store, wanted: &[WantedDownload]) -> Vec<Checked
     stream::iter(asking).buffered(AT_ONCE).collect().await
 }
 
-/// Asks the servers of a file, one after another, until one has it. Returns each asked server's URL and its answer. It is unknown whether a
-/// server that refuses this machine has the file.
+/// Asks the servers of a file, one after another, until one of them has the file. Returns each asked server's URL with the outcome. The
+/// outcome of a server that refuses this machine is unknown.
 pub async fn servers_of_file(
     store: &Store,
     client: &LocationClient,
@@ -46,7 +46,7 @@ pub async fn servers_of_file(
     ask_for(store, Ok(client), &wanted, Outcome::Unknown).await.download.servers
 }
 
-/// Asks the servers of a download until one has it. `refused` makes the outcome of a server that refuses this machine.
+/// Asks the servers of a download until one of them has the download. `refused` makes the outcome of a server that refuses this machine.
 async fn ask_for(
     store: &Store,
     client: Result<&LocationClient, &String>,
@@ -159,7 +159,7 @@ async fn first_byte(
     client.request(Method::GET, location).header(ACCEPT, accept).header(RANGE, "bytes=0-0").send().await
 }
 
-/// The server that has answered, by host and port, and by how many seconds its clock is ahead.
+/// The server that has answered, by host and port, and by how many seconds the clock of this server is ahead.
 pub(super) fn clock_of(answer: &Response) -> Option<(String, i64)> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs();
     let ahead = http::date_of(answer)?.saturating_sub(i64::try_from(now).ok()?);

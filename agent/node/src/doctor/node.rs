@@ -33,8 +33,7 @@ const PASSING: [&str; 4] = ["/run", "/dev", "/proc", "/sys"];
 /// The folder of files with kernel parameters.
 const SYSCTLS: &str = "/etc/sysctl.d/";
 const KUBELET: &str = "/var/lib/kubelet/kubelet.conf";
-/// The kernel module with which containerd makes the file systems of containers. The node does not load this module
-/// itself.
+/// The kernel module with which containerd makes the file systems of containers. No file of the node loads this module.
 const OVERLAY: &str = "overlay";
 
 /// Everything that a node needs from its machine and from servers.
@@ -101,11 +100,11 @@ pub(super) async fn wanted(
                 Ok(Err(error)) if exit::code_of(&error) == exit::CONFIGURATION => {
                     Outcome::Fails(error_text(&error))
                 }
-                // kops-controller accepts a connection, but gives no configuration.
+                // kops-controller accepts connections, but gives this machine no configuration.
                 Ok(Err(error)) if !reads_store && !bootstrap_client::is_already_registered(&error) => {
                     Outcome::Fails(error_text(&error))
                 }
-                // Another finding reports a store that cannot be read.
+                // If the store cannot be read, the finding about the store reports why.
                 Ok(Err(error)) => Outcome::Unknown(error_text(&error)),
                 Err(why) => Outcome::Unknown(why.into()),
             }

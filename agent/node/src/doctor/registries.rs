@@ -17,7 +17,7 @@ use super::deadline::{QUESTION, with_timeout};
 use super::downloads::{self, headers};
 pub use logins::Logins;
 
-/// The media types of manifests and of lists of manifests. Without them, some registries do not find an image.
+/// The media types of manifests and of lists of manifests. Some registries do not find an image if a request has no such types.
 const MANIFESTS: &str = "application/vnd.oci.image.index.v1+json, application/vnd.docker.distribution.manifest.list.v2+json, \
                          application/vnd.oci.image.manifest.v1+json, application/vnd.docker.distribution.manifest.v2+json";
 /// Docker Hub's name in references, and the host of its registry.
@@ -58,8 +58,8 @@ impl Registries {
         Registries { mirrors: mirrors.iter().map(named).collect(), are_in_configuration }
     }
 
-    /// Asks the registries of an image, one after another, until one has it: the mirrors, and then the registry in the image's name. Returns
-    /// each asked registry and its answer.
+    /// Asks the registries of an image, one after another, until one of them has the image: the mirrors, and then the registry in the
+    /// image's name. Returns each asked registry with its answer.
     pub async fn servers_of_image(
         &self,
         client: &LocationClient,
@@ -86,7 +86,7 @@ impl Registries {
         servers
     }
 
-    /// The servers of an image in containerd's order, each with the URL below which its API is.
+    /// The servers of an image in containerd's order, each with the URL of its API.
     fn servers(&self, image: &Reference<'_>) -> Vec<(String, Result<Url, String>)> {
         let mirrors = self.mirrors.get(image.registry).or_else(|| self.mirrors.get("*"));
         let host = if image.registry == DOCKER_HUB.0 { DOCKER_HUB.1 } else { image.registry };
@@ -95,7 +95,7 @@ impl Registries {
         mirrors.into_iter().flatten().map(|address| self.mirror(address)).chain([(own, url)]).collect()
     }
 
-    /// A mirror with its scheme, and the URL below which containerd looks for its API (`registryEndpoints` and `registryHosts` in
+    /// A mirror with its scheme, and the URL at which containerd looks for the mirror's API (`registryEndpoints` and `registryHosts` in
     /// pkg/cri/server/image_pull.go, and `parseHostConfig` in core/remotes/docker/config/hosts.go of containerd). containerd sends neither
     /// the login nor the query in an address.
     fn mirror(&self, address: &str) -> (String, Result<Url, String>) {
@@ -253,7 +253,7 @@ fn parameter<'a>(parameters: &'a str, name: &str) -> Option<&'a str> {
     None
 }
 
-/// The host and the port of a URL, as references and Docker's configuration have them.
+/// The host and the port of a URL, in the form of image references and of Docker's configuration.
 fn authority(url: &Url) -> String {
     let host = url.host_str().unwrap_or_default();
     url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))

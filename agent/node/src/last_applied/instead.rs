@@ -47,10 +47,10 @@ impl Instead {
     }
 }
 
-/// Whether a run applies the last applied state because of this error. False for a change that has begun and failed:
+/// Whether a run applies the last applied state because of this error. False if a change has begun and failed, because
 /// the next run continues that change.
 pub fn stands_in_for(error: &anyhow::Error, host: &Host) -> Result<bool> {
-    // Applying the last applied state would need a slot, too.
+    // The run got no slot, and applying the last applied state would need a slot, too.
     if is_not_paced(error) {
         return Ok(false);
     }

@@ -88,7 +88,7 @@ fn why_unusable(host: &Host, applied: &Applied, stored: &Keyset, keyset: &str, i
     let Some(pair) = materials::pair_of(item) else {
         return Some(format!("{name} has no private key in the state store, or no certificate"));
     };
-    // A key that signs no certificates needs no check, because it is only written to a file.
+    // Only a key that signs certificates needs a check. A run only writes all other keys to files.
     let signs = |(of, its): (&str, &str)| (of, its) == (keyset, id);
     match applied.signers().into_iter().any(signs) {
         true => host.why_cannot_sign(keyset, id, pair),
@@ -96,7 +96,7 @@ fn why_unusable(host: &Host, applied: &Applied, stored: &Keyset, keyset: &str, i
     }
 }
 
-/// Takes an item from this machine, if its key is there.
+/// Takes an item of a keyset from this machine. Returns `false` if no file of this machine has the private key of the item.
 fn take_from_machine(
     host: &Host,
     applied: &Applied,
@@ -109,7 +109,7 @@ fn take_from_machine(
     Ok(true)
 }
 
-/// No retries: the run has already retried the store for long enough.
+/// Requests to the store are not retried here: the run has already retried the store for long enough.
 const ONCE: Retries = Retries {
     deadline: Duration::ZERO,
     attempt: Duration::from_secs(15),

@@ -23,7 +23,8 @@ pub(super) struct Bytes {
 }
 
 impl Bytes {
-    /// Reads a file. Reads `most` bytes and one more at most. Only a searched file is read beyond its beginning, until it names kOps' API.
+    /// Reads at most `most` bytes of a file, and one more. Reading stops after the beginning. If `is_searched` is true, reading continues
+    /// until a part names kOps' API.
     pub(super) fn of(path: &Path, most: usize, is_searched: bool) -> io::Result<Bytes> {
         Bytes::from_reader(File::open(path)?, most, is_searched)
     }
@@ -41,7 +42,7 @@ impl Bytes {
             }
             bytes.read += read;
             bytes.names_kops = names_kops(&part);
-            // The name may begin in this part, and end in the next one.
+            // The name of kOps' API may begin in this part, and end in the next part.
             part = end(&part).to_vec();
         }
         Ok(bytes)

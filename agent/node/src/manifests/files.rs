@@ -90,7 +90,7 @@ impl Source {
         Finding { file: self.file.to_string(), line: Some(line), field: field.to_owned(), problem }
     }
 
-    /// Warns of the parts of the text that kOps reads otherwise than their user.
+    /// Warns of the parts of the text that kOps reads in another way than a user would.
     pub(super) fn warn_of_text(&self, told: &mut Told) {
         let Duplicates { paths, others } = &self.duplicates;
         paths.iter().for_each(|field| told.warning(self, field, TWICE));
@@ -190,7 +190,8 @@ impl Contents {
                 class => manifests.push(Source::new(&file, document, read, class, index > 0)),
             }
         }
-        // The documents of a template depend on each other.
+        // If a file is a template with control lines, its documents depend on each other. So an unreadable document leaves
+        // out the whole file.
         if !wrong.is_empty() && has_control_line(text) {
             for Wrong { finding, .. } in wrong.into_iter().filter(|document| document.is_too_costly) {
                 self.add_unreadable(finding, true, told);
@@ -219,7 +220,7 @@ impl Contents {
 struct Wrong {
     finding: Finding,
     is_error: bool,
-    /// Whether the document costs too much to read. That is always an error: kOps may read the document, and the document may spell kOps' API
+    /// Whether the document costs too much to read. Such a document is always an error: it may be a manifest of kOps that spells kOps' API
     /// by escapes.
     is_too_costly: bool,
 }

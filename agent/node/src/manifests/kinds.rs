@@ -15,7 +15,7 @@ const OTHERS: [&str; 7] =
     ["ClusterList", "Host", "HostList", "InstanceGroupList", "Keyset", "KeysetList", "SSHCredentialList"];
 /// The most kinds that are counted by name.
 const MOST_KINDS: usize = 60;
-/// The longest shown name of a kind, in characters. Kubernetes refuses longer ones.
+/// The longest shown name of a kind, in characters. Kubernetes refuses longer names.
 const LONGEST_KIND: usize = 63;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub(super) enum Class {
 pub(super) fn class(value: &Value) -> Class {
     let (kind, api) = (kind(value), text_at(value, "apiVersion"));
     let is_of_kops = api.starts_with("kops.k8s.io/") || api.starts_with("kops/");
-    // Old manifests have no version.
+    // Old manifests have no API version.
     if CHECKED.contains(&kind) && (is_of_kops || api.is_empty()) {
         Class::Checked
     } else if is_of_kops && !OTHERS.contains(&kind) {

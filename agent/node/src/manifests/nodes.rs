@@ -23,7 +23,7 @@ const MOST_DECIDED: usize = 500;
 const MOST_MACHINES: usize = 60_000;
 /// A machine counts once more for each part of this size of its cluster and its group, in bytes of JSON.
 const PART: usize = 2_048;
-/// The authorities of an etcd cluster. Each of them is a part of the configuration of a control plane.
+/// The number of authorities of an etcd cluster. Each authority counts as one part of the configuration of a control plane.
 const AUTHORITIES_OF_ETCD: usize = 3;
 
 /// Decides the nodes that a version of kOps configures.
@@ -95,7 +95,7 @@ impl Nodes<'_> {
             };
             let places = Places::new(&written, group, &is_there);
             let place_of = |problem: &Problem| {
-                // Two resources of the node contradict each other.
+                // A problem without a field: two resources of the node contradict each other.
                 if problem.field.is_empty() {
                     return Some((of_group.as_ref()?, "spec".to_owned()));
                 }
@@ -104,7 +104,7 @@ impl Nodes<'_> {
                     Place::Group(field) => Some((of_group.as_ref()?, field)),
                 }
             };
-            // The problems in the cluster's manifest were told with the first of these groups.
+            // For groups with equal settings, the problems in the cluster's manifest are reported once, with the first group.
             if let Some((_, in_group)) = decided.iter().find(|(known, _)| *known == decisive) {
                 for (severity, problem) in in_group {
                     if let Some((fields, field)) = place_of(problem) {
@@ -146,7 +146,8 @@ impl Nodes<'_> {
             let errors = problems.iter().map(|problem| (Severity::Error, problem));
             let warnings = problems.warnings().iter().map(|problem| (Severity::Warning, problem));
             let mut found: Vec<(Severity, &Problem)> = errors.chain(warnings).collect();
-            // Few findings about a document are listed. One that there are more problems is among the first.
+            // Only the first findings about a document are listed. So findings without a field come first: one of them may say that
+            // there are more problems.
             found.sort_by_key(|(_, problem)| !problem.field.is_empty());
             let mut in_group = Vec::new();
             for (severity, problem) in found {
@@ -182,10 +183,12 @@ impl Nodes<'_> {
     }
 }
 
-/// The fields of a manifest. Each of many groups may have thousands of problems in its cluster's fields, so each field is looked up once.
+/// The fields of a manifest. Each field is looked up once, because each of many groups may have thousands of problems in its cluster's
+/// fields.
 struct Fields<'a> {
     source: &'a Source,
-    /// Whether a template decides the field, by a key or a value. `None` if the manifest does not have the field.
+    /// By the path of a field: whether a template gives a key of the path or a value in the field. `None` if the manifest does not have
+    /// the field.
     is_template: RefCell<BTreeMap<String, Option<bool>>>,
 }
 
@@ -232,8 +235,8 @@ fn tell_unknown_cloud(cluster: &Manifest<Cluster>, groups: &[&Manifest<InstanceG
     }
 }
 
-/// The cluster without its Kubernetes version, if a template gives the version or the kOps release refuses it. Then
-/// each possible version is checked.
+/// The cluster without its Kubernetes version, if a template gives the version or the kOps release refuses the version.
+/// The check of such a cluster tries each possible version.
 fn with_possible_version(
     Manifest { source, read }: &Manifest<Cluster>,
     release: KopsRelease,

@@ -16,7 +16,7 @@ use crate::findings::Finding;
 
 /// The most files of one check.
 const MOST_FILES: usize = 10_000;
-/// The most links that lead to one file. Linux follows no more.
+/// The most links that lead to one file. Linux follows at most as many.
 const MOST_LINKS: usize = 40;
 const LEADS_OUT: &str = "is a link that leads out of the working directory, so it is not followed; replace it by the manifests, or name its target with --manifests";
 
@@ -69,8 +69,8 @@ pub(super) fn files(paths: &[PathBuf], told: &mut Told) -> Result<Files> {
     Ok(files)
 }
 
-/// Whether a named path leads out of the working directory by a link that is in the working directory. A pull request may have such a link. A
-/// path to another place, also by a link there, is the user's choice.
+/// Whether a named path leads out of the working directory by a link that is in the working directory. A pull request may have such a
+/// link. If the user names a path outside the working directory, links outside are allowed, too.
 fn leaves(path: &Path, working: &Path) -> bool {
     !is_inside(path, working) && has_link_inside(&working.join(path), working, MOST_LINKS)
 }
@@ -81,7 +81,7 @@ fn is_inside(path: &Path, working: &Path) -> bool {
 
 /// Whether a path has a link that is in the working directory, also by a link beside the working directory.
 fn has_link_inside(path: &Path, working: &Path, most: usize) -> bool {
-    // Without a slash at its end, the path of a link is not the path of its target.
+    // A path with a slash at its end names the target of a link. `components` removes this slash.
     let path: PathBuf = path.components().collect();
     path.ancestors().any(|link| {
         let (Ok(target), Some(folder)) = (fs::read_link(link), link.parent()) else { return false };

@@ -31,7 +31,8 @@ pub(super) enum Severity {
 pub(super) struct Told {
     /// One list for each severity.
     lists: [List; 3],
-    /// The findings about each document, one part for each severity. A document is known by its file and the line at which its content begins.
+    /// The findings about each document, one part for each severity. The key of a document is its file, and the line at which the content
+    /// of the document begins.
     documents: BTreeMap<(Rc<str>, usize), [OfDocument; 3]>,
 }
 
@@ -59,12 +60,12 @@ struct OfDocument {
     listed: Vec<(u64, Finding)>,
     /// Hashes of the findings that are not listed.
     unlisted: Vec<u64>,
-    /// The number of findings that only their finder has counted.
+    /// The number of findings that were added only as a number, not one by one.
     others: usize,
 }
 
 impl Told {
-    /// Adds a finding that is not about a document that could be read.
+    /// Adds a finding that belongs to no readable document.
     pub(super) fn add(&mut self, severity: Severity, finding: Finding) {
         let list = &mut self.lists[severity as usize];
         let finding = short(finding);

@@ -20,9 +20,9 @@ use crate::redaction::error_text;
 const PAUSE: Duration = Duration::from_secs(5);
 /// How long a run retries to uncordon the Node. The API server may be restarting.
 const UNCORDONED_WITHIN: Duration = Duration::from_secs(120);
-/// The unit that uncordons the Node if this run ends without doing so.
+/// The unit that uncordons the Node if this run ends and leaves the Node cordoned.
 const UNIT: &str = "kops-agent-uncordon.service";
-/// How long [`UNIT`] retries, in seconds. The unit that reports to the cluster has the same limit.
+/// How long [`UNIT`] retries, in seconds. The limit is equal to the limit of `kops-agent-fleet-tell.service`.
 const UNCORDONING_TIMEOUT: &str = "600";
 /// Maximum number of pods that a message names.
 const NAMED: usize = 5;

@@ -44,7 +44,7 @@ pub enum NotPaced {
         seconds: u64,
         why: String,
     },
-    /// This machine does not reboot.
+    /// A reboot got no slot.
     #[error(
         "this machine has no slot of its group after {seconds} seconds, so it does not reboot and nothing was changed: {why}; no machine \
          reboots without a slot"

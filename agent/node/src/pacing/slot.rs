@@ -21,11 +21,12 @@ use super::not_paced::NotPaced;
 /// The pauses between two requests for a slot. Jitter makes them up to twice as long.
 const PAUSES: Pauses = Pauses { first: Duration::from_secs(2), longest: Duration::from_secs(15) };
 /// How long a run waits without an answer about slots before it continues without a slot, unless pacing was asked
-/// for. This is longer than an API server takes to start. Some API servers answer "forbidden" while they start.
+/// for. An API server starts in less time. Some API servers answer "forbidden" while they start.
 const UNKNOWN_FOR: Duration = Duration::from_secs(90);
 /// Maximum length of a quote in a message, in characters.
 const LONGEST_TOLD: usize = 400;
-/// How long a run retries to release its slot. The API server may be restarting. After that the slot expires.
+/// How long a run retries to release its slot, because the API server may be restarting. A slot that is not released
+/// expires.
 const RELEASED_WITHIN: Duration = Duration::from_secs(30);
 const BETWEEN_RELEASES: Duration = Duration::from_secs(3);
 /// The text about servers that answer 404.
@@ -40,7 +41,7 @@ pub(super) struct Slot {
     renewed: watch::Receiver<Option<Instant>>,
 }
 
-/// Takes a slot, and waits for it up to `slot_timeout`. `None` if this node is to be changed without a slot.
+/// Takes a slot, and waits up to `slot_timeout` until a slot is free. `None` if the run continues without a slot.
 pub(super) async fn take(
     pacing: &Pacing,
     host: &Host,
@@ -101,9 +102,9 @@ pub(super) async fn take(
     }
 }
 
-/// Whether a run may continue without a slot if no answer says anything about slots. `api_server_answers` says
-/// whether this machine's API server answers; `None` if the machine has no API server. If the API server does not
-/// answer, the run may be about to repair it.
+/// Whether a run may continue without a slot if no answer says anything about slots. `api_server_answers` is whether
+/// this machine's API server answers; `None` if the machine has no API server. A run may continue if the API server does
+/// not answer, because the run may be about to repair the API server.
 fn may_go_without(pacing: &Pacing, api_server_answers: Option<bool>) -> bool {
     !pacing.needs_slot && (!pacing.is_asked_for || api_server_answers == Some(false))
 }
@@ -111,9 +112,9 @@ fn may_go_without(pacing: &Pacing, api_server_answers: Option<bool>) -> bool {
 /// The answers that a waiting run has got.
 #[derive(Debug, Default)]
 struct ReceivedAnswers {
-    /// The time of the last answer that this node gets no slot now.
+    /// The time of the last answer that refused a slot to this node for now.
     busy: Option<Instant>,
-    /// Since when no answer says anything about slots.
+    /// The time since which no answer says anything about slots; `None` if the last answer was about slots.
     unknown: Option<Instant>,
     /// Whether the answer at `busy` named another control plane that is not Ready, or whose API server is not ready.
     another_is_not_ready: bool,
@@ -133,7 +134,8 @@ impl ReceivedAnswers {
     /// cluster has no slots.
     fn waits_after(&mut self, no_answer: NoAnswer, is_asked_for: bool) -> Option<String> {
         let why = match no_answer {
-            // If there are several servers, the server with slots may be down.
+            // After an answer about slots, or if pacing was asked for, the run waits: among several servers, the server that
+            // gives slots may be down.
             NoAnswer::NotServed if !is_asked_for && !self.is_busy() => return None,
             NoAnswer::NotServed => {
                 format!("{GIVES_NONE}; no kops-agent server that gives slots answers")
@@ -150,8 +152,8 @@ impl ReceivedAnswers {
         self.busy.is_some_and(|at| at.elapsed() < Duration::from_secs(LEASE_SECONDS.unsigned_abs()))
     }
 
-    /// Whether the run waits no longer for an answer about slots: no answer came for `UNKNOWN_FOR`, or this was the
-    /// last try.
+    /// Whether the run stops waiting for an answer about slots: no such answer came for `UNKNOWN_FOR`, or the last try has
+    /// brought none.
     fn is_unknown_for_long(&self, is_last: bool) -> bool {
         !self.is_busy() && self.unknown.is_some_and(|since| is_last || since.elapsed() >= UNKNOWN_FOR)
     }

@@ -55,7 +55,7 @@ impl Converge<'_> {
             Pauses { first: PAUSE_AFTER_ROLLBACK, longest: PAUSE_AFTER_ROLLBACK }.jittered();
         loop {
             let error = match self.converge().await {
-                // In this case, upstream's nodeup ends, too. The operator decides what to do next.
+                // If this machine is already a node, upstream's nodeup ends, too. The operator decides what to do next.
                 Err(error) if bootstrap_client::is_already_registered(&error) => {
                     log::warn!("{}", error_text(&error));
                     service_manager::ready("nothing changed: this machine is a node already");
@@ -144,7 +144,7 @@ impl Converge<'_> {
                 match report.and_then(|report| last_applied::unmended(&report).map_or(Ok(report), Err)) {
                     Ok(report) => {
                         self.printer.report(&report)?;
-                        // The node works as before, so units that wait for this run may start.
+                        // The node works with its last applied configuration, so units that wait for this run may start.
                         service_manager::serving(format_args!(
                             "the last applied configuration is in place; the wanted one is not: {why}"
                         ));

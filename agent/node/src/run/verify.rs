@@ -1,5 +1,5 @@
-//! A run that shows drift from the last applied state, which needs no state store, and differences from the wanted state,
-//! which needs one. It repairs them if asked.
+//! The run of `verify`. It shows drift from the last applied state, for which it needs no state store, and differences from
+//! the wanted state, for which it needs the store. With `--repair`, it repairs both.
 
 use std::path::Path;
 use std::time::Duration;
@@ -87,7 +87,8 @@ impl Verify<'_> {
         !self.only.is_empty()
     }
 
-    /// The first resource that differs, or cannot be repaired, and is not one of those that may be repaired.
+    /// The first resource that differs or cannot be repaired, although this run may not repair it. `None` if this run may
+    /// repair all resources.
     fn beside(&self, plan: &Plan) -> Option<String> {
         let steps = plan.steps.iter().map(|step| &step.resource);
         let unmended = plan.kept.iter().filter(|kept| kept.keeping == Keeping::Unmended);
@@ -121,7 +122,7 @@ impl Verify<'_> {
         let (decision, plan, mut instead) = match Box::pin(decided).await {
             Ok((decision, plan)) => (decision, plan, None),
             Err(error) => match Box::pin(compared_instead(options, &host, error)).await {
-                // Without the wanted configuration, this run cannot tell whether resources differ that it may not repair.
+                // Without the wanted configuration, this run does not know whether resources differ that are not in `only`.
                 Ok((StandIn { instead: Instead::Failed, error, .. }, _)) if self.is_limited() => {
                     return self.not_compared(&changed, error);
                 }
@@ -160,7 +161,7 @@ impl Verify<'_> {
                     code
                 }
                 (Err(other), Some((_, error))) => return Err(last_applied::both(error, &other)),
-                // The last applied configuration may change other resources than the named ones.
+                // A repair to the last applied configuration may change resources that are not in `only`.
                 (Err(error), None) if self.is_limited() => return Err(error),
                 (Err(error), None) => {
                     return Err(Box::pin(last_applied::mend(options, on, &host, error)).await);

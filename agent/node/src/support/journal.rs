@@ -12,8 +12,8 @@ use super::units::{CLOUD_FINAL, CONTAINERD, KUBELET, OF_AGENT, OF_BOOT_SCRIPT};
 use crate::doctor::deadline::run_in_thread;
 use crate::options::NodeOptions;
 
-/// The units, by the name of their file in the bundle. They are named in full, because journalctl fails if a pattern
-/// matches no unit.
+/// The units, by the name of their file in the bundle. The list has full names of units, because journalctl fails if a
+/// pattern matches no unit.
 const UNITS: [(&str, &[&str]); 5] = [
     ("kops-agent", &OF_AGENT),
     ("kops-configuration", &[OF_BOOT_SCRIPT]),
@@ -22,7 +22,7 @@ const UNITS: [(&str, &[&str]); 5] = [
     ("containerd", &[CONTAINERD]),
 ];
 /// The journal of cloud-init. The bundle contains only the lines of the boot script and of its download programs.
-/// Scripts of the operator write there too, and their secrets are unknown.
+/// Scripts of the operator write to this journal, too, and the secrets of these scripts are unknown.
 const CLOUD_INIT: &str = "cloud-init";
 const OF_BOOT_SCRIPT_ITSELF: [&str; 3] = [": kops-agent: ", ": curl: (", ": wget: "];
 const LINES: &str = "--lines=5000";
@@ -63,7 +63,7 @@ fn read(arguments: &[String]) -> Seen<String> {
     let answer = programs::ask(&command, WITHIN).map_err(Unseen::new)?;
     match answer.is_success {
         true => Ok(answer.stdout),
-        // journalctl also fails if the journal has no entry of a unit. In this case it prints nothing.
+        // If the journal has no entry of a unit, journalctl fails and prints nothing.
         false if answer.stderr.trim().is_empty() => Ok(answer.stdout),
         false => Err(Unseen::new(answer.stderr.trim())),
     }

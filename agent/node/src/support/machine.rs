@@ -45,11 +45,11 @@ pub async fn parts(look: &NodeOptions) -> Told {
     (parts, known)
 }
 
-/// Maximum size of a file, in bytes. A longer file means a broken disk.
+/// Maximum size of a file of the state directory, in bytes. A longer file means a broken disk.
 const LONGEST: u64 = 32 << 20;
 
 fn read(root: &Path, path: &str) -> Seen<Value> {
-    // A missing root has no files.
+    // If the root is missing, its files are missing, too.
     let text = match root.is_dir() {
         true => Reader::open(root).and_then(|reader| reader.read(path, LONGEST)).map_err(Unseen::new)?,
         false => None,
@@ -89,8 +89,7 @@ fn applied(root: &Path) -> Seen<Value> {
     }))
 }
 
-/// The secrets in the files of all saved states, including unfinished changes, even if the record does not name the
-/// state.
+/// The secrets in the files of all saved states, including unfinished changes, and states that the record does not name.
 fn kept_secrets(root: &Path) -> Vec<SecretFact> {
     if !root.is_dir() {
         return Vec::new();

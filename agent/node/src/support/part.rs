@@ -1,4 +1,4 @@
-//! A part of a bundle: a file in it, or why there is none.
+//! A part of a bundle: a file, or the reason why the file is missing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,9 +14,9 @@ use crate::doctor::deadline::run_in_thread;
 pub const LONGEST: usize = 4 << 20;
 
 /// How many bytes before the kept end are redacted too, so that a key that begins before the kept end is recognized.
-/// No key is longer than this.
+/// No key is longer than this margin.
 const MARGIN: usize = 64 << 10;
-/// How long the redaction of a part may take. Each byte is looked at a few times; a part that takes longer is left out.
+/// How long the redaction of a part may take. A part that takes longer is left out.
 const REDACTION: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Debug)]
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn of_what_is_too_long_only_what_is_kept_is_looked_at() {
-        // A key that begins in the margin is recognized, and none of it is kept.
+        // A key that begins in the margin is recognized, and no byte of the key is kept.
         let harmless = format!("{}\n", "harmless ".repeat(11));
         let key =
             format!("-----BEGIN PRIVATE KEY-----\n{}-----END PRIVATE KEY-----\n", "abcd\n".repeat(1000));

@@ -50,7 +50,7 @@ pub enum SecretFact {
     Untold(String),
 }
 
-/// Why journals must stay out of a bundle; `None` if they may be in it. Journals may contain secrets of the cluster in
+/// Why journals must stay out of a bundle; `None` if a bundle may have journals. Journals may contain secrets of the cluster in
 /// clear text, and only a state that knows these secrets lets the agent hide them.
 pub fn why_not_known(known: &[SecretFact]) -> Option<String> {
     let untold = known.iter().find_map(|known| match known {
@@ -74,7 +74,8 @@ pub async fn of_environment(root: &Path, known: &[SecretFact]) -> Vec<SecretFact
     });
     let (root, named) = (root.to_owned(), named.collect::<Vec<String>>());
     let variable = |(name, value)| SecretFact::Variable(name, value);
-    // The process also has the variables of a shell. No unit has them, so only logins among them are hidden.
+    // The process also has the variables of a shell. No unit has these variables, so only the logins among these
+    // variables are hidden.
     let of_process = environment::of_process().into_iter();
     let mut known: Vec<SecretFact> =
         of_process.filter(|(name, value)| is_login(name, value)).map(variable).collect();

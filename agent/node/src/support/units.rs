@@ -71,7 +71,7 @@ fn without_values(shown: &str) -> (String, Vec<SecretFact>) {
     let mut known = Vec::new();
     let mut lines = String::new();
     for line in shown.lines() {
-        // Each file is followed by whether it may be missing: `/etc/environment (ignore_errors=yes)`.
+        // After the path of a file, systemctl writes whether the file may be missing: `/etc/environment (ignore_errors=yes)`.
         if let Some(files) = line.strip_prefix(ENVIRONMENT_FILES) {
             let file = files.rsplit_once(" (").map_or(files, |(file, _)| file);
             known.extend((!file.is_empty()).then(|| variables_of(file)));
@@ -94,12 +94,10 @@ fn without_values(shown: &str) -> (String, Vec<SecretFact>) {
     (lines, known)
 }
 
-/// A file of variables. A pattern is unknown: only systemd knows which files it matches (glob(7)).
+/// The fact about an environment file. If `file` is a pattern, only systemd knows which files match the pattern (glob(7)).
 fn variables_of(file: &str) -> SecretFact {
     match file.contains(['*', '?', '[']) {
-        true => SecretFact::Untold(format!(
-            "{file} is a pattern, so the files of variables that it matches are unknown"
-        )),
+        true => SecretFact::Untold(format!("cannot tell which environment files the pattern {file} matches")),
         false => SecretFact::VariablesOf(file.to_owned()),
     }
 }
@@ -152,7 +150,7 @@ mod tests {
                 "B: x y=z",
                 "TOKEN: a\"b",
                 "/etc/a b",
-                "/etc/*.env is a pattern, so the files of variables that it matches are unknown"
+                "cannot tell which environment files the pattern /etc/*.env matches"
             ]
         );
     }

@@ -46,14 +46,15 @@ impl Change<'_> {
         let Place { host, path, .. } = self.place;
         host.note_switch(self.ordered(), services, own, present, &sha256_of(path)?)?;
         if let Err(error) = self.install(&packages) {
-            // The error may be long, and the report of a node is cut.
+            // The outcome comes before the error: the error may be long, and the report of a node is cut.
             let outcome = self.take_packages_back(services).await;
             return Err(not_replaced(format!("{outcome}; {}", error_text(&error))).into());
         }
         Ok(())
     }
 
-    /// Puts the previous packages back, and restarts services that began before. Returns what happened.
+    /// Reinstalls the previous packages, and restarts the services that started before the reinstallation. Returns a description of the
+    /// result.
     pub(super) async fn take_packages_back(&self, services: &[Service]) -> String {
         let Place { host, path, .. } = self.place;
         service_manager::doing("installing the previous version of kops-agent");
@@ -68,7 +69,7 @@ impl Change<'_> {
         }
     }
 
-    /// Installs the previous packages. If their program is another one than before the switch, returns this as a problem.
+    /// Installs the previous packages. If these packages have another program than before the switch, returns a problem.
     fn restore(&self) -> Result<Option<String>> {
         let Place { host, path, .. } = self.place;
         host.restore_packages()?;
@@ -83,16 +84,16 @@ impl Change<'_> {
         )))
     }
 
-    /// Finishes a switch whose process was killed. Installs the ordered packages completely, or puts the previous ones back if the
-    /// program is another one than the ordered one. Returns whether it replaced the program. This process must end then, because it may
-    /// run the replaced program.
+    /// Finishes a switch whose process was killed. Installs the ordered packages completely, or reinstalls the previous packages if the
+    /// present program is not the ordered program. Returns whether this call replaced the program. If it did, this process must end,
+    /// because it may run the replaced program.
     pub(super) async fn finish_interrupted(&self) -> Result<bool> {
         let Change { place: Place { host, path, .. }, wanted, .. } = self;
         let packages = self.ordered_packages(&host.unfinished_packages()?);
         if packages.is_empty() {
             return Ok(false);
         }
-        // The package manager may still be at work. Once the packages are complete, the program changes no more.
+        // The package manager may still be at work, so this is read first: once the packages are complete, the program stays the same.
         let is_complete = host.has_packages(&packages)?;
         let is_ordered = sha256_of(path)? == wanted.sha256;
         match (is_ordered, is_complete) {

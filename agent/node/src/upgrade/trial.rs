@@ -1,5 +1,5 @@
-//! Tries another version of the program before it replaces the present one. It must print its version, follow rollouts, and leave this node
-//! as it is.
+//! Tries another version of the program before that version replaces the present program. The other version must print its version, follow
+//! rollouts, and leave this node unchanged.
 
 use std::io;
 use std::path::Path;
@@ -85,7 +85,7 @@ impl Trial<'_> {
         }
     }
 
-    /// Compares this node with its wanted configuration, or with its last applied one if the wanted configuration waits for other
+    /// Compares this node with its wanted configuration, or with its last applied configuration if the wanted configuration waits for other
     /// machines or was rolled back. `noted` are resources that count as the agent's own, besides those that this program knows.
     pub(super) async fn changes(&self, noted: &[String]) -> Result<Changes, Failure> {
         // Without --repair and --renew, `verify` changes nothing and reports nothing to the cluster. It cannot write the record either,
@@ -169,7 +169,7 @@ async fn written(command: &mut Command, within: Duration) -> Result<(), Unwritte
     }
 }
 
-/// The beginning of an output. A program that writes more gets an error.
+/// The beginning of an output, up to `LARGEST_OUTPUT` bytes. A program that writes more gets an error.
 async fn beginning(output: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     if let Some(output) = output {
@@ -197,13 +197,13 @@ fn last_line(output: &Output) -> String {
 pub(super) struct Changes {
     /// Resources that only start the program.
     pub(super) own: Vec<String>,
-    /// All other resources, also those that it would adopt or cannot repair.
+    /// All other resources, including resources that the program would adopt or cannot repair.
     pub(super) others: Vec<String>,
 }
 
 impl Changes {
-    /// Reads the JSON of `verify`. Resources in `noted` count as the agent's own. Fails if the program is a version that writes another
-    /// form.
+    /// Reads the JSON of `verify`. Resources in `noted` count as the agent's own. Fails if the JSON has another form, because another
+    /// version of the program may write another form.
     fn read(verification: &[u8], noted: &[String]) -> Result<Changes, &'static str> {
         let read: Value = serde_json::from_slice(verification).map_err(|_| "it is not JSON, or too long")?;
         let plan = &read["plan"];

@@ -18,7 +18,7 @@ pub(super) const DIRECTORY: &str = "/etc/kubernetes/kops-controller";
 /// Upstream has no such file.
 pub const NODE_AUTHORITIES: &str = "kubernetes-ca-trusted.crt";
 
-/// Adds the user of kops-controller and the files, on a control-plane machine.
+/// On a control-plane machine, adds the user and the files of kops-controller.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     if !node.is_control_plane() {
         return;

@@ -109,8 +109,9 @@ fn unread_by_systemd<'a>(unit: &Unit, read: &[&'a ResourceId], times: &Times) ->
     times.unread.contains(&own).then(|| read.iter().find(is_of_systemd).copied()).flatten()
 }
 
-/// The files in `read` that changed after processes started at `started`. The renewal time of the loaded certificates is an estimate. It
-/// assumes that one program issued the loaded and the present certificates, with the same lifetime, and not before `first`.
+/// Compares the write times of the files in `read` with `started`, the start time of the processes that read them. If only certificates
+/// are newer, the result has an estimated renewal time of the loaded certificates. The estimate assumes that the loaded certificates have
+/// the lifetime of the present ones, and that they were issued at `first` or later.
 fn unread_since(
     started: u64,
     first: Option<u64>,

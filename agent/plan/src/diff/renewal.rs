@@ -1,7 +1,7 @@
 //! Extracts from a plan the steps that renew certificates, for a node that must otherwise stay unchanged, even with drift.
 //!
-//! A certificate is renewed if its age is its only problem. Its files are written, and their readers restart. Everything else stays as it
-//! is on the machine.
+//! A certificate is renewed if its age is its only problem. A renewal writes the files of the certificate, and restarts the units and
+//! static pods that read these files. Everything else on the machine stays unchanged.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,8 @@ use super::pods::mounted;
 use super::step::{Action, Change, Stage, Step};
 use crate::resource::{Content, DesiredState, Kind, Resource, ResourceId};
 
-/// Whether an earlier renewal was interrupted. If so, certificates may be new although their readers have not restarted.
+/// Whether an earlier renewal was interrupted. After an interrupted renewal, a certificate may be new although the units and static pods
+/// that read it have not restarted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interrupted {
     /// No renewal was interrupted.
@@ -52,7 +53,7 @@ fn due<'a>(plan: &'a Plan, desired: &DesiredState) -> BTreeSet<&'a str> {
     names.filter(|name| !is_replaced(name)).collect()
 }
 
-/// The certificate of a file with a certificate, a private key or a kubeconfig.
+/// The name of the certificate to which a file belongs. The file holds the certificate, its private key, or a kubeconfig with it.
 fn certificate_in<'a>(desired: &'a DesiredState, id: &ResourceId) -> Option<&'a str> {
     match desired.get(id)? {
         Resource::File(file) => match &file.content {
@@ -133,7 +134,8 @@ mod tests {
         desired
     }
 
-    /// The same node with other settings and other unit texts. `of_old` is the observed certificate `old`.
+    /// The observed state of a node whose unit settings and unit texts differ from `desired`. The certificate `old` is observed
+    /// as `of_old`.
     fn observed(desired: &DesiredState, of_old: ObservedCertificate) -> ObservedState {
         let good =
             ObservedCertificate { fingerprint: "good".into(), replace: None, is_due: false, stuck: None };

@@ -226,12 +226,12 @@ impl Problems {
         self.warnings.is_full()
     }
 
-    /// Whether this is one of the problems, or may be one that is not listed.
+    /// Whether `problem` is in the list of problems, or may be among the problems that the list leaves out.
     pub fn may_have(&self, problem: &Problem) -> bool {
         self.problems.may_have(problem)
     }
 
-    /// Whether this is one of the warnings, or may be one that is not listed.
+    /// Whether `warning` is in the list of warnings, or may be among the warnings that the list leaves out.
     pub fn may_have_warning(&self, warning: &Problem) -> bool {
         self.warnings.may_have(warning)
     }

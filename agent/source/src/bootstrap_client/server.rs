@@ -22,8 +22,8 @@ use kops_agent_net::http::{self, HttpError, cluster_client, innermost_cause};
 
 /// Timeout of a request with its answer (upstream: `pkg/kopscontrollerclient/client.go`).
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
-/// The part of `REQUEST_TIMEOUT` for the connection and its TLS handshake. A server that accepts connections and
-/// stays silent then does not hold up the next address.
+/// The part of `REQUEST_TIMEOUT` for the connection and its TLS handshake. With this limit, a server that accepts
+/// connections but stays silent does not delay the next address.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How many addresses of one name are asked. A cluster has fewer control planes, and a name that leads nowhere costs at
 /// most two minutes.
@@ -126,7 +126,7 @@ impl Failure {
         matches!(self, Failure::Refused { status: 404 | 405, .. })
     }
 
-    /// Whether nothing listens at the address. Then an early retry puts no load on a server. Returns false for a failed name lookup,
+    /// Whether nothing listens at the address, so that an early retry puts no load on a server. Returns false for a failed name lookup,
     /// because early retries would put load on name servers, which other machines use too.
     pub(super) fn is_without_listener(&self) -> bool {
         matches!(self, Failure::NotListening(_))

@@ -208,7 +208,7 @@ const MOVES: &[Move] = &[
     moved("spec.kubeAPIServer.oidcGroupsPrefix", "spec.authentication.oidc.groupsPrefix"),
     split_at_commas("spec.kubeAPIServer.oidcGroupsClaim", "spec.authentication.oidc.groupsClaims"),
     pairs_to_mapping("spec.kubeAPIServer.oidcRequiredClaim", "spec.authentication.oidc.requiredClaims"),
-    // All other fields.
+    // Fields of etcd, DNS, hooks and Karpenter.
     moved("spec.etcdClusters[].etcdMembers[].volumeIops", "spec.etcdClusters[].etcdMembers[].volumeIOPS"),
     moved("spec.etcdClusters[].etcdMembers[].kmsKeyId", "spec.etcdClusters[].etcdMembers[].kmsKeyID"),
     moved("spec.externalDns", "spec.externalDNS"),

@@ -51,7 +51,8 @@ impl Manifest {
     }
 
     /// The manifest with a placeholder for each value. Different values have different placeholders, so texts can be compared line
-    /// by line. Before output, [`without_placeholders`] must replace them with marks, because a digest reveals a short value.
+    /// by line. A placeholder contains a digest, which reveals a short value. So [`without_placeholders`] must replace the placeholders
+    /// with marks before output.
     pub fn with_placeholders(&self) -> String {
         self.documents.iter().map(go_yaml::value_to_string).collect::<Vec<_>>().join("---\n")
     }

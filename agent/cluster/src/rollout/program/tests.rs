@@ -313,7 +313,7 @@ fn a_canary_that_is_healthy_for_moments_only_fails_in_time() {
 fn a_worker_that_forges_an_outcome_is_no_canary() {
     let mut cluster = cluster(&[("a", 3)]);
     cluster.rollout.canary = 1;
-    // Root on a-00 has read the order of another node.
+    // Root on a-00 has read the order of another node, and reports an outcome of that order.
     let mut other = self::cluster(&[("a", 1)]);
     other.step();
     let order = Order::read(&other.of_name("a-00").order).unwrap();
@@ -322,7 +322,7 @@ fn a_worker_that_forges_an_outcome_is_no_canary() {
     assert!(cluster.status.canaries.is_empty(), "{:?}", cluster.status.canaries);
     answer(&mut cluster, "a-01", &sha256('a'), "");
     assert_eq!(cluster.step(), ["a-02"]);
-    // A canary that has passed deletes its outcome and its report. The other nodes do not wait for it.
+    // A canary that has passed deletes its outcome and its report. The other nodes do not wait for this canary.
     let canary = cluster.of_name("a-01");
     (canary.outcome, canary.program) = (None, Some(sha256('0')));
     answer(&mut cluster, "a-02", &sha256('a'), "");
@@ -403,7 +403,7 @@ fn an_upgrade_that_only_waits_does_not_hold_configurations_of_the_policy() {
     assert_eq!(step(&mut cluster), ordered("a-00", Task::Program));
     assert_eq!(step(&mut cluster), [], "the policy waits for a node at work");
     answer(&mut cluster, "a-00", &sha256('a'), "");
-    // While the canary is observed, the policy orders another configuration for it. Its outcome replaces that of the upgrade.
+    // The policy orders another configuration for the observed canary. The outcome of this order replaces the outcome of the upgrade.
     cluster.seen.current.insert("a".into(), Ok("c=".into()));
     assert_eq!(step(&mut cluster), ordered("a-00", Task::Configuration));
     assert!(cluster.status.waits_for.contains("a-00 is upgraded, and is observed"), "{:?}", cluster.status);

@@ -95,7 +95,7 @@ fn a_node_that_succeeds_and_is_never_ready_fails() {
     assert_eq!(cluster.step(), [""; 0]);
     assert_eq!(cluster.status.phase, Phase::Stopped);
     let problem = &cluster.status.groups["a"].failures["a-00"];
-    assert!(problem.contains("10m after its order it is not Ready"), "{problem}");
+    assert!(problem.contains("is not Ready or does not show the result 10m after the order"), "{problem}");
 }
 
 /// Two control planes. The first one has carried out its order this many seconds after the order, and its pods settle for 60 s.
@@ -109,7 +109,7 @@ fn settling_after(seconds: i64) -> Cluster {
     cluster
 }
 
-/// Decides so many seconds later, when the API server of the first control plane is ready or not. Returns the nodes that get an order.
+/// Decides `seconds` later, while the API server of the first control plane is ready or not. Returns the nodes that get an order.
 fn later(cluster: &mut Cluster, seconds: i64, is_ready: bool) -> Vec<String> {
     let not_ready = (!is_ready).then(|| "masters-00".to_owned());
     cluster.not_ready = not_ready.into_iter().collect();

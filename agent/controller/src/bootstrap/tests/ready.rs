@@ -94,7 +94,8 @@ async fn probes(health: Arc<dyn Health>, registry: Registry) -> impl AsyncFn(&st
 #[tokio::test]
 async fn it_is_not_ready_while_machines_cannot_bootstrap() {
     let world = World::new().await;
-    // While this port is free, the kernel does not assign it to any other connection.
+    // `free_port` returns a port outside the kernel's ephemeral range, so no connection gets the port before this test
+    // binds it.
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port().unwrap()));
     let taken = TcpListener::bind(address).unwrap();
     let setup = setup(&world, address);

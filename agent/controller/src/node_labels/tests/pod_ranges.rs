@@ -58,7 +58,8 @@ async fn many_nodes_are_identified_and_given_ranges_by_the_same_calls() {
     let prefix = |number: usize| format!("2001:db8:0:1:{number:x}::/80");
     ec2.put(NAME, nodes().with_ipv6_prefixes(&[PREFIX]));
     (0..NODES).for_each(|number| ec2.put(&name(number), nodes().with_ipv6_prefixes(&[&prefix(number)])));
-    // A full batch does not wait for the end of the window. A busy machine may take long to fill a batch.
+    // The window is 3 s, because a busy machine may need long to fill a batch. A full batch does not wait for the end of
+    // the window.
     let cluster = cluster_asking_within(Duration::from_secs(3), &ec2, Mood::Good).await;
     (0..NODES).for_each(|number| cluster.api.state().put(&name(number), json!({})));
     cluster.run_until(|state| (0..NODES).all(|number| has_group(state, &name(number)))).await;
@@ -84,7 +85,7 @@ async fn a_node_without_a_range_is_labelled_told_of_and_given_one_once_there_is_
         );
         let message = event["message"].as_str().unwrap();
         assert!(message.contains("has no IPv6 prefix on its primary network interface"), "{message}");
-        // The identity is cached, but the range is asked for again.
+        // The identity of the Node is cached, but EC2 is asked again for its range.
         ec2.put(NAME, nodes().with_ipv6_prefixes(&[PREFIX]));
         cluster.until(|state| ranges(state, NAME) == json!([PREFIX])).await;
     };

@@ -77,8 +77,8 @@ pub(super) async fn run(args: &UpgradeArgs) -> Result<u8> {
         ));
     }
     output::print_text(&format!(
-        "{}. The rollout waits until the state store has {file} as {PROGRAM_FILE} below the cluster's \
-         folder\n",
+        "{}. The rollout waits until you copy {file} to {PROGRAM_FILE} below the cluster's folder in the \
+         state store\n",
         changes.join(", and ")
     ))?;
     let rollout = Rollout {

@@ -36,7 +36,7 @@ pub fn apart(resolv_conf: &str, act: impl FnOnce() + Send) {
     });
 }
 
-/// Runs the call in its own mount namespace. A shell runs `script` there, which has the call as "$@". `None`, with a
+/// Returns a command that runs the shell script `script` in its own mount namespace, with `call` as "$@". `None`, with a
 /// message, if this machine does not allow such a namespace.
 pub fn with_mounts(call: &Command, script: &str) -> Option<Command> {
     let may_mount = Command::new("unshare").args(["--map-root-user", "--mount", "true"]).status();

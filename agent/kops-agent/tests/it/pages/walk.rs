@@ -249,7 +249,7 @@ fn every_test_that_covers_a_block_is_there() {
     assert!(lost.is_empty(), "NOT_RUN names tests that do not exist: {lost:?}");
 }
 
-/// Before `converge`, the commands of the page change nothing. The page's way back leaves no file of kops-agent.
+/// Before `converge`, the commands of the page change nothing. The commands of "Go back" leave no file of kops-agent.
 #[test]
 fn try_md_works_as_printed() {
     let node = left_by_nodeup();

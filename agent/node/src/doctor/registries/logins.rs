@@ -72,10 +72,10 @@ impl Logins {
         Logins(logins)
     }
 
-    /// The login that kubelet tries first for an image. containerd sends it to each server of the image, mirrors included.
+    /// The login that kubelet tries first for an image. containerd sends this login to each server of the image, mirrors included.
     pub(super) fn of_image(&self, image: &Reference<'_>) -> Option<&str> {
         let name = format!("{}/{}", image.registry, image.repository);
-        // A longer path comes after a shorter one.
+        // The search begins at the end, because longer paths come after shorter paths.
         let matching = self.0.iter().rev().find(|(key, _)| matches(key, &name)).map(|(_, login)| login);
         let of_docker_hub = || self.0.get(DOCKER_HUB_LOGIN).filter(|_| image.registry == DOCKER_HUB.0);
         matching.or_else(of_docker_hub).map(String::as_str)

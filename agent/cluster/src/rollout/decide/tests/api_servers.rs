@@ -53,7 +53,7 @@ fn a_control_plane_whose_api_server_stays_away_fails_until_it_is_back() {
         assert_eq!(cluster.status.phase, Phase::Stopped);
         assert_eq!(
             cluster.status.groups["masters"].failures["masters-00"],
-            "its run succeeded, but 10m after its order its API server is not ready: failed checks: etcd"
+            "its run succeeded, but its API server is not ready 10m after the order: failed checks: etcd"
         );
         cluster.now += Duration::seconds(5);
     }
@@ -78,7 +78,7 @@ fn reboots_wait_for_api_servers_too() {
     cluster.act("masters-00", "");
     cluster.of_name("masters-00").boot_id = "boot-1".into();
 
-    // Without the answer, the rollout would look as if it only waits for its window.
+    // If the API server of masters-00 were not asked, the rollout would look as if it only waits for its window.
     cluster.rollout.windows = vec!["Sat 00:00-01:00 UTC".parse().unwrap()];
     cluster.policy = cluster.policy.with_policy("cluster: {follow: automatic}");
     let rollout = cluster.rollout.clone();
