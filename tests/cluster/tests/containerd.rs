@@ -12,11 +12,6 @@ use crate::upgrade::write;
 use crate::world::World;
 use crate::{kops_upgrade, workload};
 
-/// How many pods the guarded workload has. Its budget lets one of them end at a time.
-const GUARDED: usize = 2;
-/// For so many seconds a guarded pod serves after its eviction.
-const SECONDS_TO_END: u64 = 5;
-
 /// The store of kOps 1.35, with Debian's containerd 1.7: the next kOps installs only containerd 2.
 pub fn of_containerd_1() -> Software {
     let old = kops_upgrade::of_old_kops();
@@ -42,7 +37,7 @@ pub fn the_next_major_version_is_taken_up(cluster: &Cluster, before: &Software) 
     let (old, new) = (&before.releases.containerd, &assets().releases.containerd);
     all_run(cluster, old);
     let (user_data, uids) = (boot_configs(cluster), cluster.uids());
-    workload::guard(cluster, GUARDED, GUARDED - 1, SECONDS_TO_END);
+    workload::guard_for_drains(cluster);
     let requests = Requests::begin(&cluster.workers()[0], cluster, workload::GUARDED);
 
     cluster.store.merge("cluster-completed.spec", &format!("{{spec: {{containerd: {{version: {new}}}}}}}"));

@@ -10,12 +10,9 @@ use crate::cluster::{BATCH, Cluster, Member, has_condition};
 use crate::disturbed::slots_are_free;
 use crate::requests::Requests;
 use crate::witness::Witness;
+use crate::workload::DRAINED_PODS;
 use crate::{fake_nodes, ordered, workload};
 
-/// How many pods the guarded workload has. Its budget keeps all but one, so no two workers reboot at the same time.
-const GUARDED: usize = 2;
-/// For so many seconds a guarded pod serves after its eviction.
-const SECONDS_TO_END: u64 = 5;
 const OPEN: &str = "Mon-Sun 00:00-24:00 UTC";
 
 /// While the window is closed, no node gets an order. In an open window, each worker is drained and reboots once, and the control plane
@@ -38,10 +35,8 @@ pub fn workers_reboot_in_a_window(cluster: &Cluster) {
 
     let reported = workers.map(|worker| reported_boots(cluster, worker));
     let witness = Witness::begins(cluster);
-    workload::guard(cluster, GUARDED, GUARDED - 1, SECONDS_TO_END);
-    cluster
-        .control_plane()
-        .until("all guarded pods were seen ready", || witness.states(GUARDED).fewest_pods());
+    workload::guard_for_drains(cluster);
+    witness.sees_guarded(DRAINED_PODS);
     let requests = Requests::begin(cluster.of_group(CONTROL_PLANE), cluster, workload::GUARDED);
     let [node, batch] = workers.map(|worker| &worker.machine);
     node.is_rebooted_by(|| batch.is_rebooted_by(|| reboot(cluster, OPEN)));
@@ -53,12 +48,9 @@ pub fn workers_reboot_in_a_window(cluster: &Cluster) {
         });
     }
     slots_are_free(cluster);
-    let states = witness.states(GUARDED);
-    for group in [NODES, BATCH] {
-        assert_eq!(states.most_holders(group), 1, "{group}: {:#?}", states.turns);
-    }
-    assert!(states.cordoned().is_empty(), "{:?} stay cordoned", states.cordoned());
-    assert_eq!(states.fewest_pods(), Some(GUARDED - 1), "the budget was not kept, or nothing was drained");
+    let states = witness.states(DRAINED_PODS);
+    states.had_one_holder(&[NODES, BATCH]);
+    states.are_of_drains();
     witness.ends();
     workload::unguard(cluster);
 

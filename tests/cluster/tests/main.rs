@@ -42,7 +42,7 @@ use kops_agent_machines::network::Family;
 use kops_agent_machines::step;
 use kops_agent_tests::program::kops_agent;
 
-use cluster::Cluster;
+use cluster::{Cluster, Plan, Software};
 
 /// The folder of the programs that cargo builds for the tests.
 fn programs() -> PathBuf {
@@ -165,39 +165,40 @@ fn three_control_planes_outlive_the_loss_of_one() {
 #[test]
 #[ignore = "boots machines: tests/cluster/run minor-upgrade"]
 fn a_minor_release_reaches_three_control_planes_and_their_workers() {
-    step("power on");
-    let before = minor::release_before();
-    let cluster = Cluster::power_on_with("trixie", &minor::MACHINES, Family::Ipv4, &before);
-    let _kept = kept::Kept(&cluster);
-    comes_up(&cluster);
-    step("a minor release");
-    minor::a_minor_release_is_taken_up(&cluster, &before);
-    step("the end");
+    is_upgraded(&minor::MACHINES, minor::release_before, minor::a_minor_release_is_taken_up);
 }
 
 #[test]
 #[ignore = "boots machines: tests/cluster/run containerd-upgrade"]
 fn containerd_2_reaches_a_cluster_of_containerd_1() {
-    step("power on");
-    let before = containerd::of_containerd_1();
-    let cluster = Cluster::power_on_with("trixie", &cluster::MACHINES, Family::Ipv4, &before);
-    let _kept = kept::Kept(&cluster);
-    comes_up(&cluster);
-    step("the next major version of containerd");
-    containerd::the_next_major_version_is_taken_up(&cluster, &before);
-    step("the end");
+    is_upgraded(
+        &cluster::MACHINES,
+        containerd::of_containerd_1,
+        containerd::the_next_major_version_is_taken_up,
+    );
 }
 
 #[test]
 #[ignore = "boots machines: tests/cluster/run kops-upgrade"]
 fn a_cluster_of_kops_1_35_becomes_one_of_kops_1_36() {
+    is_upgraded(&cluster::MACHINES, kops_upgrade::of_old_kops, |cluster, _| {
+        kops_upgrade::the_next_kops_is_taken_up(cluster);
+    });
+}
+
+/// Powers on machines with older software, which become a cluster. Then the scenario upgrades them.
+fn is_upgraded(
+    machines: &'static [Plan],
+    before: fn() -> Software,
+    scenario: fn(&Cluster, before: &Software),
+) {
     step("power on");
-    let software = kops_upgrade::of_old_kops();
-    let cluster = Cluster::power_on_with("trixie", &cluster::MACHINES, Family::Ipv4, &software);
+    let before = before();
+    let cluster = Cluster::power_on_with("trixie", machines, Family::Ipv4, &before);
     let _kept = kept::Kept(&cluster);
     comes_up(&cluster);
-    step("the next kOps");
-    kops_upgrade::the_next_kops_is_taken_up(&cluster);
+    step("the upgrade");
+    scenario(&cluster, &before);
     step("the end");
 }
 

@@ -9,6 +9,7 @@ use crate::cluster::{self, BATCH, Cluster, Member, Plan, Software};
 use crate::requests::Requests;
 use crate::upgrade::{all_run, api_servers_run, name_release, publish, releases_with};
 use crate::witness::Witness;
+use crate::workload::DRAINED_PODS;
 use crate::{ordered, quorum, workload};
 
 /// The machines: three control planes, and a worker of each of two groups.
@@ -19,10 +20,6 @@ pub const MACHINES: [Plan; 5] = [
     cluster::MACHINES[1],
     cluster::MACHINES[2],
 ];
-/// How many pods the guarded workload has. Its budget lets one of them end at a time.
-const GUARDED: usize = 2;
-/// For so many seconds a guarded pod serves after its eviction.
-const SECONDS_TO_END: u64 = 5;
 
 /// The minor release before the built one.
 pub fn release_before() -> Software {
@@ -44,10 +41,8 @@ pub fn a_minor_release_is_taken_up(cluster: &Cluster, before: &Software) {
     all_run(cluster, old);
     let uids = cluster.uids();
     let witness = Witness::begins(cluster);
-    workload::guard(cluster, GUARDED, GUARDED - 1, SECONDS_TO_END);
-    cluster
-        .control_plane()
-        .until("all guarded pods were seen ready", || witness.states(GUARDED).fewest_pods());
+    workload::guard_for_drains(cluster);
+    witness.sees_guarded(DRAINED_PODS);
     let requests = Requests::begin(&cluster.workers()[0], cluster, workload::GUARDED);
     name_release(cluster, old, new);
     ordered::update(cluster);
@@ -64,12 +59,9 @@ pub fn a_minor_release_is_taken_up(cluster: &Cluster, before: &Software) {
     api_servers_run(cluster, new);
     ordered::until_phase(cluster, "done");
     requests.were_all_answered();
-    let states = witness.states(GUARDED);
-    for group in ["control-plane", NODES, BATCH] {
-        assert_eq!(states.most_holders(group), 1, "{group}: {:#?}", states.turns);
-    }
-    assert!(states.cordoned().is_empty(), "{:?} stay cordoned", states.cordoned());
-    assert_eq!(states.fewest_pods(), Some(GUARDED - 1), "the budget was not kept, or nothing was drained");
+    let states = witness.states(DRAINED_PODS);
+    states.had_one_holder(&["control-plane", NODES, BATCH]);
+    states.are_of_drains();
     witness.ends();
 
     all_run(cluster, new);

@@ -12,6 +12,7 @@ use crate::fake_nodes::{self, FakeNode};
 use crate::requests::Requests;
 use crate::rollout::kubelet_runs_since;
 use crate::witness::{States, Turn, Witness, second};
+use crate::workload::DRAINED_PODS;
 use crate::{store, workload};
 
 /// The health timeout in seconds, long enough for a restart of kubelet.
@@ -19,10 +20,6 @@ const HEALTH_TIMEOUT: &str = "30";
 /// After so many seconds the pods of a changed node are compared. The default of a minute would only make this test slower.
 pub const CHECK_PODS_AFTER: [&str; 2] = ["--check-pods-after", "3"];
 const KUBECONFIG: &str = "/var/lib/kubectl/kubeconfig";
-/// How many pods the guarded workload has. Its budget lets one of them end at a time.
-const GUARDED: usize = 2;
-/// For so many seconds a guarded pod serves after its eviction.
-const SECONDS_TO_END: u64 = 5;
 /// The numbers of the Nodes without machines, one for each group of workers. Each scenario has its own.
 const OF_ROLLOUT: [u8; 2] = [41, 42];
 const OF_STOPPED: [u8; 2] = [43, 44];
@@ -39,10 +36,8 @@ pub fn kubelet_settings_roll_out(cluster: &Cluster) {
     let before = boot_configs(cluster);
     let witness = Witness::begins(cluster);
     let fakes = join(cluster, OF_ROLLOUT);
-    workload::guard(cluster, GUARDED, GUARDED - 1, SECONDS_TO_END);
-    cluster
-        .control_plane()
-        .until("all guarded pods were seen ready", || witness.states(GUARDED).fewest_pods());
+    workload::guard_for_drains(cluster);
+    witness.sees_guarded(DRAINED_PODS);
     let requests = Requests::begin(&cluster.workers()[0], cluster, workload::GUARDED);
     change_max_pods(cluster, "43");
     fake_nodes::at_work(
@@ -62,9 +57,8 @@ pub fn kubelet_settings_roll_out(cluster: &Cluster) {
             node["status"]["capacity"]["pods"] == "43" && has_condition(node, "Ready")
         });
     }
-    let states = witness.states(GUARDED);
-    assert!(states.cordoned().is_empty(), "{:?} stay cordoned", states.cordoned());
-    assert_eq!(states.fewest_pods(), Some(GUARDED - 1), "the budget was not kept, or nothing was drained");
+    let states = witness.states(DRAINED_PODS);
+    states.are_of_drains();
     each_had_its_turn(cluster, &states, &fakes);
     assert_eq!(boot_configs(cluster), before, "the user-data was changed");
     witness.ends();

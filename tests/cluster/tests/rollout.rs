@@ -27,9 +27,7 @@ pub fn paced(cluster: &Cluster) {
     let fakes = join(cluster);
     let (node, batch) = (cluster.of_group(NODES), cluster.of_group(BATCH));
     workload::guard(cluster, GUARDED, GUARDED, 0);
-    cluster
-        .control_plane()
-        .until("all guarded pods were seen ready", || witness.states(GUARDED).fewest_pods());
+    witness.sees_guarded(GUARDED);
     cluster.store.merge("cluster-completed.spec", "{spec: {kubelet: {maxPods: 44}}}");
     for worker in [node, batch] {
         worker.machine.write(BOOT_CONFIG, &cluster.store.update(worker.group));

@@ -76,9 +76,7 @@ impl Store {
             store.write_as(kops);
         }
         if software.releases.containerd.starts_with("1.") {
-            let settings = format!("{{'{CRI_OF_1}.{PLUGIN_FOLDER}': /opt/cni/bin}}");
-            let patch = format!("{{spec: {{containerd: {{configAdditions: {settings}}}}}}}");
-            store.merge("cluster-completed.spec", &patch);
+            store.configure_containerd(&format!("{{'{CRI_OF_1}.{PLUGIN_FOLDER}': /opt/cni/bin}}"));
         }
         store.put_control_planes(control_planes);
         let rbac = fs::read(path_of("../packaging/kubernetes/rbac.yaml")).unwrap();
@@ -99,7 +97,11 @@ impl Store {
         // changes this setting.
         let [of_1, of_2] = [CRI_OF_1, CRI_OF_2].map(|plugin| format!("{plugin}.{OOM_SCORE}"));
         let (plugin, other) = if kops < "1.36" { (of_1, of_2) } else { (of_2, of_1) };
-        let settings = format!("{{'{plugin}': 'true', '{other}': null}}");
+        self.configure_containerd(&format!("{{'{plugin}': 'true', '{other}': null}}"));
+    }
+
+    /// Merges settings into `spec.containerd.configAdditions`.
+    fn configure_containerd(&self, settings: &str) {
         let patch = format!("{{spec: {{containerd: {{configAdditions: {settings}}}}}}}");
         self.merge("cluster-completed.spec", &patch);
     }

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Deserializer, Value};
 
 use crate::cluster::{Cluster, Member, has_condition};
+use crate::workload::DRAINED_PODS;
 
 /// The watches: a name, and the arguments of `kubectl get`.
 const WATCHED: [(&str, &[&str]); 3] = [
@@ -65,6 +66,11 @@ impl Witness<'_> {
             });
         }
         Witness(cluster)
+    }
+
+    /// Waits until the watches have seen all `pods` of the guarded workload ready.
+    pub fn sees_guarded(&self, pods: usize) {
+        self.0.control_plane().until("all guarded pods were seen ready", || self.states(pods).fewest_pods());
     }
 
     /// The states so far. `pods` is the number of pods of the guarded workload.
@@ -168,6 +174,23 @@ impl States {
     /// The largest number of slots of a group that were taken at the same time.
     pub fn most_holders(&self, group: &str) -> usize {
         self.most_holders.get(group).copied().unwrap_or_default()
+    }
+
+    /// Checks that each of these groups had at least one slot taken, and never two at the same time.
+    pub fn had_one_holder(&self, groups: &[&str]) {
+        for group in groups {
+            assert_eq!(self.most_holders(group), 1, "{group}: {:#?}", self.turns);
+        }
+    }
+
+    /// Checks states since [`guard_for_drains`](crate::workload::guard_for_drains): pods were drained, the budget was kept, and no Node stays cordoned.
+    pub fn are_of_drains(&self) {
+        assert!(self.cordoned.is_empty(), "{:?} stay cordoned", self.cordoned);
+        assert_eq!(
+            self.fewest_pods,
+            Some(DRAINED_PODS - 1),
+            "the budget was not kept, or nothing was drained"
+        );
     }
 
     pub fn cordoned(&self) -> &BTreeSet<String> {

@@ -27,6 +27,15 @@ struct Pod {
 /// The name of the guarded workload, of its service and of its PodDisruptionBudget.
 pub const GUARDED: &str = "guarded";
 
+/// How many pods the guarded workload of [`guard_for_drains`] has.
+pub const DRAINED_PODS: usize = 2;
+
+/// Applies the guarded workload. Its budget lets one pod end at a time, so no two workers are drained at the same time. A pod serves for
+/// another 5 seconds after its eviction.
+pub fn guard_for_drains(cluster: &Cluster) {
+    guard(cluster, DRAINED_PODS, DRAINED_PODS - 1, 5);
+}
+
 /// Applies the guarded workload on all workers, and waits until its PodDisruptionBudget counts all `pods`. The budget keeps
 /// `min_available` of them. After its eviction, a pod serves for another `seconds_to_end` seconds.
 pub fn guard(cluster: &Cluster, pods: usize, min_available: usize, seconds_to_end: u64) {
