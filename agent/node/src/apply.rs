@@ -20,7 +20,7 @@ use super::plan::plan;
 use super::{certificates, last_server, pacing};
 
 /// Steps 6 to 8 of node mode: observes the machine, compares it with the node, and applies the differences. If a step
-/// fails, the plan of the next run shows what is left to do.
+/// fails, the next run plans the remaining differences.
 pub async fn apply(options: &RunOptions, host: &Host, decision: &Decision) -> Result<Report> {
     let _lock = lock(options.waits_for_lock, host).await?;
     if host.record()?.mark() != decision.mark {

@@ -17,8 +17,8 @@ use kops_agent_cluster::fleet::{
 };
 use kops_agent_host::facts::root_volume_gib;
 use kops_agent_host::{Applied, Host, Record};
-use kops_agent_kube::own_node::{self, Told, Untold};
-use kops_agent_net::retry::{Backoff, Pauses, Retries};
+use kops_agent_kube::own_node::{self, Told, Untold, retried};
+use kops_agent_net::retry::{Pauses, Retries};
 use kops_agent_plan::desired::{CONTROLLER_UNIT, FOLLOW_UNIT, KUBELET_KUBECONFIG};
 use kops_agent_plan::following::Followed;
 use kops_agent_plan::resolve::KUBERNETES_CA;
@@ -123,23 +123,17 @@ fn note(untold: &Untold) {
 /// Reports the state of this machine to the cluster, and retries for `within` while kubelet has not registered the machine, or
 /// the API server does not answer. Returns the name of its Node.
 pub async fn tell_within(root: &Path, within: Duration) -> Result<String> {
-    // A pause may begin until the end of `within`, and another attempt follows that pause.
-    let mut backoff = Backoff::new(within.saturating_add(PAUSE), || PAUSE);
-    loop {
+    let tell = async || {
         // This report names drift, which this machine shows by itself. It names no differences from the wanted state,
         // because the report asks neither the store nor kops-controller.
         let is_changed = !machine::open(root)?.drift()?.is_empty();
-        let compared = if is_changed { Compared::Differs } else { Compared::AsLeft };
-        let untold = match tell_once(root, compared).await? {
-            Ok(node) => return Ok(node),
-            Err(untold) => untold,
-        };
-        let Some(pause) = backoff.next_pause().filter(|_| untold.may_pass()) else {
-            return Err(untold).context(TELLING);
-        };
-        log::debug!("trying again: {untold}");
-        tokio::time::sleep(pause).await;
-    }
+        tell_once(root, if is_changed { Compared::Differs } else { Compared::AsLeft }).await
+    };
+    // An error of this machine ends the tries, as an answer does.
+    let told = retried(within, PAUSE, async || {
+        tell().await.map_or_else(|error| Ok(Err(error)), |told| told.map(Ok))
+    });
+    told.await.context(TELLING)?
 }
 
 /// Reports the recorded state of this machine to the cluster. Returns the name of its Node. The outer error means that no run has left a

@@ -11,8 +11,8 @@
 //! last applied state: components may already run with the change, and only their health decides on a rollback. So a run
 //! continues the change from the state that the interrupted run saved, and the change becomes the last applied state. If
 //! the change needs something unavailable, such as a secret of an unreachable store, the machine stays as it is until
-//! the wanted state can be read. The log says so. Half of the change with half of the last applied state is a mix that
-//! nobody has tested. So a run whose change fails half-way repairs nothing, and the next run continues the change.
+//! the wanted state can be read. The log says so. A run whose change fails does not repair the last applied state either,
+//! because no test covers a machine with parts of both states. The next run continues the change.
 
 mod instead;
 mod stored;

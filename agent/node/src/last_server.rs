@@ -61,8 +61,8 @@ pub async fn stays_after_reset(root: &Path, units: &[String]) -> Result<()> {
 }
 
 /// Whether a plan ends the service of kops-agent's controller: the plan removes the unit, or the files without which the unit cannot start
-/// again. A plan keeps a unit that somebody changed, and removes only the unit's files. `false` if an interrupted run has already removed
-/// the unit.
+/// again. A plan keeps a unit that somebody changed, and removes only the unit's files. Returns `false` if an interrupted
+/// run has already removed the unit, because the plan then does not remove it.
 fn removes_controller(plan: &Plan) -> bool {
     let removed = |name: &str| {
         plan.steps.iter().any(|step| step.action == Action::Remove && step.resource.name == name)

@@ -36,7 +36,10 @@ pub async fn retried<T>(
             ended => return ended,
         };
         match backoff.next_pause() {
-            Some(pause) => sleep(pause).await,
+            Some(pause) => {
+                log::debug!("trying again: {untold}");
+                sleep(pause).await;
+            }
             None => return Err(untold),
         }
     }

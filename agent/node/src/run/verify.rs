@@ -63,8 +63,8 @@ pub struct Verify<'a> {
 }
 
 impl Verify<'_> {
-    /// Prints the differences, and repairs them if asked. A failed repair is recorded for `status`, as every failed run is:
-    /// nobody reads the output of a run that a timer starts.
+    /// Prints the differences, and repairs them if asked. A failed repair is recorded, so that `kops-agent status` shows it: if
+    /// a timer started this run, nobody reads its output.
     pub async fn run(&self) -> Result<u8> {
         if !self.repair && !self.renew {
             // This run changes nothing, and may compare with another store than the machine's. So it reports nothing to
