@@ -38,7 +38,7 @@ pub struct Packages {
     /// The version that user-data installs.
     old: Version,
     new: Version,
-    /// Has the program of each version. The file's name is the number of the version.
+    /// The folder with the program of each version. The number of the version is the name of the file.
     programs: TempDir,
 }
 
@@ -211,7 +211,7 @@ fn steady_processes(cluster: &Cluster) -> Vec<String> {
     })
 }
 
-/// Makes dpkg wait, from when it has unpacked kops-agent until [`HOLD`] is removed.
+/// Makes dpkg wait after it has unpacked kops-agent, until [`HOLD`] is removed. dpkg runs the hook before each of its actions.
 fn hold_dpkg(machine: &Machine) {
     let hook = format!(
         "#!/bin/sh
