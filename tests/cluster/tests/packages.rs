@@ -54,7 +54,7 @@ pub fn software() -> Software {
 impl Packages {
     fn make() -> Packages {
         let programs = tempfile::tempdir().unwrap();
-        // A debug build is several times as large with its symbols, and packages of that size take minutes to make.
+        // Symbols of a debug build would make the packages larger, and slower to build.
         let stripped = programs.path().join("stripped");
         let strip = Command::new("strip").arg("-o").arg(&stripped).arg(agent()).status().unwrap();
         assert!(strip.success(), "strip: {strip}");
