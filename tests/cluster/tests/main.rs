@@ -21,6 +21,7 @@ mod liars;
 mod life;
 mod minor;
 mod ordered;
+mod packages;
 mod quorum;
 mod reboot;
 mod renewal;
@@ -198,6 +199,23 @@ fn a_cluster_of_kops_1_35_becomes_one_of_kops_1_36() {
     comes_up(&cluster);
     step("the next kOps");
     kops_upgrade::the_next_kops_is_taken_up(&cluster);
+    step("the end");
+}
+
+#[test]
+#[ignore = "boots machines: tests/cluster/run package-upgrade"]
+fn a_rollout_replaces_packages() {
+    step("packages");
+    let software = packages::software();
+    step("power on");
+    let cluster = Cluster::power_on_with("bookworm", &packages::MACHINES, Family::Ipv4, &software);
+    let _kept = kept::Kept(&cluster);
+    comes_up(&cluster);
+    let packages = software.packages.as_ref().unwrap();
+    step("another version, and the earlier one");
+    packages::packages_are_upgraded_and_downgraded(&cluster, packages);
+    step("an interrupted installation");
+    packages::an_installation_outlives_its_process(&cluster, packages);
     step("the end");
 }
 
