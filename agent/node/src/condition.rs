@@ -128,8 +128,8 @@ pub async fn tell_within(root: &Path, within: Duration) -> Result<String> {
     // A pause may begin until the end of `within`, and another attempt follows that pause.
     let mut backoff = Backoff::new(within.saturating_add(PAUSE), || PAUSE);
     loop {
-        // This report names drift, which is visible without the store. It names no differences from the wanted state,
-        // because only the store has the wanted state.
+        // This report names drift, which this machine shows by itself. It names no differences from the wanted state,
+        // because the report asks neither the store nor kops-controller.
         let is_changed = !machine::open(root)?.drift()?.is_empty();
         let compared = if is_changed { Compared::Differs } else { Compared::AsLeft };
         let untold = match tell_once(root, compared).await? {

@@ -63,6 +63,7 @@ pub fn has_record(root: &Path) -> bool {
 }
 
 /// Whether this machine or another machine left the files of a node below `root`. The machine of `facts` is this machine.
+/// [`LeftBy::Unknown`] if no applied state can be read.
 pub fn left_by(root: &Path, facts: &Facts) -> LeftBy {
     let applied = || open(root)?.applied().map_err(anyhow::Error::from);
     let applied = if has_record(root) { applied().ok().flatten() } else { None };

@@ -30,7 +30,8 @@ pub struct Slot {
     pub acquired: i64,
     /// When the slot was last renewed or released.
     pub renewed: i64,
-    /// For how many seconds in a row the last holder had already kept other slots when it acquired this slot.
+    /// For how many seconds the last holder had already kept this slot or other slots when it acquired this slot. A pause of
+    /// [`REST_SECONDS`] begins the count again.
     pub held_before: i64,
     /// Whether the slot was not renewed within its duration.
     pub has_expired: bool,

@@ -15,7 +15,7 @@ use kops_agent_spec::{parse_timestamp, timestamp};
 /// containerd, and with its static pod.
 const MANY_RESTARTS: u32 = 3;
 /// How long the API server of a control plane is not ready before that ends the wait for its pods. A single answer may be lost, and two
-/// decisions may be less than a second apart.
+/// decisions may be less than a second apart. The status has whole seconds, so up to 1 s less may end the wait.
 const LONGEST_UNREADY: Duration = Duration::seconds(5);
 /// The maximum number of a node's containers that the status keeps. A kubelet can create any number of mirror pods, and a ConfigMap has at
 /// most 1 MiB.

@@ -1,5 +1,5 @@
 //! The run of `verify`. It shows drift from the last applied state, for which it needs no state store, and differences from
-//! the wanted state, for which it needs the store. With `--repair`, it repairs both.
+//! the wanted state, for which it needs the store or kops-controller. With `--repair`, it repairs both.
 
 use std::path::Path;
 use std::time::Duration;

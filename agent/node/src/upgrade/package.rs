@@ -96,6 +96,9 @@ impl Change<'_> {
         // The package manager may still be at work, so this is read first: once the packages are complete, the program stays the same.
         let is_complete = host.has_packages(&packages)?;
         let is_ordered = sha256_of(path)? == wanted.sha256;
+        if is_ordered && is_complete {
+            host.sync_program(path)?;
+        }
         match (is_ordered, is_complete) {
             (true, false) if host.is_noted_for_any_file(&wanted.sha256)? => {
                 let _lock = machine::lock(true, host).await?;
@@ -109,8 +112,9 @@ impl Change<'_> {
                 if let Err(error) = host.restart_on_program(path, &services).await {
                     log::warn!("the previous packages are installed, but {error}");
                 }
+                // The next process runs the present program, and reports.
                 if let Some(problem) = other {
-                    return Err(not_replaced(problem).into());
+                    log::error!("{problem}");
                 }
             }
             _ => return Ok(false),

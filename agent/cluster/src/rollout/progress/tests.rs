@@ -141,7 +141,7 @@ fn unready_answers_for_5_seconds_fail_a_control_plane_after_its_timeout() {
         assert_eq!(later(&mut cluster, 5, false), [""; 0]);
         assert_eq!(cluster.status.phase, Phase::Stopped);
         let problem = &cluster.status.groups["masters"].failures["masters-00"];
-        assert!(problem.ends_with("its API server is not ready: failed checks: etcd"), "{problem}");
+        assert!(problem.ends_with("not ready 10m after the order: failed checks: etcd"), "{problem}");
     }
     assert_eq!(later(&mut cluster, 5, true), [""; 0]);
     assert_eq!(cluster.status.phase, Phase::Running, "the wait begins again");
