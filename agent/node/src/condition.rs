@@ -1,5 +1,5 @@
-//! The report at the end of a run: it sets the condition `KopsConfigured` of this machine's Node, with kubelet's own
-//! credentials.
+//! The report at the end of a run: it sets the condition `KopsConfigured` and the early warnings of this machine's Node,
+//! with kubelet's own credentials.
 //!
 //! Reporting is no part of converging. A failed report does not change how a run ends. The next run reports again: the
 //! next boot's, the timer's or an operator's. A machine that has just become a node has no Node yet, because kubelet
@@ -29,6 +29,7 @@ use kops_agent_spec::facts::cloud_of_machine;
 use kops_agent_spec::failure::{Failure, Kind};
 
 use super::{machine, pacing};
+use crate::doctor::early_warnings;
 use crate::kops_version::user_data_of_instance;
 use crate::redaction::error_text;
 
@@ -104,11 +105,12 @@ async fn tell_in_time(root: &Path, compared: Compared) -> Result<(), Untold> {
             log::debug!("{}", error_text(&error));
             Ok(())
         }
-        Err(_) => {
-            let problem = format!("the API server does not answer within {} s", TIMEOUT.as_secs());
-            Err(Untold::Unanswered(problem))
-        }
+        Err(_) => Err(Untold::Unanswered(unanswered())),
     }
+}
+
+fn unanswered() -> String {
+    format!("the API server does not answer within {} s", TIMEOUT.as_secs())
 }
 
 /// Warns once per process, however often a run retries.
@@ -157,7 +159,8 @@ pub async fn tell_once(root: &Path, compared: Compared) -> Result<Result<String,
     let applied_to = applied.as_ref().map_or("", |applied| applied.machine.as_str());
     let authorities = applied.as_ref().and_then(trusted_authorities);
     let is_real = root == Path::new("/");
-    let machine = if is_real { observed_machine(applied_to).await } else { None };
+    let machine = async { if is_real { observed_machine(applied_to).await } else { None } };
+    let (machine, warnings) = tokio::join!(machine, early_warnings::observe(root, &certificates));
     // `certificates` is sorted by expiry. A certificate without an expiry cannot be read, and the report has it as drift.
     let mut dated = certificates.iter().filter_map(|of| FirstCertificate::from_expiry(&of.path, of.expires?));
     let (agent_version, program) = own_program(root, &host);
@@ -170,6 +173,7 @@ pub async fn tell_once(root: &Path, compared: Compared) -> Result<Result<String,
         authorities,
         program,
         runs_controller: if is_real { runs_controller(&host) } else { None },
+        warnings,
         ..report(record, compared)
     };
     let mut statement = report.statement();
@@ -179,6 +183,29 @@ pub async fn tell_once(root: &Path, compared: Compared) -> Result<Result<String,
         pacing::uncordon_left(root).await;
     }
     Ok(told.map(|told| told.node))
+}
+
+/// Removes the early warnings from this machine's Node, before a reset stops kubelet and removes its credentials. A failure is only
+/// logged.
+pub async fn withdraw_warnings(root: &Path) {
+    if !is_machine(root) {
+        return;
+    }
+    let in_time =
+        tokio::time::timeout(TIMEOUT, own_node::withdraw_warnings(&machine::kubeconfig(root))).await;
+    let problem = match in_time {
+        Ok(Ok(())) => return,
+        Ok(Err(untold)) if untold.is_expected() => {
+            log::debug!("the Node of this machine has no early warnings to remove: {untold}");
+            return;
+        }
+        Ok(Err(untold)) => untold.to_string(),
+        Err(_) => unanswered(),
+    };
+    log::warn!(
+        "the early warnings of this machine's Node cannot be removed: {problem}. The reset continues. If the Node stays, its \
+         last conditions stay too: delete it with kubectl"
+    );
 }
 
 /// The digest of the `kubernetes-ca` authorities that a node with this applied state trusts. `None` if it trusts none.
