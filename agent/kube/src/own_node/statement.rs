@@ -278,7 +278,8 @@ mod tests {
 
     #[tokio::test]
     async fn early_warnings_leave_the_node_and_other_conditions_stay() {
-        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a"}, "spec": {}, "status": {}});
+        let node =
+            json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a"}, "spec": {}, "status": {}});
         let (server, asked) = recording(node.to_string()).await;
         let (_folder, kubeconfig) = kubeconfig(&server.url, "system:node:a");
         withdraw_warnings(&kubeconfig).await.unwrap();
