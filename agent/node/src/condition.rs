@@ -5,8 +5,6 @@
 //! next boot's, the timer's or an operator's. A machine that has just become a node has no Node yet, because kubelet
 //! registers it while the run ends. So systemd starts this program again to report apart from the run.
 
-use std::fs;
-use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -19,7 +17,7 @@ use kops_agent_host::facts::root_volume_gib;
 use kops_agent_host::{Applied, Host, Record};
 use kops_agent_kube::own_node::{self, Told, Untold};
 use kops_agent_net::retry::{Backoff, Pauses, Retries};
-use kops_agent_plan::desired::{CONTROLLER_UNIT, FOLLOW_UNIT, KUBELET_KUBECONFIG};
+use kops_agent_plan::desired::{CONTROLLER_UNIT, KUBELET_KUBECONFIG};
 use kops_agent_plan::following::Followed;
 use kops_agent_plan::resolve::KUBERNETES_CA;
 use kops_agent_process::program::{self, with_path_in_commands};
@@ -28,6 +26,7 @@ use kops_agent_spec::additional_parts_of_machine;
 use kops_agent_spec::facts::cloud_of_machine;
 use kops_agent_spec::failure::{Failure, Kind};
 
+use super::service_program::ServiceProgram;
 use super::{machine, pacing};
 use crate::doctor::early_warnings;
 use crate::kops_version::user_data_of_instance;
@@ -39,8 +38,6 @@ pub const TELLING: &str = "reporting this node's state to the cluster (condition
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// The unit that reports to the cluster independently of the run.
 const UNIT: &str = "kops-agent-fleet-tell.service";
-/// The directories of unit files below the root, in systemd's order (systemd.unit(5)).
-const UNITS: [&str; 3] = ["etc/systemd/system", "usr/lib/systemd/system", "lib/systemd/system"];
 /// Requests to the metadata service are not retried: the node can report without the metadata.
 const ONCE: Retries = Retries {
     deadline: Duration::ZERO,
@@ -222,11 +219,11 @@ fn runs_controller(host: &Host) -> Option<bool> {
         .flatten()
 }
 
-/// The version and the report of this program. Both are `None` if another program follows rollouts on this machine, or has replaced this
-/// program. That other program reports its own version, and a report of this program must not overwrite that version.
+/// The version and the report of this program. Both are `None` if the services of this machine run another program, or if another program has
+/// replaced this program. That other program reports its own version, and a report of this program must not overwrite that version.
 fn own_program(root: &Path, host: &Host) -> (Option<String>, Option<ProgramReport>) {
     let report = || -> Result<Option<ProgramReport>> {
-        if !program::is_in_place()? || !follows_rollouts(root, &program::path()?)? {
+        if !program::is_in_place()? || !ServiceProgram::of_machine(root)?.is_this_program()? {
             return Ok(None);
         }
         let sha256 = program::sha256()?;
@@ -239,16 +236,6 @@ fn own_program(root: &Path, host: &Host) -> (Option<String>, Option<ProgramRepor
             (Some(VERSION.to_owned()), None)
         }
     }
-}
-
-/// Whether the service that follows rollouts starts the program at this path. A machine may have a second kops-agent, for example of a
-/// package. `true` if the machine has no service that follows rollouts.
-fn follows_rollouts(root: &Path, program: &Path) -> io::Result<bool> {
-    let mut files = UNITS.iter().map(|folder| root.join(folder).join(FOLLOW_UNIT));
-    let Some(file) = files.find(|file| file.exists()) else { return Ok(true) };
-    let unit = fs::read_to_string(file)?;
-    let started = unit.lines().find_map(|line| line.strip_prefix("ExecStart="));
-    Ok(started.and_then(|command| command.split(' ').next()).map(Path::new) == Some(program))
 }
 
 /// The machine of this node. `applied_to` is the identity of the machine, which shows its cloud. `None` if the cloud's
@@ -308,7 +295,11 @@ fn report(record: Record, compared: Compared) -> NodeReport {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+
     use kops_agent_host::OrderedProgram;
+    use kops_agent_plan::desired::FOLLOW_UNIT;
     use serde_json::{Value, json};
 
     use super::*;
@@ -350,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_program_that_follows_rollouts_is_reported() {
+    fn only_the_program_of_the_services_is_reported() {
         let root = tempfile::tempdir().unwrap();
         let host = Host::scratch(root.path()).unwrap();
         let is_reported = || {
@@ -362,14 +353,18 @@ mod tests {
             );
             version.is_some()
         };
-        assert!(is_reported(), "no program follows rollouts");
+        assert!(is_reported(), "the machine has no services");
         let starts = |folder: &str, program: &str| {
             let folder = root.path().join(folder);
             fs::create_dir_all(&folder).unwrap();
             let text = format!("[Service]\nExecStart={program} fleet follow --conf /conf\n");
             fs::write(folder.join(FOLLOW_UNIT), text).unwrap();
         };
-        starts("usr/lib/systemd/system", "/usr/bin/kops-agent");
+        let other = root.path().join("kops-agent");
+        starts("usr/lib/systemd/system", other.to_str().unwrap());
+        assert!(is_reported(), "the other program is missing");
+        fs::write(&other, "#!/bin/sh\necho 'kops-agent 0.0.1 (other)'\n").unwrap();
+        fs::set_permissions(&other, fs::Permissions::from_mode(0o755)).unwrap();
         assert!(!is_reported());
         starts("etc/systemd/system", std::env::current_exe().unwrap().to_str().unwrap());
         assert!(is_reported());
