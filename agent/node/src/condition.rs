@@ -219,8 +219,9 @@ fn runs_controller(host: &Host) -> Option<bool> {
         .flatten()
 }
 
-/// The version and the report of this program. Both are `None` if the services of this machine run another program, or if another program has
-/// replaced this program. That other program reports its own version, and a report of this program must not overwrite that version.
+/// The version and the report of this program. Both are `None` if the services of this machine run another program, or if another
+/// program has replaced this program. That other program reports its own version, and a report of this program must not overwrite that
+/// version.
 fn own_program(root: &Path, host: &Host) -> (Option<String>, Option<ProgramReport>) {
     let report = || -> Result<Option<ProgramReport>> {
         if !program::is_in_place()? || !ServiceProgram::of_machine(root)?.is_this_program()? {
