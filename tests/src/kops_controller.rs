@@ -127,6 +127,11 @@ impl KopsController {
         KopsController::start_at(address, &server_name(), served, true)
     }
 
+    /// Like `start_renewing`, on this socket.
+    pub fn start_renewing_on(socket: TcpListener, served: Served) -> anyhow::Result<KopsController> {
+        KopsController::serve(socket, &server_name(), served, true)
+    }
+
     /// Starts a server with a certificate for this name.
     pub fn start_as(name: &str, served: Served) -> anyhow::Result<KopsController> {
         KopsController::start_at((Ipv4Addr::LOCALHOST, 0).into(), name, served, false)

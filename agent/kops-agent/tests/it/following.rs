@@ -3,9 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, TcpListener};
 use std::process::Command;
-use std::sync::atomic::{AtomicU8, Ordering};
 
 use kops_agent_cluster::fleet::authorities_digest;
 use kops_agent_tests::example_keys::Keyset;
@@ -157,7 +156,9 @@ fn a_node_that_rolls_back_what_it_followed_is_where_it_was() {
 struct Following {
     worker: Worker,
     server: Option<KopsController>,
-    address: SocketAddr,
+    /// The listening socket of all servers of this test. While a server restarts, a process that another test starts may still have the
+    /// old server's socket open, so the address could not be bound again.
+    socket: TcpListener,
     url: String,
     /// Whether the user-data pins the first configuration.
     is_pinned: bool,
@@ -166,13 +167,11 @@ struct Following {
 impl Following {
     fn new(is_pinned: bool) -> Following {
         let worker = Worker::new();
-        // No other server has this address, so the port stays free while the server restarts.
-        static NEXT: AtomicU8 = AtomicU8::new(1);
-        let address = SocketAddr::from(([127, 0, 77, NEXT.fetch_add(1, Ordering::Relaxed)], 0));
-        let server = KopsController::start_renewing_at(address, worker.served.clone()).unwrap();
+        let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let server =
+            KopsController::start_renewing_on(socket.try_clone().unwrap(), worker.served.clone()).unwrap();
         let url = server.url();
-        let address = url.trim_start_matches("https://").trim_end_matches('/').parse().unwrap();
-        let following = Following { worker, server: Some(server), address, url, is_pinned };
+        let following = Following { worker, server: Some(server), socket, url, is_pinned };
         once(&mut following.agent("converge")).with(0, &[]);
         following
     }
@@ -212,7 +211,7 @@ impl Following {
 
     fn run_at(&mut self, served: Served, arguments: &[&str]) -> Ended {
         drop(self.server.take());
-        let server = KopsController::start_renewing_at(self.address, served).unwrap();
+        let server = KopsController::start_renewing_on(self.socket.try_clone().unwrap(), served).unwrap();
         // The server answers like this to a Node that is Ready.
         let registered = Mood::Refusing(409, "");
         server.answer_next(&[registered.clone(), registered]);
