@@ -3,6 +3,7 @@
 #
 #   RELEASED             the folder of signed repositories with two versions, 0.0.1 and 0.0.2, for `serve --mirror "$RELEASED"`
 #   bake SCRIPT          runs a script in the machine's root before the boot, as for a golden image; /mnt is RELEASED
+#   provision [FLAG]     makes the machine's root a golden image of version 0.0.1, by packaging/golden-image/provision
 #   apt_source           adds the repository to the machine's apt, as docs/install/packages.md says
 #   boot_config [FILE]   prints user-data that writes the boot config, and the variables of the store to FILE
 #   apt COMMAND...       runs apt-get on the machine
@@ -37,6 +38,17 @@ bake() {
 
 # deb V: prints the path of a version's .deb below RELEASED, which has packages of this architecture only.
 deb() { (cd "$RELEASED" && echo apt/pool/main/kops-agent_"$1"-1_*.deb); }
+
+# At a first boot, systemd applies its presets, which would enable networkd. The network of this machine is there already.
+# shellcheck disable=SC2120  # an image for machines without kOps' user-data needs no flag
+provision() {
+    local folder
+    bake "cp /mnt/$(deb 0.0.1) /root/kops-agent.deb
+        set -- $* /root/kops-agent.deb
+        $(<"$VM_TESTS/../packaging/golden-image/provision")
+        systemctl --quiet mask systemd-networkd.service systemd-networkd.socket systemd-networkd-wait-online.service"
+    for folder in opt/kops etc/kubernetes var/lib/kops-agent; do [[ ! -e $MACHINE/files/$folder ]] || fail "the image has /$folder"; done
+}
 
 apt_source() {
     install -D -m 0644 "$RELEASED/kops-agent.asc" "$MACHINE/files/etc/apt/keyrings/kops-agent.asc"

@@ -1,4 +1,4 @@
-//! Reports of a cluster's nodes about their configurations. A node writes a condition and annotations into its own Node,
+//! Reports of a cluster's nodes about their configurations. A node writes conditions and annotations into its own Node,
 //! including the certificate that expires first, and the change to the next configuration of its group. `rows` summarizes the
 //! Nodes of a cluster, and `groups` the changes of each instance group.
 
@@ -6,6 +6,7 @@ pub(crate) mod annotation;
 mod authorities;
 mod certificate;
 mod condition;
+mod early_warning;
 mod groups;
 mod machine;
 mod message;
@@ -17,8 +18,12 @@ mod rows;
 pub use authorities::{AUTHORITIES, authorities_digest, different_authorities, read_authorities};
 pub use certificate::{FEW_DAYS, FIRST_CERTIFICATE, FirstCertificate, SeenCertificate};
 pub use condition::{
-    AGENT_VERSION, CONDITION, CONTROLLER, CurrentCondition, FOLLOWED_FROM, NodeReport, RUNNING, Statement,
-    Trouble,
+    AGENT_VERSION, CONDITION, CONTROLLER, CurrentCondition, CurrentConditions, FOLLOWED_FROM, NodeReport,
+    RUNNING, Statement, Trouble, removed_warnings,
+};
+pub use early_warning::{
+    CERTIFICATE_EXPIRES_SOON, CLOCK_UNSYNCHRONIZED, DISK_PRESSURE_SOON, EARLY_WARNINGS, EarlyWarning,
+    WarningReason,
 };
 pub use groups::{GroupPlan, NodePlan, State, groups, named};
 pub use machine::{

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use k8s_openapi::jiff::Timestamp;
-use kops_agent_cluster::fleet::{CONDITION, known_boot_id};
+use kops_agent_cluster::fleet::{CONDITION, EARLY_WARNINGS, known_boot_id};
 use kops_agent_cluster::labels::{FIELD_MANAGER, ObservedNode, managed_labels};
 use kops_agent_cluster::pod_ranges::NodePatch;
 use kube::api::{Api, ListParams, Patch, PatchParams, ValidationDirective};
@@ -81,7 +81,7 @@ pub struct Condition {
 }
 
 impl NodeStatus {
-    /// The condition of this type, which is [`READY`] or [`CONDITION`]. Other conditions are not kept.
+    /// The condition of this type, which is [`READY`], [`CONDITION`] or one of [`EARLY_WARNINGS`]. Other conditions are not kept.
     pub fn condition(&self, wanted: &str) -> Option<&Condition> {
         self.conditions.iter().find(|condition| condition.type_ == wanted)
     }
@@ -155,7 +155,8 @@ fn conditions_that_matter<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
         fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Vec<Condition>, A::Error> {
             let mut kept = Vec::new();
             while let Some(condition) = seq.next_element::<Condition>()? {
-                if [READY, CONDITION].contains(&condition.type_.as_str()) {
+                let type_ = condition.type_.as_str();
+                if [READY, CONDITION].contains(&type_) || EARLY_WARNINGS.contains(&type_) {
                     kept.push(condition);
                 }
             }

@@ -6,7 +6,7 @@ mod statement;
 
 pub use drain::{OwnNode, Remaining};
 pub use orders::{Orders, retried};
-pub use statement::{FIELD_MANAGER, Told, Untold, tell};
+pub use statement::{FIELD_MANAGER, Told, Untold, tell, withdraw_warnings};
 
 #[cfg(test)]
 mod testing {

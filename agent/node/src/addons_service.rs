@@ -1,17 +1,18 @@
 //! `--addons`: the settings of the service that replaces kOps' channels pod, or protokube's channels, on this machine.
 
-use anyhow::{Context, Result};
+use std::path::Path;
+
+use anyhow::Result;
 use kops_agent_cluster::addons::AddonSettings;
 use kops_agent_plan::desired::AddonsService;
 use kops_agent_plan::resolve::{NodeConfig, StoredPod};
-use kops_agent_process::program;
 use kops_agent_spec::failure::{Failure, Kind};
 
 use super::own_services::ADDONS;
 
 /// Reads the settings from the channels pod of the state store, or from the node's `channels` if protokube applies
 /// add-ons. Fails if the pod or the list names no channels to apply.
-pub fn read(node: &NodeConfig) -> Result<AddonsService> {
+pub fn read(node: &NodeConfig, program: &Path) -> Result<AddonsService> {
     let (source, settings) = match node.release().protokube_applies_addons() {
         true => {
             let settings = AddonSettings::of_protokube(&node.config.channels, &node.node_name);
@@ -30,6 +31,5 @@ pub fn read(node: &NodeConfig) -> Result<AddonsService> {
             ADDONS.flag, ADDONS.variable
         ))
     })?;
-    let program = program::path().context("finding the path of this program for the unit of add-ons")?;
     Ok(AddonsService { settings, program: program.display().to_string() })
 }

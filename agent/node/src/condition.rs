@@ -1,12 +1,10 @@
-//! The report at the end of a run: it sets the condition `KopsConfigured` of this machine's Node, with kubelet's own
-//! credentials.
+//! The report at the end of a run: it sets the condition `KopsConfigured` and the early warnings of this machine's Node,
+//! with kubelet's own credentials.
 //!
 //! Reporting is no part of converging. A failed report does not change how a run ends. The next run reports again: the
 //! next boot's, the timer's or an operator's. A machine that has just become a node has no Node yet, because kubelet
 //! registers it while the run ends. So systemd starts this program again to report apart from the run.
 
-use std::fs;
-use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -19,7 +17,7 @@ use kops_agent_host::facts::root_volume_gib;
 use kops_agent_host::{Applied, Host, Record};
 use kops_agent_kube::own_node::{self, Told, Untold, retried};
 use kops_agent_net::retry::{Pauses, Retries};
-use kops_agent_plan::desired::{CONTROLLER_UNIT, FOLLOW_UNIT, KUBELET_KUBECONFIG};
+use kops_agent_plan::desired::{CONTROLLER_UNIT, KUBELET_KUBECONFIG};
 use kops_agent_plan::following::Followed;
 use kops_agent_plan::resolve::KUBERNETES_CA;
 use kops_agent_process::program::{self, with_path_in_commands};
@@ -28,7 +26,9 @@ use kops_agent_spec::additional_parts_of_machine;
 use kops_agent_spec::facts::cloud_of_machine;
 use kops_agent_spec::failure::{Failure, Kind};
 
+use super::service_program::ServiceProgram;
 use super::{machine, pacing};
+use crate::doctor::early_warnings;
 use crate::kops_version::user_data_of_instance;
 use crate::redaction::error_text;
 
@@ -38,8 +38,6 @@ pub const TELLING: &str = "reporting this node's state to the cluster (condition
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// The unit that reports to the cluster independently of the run.
 const UNIT: &str = "kops-agent-fleet-tell.service";
-/// The directories of unit files below the root, in systemd's order (systemd.unit(5)).
-const UNITS: [&str; 3] = ["etc/systemd/system", "usr/lib/systemd/system", "lib/systemd/system"];
 /// Requests to the metadata service are not retried: the node can report without the metadata.
 const ONCE: Retries = Retries {
     deadline: Duration::ZERO,
@@ -104,11 +102,12 @@ async fn tell_in_time(root: &Path, compared: Compared) -> Result<(), Untold> {
             log::debug!("{}", error_text(&error));
             Ok(())
         }
-        Err(_) => {
-            let problem = format!("the API server does not answer within {} s", TIMEOUT.as_secs());
-            Err(Untold::Unanswered(problem))
-        }
+        Err(_) => Err(Untold::Unanswered(unanswered())),
     }
+}
+
+fn unanswered() -> String {
+    format!("the API server does not answer within {} s", TIMEOUT.as_secs())
 }
 
 /// Warns once per process, however often a run retries.
@@ -151,7 +150,8 @@ pub async fn tell_once(root: &Path, compared: Compared) -> Result<Result<String,
     let applied_to = applied.as_ref().map_or("", |applied| applied.machine.as_str());
     let authorities = applied.as_ref().and_then(trusted_authorities);
     let is_real = root == Path::new("/");
-    let machine = if is_real { observed_machine(applied_to).await } else { None };
+    let machine = async { if is_real { observed_machine(applied_to).await } else { None } };
+    let (machine, warnings) = tokio::join!(machine, early_warnings::observe(root, &certificates));
     // `certificates` is sorted by expiry. A certificate without an expiry cannot be read, and the report has it as drift.
     let mut dated = certificates.iter().filter_map(|of| FirstCertificate::from_expiry(&of.path, of.expires?));
     let (agent_version, program) = own_program(root, &host);
@@ -164,6 +164,7 @@ pub async fn tell_once(root: &Path, compared: Compared) -> Result<Result<String,
         authorities,
         program,
         runs_controller: if is_real { runs_controller(&host) } else { None },
+        warnings,
         ..report(record, compared)
     };
     let mut statement = report.statement();
@@ -173,6 +174,29 @@ pub async fn tell_once(root: &Path, compared: Compared) -> Result<Result<String,
         pacing::uncordon_left(root).await;
     }
     Ok(told.map(|told| told.node))
+}
+
+/// Removes the early warnings from this machine's Node, before a reset stops kubelet and removes its credentials. A failure is only
+/// logged.
+pub async fn withdraw_warnings(root: &Path) {
+    if !is_machine(root) {
+        return;
+    }
+    let in_time =
+        tokio::time::timeout(TIMEOUT, own_node::withdraw_warnings(&machine::kubeconfig(root))).await;
+    let problem = match in_time {
+        Ok(Ok(())) => return,
+        Ok(Err(untold)) if untold.is_expected() => {
+            log::debug!("the Node of this machine has no early warnings to remove: {untold}");
+            return;
+        }
+        Ok(Err(untold)) => untold.to_string(),
+        Err(_) => unanswered(),
+    };
+    log::warn!(
+        "the early warnings of this machine's Node cannot be removed: {problem}. The reset continues. If the Node stays, its \
+         last conditions stay too: delete it with kubectl"
+    );
 }
 
 /// The digest of the `kubernetes-ca` authorities that a node with this applied state trusts. `None` if it trusts none.
@@ -189,11 +213,12 @@ fn runs_controller(host: &Host) -> Option<bool> {
         .flatten()
 }
 
-/// The version and the report of this program. Both are `None` if another program follows rollouts on this machine, or has replaced this
-/// program. That other program reports its own version, and a report of this program must not overwrite that version.
+/// The version and the report of this program. Both are `None` if the services of this machine run another program, or if another
+/// program has replaced this program. That other program reports its own version, and a report of this program must not overwrite that
+/// version.
 fn own_program(root: &Path, host: &Host) -> (Option<String>, Option<ProgramReport>) {
     let report = || -> Result<Option<ProgramReport>> {
-        if !program::is_in_place()? || !follows_rollouts(root, &program::path()?)? {
+        if !program::is_in_place()? || !ServiceProgram::of_machine(root)?.is_this_program()? {
             return Ok(None);
         }
         let sha256 = program::sha256()?;
@@ -206,16 +231,6 @@ fn own_program(root: &Path, host: &Host) -> (Option<String>, Option<ProgramRepor
             (Some(VERSION.to_owned()), None)
         }
     }
-}
-
-/// Whether the service that follows rollouts starts the program at this path. A machine may have a second kops-agent, for example of a
-/// package. `true` if the machine has no service that follows rollouts.
-fn follows_rollouts(root: &Path, program: &Path) -> io::Result<bool> {
-    let mut files = UNITS.iter().map(|folder| root.join(folder).join(FOLLOW_UNIT));
-    let Some(file) = files.find(|file| file.exists()) else { return Ok(true) };
-    let unit = fs::read_to_string(file)?;
-    let started = unit.lines().find_map(|line| line.strip_prefix("ExecStart="));
-    Ok(started.and_then(|command| command.split(' ').next()).map(Path::new) == Some(program))
 }
 
 /// The machine of this node. `applied_to` is the identity of the machine, which shows its cloud. `None` if the cloud's
@@ -275,7 +290,11 @@ fn report(record: Record, compared: Compared) -> NodeReport {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+
     use kops_agent_host::OrderedProgram;
+    use kops_agent_plan::desired::FOLLOW_UNIT;
     use serde_json::{Value, json};
 
     use super::*;
@@ -317,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_program_that_follows_rollouts_is_reported() {
+    fn only_the_program_of_the_services_is_reported() {
         let root = tempfile::tempdir().unwrap();
         let host = Host::scratch(root.path()).unwrap();
         let is_reported = || {
@@ -329,14 +348,18 @@ mod tests {
             );
             version.is_some()
         };
-        assert!(is_reported(), "no program follows rollouts");
+        assert!(is_reported(), "the machine has no services");
         let starts = |folder: &str, program: &str| {
             let folder = root.path().join(folder);
             fs::create_dir_all(&folder).unwrap();
             let text = format!("[Service]\nExecStart={program} fleet follow --conf /conf\n");
             fs::write(folder.join(FOLLOW_UNIT), text).unwrap();
         };
-        starts("usr/lib/systemd/system", "/usr/bin/kops-agent");
+        let other = root.path().join("kops-agent");
+        starts("usr/lib/systemd/system", other.to_str().unwrap());
+        assert!(is_reported(), "the other program is missing");
+        fs::write(&other, "#!/bin/sh\necho 'kops-agent 0.0.1 (other)'\n").unwrap();
+        fs::set_permissions(&other, fs::Permissions::from_mode(0o755)).unwrap();
         assert!(!is_reported());
         starts("etc/systemd/system", std::env::current_exe().unwrap().to_str().unwrap());
         assert!(is_reported());

@@ -1,12 +1,13 @@
 //! `--controller`: reads kops-controller's configuration from the state store, for control-plane mode as a service of
 //! this machine.
 
+use std::path::Path;
+
 use anyhow::{Context, Result};
 use kops_agent_cluster::addons::bootstrap_channel;
 use kops_agent_cluster::takeover;
 use kops_agent_plan::derive;
 use kops_agent_plan::desired::ControllerService;
-use kops_agent_process::program;
 use kops_agent_spec::KopsControllerOptions;
 use kops_agent_spec::failure::{Failure, Kind};
 use kops_agent_store::Store;
@@ -14,7 +15,7 @@ use kops_agent_store::Store;
 use super::own_services::CONTROLLER;
 
 /// Reads kops-controller's configuration as kOps wrote it below `base`, the cluster's folder.
-pub async fn read(store: &Store, base: &str) -> Result<ControllerService> {
+pub async fn read(store: &Store, base: &str, program: &Path) -> Result<ControllerService> {
     let channel = bootstrap_channel(base);
     let manifests = derive::addon_manifests(&text(store, &channel).await?)?;
     let manifest = derive::kops_controller_manifest(&manifests).ok_or_else(|| {
@@ -37,7 +38,6 @@ pub async fn read(store: &Store, base: &str) -> Result<ControllerService> {
             "--controller: {why}; the service starts but does nothing: it leaves the Lease and port 3988 to kOps' kops-controller"
         );
     }
-    let program = program::path().context("finding the path of this program for the controller's unit")?;
     let serves_machines = takeover::serves_machines(&parsed);
     Ok(ControllerService { options, program: program.display().to_string(), serves_machines })
 }

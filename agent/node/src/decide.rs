@@ -15,7 +15,7 @@ use kops_agent_plan::following::Followed;
 use kops_agent_plan::resolve::{self, NodeConfig, Problems};
 use kops_agent_plan::resource::{Conflict, DesiredState};
 use kops_agent_plan::{desired, supposed};
-use kops_agent_process::{program, service_manager};
+use kops_agent_process::service_manager;
 use kops_agent_source::asset_hashes::HashSource;
 use kops_agent_source::bootstrap_client::KopsController;
 use kops_agent_spec::InstanceGroupSpec;
@@ -29,6 +29,7 @@ use super::machine::{left_by, mark};
 use super::materials::Materials;
 use super::options::NodeOptions;
 use super::own_services::{ADDONS, CONTROLLER, FOLLOW, OwnService};
+use super::service_program::ServiceProgram;
 use super::{addons_service, controller_service, remembered, spec, upkeep};
 use kops_agent_source::{Before, Denied, NodeSpec, Origin};
 
@@ -114,16 +115,21 @@ async fn decided(
     let is_wanted = |service: OwnService, is_asked_for| -> Result<bool> {
         Ok(node.is_control_plane() && service.is_wanted(is_asked_for, node_root, &environment)?)
     };
+    let program = ServiceProgram::of_machine(node_root)
+        .context("finding the path of this program for the units of its services")?;
     let controller = match is_wanted(CONTROLLER, options.controller)? {
-        true => Some(controller_service::read(&store, &options.source.config_base(&node.boot)?).await?),
+        true => {
+            let base = options.source.config_base(&node.boot)?;
+            Some(controller_service::read(&store, &base, &program.path).await?)
+        }
         false => None,
     };
     let addons = match is_wanted(ADDONS, options.addons)? {
-        true => Some(addons_service::read(&node)?),
+        true => Some(addons_service::read(&node, &program.path)?),
         false => None,
     };
     let follow = match FOLLOW.is_wanted(options.rollouts, node_root, &environment)? {
-        true => Some(follow_service(&options.source.conf)?),
+        true => Some(follow_service(&options.source.conf, &program.path)?),
         false => None,
     };
     let upkeep = upkeep::of_machine(node_root, &options.source.conf, &environment)?;
@@ -133,7 +139,8 @@ async fn decided(
         follow: follow.as_ref(),
         upkeep: upkeep.as_ref(),
     };
-    let desired = desired::desired_with(&node, services).map_err(contradictory).map_err(wrong)?;
+    let mut desired = desired::desired_with(&node, services).map_err(contradictory).map_err(wrong)?;
+    program.keep_units(&mut desired);
     for archive in desired.assumed_archives().keys() {
         log::debug!(
             "the archive with SHA-256 {archive} is not downloaded yet; this run assumes the files that its release has"
@@ -168,9 +175,9 @@ async fn decided(
     })
 }
 
-/// The service that follows rollouts, for this program and this boot config. Fails if the boot config is a URL or a relative path, which
+/// The service that follows rollouts, for a program and this boot config. Fails if the boot config is a URL or a relative path, which
 /// the service cannot read.
-fn follow_service(conf: &Path) -> Result<FollowService> {
+fn follow_service(conf: &Path, program: &Path) -> Result<FollowService> {
     if !conf.is_absolute() {
         return Err(Failure::new(Kind::WrongSetting, format!(
             "{} needs the boot config as a file with an absolute path, but --conf is {}; give --conf such a \
@@ -181,8 +188,6 @@ fn follow_service(conf: &Path) -> Result<FollowService> {
         ))
         .into());
     }
-    let program =
-        program::path().context("finding the path of this program for the unit that follows rollouts")?;
     Ok(FollowService { program: program.display().to_string(), conf: conf.display().to_string() })
 }
 

@@ -7,6 +7,7 @@ mod clock;
 pub mod deadline;
 mod delivered;
 mod downloads;
+pub(crate) mod early_warnings;
 mod machine;
 mod names;
 mod node;
@@ -25,6 +26,7 @@ use crate::machine::must_exist;
 use crate::options::NodeOptions;
 use kops_agent_source::boot_config;
 
+use deadline::CHECK_TIMEOUT;
 use downloads::CheckedDownload;
 pub use downloads::servers_of_file;
 use node::Wanted;
@@ -60,7 +62,7 @@ pub async fn examine(options: &NodeOptions) -> Result<Observations> {
         machine::examine(options, &wanted),
         machine::packages(options, &wanted),
         machine::volumes(options, &wanted),
-        machine::is_clock_synchronized(options),
+        machine::is_clock_synchronized(options.is_this_machine(), CHECK_TIMEOUT),
     );
     let (downloads, clock, sizes) = together(asked, of_store);
     let disks = machine::disks(options, &wanted, sizes).await;

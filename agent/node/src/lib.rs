@@ -60,6 +60,7 @@ mod remote;
 pub mod renewal;
 pub mod reset;
 pub mod run;
+mod service_program;
 pub mod spec;
 pub mod support;
 pub mod upgrade;

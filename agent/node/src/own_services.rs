@@ -18,6 +18,8 @@ pub struct OwnService {
     /// boot need the variable, because kOps wrote their command line, which has no such flag.
     pub variable: &'static str,
     pub unit: &'static str,
+    /// The words after the program in the unit's command, before its flags.
+    pub command: &'static [&'static str],
     runs: &'static str,
 }
 
@@ -26,6 +28,7 @@ pub const CONTROLLER: OwnService = OwnService {
     flag: "--controller",
     variable: "KOPS_AGENT_CONTROLLER",
     unit: CONTROLLER_UNIT,
+    command: &["controller"],
     runs: "control-plane mode",
 };
 
@@ -34,6 +37,7 @@ pub const ADDONS: OwnService = OwnService {
     flag: "--addons",
     variable: "KOPS_AGENT_ADDONS",
     unit: ADDONS_UNIT,
+    command: &["addons", "run"],
     runs: "the add-on applier",
 };
 
@@ -42,6 +46,7 @@ pub const FOLLOW: OwnService = OwnService {
     flag: "--rollouts",
     variable: "KOPS_AGENT_ROLLOUTS",
     unit: FOLLOW_UNIT,
+    command: &["fleet", "follow"],
     runs: "the follower of rollouts",
 };
 

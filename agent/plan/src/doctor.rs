@@ -2,9 +2,12 @@
 //!
 //! An observation has one of three states: present, known to be missing, or unknown. An observation is unknown if the look-up is slow,
 //! forbidden or hung. A finding never reports an unknown state as missing or as ok.
+//!
+//! [`early_warnings`] decides from some of the same observations which conditions a working node reports.
 
 mod clock;
 mod disks;
+pub mod early_warnings;
 mod finding;
 mod kernel;
 mod network;

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::path::Path;
 use std::process::Command;
 
 use kops_agent_machines::containers::containers;
@@ -20,20 +21,32 @@ use crate::workload;
 use crate::world::MIRROR;
 
 const ADDONS: &str = "kops-agent-addons.service";
-const FOLLOW: &str = "kops-agent-follow.service";
+pub const FOLLOW: &str = "kops-agent-follow.service";
 /// The file that describes a version, below the cluster's folder in the state store.
 const PROGRAM_FILE: &str = "kops-agent/program.yaml";
 /// The operator's copy of the file, on the control plane.
 const OPERATORS: &str = "/root/program.yaml";
 /// The annotations in which a Node reports its kops-agent.
 const VERSION: &str = "kops-agent/version";
-const PROGRAM: &str = "kops-agent/program";
+pub const PROGRAM: &str = "kops-agent/program";
 
 /// A version of kops-agent in the mirror.
-struct Version {
+pub struct Version {
     /// The text of `--version`: the number and the commit.
-    text: String,
-    sha256: String,
+    pub text: String,
+    pub sha256: String,
+}
+
+impl Version {
+    /// The number of the version, without the commit.
+    pub fn number(&self) -> &str {
+        self.text.split(' ').next().unwrap()
+    }
+
+    /// The path of the program in the mirror.
+    pub fn path(&self) -> String {
+        format!("/kops-agent/{}/kops-agent-linux-{OWN_ARCHITECTURE}", self.number())
+    }
 }
 
 /// The next version reaches all machines, and then the present one again. Only services of kops-agent restart: no kubelet, no
@@ -48,7 +61,9 @@ pub fn an_agent_is_upgraded_and_downgraded(cluster: &Cluster) {
     for (version, previous) in [(&new, &old), (&old, &new)] {
         reaches_all_machines(cluster, version);
         for member in &cluster.members {
-            runs(cluster, member, version, previous);
+            runs(cluster, member, version);
+            let kept = member.machine.run(&["sha256sum", &format!("{AGENT}.previous")]);
+            assert!(kept.starts_with(&previous.sha256), "{}: {kept}", member.id);
         }
         assert_eq!(processes(cluster), before, "version {} of kops-agent has ended a process", version.text);
     }
@@ -62,10 +77,16 @@ pub fn an_agent_is_upgraded_and_downgraded(cluster: &Cluster) {
     workload::logs_are_read(cluster);
 }
 
-/// Puts the version's program file into the state store, and starts the rollout. Waits until it is done.
-fn reaches_all_machines(cluster: &Cluster, version: &Version) {
-    let (number, sha256) = (number(&version.text), &version.sha256);
-    let url = format!("http://{MIRROR}{}", path_of(&version.text));
+/// Takes all machines to this version by a rollout, and waits until the rollout is done.
+pub fn reaches_all_machines(cluster: &Cluster, version: &Version) {
+    order(cluster, version);
+    ordered::until_phase(cluster, "done");
+}
+
+/// Puts the version's program file into the state store, and starts the rollout.
+pub fn order(cluster: &Cluster, version: &Version) {
+    let (number, sha256) = (version.number(), &version.sha256);
+    let url = format!("http://{MIRROR}{}", version.path());
     let file =
         format!("version: {number}\nprograms:\n  {OWN_ARCHITECTURE}: {{url: {url}, sha256: {sha256}}}\n");
     let stored = cluster.store.path(PROGRAM_FILE);
@@ -77,17 +98,13 @@ fn reaches_all_machines(cluster: &Cluster, version: &Version) {
     let expected = format!("{} nodes change to version {number} of kops-agent", cluster.members.len());
     assert!(ended.code == Some(0) && ended.stdout.contains(&expected), "{ended:#?}");
     assert!(!ended.stdout.contains("left out"), "{ended:#?}");
-    ordered::until_phase(cluster, "done");
 }
 
-/// Checks that all services of the machine run this version, that the Node reports it, and that the machine is as it should be. The
-/// previous version is kept.
-fn runs(cluster: &Cluster, member: &Member, version: &Version, previous: &Version) {
+/// Checks that all services of the machine run this version, that the Node reports it, and that the machine is as it should be.
+pub fn runs(cluster: &Cluster, member: &Member, version: &Version) {
     let machine = &member.machine;
-    let said = machine.run(&[AGENT, "--version"]);
+    let said = machine.run(&[cluster.program, "--version"]);
     assert!(said.contains(&version.text), "{}: {said}", member.id);
-    let kept = machine.run(&["sha256sum", &format!("{AGENT}.previous")]);
-    assert!(kept.starts_with(&previous.sha256), "{}: {kept}", member.id);
     let services: &[&str] = if member.is_control_plane() { &[CONTROLLER, ADDONS, FOLLOW] } else { &[FOLLOW] };
     for service in services {
         assert_eq!(machine.show(service, "ActiveState"), "active", "{service} of {}", member.id);
@@ -100,12 +117,12 @@ fn runs(cluster: &Cluster, member: &Member, version: &Version, previous: &Versio
     assert_eq!(annotations[VERSION], version.text.as_str(), "{}", member.id);
     let program: Value = serde_json::from_str(annotations[PROGRAM].as_str().unwrap()).unwrap();
     assert_eq!(program["sha256"], version.sha256.as_str(), "{}", member.id);
-    let verified = machine.try_run(&[AGENT, "verify"]);
+    let verified = machine.try_run(&[cluster.program, "verify"]);
     assert_eq!(verified.code, Some(0), "{}", machine.explain(&verified));
 }
 
 /// The processes that an upgrade of kops-agent must not end: kubelet, containerd and the containers of each machine.
-fn processes(cluster: &Cluster) -> Vec<String> {
+pub fn processes(cluster: &Cluster) -> Vec<String> {
     let of = |member: &Member| {
         let mut processes: Vec<String> = containers(&member.machine).into_iter().collect();
         let units = ["kubelet.service", "containerd.service"];
@@ -117,35 +134,36 @@ fn processes(cluster: &Cluster) -> Vec<String> {
 
 /// Publishes the version that the machines run.
 fn published_present(cluster: &Cluster) -> Version {
-    let said = Command::new(agent()).arg("--version").output().unwrap();
-    let said = String::from_utf8(said.stdout).unwrap();
-    let text = said.trim().split_once(' ').unwrap().1.to_owned();
-    let file = cluster.later_downloads().join(&path_of(&text)[1..]);
+    let version = version_of(&agent());
+    let file = cluster.later_downloads().join(&version.path()[1..]);
     fs::create_dir_all(file.parent().unwrap()).unwrap();
     symlink(agent(), file).unwrap();
-    let sha256 = sha256_hex(&fs::read(agent()).unwrap());
     for member in &cluster.members {
         let program = member.machine.run(&["sha256sum", AGENT]);
-        assert!(program.starts_with(&sha256), "{} has another program: {program}", member.id);
+        assert!(program.starts_with(&version.sha256), "{} has another program: {program}", member.id);
     }
-    Version { text, sha256 }
+    version
 }
 
 /// Publishes the next version: the same program with another version number in it.
 fn published_next(cluster: &Cluster, present: &Version) -> Version {
+    let (version, program) = next(&agent(), present);
+    write(&cluster.later_downloads().join(&version.path()[1..]), &program);
+    version
+}
+
+/// Starts a program to read its version.
+pub fn version_of(program: &Path) -> Version {
+    let said = Command::new(program).arg("--version").output().unwrap();
+    let said = String::from_utf8(said.stdout).unwrap();
+    let text = said.trim().split_once(' ').unwrap().1.to_owned();
+    Version { text, sha256: sha256_hex(&fs::read(program).unwrap()) }
+}
+
+/// The next version, and its program: `program`, which is of the version `present`, with another version number in it.
+pub fn next(program: &Path, present: &Version) -> (Version, Vec<u8>) {
     let (now, commit) = present.text.split_once(' ').unwrap();
     let text = format!("{} {commit}", next_patch(now));
-    let program = renamed(&agent(), &present.text, &text);
-    write(&cluster.later_downloads().join(&path_of(&text)[1..]), &program);
-    Version { sha256: sha256_hex(&program), text }
-}
-
-/// The number of a version, without the commit.
-fn number(text: &str) -> &str {
-    text.split(' ').next().unwrap()
-}
-
-/// The path of a version's program in the mirror.
-fn path_of(text: &str) -> String {
-    format!("/kops-agent/{}/kops-agent-linux-{OWN_ARCHITECTURE}", number(text))
+    let renamed = renamed(program, &present.text, &text);
+    (Version { sha256: sha256_hex(&renamed), text }, renamed)
 }

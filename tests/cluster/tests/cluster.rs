@@ -23,6 +23,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::packages::{self, Packages};
 use crate::store::{self, Store};
 use crate::world::{World, apt_source};
 use crate::{agent, programs};
@@ -84,18 +85,22 @@ pub struct Software {
     pub kops: Option<&'static str>,
     /// Publishes the downloads and the images that the mirror and the registry do not have yet. The folder is one of the mirror's.
     pub publish: fn(&Software, folder: &Path, world: &World),
+    /// The packages of kops-agent that user-data installs. `None` if kOps' boot script downloads kops-agent in nodeup's place.
+    pub packages: Option<Packages>,
 }
 
 impl Software {
     /// The programs of `tests/kube`, and the kOps of the example store.
-    fn newest() -> Software {
-        Software { releases: assets().releases.clone(), kops: None, publish: |_, _, _| {} }
+    pub fn newest() -> Software {
+        Software { releases: assets().releases.clone(), kops: None, publish: |_, _, _| {}, packages: None }
     }
 }
 
 /// A cluster. Dropping it ends its machines first, and then the servers that the machines use.
 pub struct Cluster {
     pub members: Vec<Member>,
+    /// The path of kops-agent on the machines.
+    pub program: &'static str,
     /// When the machines were powered on.
     pub since: Instant,
     /// When the machines were powered on, in seconds since the boot of the host. The machines' journals have this clock.
@@ -167,7 +172,11 @@ impl Cluster {
             }
             // Workers get no access to the store.
             let environment = if plan.is_control_plane() { world.store_environment() } else { Vec::new() };
-            let user_data = user_data(&store.update(plan.group), &built.join("release"), &environment);
+            let boot_config = store.update(plan.group);
+            let user_data = match &software.packages {
+                Some(packages) => packages.user_data(&boot_config, plan.is_control_plane(), &environment),
+                None => user_data(&boot_config, &built.join("release"), &environment),
+            };
             told.insert(address, instance_metadata(plan.id, address, &principal, user_data));
         }
         world.tell(&network, told);
@@ -184,6 +193,7 @@ impl Cluster {
         });
         Cluster {
             members,
+            program: if software.packages.is_some() { packages::PROGRAM } else { AGENT },
             since,
             powered_on,
             asked: AtomicUsize::new(0),

@@ -21,7 +21,7 @@ const CONTAINERD_CONFIG: &str = "/etc/containerd/config.toml";
 /// The store of kOps 1.35 with Kubernetes 1.34. Only kubelet is of that release.
 pub fn of_old_kops() -> Software {
     let releases = Programs::newest().with_kubelet_1_34().releases;
-    Software { releases, kops: Some(OLD), publish }
+    Software { releases, kops: Some(OLD), publish, packages: None }
 }
 
 /// Publishes kOps' own programs, and images with the names of Kubernetes 1.34. The mirror has that kubelet already.

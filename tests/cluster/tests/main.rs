@@ -21,6 +21,7 @@ mod liars;
 mod life;
 mod minor;
 mod ordered;
+mod packages;
 mod quorum;
 mod reboot;
 mod renewal;
@@ -199,6 +200,23 @@ fn is_upgraded(
     comes_up(&cluster);
     step("the upgrade");
     scenario(&cluster, &before);
+    step("the end");
+}
+
+#[test]
+#[ignore = "boots machines: tests/cluster/run package-upgrade"]
+fn a_rollout_replaces_packages() {
+    step("packages");
+    let software = packages::software();
+    step("power on");
+    let cluster = Cluster::power_on_with("bookworm", &packages::MACHINES, Family::Ipv4, &software);
+    let _kept = kept::Kept(&cluster);
+    comes_up(&cluster);
+    let packages = software.packages.as_ref().unwrap();
+    step("another version, and the earlier one");
+    packages::packages_are_upgraded_and_downgraded(&cluster, packages);
+    step("an interrupted installation");
+    packages::an_installation_outlives_its_process(&cluster, packages);
     step("the end");
 }
 

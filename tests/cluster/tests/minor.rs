@@ -30,6 +30,7 @@ pub fn release_before() -> Software {
         releases: releases_with(&before),
         kops: None,
         publish: |software, folder, world| publish(&software.releases, folder, world),
+        packages: None,
     }
 }
 

@@ -7,7 +7,7 @@ use kops_agent_machines::machine::Ended;
 use kops_agent_tests::example_store::{CONTROL_PLANE, NODES};
 use serde_json::Value;
 
-use crate::cluster::{AGENT, BATCH, BOOT_CONFIG, Cluster, Member, has_condition};
+use crate::cluster::{BATCH, BOOT_CONFIG, Cluster, Member, has_condition};
 use crate::fake_nodes::{self, FakeNode};
 use crate::requests::Requests;
 use crate::rollout::kubelet_runs_since;
@@ -282,7 +282,7 @@ pub fn hash_of(cluster: &Cluster, group: &str) -> String {
 
 /// Runs `kops-agent fleet` with these arguments, as an operator.
 pub fn fleet(cluster: &Cluster, arguments: &[&str]) -> Ended {
-    let command = [&[AGENT, "fleet"], arguments, &["--kubeconfig", KUBECONFIG]].concat();
+    let command = [&[cluster.program, "fleet"], arguments, &["--kubeconfig", KUBECONFIG]].concat();
     cluster.control_plane().try_run(&command)
 }
 

@@ -128,6 +128,7 @@ fn programs_run_from_our_units(machine: &Machine) {
 const READY: &str = "{.status.conditions[?(@.type==\"Ready\")].status}";
 const CONFIGURED: &str = "{.status.conditions[?(@.type==\"KopsConfigured\")].status}";
 const CONFIGURED_REASON: &str = "{.status.conditions[?(@.type==\"KopsConfigured\")].reason}";
+const EXPIRES_SOON: &str = "{.status.conditions[?(@.type==\"KopsAgentCertificateExpiresSoon\")].status}";
 
 fn node_has(cluster: &Cluster, name: &str, path: &str, value: &str) {
     let output = format!("jsonpath={path}");
@@ -272,6 +273,7 @@ fn becomes_a_cluster(suite: &str) {
     step("nodes tell that they are configured, though they had no Node when their runs ended");
     node_has(&cluster, CONTROL_PLANE_NAME, CONFIGURED, "True");
     node_has(&cluster, NODE_NAME, CONFIGURED, "True");
+    node_has(&cluster, NODE_NAME, EXPIRES_SOON, "False");
     step("static pods run");
     for component in STATIC_PODS {
         static_pod_runs(control_plane, &format!("{component}-{CONTROL_PLANE_NAME}"));
@@ -312,6 +314,7 @@ fn becomes_a_cluster(suite: &str) {
     control_plane_mode_is_a_service(&cluster);
     step("reset");
     upkeep::a_reset_leaves_no_trace(node, &bare_node);
+    node_has(&cluster, NODE_NAME, EXPIRES_SOON, "");
     upkeep::a_reset_leaves_no_trace(control_plane, &bare_control_plane);
     step("the end");
 }

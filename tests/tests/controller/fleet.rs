@@ -12,6 +12,10 @@ use serde_json::{Value, json};
 use crate::cluster::{Cluster, GROUP_LABEL, agent_on_node, eventually, kubectl_on, plain_agent};
 
 const CONDITION: &str = "KopsConfigured";
+const CERTIFICATE_EXPIRES_SOON: &str = "KopsAgentCertificateExpiresSoon";
+const CLOCK_UNSYNCHRONIZED: &str = "KopsAgentClockUnsynchronized";
+const DISK_PRESSURE_SOON: &str = "KopsAgentDiskPressureSoon";
+const EARLY_WARNINGS: [&str; 3] = [CERTIFICATE_EXPIRES_SOON, CLOCK_UNSYNCHRONIZED, DISK_PRESSURE_SOON];
 const FIRST_CERTIFICATE: &str = "kops-agent/first-certificate-to-expire";
 const OLD: &str = "b2xkIG9sZCBvbGQgb2xkIG9sZCBvbGQgb2xkIG9sZCBvbGQ=";
 const NEW: &str = "bmV3IG5ldyBuZXcgbmV3IG5ldyBuZXcgbmV3IG5ldyBuZXc=";
@@ -89,6 +93,14 @@ fn condition(node: &Value, wanted: &str) -> Option<Value> {
     conditions.iter().find(|condition| condition["type"] == wanted).cloned()
 }
 
+/// The status and the reason of a condition.
+#[track_caller]
+fn outcome(node: &Value, wanted: &str) -> (String, String) {
+    let condition = condition(node, wanted).unwrap();
+    let field = |name: &str| condition[name].as_str().unwrap().to_owned();
+    (field("status"), field("reason"))
+}
+
 /// The kubectl arguments that merge conditions into the conditions of a Node.
 fn setting<'a>(node: &'a str, patch: &'a str) -> [&'a str; 7] {
     ["patch", "node", node, "--subresource=status", "--type=strategic", "-p", patch]
@@ -123,9 +135,19 @@ fn a_node_tells_of_itself_and_touches_nothing_else() {
     let managers = after["metadata"]["managedFields"].as_array().unwrap();
     let ours = managers.iter().find(|entry| entry["manager"] == "kops-agent").unwrap();
     assert_eq!(ours["subresource"], "status");
-    let fields: Vec<&String> =
+    let mut fields: Vec<&String> =
         ours["fieldsV1"]["f:status"]["f:conditions"].as_object().unwrap().keys().collect();
-    assert_eq!(fields, [&format!("k:{{\"type\":\"{CONDITION}\"}}")], "{ours}");
+    fields.sort();
+    let types = EARLY_WARNINGS.iter().chain([&CONDITION]);
+    let expected: Vec<String> = types.map(|wanted| format!("k:{{\"type\":\"{wanted}\"}}")).collect();
+    assert_eq!(fields, expected.iter().collect::<Vec<_>>(), "{ours}");
+
+    // A folder in place of the machine has no clock, and its record has no certificates. Its file system is that of the folder.
+    for wanted in [CERTIFICATE_EXPIRES_SOON, CLOCK_UNSYNCHRONIZED] {
+        assert_eq!(outcome(&after, wanted), ("Unknown".to_owned(), "NotObserved".to_owned()), "{wanted}");
+    }
+    let (status, reason) = outcome(&after, DISK_PRESSURE_SOON);
+    assert!(["True", "False"].contains(&status.as_str()), "{status} {reason}");
 
     // kubelet reports other conditions with such a patch. The patch leaves our condition as it is.
     let report = json!({"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "KubeletNotReady"}]}});
@@ -148,6 +170,13 @@ fn a_node_tells_of_itself_and_touches_nothing_else() {
     assert_ne!(failed["lastTransitionTime"], LONG_AGO);
     let message = failed["message"].as_str().unwrap();
     assert!(message.contains(NEW) && message.contains("the store denies s3://b/c"), "{message}");
+
+    // A reset removes the early warnings with such a patch. All other conditions stay.
+    let removed = EARLY_WARNINGS.map(|wanted| json!({"type": wanted, "$patch": "delete"}));
+    cluster.kubectl(&setting("a", &json!({"status": {"conditions": removed}}).to_string()));
+    let left = node(&cluster, "a");
+    assert!(EARLY_WARNINGS.iter().all(|wanted| condition(&left, wanted).is_none()), "{left}");
+    assert!([CONDITION, "Ready"].iter().all(|wanted| condition(&left, wanted).is_some()), "{left}");
 }
 
 #[test]
@@ -170,6 +199,11 @@ fn a_node_tells_which_of_its_certificates_expires_first_and_fleet_status_warns_o
     assert_eq!(condition(&told, CONDITION).unwrap()["reason"], "Converged", "{told}");
     assert_eq!(annotations(&told)[FIRST_CERTIFICATE], "4000-01-01T00:00:00Z kubelet-server");
     assert_eq!(annotations(&told)["team"], "x");
+    let warning = |node: &Value| {
+        let (status, reason) = outcome(node, CERTIFICATE_EXPIRES_SOON);
+        format!("{status} {reason}")
+    };
+    assert_eq!(warning(&told), "False CertificatesValid");
     let (code, shown) = status(&[]);
     assert_eq!(code, Some(0), "{shown}");
     assert!(shown.contains("  kubelet-server 4000-01-01 ("), "{shown}");
@@ -183,6 +217,7 @@ fn a_node_tells_which_of_its_certificates_expires_first_and_fleet_status_warns_o
     // report would have named it.
     give_certificate(&root, &mut record, "srv/kubernetes/kubelet-server.crt", 2001);
     tells(&root);
+    assert_eq!(warning(&node(&cluster, "a")), "True CertificateExpired");
     let (code, shown) = status(&[]);
     assert_eq!(code, Some(4), "{shown}");
     assert!(
@@ -196,7 +231,9 @@ fn a_node_tells_which_of_its_certificates_expires_first_and_fleet_status_warns_o
 
     // A machine without certificates removes its earlier report about them, and nothing else.
     tells(&machine(&cluster, "a", &running(NEW, LATER)));
-    let told = annotations(&node(&cluster, "a"));
+    let without = node(&cluster, "a");
+    assert_eq!(warning(&without), "Unknown NotObserved");
+    let told = annotations(&without);
     assert_eq!((&told[FIRST_CERTIFICATE], &told["team"]), (&Value::Null, &json!("x")));
     assert_eq!(status(&[]).0, Some(0));
 }

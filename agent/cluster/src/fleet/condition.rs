@@ -1,9 +1,12 @@
 //! The condition `KopsConfigured` of a Node, with which a node reports the results of its runs.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
 use super::authorities::AUTHORITIES;
 use super::certificate::{FIRST_CERTIFICATE, FirstCertificate};
+use super::early_warning::{EARLY_WARNINGS, EarlyWarning};
 use super::machine::{MACHINE, ObservedMachine};
 use super::message::{Configuration, Told};
 use super::next::{NEXT, Next};
@@ -52,6 +55,8 @@ pub struct NodeReport {
     pub program: Option<ProgramReport>,
     /// Whether the service of control-plane mode runs. `None` if this was not observed; the annotation of an earlier report stays.
     pub runs_controller: Option<bool>,
+    /// The early warnings of the node. The condition of a missing early warning stays as it is.
+    pub warnings: Vec<EarlyWarning>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,14 +80,14 @@ pub enum Trouble {
     Differs,
 }
 
-/// The content of a node's condition and annotations.
+/// The content of a node's conditions and annotations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Statement {
     /// Whether the node has converged and has no problem.
     pub is_configured: bool,
-    /// The condition's reason, one word.
+    /// The reason of the condition [`CONDITION`], one word.
     pub reason: &'static str,
-    /// The condition's message, with the hash of the configuration.
+    /// The message of the condition [`CONDITION`], with the hash of the configuration.
     pub message: String,
     /// The certificate that expires first; `None` if the node has no certificate.
     pub first_certificate: Option<FirstCertificate>,
@@ -103,9 +108,14 @@ pub struct Statement {
     pub program: Option<ProgramReport>,
     /// Whether the service of control-plane mode runs. `None` leaves the annotation of an earlier report as it is.
     pub runs_controller: Option<bool>,
+    /// The early warnings of the node. The condition of a missing early warning stays as it is.
+    pub warnings: Vec<EarlyWarning>,
 }
 
-/// The condition that the Node already has.
+/// The conditions that the Node already has, by type.
+pub type CurrentConditions = BTreeMap<&'static str, CurrentCondition>;
+
+/// A condition that the Node already has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CurrentCondition {
     pub status: String,
@@ -151,19 +161,22 @@ impl NodeReport {
             authorities: self.authorities.clone(),
             program: self.program.clone(),
             runs_controller: self.runs_controller,
+            warnings: self.warnings.clone(),
         }
     }
 }
 
 impl Statement {
-    /// A strategic merge patch of a Node's status that changes only this condition and the agent's annotations. The API server keeps the
+    /// A strategic merge patch of a Node's status that changes only the agent's conditions and annotations. The API server keeps the
     /// conditions of other types. The API server also accepts annotations in a patch of the status, as kubelet sends them (upstream:
     /// `pkg/util/node/node.go`, `preparePatchBytesforNodeStatus`). `versions` are the component versions that the Node reports now. `now`
     /// is in RFC 3339.
-    pub fn patch(&self, known: Option<&CurrentCondition>, versions: &Versions, now: &str) -> Value {
+    pub fn patch(&self, known: &CurrentConditions, versions: &Versions, now: &str) -> Value {
         let status = if self.is_configured { "True" } else { "False" };
-        let since = known.filter(|known| known.status == status && !known.last_transition_time.is_empty());
-        let since = since.map_or(now, |known| known.last_transition_time.as_str());
+        let mut conditions = vec![condition(known, CONDITION, status, (self.reason, &self.message), now)];
+        conditions.extend(self.warnings.iter().map(|EarlyWarning { condition: kind, reason, message }| {
+            condition(known, kind, reason.status(), (reason.name(), message), now)
+        }));
         // A null removes the annotation of an earlier run.
         let certificate = self.first_certificate.as_ref().map(FirstCertificate::value);
         let next = self.next.as_ref().and_then(|next| next.value(versions));
@@ -185,15 +198,36 @@ impl Statement {
         if let Some(runs_controller) = self.runs_controller {
             annotations[CONTROLLER] = json!(runs_controller.then_some(RUNNING));
         }
-        json!({"metadata": {"annotations": annotations}, "status": {"conditions": [{
-            "type": CONDITION, "status": status, "reason": self.reason, "message": self.message,
-            "lastHeartbeatTime": now, "lastTransitionTime": since,
-        }]}})
+        json!({"metadata": {"annotations": annotations}, "status": {"conditions": conditions}})
     }
+}
+
+/// A condition as a Node has it. The time of its last transition stays if its status stays.
+fn condition(
+    known: &CurrentConditions,
+    kind: &str,
+    status: &str,
+    (reason, message): (&str, &str),
+    now: &str,
+) -> Value {
+    let since = known.get(kind);
+    let since = since.filter(|known| known.status == status && !known.last_transition_time.is_empty());
+    let since = since.map_or(now, |known| known.last_transition_time.as_str());
+    json!({
+        "type": kind, "status": status, "reason": reason, "message": message,
+        "lastHeartbeatTime": now, "lastTransitionTime": since,
+    })
+}
+
+/// A strategic merge patch of a Node's status that removes all early warnings. A missing condition is no error.
+pub fn removed_warnings() -> Value {
+    let removed = EARLY_WARNINGS.map(|kind| json!({"type": kind, "$patch": "delete"}));
+    json!({"status": {"conditions": removed}})
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::early_warning::{CLOCK_UNSYNCHRONIZED, DISK_PRESSURE_SOON, WarningReason};
     use super::*;
 
     const HASH: &str = "3yUaBzOeXkF8m0qLrTtV1wPq9nGh2sJd5cRb7vYx4Zk=";
@@ -263,7 +297,8 @@ mod tests {
         let known =
             |status: &str| CurrentCondition { status: status.into(), last_transition_time: "before".into() };
         let times = |known: Option<CurrentCondition>| {
-            let patch = runs().statement().patch(known.as_ref(), &Versions::default(), "now");
+            let known = known.into_iter().map(|known| (CONDITION, known)).collect();
+            let patch = runs().statement().patch(&known, &Versions::default(), "now");
             let condition = &patch["status"]["conditions"][0];
             ["lastTransitionTime", "lastHeartbeatTime"]
                 .map(|time| condition[time].as_str().unwrap().to_owned())
@@ -301,13 +336,14 @@ mod tests {
             runs_controller: Some(true),
             ..runs()
         };
-        let patch = report.statement().patch(None, &Versions::default(), "now");
+        let known = CurrentConditions::new();
+        let patch = report.statement().patch(&known, &Versions::default(), "now");
         let annotations = json!({"annotations": {
             FIRST_CERTIFICATE: "1970-01-01T00:00:00Z kubelet", AGENT_VERSION: "0.1.0 (abc)", NEXT: value, FOLLOWED_FROM: "c=",
             MACHINE: observed, REBOOT_REQUIRED: required, AUTHORITIES: "d0", PROGRAM: runs_program, CONTROLLER: RUNNING,
         }});
         assert_eq!(patch["metadata"], annotations);
-        let without = runs().statement().patch(None, &Versions::default(), "now");
+        let without = runs().statement().patch(&known, &Versions::default(), "now");
         for annotation in [FIRST_CERTIFICATE, NEXT, FOLLOWED_FROM, AUTHORITIES] {
             assert_eq!(without["metadata"]["annotations"][annotation], Value::Null, "it is taken away");
         }
@@ -316,7 +352,7 @@ mod tests {
             assert_eq!(kept, None, "what was not observed changes nothing");
         }
         let stopped = NodeReport { runs_controller: Some(false), ..runs() };
-        let stopped = stopped.statement().patch(None, &Versions::default(), "now");
+        let stopped = stopped.statement().patch(&known, &Versions::default(), "now");
         assert_eq!(
             stopped["metadata"]["annotations"].get(CONTROLLER),
             Some(&Value::Null),
@@ -326,5 +362,41 @@ mod tests {
         assert_eq!(patch["status"].as_object().unwrap().len(), 1);
         assert_eq!(patch["status"]["conditions"].as_array().unwrap().len(), 1);
         assert_eq!(patch["status"]["conditions"][0]["type"], CONDITION);
+    }
+
+    #[test]
+    fn early_warnings_are_in_the_same_patch_each_with_its_own_transition() {
+        let warning = |condition, reason| EarlyWarning::new(condition, reason, "said");
+        let warnings = vec![
+            warning(DISK_PRESSURE_SOON, WarningReason::DiskSpaceLow),
+            warning(CLOCK_UNSYNCHRONIZED, WarningReason::NotObserved),
+        ];
+        let known =
+            |status: &str| CurrentCondition { status: status.into(), last_transition_time: "before".into() };
+        let known = CurrentConditions::from([
+            (CONDITION, known("True")),
+            (DISK_PRESSURE_SOON, known("False")),
+            (CLOCK_UNSYNCHRONIZED, known("Unknown")),
+        ]);
+        let patch = NodeReport { warnings, ..runs() }.statement().patch(&known, &Versions::default(), "now");
+        let conditions = patch["status"]["conditions"].as_array().unwrap();
+        let shown = |at: usize| {
+            let fields = ["type", "status", "reason", "lastTransitionTime"];
+            fields.map(|field| conditions[at][field].as_str().unwrap())
+        };
+        assert_eq!(conditions.len(), 3);
+        assert_eq!(shown(0), [CONDITION, "True", "Converged", "before"]);
+        assert_eq!(shown(1), ["KopsAgentDiskPressureSoon", "True", "DiskSpaceLow", "now"]);
+        assert_eq!(shown(2), ["KopsAgentClockUnsynchronized", "Unknown", "NotObserved", "before"]);
+        assert_eq!(conditions[1]["message"], "said");
+    }
+
+    #[test]
+    fn only_early_warnings_are_removed() {
+        let patch = removed_warnings();
+        let conditions = patch["status"]["conditions"].as_array().unwrap();
+        let types: Vec<&str> = conditions.iter().filter_map(|removed| removed["type"].as_str()).collect();
+        assert_eq!(types, EARLY_WARNINGS);
+        assert!(conditions.iter().all(|removed| removed["$patch"] == "delete"), "{patch}");
     }
 }

@@ -17,9 +17,9 @@ pub enum FleetCommand {
     /// certificate expires first, and whether the node requires a reboot. Ends with 4 if a node is not ready, not configured
     /// or superseded, has not reported, or has a certificate that expires within 7 days.
     Status(FleetStatusArgs),
-    /// Report the status of this node to the cluster, as each run does at its end. Sets the condition KopsConfigured of
-    /// its Node, and the annotations of the certificate that expires first, of the next configuration, of the followed
-    /// one, of the machine, of a required reboot and of the program, with kubelet's credentials.
+    /// Report the status of this node to the cluster, as each run does at its end. Sets the condition KopsConfigured and
+    /// the early warnings of its Node, and the annotations of the certificate that expires first, of the next configuration,
+    /// of the followed one, of the machine, of a required reboot and of the program, with kubelet's credentials.
     Tell(FleetTellArgs),
     /// Have the nodes of the cluster take the current configurations of their groups, in a safe order.
     Rollout {

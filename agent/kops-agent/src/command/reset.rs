@@ -9,7 +9,7 @@ use kops_agent_host::{Reset, Resetting};
 use crate::cli::ResetArgs;
 use crate::output;
 use kops_agent_node::reset::ResetPlan;
-use kops_agent_node::{exit, last_server, machine};
+use kops_agent_node::{condition, exit, last_server, machine};
 use kops_agent_spec::failure::{Failure, Kind};
 
 pub(super) async fn run(args: &ResetArgs) -> Result<u8> {
@@ -27,6 +27,7 @@ pub(super) async fn run(args: &ResetArgs) -> Result<u8> {
     if !args.yes && !is_confirmed()? {
         return Err(Failure::new(Kind::Stopped, "nothing was reset").into());
     }
+    Box::pin(condition::withdraw_warnings(&args.root)).await;
     host.reset(&reset, &Tell)?;
     output::print_text("This machine is no longer a node.\n")?;
     Ok(exit::CONVERGED)

@@ -50,5 +50,6 @@ mod stores;
 mod superseded;
 mod support_bundle;
 mod timers;
+mod two_programs;
 mod upgrading;
 mod upkeep;

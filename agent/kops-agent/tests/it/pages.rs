@@ -15,6 +15,7 @@ use std::fs;
 
 use crate::example::{Ended, Machine, agent};
 use commands::{Call, calls};
+use kops_agent_cluster::fleet::{EARLY_WARNINGS, WarningReason};
 use kops_agent_kube::events::Reason;
 use kops_agent_process::exit::MEANINGS;
 use kops_agent_spec::failure::Kind;
@@ -284,6 +285,22 @@ fn troubleshooting_explains_the_reason_of_every_event() {
     };
     let lost: Vec<&Reason> = Reason::ALL.iter().filter(|reason| !is_explained(reason)).collect();
     assert!(lost.is_empty(), "{} has no {lost:?}", page.name);
+}
+
+#[test]
+fn the_page_of_the_fleet_has_each_early_warning_with_its_reasons() {
+    let page = Page::read("docs/fleet.md");
+    let rows: Vec<&str> = page.text.lines().filter(|line| line.starts_with("| ")).collect();
+    let is_explained = |reason: &WarningReason| {
+        let cells = format!("| {} | `{}` |", reason.status(), reason.name());
+        rows.iter().any(|row| row.contains(&cells))
+    };
+    let lost: Vec<&WarningReason> =
+        WarningReason::ALL.iter().filter(|reason| !is_explained(reason)).collect();
+    assert!(lost.is_empty(), "{} has no {lost:?}", page.name);
+    for warning in EARLY_WARNINGS {
+        assert!(rows.iter().any(|row| row.starts_with(&format!("| `{warning}` |"))), "no row of {warning}");
+    }
 }
 
 #[test]

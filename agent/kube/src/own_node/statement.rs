@@ -1,13 +1,16 @@
-//! Reports the state of this node: sets the condition `KopsConfigured` of its own Node, with kubelet's credentials.
+//! Reports the state of this node: sets the condition `KopsConfigured` and the early warnings of its own Node, with kubelet's
+//! credentials.
 //!
 //! NodeRestriction lets a kubelet change the status of the Node that its certificate names, and of no other. The patch contains
-//! only this condition, so all other conditions stay unchanged.
+//! only these conditions, so all other conditions stay unchanged.
 
 use std::fmt;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use kops_agent_cluster::fleet::{CONDITION, CurrentCondition, Statement};
+use kops_agent_cluster::fleet::{
+    CONDITION, CurrentCondition, CurrentConditions, EARLY_WARNINGS, Statement, removed_warnings,
+};
 use kops_agent_cluster::pacing::Versions;
 use kops_agent_cluster::pacing::drain::CORDONED;
 use kops_agent_pki::{common_name_and_validity, first_der};
@@ -21,7 +24,7 @@ use crate::api_error::{ApiError, answer};
 use crate::client::{Kubeconfig, client};
 use crate::node_api::{NodeObject, Nodes};
 
-/// The field manager that owns the condition.
+/// The field manager that owns the conditions.
 pub const FIELD_MANAGER: &str = "kops-agent";
 /// The prefix of the name in a kubelet's certificate.
 const USER_OF_NODE: &str = "system:node:";
@@ -98,22 +101,37 @@ pub struct Told {
     pub is_left_cordoned: bool,
 }
 
-/// Sets the condition of the Node that this kubelet's kubeconfig names.
+/// Sets the conditions of the Node that this kubelet's kubeconfig names.
 pub async fn tell(kubeconfig: &Path, statement: &Statement) -> Result<Told, Untold> {
     let node = own_name(kubeconfig)?;
     let client = client(Some(kubeconfig)).map_err(|error| Untold::Refused(error_text(&error)))?;
     let nodes = Nodes::new(client).api();
     let Some(found) = answer(nodes.get_opt(&node)).await? else { return Err(Untold::NotRegistered(node)) };
     let is_left_cordoned = found.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(CORDONED));
-    let (known, versions) = (current_condition(&found), versions(&found));
-    let patch = Patch::Strategic(statement.patch(known.as_ref(), &versions, &now()));
-    let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
-    match answer(nodes.patch_status(&node, &parameters, &patch)).await {
+    let (known, versions) = (current_conditions(&found), versions(&found));
+    let patch = Patch::Strategic(statement.patch(&known, &versions, &now()));
+    match answer(nodes.patch_status(&node, &parameters(), &patch)).await {
         Ok(_) => Ok(Told { node, is_left_cordoned }),
         // The Node was deleted meanwhile.
         Err(error) if error.is_not_found() => Err(Untold::NotRegistered(node)),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Removes the early warnings of the Node that this kubelet's kubeconfig names. All other conditions and the annotations stay.
+pub async fn withdraw_warnings(kubeconfig: &Path) -> Result<(), Untold> {
+    let node = own_name(kubeconfig)?;
+    let client = client(Some(kubeconfig)).map_err(|error| Untold::Refused(error_text(&error)))?;
+    let patch = Patch::Strategic(removed_warnings());
+    match answer(Nodes::new(client).api().patch_status(&node, &parameters(), &patch)).await {
+        Ok(_) => Ok(()),
+        Err(error) if error.is_not_found() => Err(Untold::NotRegistered(node)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn parameters() -> PatchParams {
+    PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() }
 }
 
 /// The name of a kubelet's Node, from the kubelet's certificate.
@@ -143,13 +161,18 @@ fn now() -> String {
     timestamp(OffsetDateTime::now_utc())
 }
 
-/// Returns the Node's condition `KopsConfigured`, if it has one.
-fn current_condition(node: &NodeObject) -> Option<CurrentCondition> {
-    let condition = node.status.as_ref()?.condition(CONDITION)?;
-    Some(CurrentCondition {
-        status: condition.status.clone(),
-        last_transition_time: condition.last_transition_time.clone().unwrap_or_default(),
-    })
+/// Returns the conditions of kops-agent that the Node has.
+fn current_conditions(node: &NodeObject) -> CurrentConditions {
+    let Some(status) = &node.status else { return CurrentConditions::new() };
+    let current = |kind: &'static str| {
+        let condition = status.condition(kind)?;
+        let current = CurrentCondition {
+            status: condition.status.clone(),
+            last_transition_time: condition.last_transition_time.clone().unwrap_or_default(),
+        };
+        Some((kind, current))
+    };
+    [CONDITION].into_iter().chain(EARLY_WARNINGS).filter_map(current).collect()
 }
 
 /// Returns the versions that the Node's kubelet reports.
@@ -194,6 +217,30 @@ mod tests {
         tell(&kubeconfig, &statement()).await
     }
 
+    /// The method, path, content type and body of a request.
+    type Asked = (String, String, Option<String>, Value);
+
+    /// Starts an API server that keeps each request, and gives this answer.
+    async fn recording(answer: String) -> (TestServer, Arc<Mutex<Vec<Asked>>>) {
+        let asked: Arc<Mutex<Vec<Asked>>> = Arc::default();
+        let seen = asked.clone();
+        let server = TestServer::start(move |request| {
+            let (seen, answer) = (seen.clone(), answer.clone());
+            async move {
+                let (head, body) = request.into_parts();
+                let body = body.collect().await.map_err(|_| HangUp)?.to_bytes();
+                let content_type =
+                    head.headers.get("content-type").map(|kind| kind.to_str().unwrap().to_owned());
+                let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+                seen.lock().push((head.method.to_string(), head.uri.path().to_owned(), content_type, body));
+                Ok(text(200, &answer))
+            }
+        })
+        .await;
+        kops_agent_net::tls::install_provider();
+        (server, asked)
+    }
+
     #[tokio::test]
     async fn a_node_that_is_not_there_is_told_apart_from_one_that_may_not_be_asked_for() {
         let absent = told(Some((404, refusal(404, "NotFound")))).await.unwrap_err();
@@ -215,22 +262,7 @@ mod tests {
             "apiVersion": "v1", "kind": "Node", "metadata": {"name": "a"}, "spec": {},
             "status": {"conditions": [{"type": CONDITION, "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]},
         });
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let (seen, answer) = (asked.clone(), node.to_string());
-        let server = TestServer::start(move |request| {
-            let (seen, answer) = (seen.clone(), answer.clone());
-            async move {
-                let (head, body) = request.into_parts();
-                let body = body.collect().await.map_err(|_| HangUp)?.to_bytes();
-                let content_type =
-                    head.headers.get("content-type").map(|kind| kind.to_str().unwrap().to_owned());
-                let body: Value = serde_json::from_slice(&body).unwrap_or_default();
-                seen.lock().push((head.method.to_string(), head.uri.path().to_owned(), content_type, body));
-                Ok(text(200, &answer))
-            }
-        })
-        .await;
-        kops_agent_net::tls::install_provider();
+        let (server, asked) = recording(node.to_string()).await;
         let (_folder, kubeconfig) = kubeconfig(&server.url, "system:node:a");
         let told = Told { node: "a".into(), is_left_cordoned: false };
         assert_eq!(tell(&kubeconfig, &statement()).await.unwrap(), told);
@@ -244,6 +276,20 @@ mod tests {
         assert_eq!(condition["message"], "configuration a=");
     }
 
+    #[tokio::test]
+    async fn early_warnings_leave_the_node_and_other_conditions_stay() {
+        let node =
+            json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a"}, "spec": {}, "status": {}});
+        let (server, asked) = recording(node.to_string()).await;
+        let (_folder, kubeconfig) = kubeconfig(&server.url, "system:node:a");
+        withdraw_warnings(&kubeconfig).await.unwrap();
+        let asked = asked.lock();
+        let [(method, path, content_type, body)] = &asked[..] else { panic!("{asked:?}") };
+        assert_eq!((method.as_str(), path.as_str()), ("PATCH", "/api/v1/nodes/a/status"));
+        assert_eq!(content_type.as_deref(), Some("application/strategic-merge-patch+json"));
+        assert_eq!(*body, removed_warnings());
+    }
+
     #[test]
     fn the_condition_and_the_versions_of_a_node_are_read() {
         let node: NodeObject = serde_json::from_value(json!({
@@ -252,19 +298,26 @@ mod tests {
                 "conditions": [
                     {"type": "Ready", "status": "True"},
                     {"type": CONDITION, "status": "False", "lastTransitionTime": "2026-11-26T00:00:01Z"},
+                    {"type": EARLY_WARNINGS[0], "status": "Unknown", "lastTransitionTime": null},
                 ],
                 "nodeInfo": {"kubeletVersion": "v1.36.0", "containerRuntimeVersion": "containerd://2.1.4"},
             },
         }))
         .unwrap();
-        let expected =
-            CurrentCondition { status: "False".into(), last_transition_time: "2026-11-26T00:00:01Z".into() };
-        assert_eq!(current_condition(&node), Some(expected));
+        let current = |status: &str, since: &str| CurrentCondition {
+            status: status.into(),
+            last_transition_time: since.into(),
+        };
+        let expected = CurrentConditions::from([
+            (CONDITION, current("False", "2026-11-26T00:00:01Z")),
+            (EARLY_WARNINGS[0], current("Unknown", "")),
+        ]);
+        assert_eq!(current_conditions(&node), expected);
         let containerd = "containerd://2.1.4".to_owned();
         assert_eq!(versions(&node), Versions { kubelet: "v1.36.0".into(), containerd });
         let bare: NodeObject =
             serde_json::from_value(json!({"metadata": {"name": "new"}, "spec": {}, "status": {}})).unwrap();
-        assert_eq!(current_condition(&bare), None);
+        assert_eq!(current_conditions(&bare), CurrentConditions::new());
     }
 
     #[tokio::test]

@@ -14,6 +14,7 @@ mod volumes;
 use std::collections::BTreeMap;
 use std::io::{Error, ErrorKind};
 use std::path::Path;
+use std::time::Duration;
 
 use kops_agent_plan::doctor::{Disk, Kernel, Listener, Machine, Module, Packages, Seen, Unseen, Volumes};
 
@@ -24,6 +25,8 @@ use crate::options::NodeOptions;
 
 /// The folder of downloads.
 const CACHE: &str = "/var/cache/nodeup";
+/// The folders whose content grows while a node runs: data of pods, images, and logs.
+const GROWING: [&str; 3] = ["/var/lib/kubelet", "/var/lib/containerd", "/var/log"];
 
 pub(super) struct Seeing {
     pub(super) listeners: Seen<Vec<Listener>>,
@@ -114,10 +117,16 @@ pub(super) async fn disks(
     run_in_thread(CHECK_TIMEOUT, move || disks::disks(&root, &folders)).await.and_then(|disks| disks)
 }
 
+/// The file systems of the folders whose content grows while a node runs.
+pub(super) async fn growing_disks(root: &Path, within: Duration) -> Seen<Vec<Disk>> {
+    let (root, folders) = (root.to_owned(), GROWING.map(|folder| (folder.to_owned(), 0_u64)));
+    run_in_thread(within, move || disks::disks(&root, &folders)).await.and_then(|disks| disks)
+}
+
 /// Whether the clock is set over the network. Only the root `/` has a clock.
-pub(super) async fn is_clock_synchronized(options: &NodeOptions) -> Seen<bool> {
-    match options.is_this_machine() {
-        true => run_in_thread(CHECK_TIMEOUT, clock::is_synchronized).await.and_then(|seen| seen),
+pub(super) async fn is_clock_synchronized(is_this_machine: bool, within: Duration) -> Seen<bool> {
+    match is_this_machine {
+        true => run_in_thread(within, clock::is_synchronized).await.and_then(|seen| seen),
         false => Err(Unseen::new("a root other than / has no clock")),
     }
 }

@@ -11,7 +11,7 @@ const SERVICE: &str = "[Service]\n";
 /// (`BuildSystemComponentEnvVars` in util/pkg/env/standard.go).
 const ANY_CERTIFICATE_OF_OPENSTACK: &str = "Environment=KOPS_OS_TLS_INSECURE_SKIP_VERIFY=true\n";
 
-/// The text of a packaged unit, adapted to this node and to the path of this kops-agent.
+/// The text of a packaged unit, adapted to this node and to the path of its program.
 pub(super) fn unit_text(node: &NodeConfig, packaged: &str, program: &str) -> String {
     let text = packaged.replace(PACKAGED_PROGRAM, program);
     match node.config.takes_any_certificate_of_openstack() {

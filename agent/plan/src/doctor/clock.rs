@@ -9,7 +9,7 @@ const SIGNATURES: i64 = 5 * 60;
 const NOTICEABLE: i64 = 30;
 
 const CHECK: &str = "time";
-const SET: &str = "synchronize the clock over the network: `timedatectl set-ntp true`; check it with \
+pub(super) const SET: &str = "synchronize the clock over the network: `timedatectl set-ntp true`; check it with \
                    `timedatectl timesync-status` or `chronyc tracking`";
 
 /// The difference between this machine's clock and the clocks of servers.

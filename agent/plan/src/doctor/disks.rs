@@ -8,8 +8,8 @@ const CHECK: &str = "disk";
 const NOTHING: u64 = 64 << 20;
 /// The percentages of free space and free inodes below which kubelet evicts pods and accepts no new pods (`evictionHard` in the defaults of
 /// kubelet and kOps: `nodefs.available<10%`, `nodefs.inodesFree<5%`).
-const EVICTED_BELOW: u64 = 10;
-const INODES_EVICTED_BELOW: u64 = 5;
+pub(super) const EVICTED_BELOW: u64 = 10;
+pub(super) const INODES_EVICTED_BELOW: u64 = 5;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disk {
@@ -86,7 +86,7 @@ fn finding(disk: &Disk) -> Finding {
     Finding::ok(CHECK, format!("{path} has {} free", megabytes(*free)))
 }
 
-fn percent(part: u64, whole: u64) -> u64 {
+pub(super) fn percent(part: u64, whole: u64) -> u64 {
     part.saturating_mul(100).checked_div(whole).unwrap_or(100)
 }
 

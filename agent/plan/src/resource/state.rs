@@ -77,6 +77,13 @@ impl DesiredState {
         }
     }
 
+    /// Replaces the text of a unit. A state without this unit stays as it is.
+    pub fn replace_unit_text(&mut self, unit: &str, text: String) {
+        if let Some(Resource::Unit(unit)) = self.resources.get_mut(&ResourceId::new(Kind::Unit, unit)) {
+            unit.text = Some(text);
+        }
+    }
+
     /// Makes every unit restart if one of its drop-ins changes.
     pub(crate) fn restart_by_drop_ins(&mut self) {
         let drop_ins: Vec<ResourceId> =

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use kops_agent_cluster::fleet::EARLY_WARNINGS;
+
 use super::page::Page;
 
 pub fn checkout() -> PathBuf {
@@ -123,7 +125,7 @@ impl Repository {
         broken
     }
 
-    /// The names in a page's code that this repository does not define: metrics, alerts, variables and units.
+    /// The names in a page's code that this repository does not define: metrics, alerts, conditions, variables and units.
     pub fn unknown_names(&self, page: &Page) -> Vec<String> {
         let code = page.code();
         let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -144,6 +146,7 @@ impl Repository {
                 self.texts.contains(registered) || self.texts.contains(&format!("\"{short}\""))
             }
             _ if word.starts_with("KOPS_AGENT_") => self.texts.contains(word),
+            _ if EARLY_WARNINGS.contains(&word) => true,
             _ if word.starts_with("KopsAgent") => self.texts.contains(&format!("alert: {word}\n")),
             _ => true,
         }

@@ -1,0 +1,116 @@
+//! A machine with the program of kOps' boot script and the program of a package. The agent's own services run one of them.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use kops_agent_tests::example_store::{CONFIG_BASE, CONTROL_PLANE};
+
+use crate::example::{self, Ended, Machine};
+use crate::superseded::read;
+
+const DIFFERENT: i32 = 4;
+const UNITS: [&str; 3] = ["follow", "controller", "addons"];
+
+/// A control plane with all services. Its boot script's program has made it a node.
+struct TwoPrograms {
+    machine: Machine,
+    boot_scripts: PathBuf,
+}
+
+impl TwoPrograms {
+    fn new() -> TwoPrograms {
+        let machine = Machine::new(CONTROL_PLANE);
+        let boot_scripts = machine.folder().join("kops/bin/nodeup");
+        fs::create_dir_all(boot_scripts.parent().unwrap()).unwrap();
+        example::copy_agent(&boot_scripts);
+        // With the file of the package, neither program places timers.
+        let packaged = machine.root().join("usr/bin/kops-agent");
+        fs::create_dir_all(packaged.parent().unwrap()).unwrap();
+        fs::write(packaged, "").unwrap();
+        let two = TwoPrograms { machine, boot_scripts };
+        two.run(&two.boot_scripts, "converge", &[]).with(0, &[]);
+        two
+    }
+
+    fn run(&self, program: &Path, verb: &str, flags: &[&str]) -> Ended {
+        let mut agent = self.machine.cluster.agent(program, verb, CONTROL_PLANE, CONFIG_BASE);
+        agent.env("HTTPS_PROXY", "http://127.0.0.1:1").arg("--root").arg(self.machine.root());
+        for service in ["ROLLOUTS", "CONTROLLER", "ADDONS"] {
+            agent.env(format!("KOPS_AGENT_{service}"), "true");
+        }
+        Ended::from_command(agent.args(flags))
+    }
+
+    /// Runs the program of the package.
+    fn packaged(&self, verb: &str, flags: &[&str]) -> Ended {
+        self.run(&example::agent(), verb, flags)
+    }
+
+    fn units(&self) -> [String; 3] {
+        UNITS.map(|name| read(&self.machine, &path_of(name)))
+    }
+
+    #[track_caller]
+    fn assert_services_run(&self, program: &Path) {
+        let start = format!("\nExecStart={} ", program.display());
+        for unit in self.units() {
+            assert!(unit.contains(&start), "{start:?} is not in {unit}");
+        }
+    }
+}
+
+fn path_of(unit: &str) -> String {
+    format!("etc/systemd/system/kops-agent-{unit}.service")
+}
+
+#[test]
+fn neither_program_changes_the_units_of_the_other() {
+    let two = TwoPrograms::new();
+    two.assert_services_run(&two.boot_scripts);
+    let units = two.units();
+    two.packaged("verify", &[]).with(0, &[]);
+    two.packaged("plan", &["--exit-code"]).with(0, &[]);
+    two.packaged("verify", &["--repair"]).with(0, &[]);
+    two.packaged("converge", &[]).with(0, &[]);
+    assert_eq!(two.units(), units);
+    two.run(&two.boot_scripts, "verify", &[]).with(0, &[]);
+
+    // A repaired unit runs the program of the other units.
+    fs::remove_file(two.machine.root().join(path_of("addons"))).unwrap();
+    two.packaged("verify", &["--repair"]).with(0, &[]);
+    assert_eq!(two.units(), units);
+}
+
+#[test]
+fn the_other_program_takes_over_when_the_program_is_replaced_by_nodeup() {
+    let two = TwoPrograms::new();
+    let aside = two.boot_scripts.with_file_name("aside");
+    fs::rename(&two.boot_scripts, &aside).unwrap();
+    two.packaged("verify", &[]).with(DIFFERENT, &[]);
+    // This program is not kops-agent either, as nodeup.
+    assert!(Command::new("cp").arg("/bin/true").arg(&two.boot_scripts).status().unwrap().success());
+    two.packaged("verify", &["--repair"]).with(0, &[]);
+    two.assert_services_run(&example::agent().canonicalize().unwrap());
+
+    fs::rename(&aside, &two.boot_scripts).unwrap();
+    two.run(&two.boot_scripts, "verify", &[]).with(0, &[]);
+    two.run(&two.boot_scripts, "converge", &[]).with(0, &[]);
+    two.assert_services_run(&example::agent().canonicalize().unwrap());
+}
+
+#[test]
+fn the_units_of_another_version_keep_its_texts() {
+    const SCRIPT: &str = "printf '#!/bin/sh\\necho \"kops-agent 0.0.1 (other)\"\\n' >\"$0.new\"; chmod 755 \"$0.new\"; mv \"$0.new\" \"$0\"";
+    let two = TwoPrograms::new();
+    let follow = two.machine.root().join(path_of("follow"));
+    let other = format!("{}# Another version.\n", fs::read_to_string(&follow).unwrap());
+    fs::write(&follow, &other).unwrap();
+    two.packaged("plan", &["--exit-code"]).with(DIFFERENT, &[]);
+    assert!(Command::new("sh").args(["-c", SCRIPT]).arg(&two.boot_scripts).status().unwrap().success());
+    two.packaged("plan", &[]).with(0, &["kops-agent-follow.service stays as it is", "another version"]);
+    two.packaged("converge", &[]).with(0, &[]);
+    assert_eq!(fs::read_to_string(&follow).unwrap(), other);
+}
