@@ -51,13 +51,13 @@ pub struct VerifiedNode {
     pub challenge_endpoint: String,
     /// The machine's addresses, as the cloud lists them. May be empty if the token alone proves which machine it is.
     pub addresses: Vec<IpAddr>,
-    /// The last start of the machine on AWS and GCE, and its creation on other clouds, in seconds since 1970. A Node whose last sign of
-    /// life is older belongs to an earlier machine of its name. `None` if the cloud does not report the time, or lists another machine of
-    /// the cluster with this Node name. The Node may then belong to that machine, which may be running.
+    /// The last start of the machine on AWS and GCE, and its creation on other clouds, in seconds since 1970. If a Node's last sign of life
+    /// is older, the Node belongs to an earlier machine of its name. `None` if the cloud does not report the time. `None` also if a second
+    /// machine of the cluster has this Node name, because the Node may belong to the second machine.
     pub launched: Option<i64>,
 }
 
-/// The endpoint for the call-back to a machine with this address. The port is always the port of the call-back protocol.
+/// The endpoint for the call-back to the machine with this address. The port is fixed.
 pub fn challenge_endpoint(address: &str) -> String {
     match address.contains(':') {
         true => format!("[{address}]:{PORT}"),
@@ -125,10 +125,10 @@ impl Refusal {
 pub enum Proof {
     /// The token, which no other machine could have made.
     Token,
-    /// The source address, which the cloud does not let another machine use. Any machine can create the token. A pod whose packets have the
-    /// address of its machine can also make such a request.
+    /// The source address, because the cloud lets only this machine use it. The token alone proves nothing, because any machine can create
+    /// it. A pod that sends from its machine's address can also make such a request.
     Address,
-    /// The machine's answer to the call-back. Any machine can create the token.
+    /// The machine's answer to the call-back. The token alone proves nothing, because any machine can create it.
     CallBack {
         /// The id of the machine that the token names.
         claimed: MachineId,
@@ -139,8 +139,8 @@ pub enum Proof {
 pub struct Examined<'a> {
     /// Identifies the token, like a signature. The server accepts each fingerprint once.
     pub fingerprint: Vec<u8>,
-    /// When the token was made, in seconds since 1970, by the machine's clock. `None` if the token does not contain the time. An
-    /// eavesdropper cannot reuse such a token.
+    /// When the token was made, in seconds since 1970, by the machine's clock. `None` if the token does not contain the time. A token
+    /// without a time is useless to an eavesdropper.
     pub signed_at: Option<i64>,
     /// The proof that the machine itself made the request.
     pub proof: Proof,
@@ -155,8 +155,8 @@ pub struct Examined<'a> {
 }
 
 impl<'a> Examined<'a> {
-    /// A token that contains only a machine's id, which the source address must prove. A copy of such a token is worthless at another
-    /// address. So each token gets a new fingerprint, and may be used again.
+    /// A token that contains only a machine's id, which the source address must prove. A copy of the token is worthless at any other
+    /// address, so the machine may use the token again. Therefore each use gets a new fingerprint.
     pub(crate) fn of_address(verification: Verification<'a>) -> Examined<'a> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -170,7 +170,7 @@ impl<'a> Examined<'a> {
         }
     }
 
-    /// A token that only has the id of a machine. The call-back must prove the id.
+    /// A token that contains only a machine's id, which the call-back must prove.
     pub(crate) fn of_call_back(
         claimed: MachineId,
         presented: &Presented<'_>,

@@ -19,7 +19,7 @@ pub(super) struct Endpoint {
 }
 
 impl Endpoint {
-    /// Like [`Endpoint::new`], for requests of a node about itself. Fails if the environment selects another role than the node's own.
+    /// Like [`Endpoint::new`], for requests of a node about itself. Fails if the environment selects a role that is not the node's role.
     pub(super) async fn of_node(service: &str, region: &str) -> Result<Endpoint, ApiError> {
         refuse_another_role(environment_variable)?;
         Endpoint::new(service, region).await

@@ -144,7 +144,7 @@ impl Imds {
         }
     }
 
-    /// The token that all requests share. If the service refused the cached token, requests a new token.
+    /// Returns the token that all requests share. If the service rejected this token (`refused`), requests a new one.
     async fn token(&self, refused: Option<&HeaderValue>) -> Result<HeaderValue, MetadataError> {
         let mut known = self.token.lock().await;
         if let Some(token) = known.as_ref().filter(|token| Some(*token) != refused) {

@@ -85,8 +85,8 @@ impl Signer {
         Ok(request)
     }
 
-    /// Credentials that are valid for longer than `RENEWED_BEFORE`, or the reason why there are no credentials. They
-    /// are cached, so that few requests need the metadata service.
+    /// Returns credentials that are valid for longer than `RENEWED_BEFORE`, or the reason why there are none. The
+    /// credentials are cached, so that few requests need the metadata service.
     async fn credentials(&self) -> Result<Credentials, String> {
         let mut remembered = self.credentials.lock().await;
         let soon = SystemTime::now() + RENEWED_BEFORE;

@@ -39,8 +39,8 @@ impl Open {
         Arc::new(Open { most, state: Mutex::default() })
     }
 
-    /// A place for a new connection from an address, and a receiver that ends when the connection has to end early. `None` if
-    /// kops-controller has all places.
+    /// Takes a place for a new connection from an address. The receiver ends when the connection must close early. `None` if connections of
+    /// kops-controller take all places.
     pub(crate) fn enter(self: &Arc<Open>, address: IpAddr) -> Option<(Place, oneshot::Receiver<Infallible>)> {
         let mut state = self.state.lock();
         if state.unverified.len() + state.kops_controllers.len() >= self.most {
@@ -69,7 +69,7 @@ impl State {
 }
 
 impl Place {
-    /// Marks the connection as kops-controller's. From now on, no other connection takes its place.
+    /// Marks the connection as kops-controller's. No other connection replaces it from now on.
     pub(crate) fn mark_as_kops_controllers(&self) {
         let mut state = self.open.state.lock();
         if let Some((_, sender)) = state.unverified.remove(&self.number) {

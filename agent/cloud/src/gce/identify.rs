@@ -70,7 +70,7 @@ impl GceControlPlane {
         let path = gce::instance_path(&node.provider_id, cluster)?;
         let found = self.groups.find(&path, since).await.map_err(NotIdentified::unavailable)?;
         let Some(Managed { instance, template }) = found else {
-            // This request only improves the error.
+            // The instance cannot be identified. This request only finds a more exact error.
             let unlisted = self.groups.instance(&path).await.map_err(NotIdentified::unavailable)?;
             return Err(match unlisted {
                 Some(instance) => gce::unlisted(&instance, cluster),
@@ -89,7 +89,7 @@ impl ControlPlane for GceControlPlane {
         Ok(self.find_instance(node, since).await?.1)
     }
 
-    /// Lists the instances of a zone once. Upstream requests each instance.
+    /// Lists the ranges of all instances of a zone in one request. Upstream requests each instance.
     async fn pod_ranges(&self, node: &ObservedNode, since: Instant) -> Result<Vec<String>, NoPodRanges> {
         let (instance, _) = self.find_instance(node, since).await?;
         let ranges = self.groups.ranges(&instance).await.map_err(NotIdentified::unavailable)?;

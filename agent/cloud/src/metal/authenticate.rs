@@ -92,7 +92,7 @@ mod tests {
     use super::*;
     use kops_agent_spec::failure::Failing as _;
 
-    /// A key as `openssl ecparam -genkey` writes it (SEC1). kOps makes the keys of machines with this command.
+    /// A key as `openssl ecparam -genkey` writes it (SEC1). kOps creates machine keys with this command.
     const SEC1: &str = include_str!("testdata/key.pem");
     const SEC1_PUBLIC: &str = include_str!("testdata/key.pub.pem");
 
