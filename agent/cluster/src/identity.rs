@@ -71,7 +71,7 @@ pub enum Refusal {
     /// No trusted source names the instance's cluster. A tag may be missing for a moment, or someone may have removed it.
     #[error("the instance {instance} is not known to belong to the cluster {cluster}: {says}")]
     NoCluster { instance: String, says: String, cluster: String },
-    /// The instance has another name now. In some clouds operators rename instances, and Nodes keep their names.
+    /// The Node's name is not the instance's current name. In some clouds operators rename instances, and Nodes keep their names.
     #[error(
         "spec.providerID names the instance {instance}, whose name is {name}, but the Node has another name"
     )]

@@ -36,9 +36,9 @@ impl LifecycleAction {
 pub enum Completion {
     /// The instance enters service or the warm pool.
     Completed,
-    /// The group has no such hook, or the hook no longer holds this instance.
+    /// The group has no kOps hook, or the hook no longer holds this instance.
     NothingHeld,
-    /// No hook holds the instance yet. The instance has only just started, so a hook may still hold it.
+    /// No hook holds the instance yet. The instance has just started, so a hook may hold it soon.
     NotHeldYet,
 }
 

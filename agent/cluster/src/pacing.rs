@@ -57,7 +57,6 @@ pub fn budget(group: &str, max_unavailable: u32) -> u32 {
     if group == CONTROL_PLANE { max_unavailable.min(1) } else { max_unavailable }
 }
 
-/// The name of the Lease of a slot.
 pub fn lease_name(group: &str, number: u32) -> String {
     format!("{PREFIX}{group}.{number}")
 }

@@ -113,8 +113,8 @@ fn replica_set(live: &Value) -> Option<String> {
     (available < wanted).then(|| format!("{available} of {wanted} pods are available"))
 }
 
-/// Whether pods of a workload that does not serve wait for a host port of another workload. The waiting workload serves only after the
-/// other workload is deleted.
+/// Whether a workload does not serve because its pods wait for a host port of the workload `other`. The waiting workload can serve only
+/// after `other` is deleted.
 pub fn waits_for_port_of(waiting: &Value, other: &Value) -> bool {
     let has_pods = ["/status/replicas", "/status/currentNumberScheduled"]
         .iter()

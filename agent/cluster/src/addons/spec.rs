@@ -36,7 +36,7 @@ pub struct AddonSpec {
     pub manifest_hash: String,
     /// The Kubernetes version range of this entry. Empty for all versions.
     pub kubernetes_version: String,
-    /// A changed id means another version of the add-on, even with an unchanged manifest.
+    /// The id of the add-on's version. If the id changes, the version is new, even with an unchanged manifest.
     pub id: String,
     /// The nodes that need replacement after an update. Empty for no nodes.
     pub needs_rolling_update: String,
@@ -57,7 +57,7 @@ pub struct PruneSpec {
     pub kinds: Vec<PruneKind>,
 }
 
-/// A rule that deletes the objects of one kind that the manifest does not contain (any more).
+/// A rule that deletes the objects of one kind that the manifest does not contain.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PruneKind {

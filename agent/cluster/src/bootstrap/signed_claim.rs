@@ -105,7 +105,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// The algorithm of the key, the algorithm of its SHA-256 signatures, and the message for a key of another type.
+    /// The algorithm of the key, the algorithm of its SHA-256 signatures, and the message for a key of a different type.
     fn algorithms(self) -> (Oid<'static>, Oid<'static>, &'static str) {
         match self {
             Kind::Rsa => (OID_PKCS1_RSAENCRYPTION, OID_PKCS1_SHA256WITHRSA, "it is not an RSA key"),
@@ -140,7 +140,7 @@ pub(super) fn read<T: DeserializeOwned>(payload: &str) -> Result<(T, Signed), To
 }
 
 impl Stamp<'_> {
-    /// Checks that a claim was made for a request with this body, close enough to `now`.
+    /// Checks that a claim was made for a request with this body, at most `max_skew` seconds before or after `now`.
     pub(super) fn check(&self, body: &[u8], max_skew: i64, now: i64) -> Result<(), TokenProblem> {
         if self.audience != AUDIENCE {
             return Err(TokenProblem::OtherAudience);

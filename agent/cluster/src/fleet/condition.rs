@@ -50,12 +50,12 @@ pub struct NodeReport {
     pub reboot: Option<RebootReport>,
     /// The digest of the authorities that the node trusts. `None` if no run has converged the node.
     pub authorities: Option<String>,
-    /// The program that follows rollouts. `None` if this process runs another one, or cannot read its file; the annotation of an earlier
-    /// report stays.
+    /// The program that follows rollouts. `None` if this process runs a different program, or cannot read the program's file; the
+    /// annotation of an earlier report stays.
     pub program: Option<ProgramReport>,
     /// Whether the service of control-plane mode runs. `None` if this was not observed; the annotation of an earlier report stays.
     pub runs_controller: Option<bool>,
-    /// The early warnings of the node. The condition of a missing early warning stays as it is.
+    /// The early warnings of the node. If an early warning is missing here, its condition on the Node stays unchanged.
     pub warnings: Vec<EarlyWarning>,
 }
 
@@ -108,7 +108,7 @@ pub struct Statement {
     pub program: Option<ProgramReport>,
     /// Whether the service of control-plane mode runs. `None` leaves the annotation of an earlier report as it is.
     pub runs_controller: Option<bool>,
-    /// The early warnings of the node. The condition of a missing early warning stays as it is.
+    /// The early warnings of the node. If an early warning is missing here, its condition on the Node stays unchanged.
     pub warnings: Vec<EarlyWarning>,
 }
 
@@ -202,7 +202,7 @@ impl Statement {
     }
 }
 
-/// A condition as a Node has it. The time of its last transition stays if its status stays.
+/// Makes a condition for a Node. If the status does not change, the time of the last transition does not change either.
 fn condition(
     known: &CurrentConditions,
     kind: &str,

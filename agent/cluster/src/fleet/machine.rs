@@ -33,10 +33,10 @@ const AMI: &str = "ami-";
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ObservedMachine {
     schema_version: u32,
-    /// The type by the cloud's metadata service.
+    /// The machine type, according to the cloud's metadata service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine_type: Option<String>,
-    /// The image by the cloud's metadata service: the ID of an EC2 image, or `PROJECT/NAME` of an image of GCE.
+    /// The image, according to the cloud's metadata service: the ID of an EC2 image, or `PROJECT/NAME` of an image of GCE.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
     /// The size of the disk under `/`, in GiB. EC2 and GCE give a volume's `size` in GiB, too.
@@ -72,7 +72,7 @@ pub struct WantedMachine {
     /// The digest of the parts that the spec adds to the user-data; empty if there are no such parts.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub additional_user_data: String,
-    /// The fields of the spec that only affect new machines, and that no node observes.
+    /// The fields of the spec that affect only new machines, and that nodes do not report.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub not_observed: Vec<String>,
 }
@@ -183,7 +183,7 @@ impl WantedMachine {
     }
 
     fn root_volume(&self, machine: &ObservedMachine) -> Compared {
-        // Without a size in the spec, kOps chooses the size, and each release may choose another size.
+        // Without a size in the spec, kOps chooses the size, and the choice may change with each release.
         let Some(wanted) = self.root_volume_size else { return Err("the spec has no size".to_owned()) };
         let observed = machine.root_volume_gib.ok_or(NOT_OBSERVED)?;
         Ok((observed != wanted).then(|| beside(&format!("{observed} GiB"), &format!("{wanted} GiB"))))
@@ -200,7 +200,7 @@ impl WantedMachine {
     }
 }
 
-/// The difference, if there is one, or why there was no comparison.
+/// The difference, if there is one, or the reason why the parts cannot be compared.
 type Compared = Result<Option<String>, String>;
 
 const NOT_OBSERVED: &str = "the node does not report it";
@@ -223,8 +223,8 @@ fn is_same_form(observed: &str, wanted: &str) -> bool {
     }
 }
 
-/// The fields that the spec sets, that only affect new machines, and that no node observes. Fields that most groups set are left out: the
-/// documentation names them.
+/// The fields that the spec sets, that affect only new machines, and that nodes do not report. Fields that most groups set are left out,
+/// because the documentation names them.
 fn not_observed(spec: &InstanceGroupSpec) -> Vec<String> {
     let InstanceRootVolumeSpec {
         size: _,

@@ -208,7 +208,7 @@ mod tests {
         }
     }
 
-    /// The name of each row, and the hash of the configuration that supersedes it.
+    /// The name of each row, and the hash of the configuration that supersedes the row's configuration.
     fn superseded(nodes: Vec<SeenNode>) -> Vec<(String, Option<String>)> {
         rows(nodes).into_iter().map(|row| (row.name, row.superseded_by)).collect()
     }
@@ -218,7 +218,7 @@ mod tests {
         let nodes = vec![
             node("nodes", "new", &runs("b=", "1969-02-01T00:00:00Z")),
             node("nodes", "old", &runs("a=", "1969-01-01T00:00:00Z")),
-            // Another group has another configuration.
+            // The newest configuration of one group does not supersede the configuration of a different group.
             node("gpu", "g", &runs("c=", "1968-01-01T00:00:00Z")),
         ];
         let expected = [("g", None), ("new", None), ("old", Some("b="))]

@@ -167,7 +167,7 @@ impl<'a> MachineResource<'a> {
         else {
             return None;
         };
-        // Azure ignores case, and its services spell resource ids differently.
+        // Azure ignores case, and its services spell resource ids in different cases.
         let are = |found: &[&str], words: &[&str]| {
             found.iter().zip(words).all(|(found, word)| found.eq_ignore_ascii_case(word))
         };
@@ -239,11 +239,10 @@ impl AzureMachine {
         })
     }
 
-    /// Identifies this machine as the machine of the Node with the name `node`. `has_namesake` says whether another machine of the cluster
-    /// has the Node's name.
-    ///
-    /// Programs on a machine may choose another hostname. So a Node with another name is not necessarily an impostor. If another machine of
-    /// the cluster has the Node's name, the Node is an impostor. The Node is rejected in both cases, for different reasons.
+    /// Identifies this machine as the machine of the Node with the name `node`. `has_namesake` says whether a second machine of the cluster
+    /// has the Node's name. The Node is rejected if its name differs from the machine's name. If a second machine has the Node's name, the
+    /// Node is an impostor. Otherwise a program on the machine may have chosen a different hostname, so the reason for the rejection is
+    /// different.
     pub fn identify_node(
         &self,
         node: &str,

@@ -82,7 +82,7 @@ pub struct GceInstance {
     pub status: String,
     /// The last start of the instance, in RFC 3339. Empty if GCE does not report it.
     pub last_start: String,
-    /// The instance's metadata. The instance itself can write it, so it proves nothing.
+    /// The instance's metadata. The instance itself can change its metadata, so the metadata proves nothing.
     pub metadata: BTreeMap<String, String>,
     pub network_interfaces: Vec<GceNetworkInterface>,
 }
@@ -126,7 +126,7 @@ pub fn instance_path(provider_id: &str, cluster: &GceCluster) -> Result<Instance
     Ok(InstancePath { zone: (*zone).to_owned(), name: (*name).to_owned() })
 }
 
-/// Checks that an instance would be in the cluster's project and region.
+/// Checks that an instance with this project and zone is in the cluster's project and region.
 pub fn check_place(project: &str, zone: &str, name: &str, cluster: &GceCluster) -> Result<(), Refusal> {
     let elsewhere = |owner: String| Refusal::OtherCluster {
         instance: quoted(&format!("gce://{project}/{zone}/{name}")),
@@ -181,8 +181,8 @@ pub fn in_order_of_likelihood<'a>(
     groups
 }
 
-/// Whether an instance's name has the form that the group gives to its instances: the base name, a dash and a suffix. An instance has
-/// another name only if someone requested that name from the group.
+/// Whether an instance's name has the form that the group gives to its instances: the base name, a dash and a suffix. An instance has a
+/// name of a different form only if someone requested that name from the group.
 pub fn names_so(group: &ManagedGroup, instance: &str) -> bool {
     let rest = instance.strip_prefix(&group.base_instance_name);
     rest.is_some_and(|rest| rest.starts_with('-'))

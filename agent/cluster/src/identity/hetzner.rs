@@ -26,7 +26,7 @@ pub const PROVIDER_IDS: ProviderIds = ProviderIds {
     form: "hcloud://12345678",
     id: |id| IdForm::Number.parse(id),
 };
-/// The states in which a server may bootstrap. Hetzner still reports `starting` for a while after the server runs.
+/// The states in which a server may bootstrap. Hetzner reports `starting` for a while after the server has started.
 const AT_WORK: [&str; 2] = ["running", "starting"];
 
 /// A server as Hetzner's API reports it.

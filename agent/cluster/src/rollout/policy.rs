@@ -100,7 +100,7 @@ pub struct PolicyState {
     /// The ID of the automatic rollout that was resumed last; empty for none.
     #[serde(default)]
     pub rollout: String,
-    /// The attempt of that rollout. Any other automatic rollout is in its first attempt.
+    /// The attempt of the rollout in `rollout`. Any other automatic rollout is in its first attempt.
     #[serde(default = "first_attempt")]
     pub attempt: u32,
     /// The ID of the automatic reboots that were resumed last, and their attempt. Earlier versions of kops-agent reject these fields.
@@ -317,7 +317,7 @@ pub fn decide_by_policy(
     let last = &before.status;
     let fresh = format!("policy-{}", timestamp(now));
     let mut decision = decide(if last.rollout.is_empty() { fresh.clone() } else { last.rollout.clone() });
-    // The next configuration is another rollout: a node acknowledges each order by the rollout's ID.
+    // A node acknowledges an order by the rollout's ID, so the next configuration gets a new ID.
     if last.phase == Phase::Done && decision.status.phase != Phase::Done {
         decision = decide(fresh);
     }
@@ -331,8 +331,9 @@ pub fn decide_by_policy(
     (decision, status)
 }
 
-/// Decides which of the nodes that require a reboot the policy reboots now. The parameters equal the parameters of [`decide_by_policy`],
-/// but `first` names the rollout or the change that has priority over these reboots. The new status of the reboots is in the decision.
+/// Decides which of the nodes that require a reboot the policy reboots now. The parameters are the parameters of [`decide_by_policy`],
+/// except that `first` names the rollout or the change that has priority over these reboots. The decision contains the new status of the
+/// reboots.
 pub(super) fn decide_reboots_by_policy(
     before: &PolicyStatus,
     state: &PolicyState,
@@ -359,7 +360,7 @@ pub(super) fn decide_reboots_by_policy(
     });
     let require = require.map(|member| (member.node.clone(), member.boot_id.clone()));
     let ordered = last.ordered.iter().map(|(node, order)| (node.clone(), order.boot_id.clone()));
-    // After its reboot, a node with an order no longer requires a reboot, but it is not done yet. So it stays in the list.
+    // After its reboot, a node with an order no longer requires a reboot, but its order is not finished yet. So the node stays in the list.
     let boots: Boots = require.chain(ordered).collect();
     let decide = |id: String| {
         let elsewhere = elsewhere + before.status.ordered.len();
@@ -369,7 +370,7 @@ pub(super) fn decide_reboots_by_policy(
     };
     let fresh = format!("reboots-{}", timestamp(now));
     let decision = decide(if last.is_none() { fresh.clone() } else { last.rollout.clone() });
-    // A rollout is over once no node is at work and no node has failed. The next order then begins another rollout.
+    // A rollout is over once no node is at work and no node has failed. The next order then begins a new rollout.
     if is_over && !decision.orders.is_empty() { decide(fresh) } else { decision }
 }
 

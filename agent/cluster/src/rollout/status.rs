@@ -50,8 +50,8 @@ pub struct Status {
     /// failed.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub failed_in: BTreeMap<String, String>,
-    /// How many turns are left, for [`Status::estimate`]. A turn that has begun counts as a whole. 0 if no turn is left, or if nodes wait for
-    /// something without a known end.
+    /// The number of turns that are left, for [`Status::estimate`]. A turn that has begun counts as a whole turn. 0 if no turn is left, or
+    /// if the nodes wait for an unknown time.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub turns_left: usize,
     /// The times from the last orders until their nodes were done, in seconds.
@@ -144,7 +144,8 @@ pub struct GroupStatus {
     /// The first waiting nodes that may not begin, each with the reason.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub held: BTreeMap<String, String>,
-    /// The first nodes that a blocker does not stop, because they drain for their orders or are not Ready. Each has the reason of the block.
+    /// The first nodes that a blocker does not stop, because they drain for their orders or are not Ready. Each comes with the reason of
+    /// the block.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub finishing: BTreeMap<String, String>,
     /// Why the group's current configuration is not known; empty if it is known.
@@ -179,8 +180,8 @@ impl Status {
         self.is_in(Phase::Done, rollout)
     }
 
-    /// Whether the rollout is done, or aborted with no node at work. Then the status changes only after an operator starts or resumes a
-    /// rollout.
+    /// Whether the rollout is done, or aborted with no node at work. If so, the status does not change until an operator starts or resumes
+    /// a rollout.
     pub fn is_over(&self, rollout: &Rollout) -> bool {
         self.is_done(rollout)
             || rollout.state == State::Aborted && self.is_in(Phase::Aborted, rollout) && !self.is_at_work()

@@ -66,7 +66,7 @@ fn member(group: &str, number: usize) -> Member {
     }
 }
 
-/// A cluster whose nodes act on their orders. Its controller keeps no state except what it has written to the cluster.
+/// A cluster whose nodes act on their orders. The controller keeps no state outside the cluster.
 pub(super) struct Cluster {
     pub(super) rollout: Rollout,
     pub(super) members: Vec<Member>,

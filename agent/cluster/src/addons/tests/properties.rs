@@ -110,8 +110,8 @@ fn path_set(fields: &Value) -> BTreeSet<String> {
 }
 
 proptest! {
-    /// Every name with an entry for the Kubernetes version is on the menu once, with an entry for that version. No later entry of the same
-    /// name has another id or hash than the chosen entry.
+    /// Every name with an entry for the Kubernetes version is on the menu once, with an entry for that version. All later entries of the
+    /// name and for that version have the id and hash of the chosen entry.
     #[test]
     fn the_menu_has_each_name_once(entries in entries(), minor in 29..37u64) {
         let channel = channel_with(&entries);
@@ -134,7 +134,7 @@ proptest! {
         prop_assert!(menu.left_out.is_empty());
     }
 
-    /// An entry for another version of Kubernetes changes nothing.
+    /// Entries for other Kubernetes versions change nothing.
     #[test]
     fn entries_for_other_versions_are_ignored(entries in entries(), minor in 29..37u64) {
         let version = kubernetes(&format!("v1.{minor}.0"));
@@ -160,8 +160,8 @@ proptest! {
         }
     }
 
-    /// No version replaces itself. Versions with different ids or hashes replace each other. Otherwise only the version with the later
-    /// generation replaces the other version.
+    /// No version replaces itself. If the ids or hashes of two versions differ, each replaces the other. Otherwise only the version with
+    /// the higher generation replaces the other version.
     #[test]
     fn versions_replace_each_other_by_the_rules(one in version(), other in version()) {
         prop_assert!(!one.replaces(&one));

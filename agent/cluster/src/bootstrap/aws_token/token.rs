@@ -67,7 +67,7 @@ pub enum TokenProblem {
     OtherRequest,
     #[error("the token's signature does not cover {0}")]
     NotSigned(&'static str),
-    /// The token would call another action or another server.
+    /// The signed request is for a different action or a different server.
     #[error("the token does not ask this region's STS for the caller's identity: {0}")]
     OtherCall(&'static str),
     #[error(

@@ -109,7 +109,7 @@ fn settling_after(seconds: i64) -> Cluster {
     cluster
 }
 
-/// Decides `seconds` later, while the API server of the first control plane is ready or not. Returns the nodes that get an order.
+/// Decides again after `seconds`. `is_ready` is the state of the first control plane's API server. Returns the nodes that get an order.
 fn later(cluster: &mut Cluster, seconds: i64, is_ready: bool) -> Vec<String> {
     let not_ready = (!is_ready).then(|| "masters-00".to_owned());
     cluster.not_ready = not_ready.into_iter().collect();
@@ -228,7 +228,7 @@ fn the_status_names_nodes_that_trust_other_authorities_or_report_none() {
     assert_eq!(cluster.status.groups["a"].other_authorities, 0);
     assert_eq!(cluster.status.without_authorities.nodes, 1, "the rollout is done without a word about a-01");
 
-    // Other groups, and groups whose configuration has the authorities, are not compared.
+    // Nothing is compared for other groups, and for groups whose configuration contains the authorities.
     cluster.seen.authorities.clear();
     cluster.step();
     assert!(cluster.status.without_authorities.is_none());

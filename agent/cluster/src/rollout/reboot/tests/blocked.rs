@@ -135,7 +135,7 @@ fn a_node_that_drains_without_its_order_does_not_get_it_again() {
     let order = cluster.of_name("a-00").order.clone();
     cluster.seen.blocked = burns();
     cluster.step();
-    // The node has begun just before its order was taken back. It drops the order before it reboots.
+    // The node began to drain just before its order was taken back. It drops the order before it reboots.
     cluster.of_name("a-00").cordoned_since = Some(cluster.now);
     for _ in 0..3 {
         assert_eq!(cluster.step(), [""; 0]);
