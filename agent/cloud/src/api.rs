@@ -29,7 +29,7 @@ pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// The maximum number of characters of an error code in a message.
 const LONGEST_CODE: usize = 64;
 
-/// An API, and how it reports errors.
+/// A cloud API, and how it reports errors.
 #[derive(Debug)]
 pub struct Api {
     /// The API's name in messages.
@@ -134,7 +134,7 @@ pub enum ApiError {
     /// The API rejects the request, or has an internal error.
     #[error("{0}")]
     Refused(Box<ErrorAnswer>),
-    /// The response comes from another server (such as a proxy), or it cannot be read.
+    /// The response comes from another server, such as a proxy, or the response cannot be read.
     #[error("{endpoint} answers {action} with {status}, which is not an answer of {api}: {problem}")]
     Garbage { api: &'static str, action: &'static str, endpoint: String, status: u16, problem: String },
     #[error("no credentials for {api}: {cause}")]

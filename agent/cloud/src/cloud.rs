@@ -31,7 +31,7 @@ pub(crate) const WITHOUT_WAITING: Retries = Retries {
 pub struct WantedFacts {
     /// The network interfaces and GPUs of the machine type.
     pub instance_type: bool,
-    /// The machine's address, on clouds where only the metadata service has it.
+    /// The machine's address, on clouds where only the metadata service reports the address.
     pub address: bool,
 }
 

@@ -30,7 +30,7 @@ pub enum MetadataError {
         waited.as_secs_f32().round()
     )]
     Unreachable { url: String, cause: String, attempts: u32, waited: Duration },
-    /// The service accepts the request, but does not answer it.
+    /// The service accepts the request, but sends no response.
     #[error("{url}: the metadata service does not answer ({attempts} attempts in {} s)", waited.as_secs_f32().round())]
     Silent { url: String, attempts: u32, waited: Duration },
     /// EC2's token response does not arrive because its hop limit is too low.

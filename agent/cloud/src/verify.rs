@@ -45,15 +45,15 @@ pub struct VerifiedNode {
     pub node_name: String,
     /// The names and addresses in the machine's serving certificate.
     pub certificate_names: Vec<String>,
-    /// The name of the machine's instance group; empty if it is in none.
+    /// The name of the machine's instance group; empty if the machine is in no instance group.
     pub instance_group: String,
-    /// The address and port for the call-back (`10.0.0.1:3987`); empty if it is not known.
+    /// The address and port for the call-back (`10.0.0.1:3987`); empty if the address is not known.
     pub challenge_endpoint: String,
     /// The machine's addresses, as the cloud lists them. May be empty if the token alone proves which machine it is.
     pub addresses: Vec<IpAddr>,
     /// The last start of the machine on AWS and GCE, and its creation on other clouds, in seconds since 1970. If a Node's last sign of life
-    /// is older, the Node belongs to an earlier machine of its name. `None` if the cloud does not report the time. `None` also if a second
-    /// machine of the cluster has this Node name, because the Node may belong to the second machine.
+    /// is older, the Node belongs to an earlier machine with the name. `None` if the cloud does not report the time. Also `None` if the
+    /// cluster has a second machine with this Node name, because the Node may belong to the second machine.
     pub launched: Option<i64>,
 }
 
@@ -75,7 +75,7 @@ pub(crate) fn seconds_of(instant: &str) -> Option<i64> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     pub answer: Answer,
-    /// The reason in a word. It is a label of a metric, so it has few values.
+    /// The reason in a word. It is a label of a metric, so few different reasons exist.
     pub reason: &'static str,
     /// The reason for the log. It is not sent to the machine, and contains no secret.
     pub message: String,
@@ -126,7 +126,7 @@ pub enum Proof {
     /// The token, which no other machine could have made.
     Token,
     /// The source address, because the cloud lets only this machine use it. The token alone proves nothing, because any machine can create
-    /// it. A pod that sends from its machine's address can also make such a request.
+    /// it. A pod that sends from its machine's address passes, too.
     Address,
     /// The machine's answer to the call-back. The token alone proves nothing, because any machine can create it.
     CallBack {
@@ -146,8 +146,8 @@ pub struct Examined<'a> {
     pub proof: Proof,
     /// Asks the cloud. It does nothing before it is polled, and stops when it is dropped.
     pub verification: Verification<'a>,
-    /// Checks the signature of a token that carries its own key; `None` if the token has no such signature. The check takes CPU, so it runs
-    /// only for an admitted request, on a thread that serves no other request.
+    /// Checks the signature of a token that carries its own key; `None` if the token carries no key. The check takes CPU, so it runs only
+    /// for an admitted request, on a thread that serves no other request.
     pub signature: Option<BoxFuture<'a, Result<(), Refusal>>>,
     /// Asks the cloud about this one machine again, after the call-back has proven which machine it is. This is needed if the cloud's first
     /// response may be minutes old. The result must equal the result of `verification`.

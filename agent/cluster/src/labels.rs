@@ -327,7 +327,7 @@ mod tests {
             noted_labels: labels(&[NODE, ("tier", "at launch"), ("dropped", "1")]),
             ..Identity::default()
         };
-        // The tags still have `dropped`, although kOps has applied the group without it. The tags never had `ours`.
+        // The tags still have the label `dropped`, which kOps has removed from the group. The tags never had the label `ours`.
         let observed = node(
             &[NODE, ("tier", "at launch"), ("dropped", "1"), ("ours", "1")],
             &["tier", "dropped", "ours"],

@@ -26,7 +26,7 @@ const WINDOW: Duration = Duration::from_millis(50);
 const LARGEST_BATCH: usize = 1000;
 /// The maximum number of concurrent calls.
 const CALLS_AT_ONCE: usize = 4;
-/// The maximum number of waiting questions. Further questions are rejected immediately, to limit memory use.
+/// The maximum number of waiting questions. If more questions come, they are rejected immediately, to limit memory use.
 const LONGEST_QUEUE: usize = 16 * 1024;
 /// The maximum number of attempts for one question while EC2 throttles.
 const TRIES: u32 = 4;
@@ -34,12 +34,12 @@ const TRIES: u32 = 4;
 /// throttling"). This client leaves half of this limit to other programs of the account.
 const BURST: f64 = 50.0;
 const PER_SECOND: f64 = 10.0;
-/// The timeout of one call. It is short, because a hanging call delays all other questions.
+/// The timeout of one call. The timeout is short, because a hanging call delays all other questions.
 const TIMEOUT: Duration = Duration::from_secs(10);
 const PAUSES: Pauses = Pauses { first: Duration::from_secs(1), longest: Duration::from_secs(4) };
 const ACTION: &str = "DescribeInstances";
 
-/// The answer to a question: the instance, `None` if it does not exist, or why EC2 could not be asked.
+/// The answer to a question: the instance, `None` if EC2 has no such instance, or the error of EC2.
 pub type InstanceAnswer = Result<Option<Arc<Ec2Instance>>, Arc<ApiError>>;
 
 struct Question {
@@ -157,7 +157,7 @@ impl Asking {
         Ok(BTreeMap::new())
     }
 
-    /// Like [`Asking::describe`], with one call per instance. It is used if EC2 reports missing instances without their ids.
+    /// Like [`Asking::describe`], with one call per instance, for the case that EC2 reports missing instances without their ids.
     async fn one_by_one(&self, ids: BTreeSet<&str>) -> Result<BTreeMap<String, Arc<Ec2Instance>>, ApiError> {
         let mut found = BTreeMap::new();
         for id in ids {

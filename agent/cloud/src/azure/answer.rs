@@ -66,8 +66,8 @@ struct Status {
     code: String,
 }
 
-/// The name of a machine in its [`MachinePath`]: its number in a scale set, else its name in lower case. `None` if it has no
-/// name.
+/// The name of a machine in its [`MachinePath`]: the machine's number in a scale set, else the machine's name in lower case.
+/// `None` if the number is invalid or the name is empty.
 fn name_in_path(scale_set: Option<&str>, name: &str) -> Option<String> {
     match scale_set {
         Some(_) => name.parse::<u32>().ok().map(|number| number.to_string()),

@@ -79,7 +79,7 @@ struct Remembered {
 /// Why the certificate of an issuer is missing.
 #[derive(Clone, Debug, Error)]
 enum NoIssuer {
-    /// The download fails, so it is not known whether the certificate exists.
+    /// The download failed. The certificate may exist.
     #[error("{place}: {cause}")]
     Unavailable { place: Url, cause: String },
     /// None of the URLs has the certificate of this issuer.
@@ -219,7 +219,7 @@ fn one_after_the_other<'a>(certificate: &[u8], all: &[CertificateDer<'a>]) -> Ve
     chain
 }
 
-/// Fetches the certificates of `certificate`'s issuer, of that issuer's issuer, and so on, until the folder has no further issuer.
+/// Fetches the certificates of `certificate`'s issuer, of that issuer's issuer, and so on, until the folder lacks the next one.
 async fn fetch(
     client: Client,
     folder: Url,
@@ -248,7 +248,7 @@ async fn fetch(
     }
 }
 
-/// Downloads a certificate, with one redirect on the same server. `None` if there is no certificate, or it is too large.
+/// Downloads a certificate, with one redirect on the same server. `None` if the server has no certificate, or one that is too large.
 async fn get(client: &Client, place: &Url) -> Result<Option<Vec<u8>>, NoIssuer> {
     let unavailable = |cause: String| NoIssuer::Unavailable { place: place.clone(), cause };
     let ask = async |at: Url| {

@@ -92,7 +92,7 @@ impl Tokens {
             }
         };
         let answer: String = self.metadata.trying(&self.path, NO_IDENTITY, attempt).await?;
-        // The response may contain the token, so it is not shown.
+        // The response may contain the token, so the error does not show the response.
         let unusable = || self.metadata.unusable(&self.path, "its answer is not a token");
         let Answer { access_token, expires_in } = serde_json::from_str(&answer).map_err(|_| unusable())?;
         let expires_in = expires_in.parse().map_err(|_| unusable())?;

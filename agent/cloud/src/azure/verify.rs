@@ -68,7 +68,7 @@ impl AzureVerifier {
     }
 }
 
-/// The machine id for a token's VM id. An id that is not a UUID gives a meaningless result. The verification later rejects such a token,
+/// The machine id for a token's VM id. If the VM id is not a UUID, the result is meaningless. The verification later rejects the token,
 /// because every VM id is a UUID.
 fn machine_id(vm_id: &str) -> MachineId {
     let digits: String = vm_id.chars().filter(char::is_ascii_hexdigit).take(32).collect();

@@ -56,8 +56,8 @@ impl Open {
 }
 
 impl State {
-    /// The oldest unverified connection of the address with the most unverified connections. Among several such addresses, the address with
-    /// the oldest connection is selected.
+    /// The oldest unverified connection of the address with the most unverified connections. If several addresses have the most, the
+    /// address with the oldest connection is selected.
     fn oldest_to_close(&self) -> Option<u64> {
         let mut of_addresses: BTreeMap<IpAddr, (usize, u64)> = BTreeMap::new();
         for (number, (address, _)) in &self.unverified {

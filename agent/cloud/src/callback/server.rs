@@ -194,7 +194,7 @@ impl Drop for CallbackServer {
 
 /// Binds the address. If the port is in use, retries for up to `PORT_FREE_WITHIN`.
 async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
-    // A pause may begin until the end of `PORT_FREE_WITHIN`, and another attempt follows that pause.
+    // A pause may begin until the end of `PORT_FREE_WITHIN`, and one more attempt follows the pause.
     let mut backoff = Backoff::new(PORT_FREE_WITHIN + PORT_TRIED_EVERY, || PORT_TRIED_EVERY);
     loop {
         let bound = TcpListener::bind(address).await;

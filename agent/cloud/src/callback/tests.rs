@@ -160,7 +160,7 @@ async fn silent_connections_from_many_addresses_do_not_block_kops_controller() {
         silent.push(connect_from([127, 7, high + 1, low], &challenge).await);
     }
     assert_eq!(call(&challenge, &identity).await.unwrap(), Proof::OfSecret);
-    // A newer connection has taken the place of the oldest connection.
+    // A newer connection has replaced the oldest connection.
     let ended = silent[0].read(&mut [0; 1]).await;
     assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
 }

@@ -245,7 +245,7 @@ impl Compute {
         let url = format!("{}/projects/{}/{}?{query}", self.endpoint, self.project, call.path);
         let request = |client: &Client| {
             let request = client.request(call.method.clone(), &url);
-            // Google requires the length of an empty body, and hyper does not send it.
+            // Google requires the length of an empty body, but hyper does not send this length.
             if call.method == Method::POST { request.header(CONTENT_LENGTH, 0) } else { request }
         };
         self.client.ask(self.question(call.action), request).await

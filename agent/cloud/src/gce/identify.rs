@@ -34,7 +34,7 @@ impl GceControlPlane {
     }
 }
 
-/// The cluster's project and region: from the configuration if it has them, otherwise from this machine.
+/// The cluster's project and region, from the configuration or else from this machine.
 async fn cluster(options: &KopsControllerOptions) -> Result<GceCluster, ControlPlaneError> {
     let verifier = options.server.as_ref().and_then(|server| server.provider.gce.as_ref());
     let written = verifier.map(|gce| (gce.project_id.clone(), gce.region.clone())).unwrap_or_default();

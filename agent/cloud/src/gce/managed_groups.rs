@@ -144,7 +144,7 @@ impl ManagedGroups {
     }
 
     async fn find_for(&self, instance: &InstancePath, asker: Asker) -> Result<Option<Managed>, Unanswered> {
-        // A made-up zone causes no further request and no cache entry.
+        // A made-up zone causes no additional request and no cache entry.
         let (compute, region) = (self.0.compute.clone(), self.cluster().region.clone());
         let zones = move || async move { compute.zones(&region).await };
         let zones = asker.get(&self.0.region, ZONES_FOR, zones).await?;

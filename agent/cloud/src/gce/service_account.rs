@@ -319,7 +319,7 @@ impl KeyTokens {
         if status != StatusCode::OK {
             return Err(Failure::Refused(format!("it answers {status}{}", reason(&body))));
         }
-        // The response may contain a token, so it is not shown.
+        // The response may contain a token, so the error does not show the response.
         serde_json::from_slice(&body).map_err(|_| Failure::Refused("its answer is not a token".to_owned()))
     }
 }

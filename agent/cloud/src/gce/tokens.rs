@@ -104,7 +104,7 @@ impl Tokens {
                 headers.insert("metadata-flavor", HeaderValue::from_static("Google"));
                 let answer = metadata.get_needed(PATH, &headers).await?;
                 let token = serde_json::from_str(&answer).ok().and_then(|granted| issued(granted, asked));
-                // The response may contain the token, so it is not shown.
+                // The response may contain the token, so the error does not show the response.
                 Ok(token.ok_or_else(|| metadata.unusable(PATH, "its answer is not a token"))?)
             }
             Source::Key(tokens) => {

@@ -185,7 +185,7 @@ impl<M: Listed> Inventory<M> {
         last.names.get(&machine.node_name()).is_some_and(|ids| ids.iter().any(|id| *id != machine.id()))
     }
 
-    /// Whether a machine belongs to a different cluster. Such a machine may have an equal Node name, because it is in a different network.
+    /// Whether a machine belongs to a different cluster. This machine is in a different network, so its Node name may be equal.
     fn is_of_another(&self, machine: &M) -> bool {
         matches!(machine.identify(self.cluster()), Err(Refusal::OtherCluster { .. }))
     }
@@ -225,14 +225,14 @@ impl<M: Listed> Inventory<M> {
         Ok(if refreshed.contains_key(&id) { refreshed } else { listing })
     }
 
-    /// The maximum age of the list, and of the newest machines. It grows with the number of pages, because each page costs a request.
+    /// The maximum age of the list, and of the newest machines. Both ages grow with the number of pages, because each page costs a request.
     fn ttls(&self) -> (Duration, Duration) {
         let last = self.last();
         let ttl = |pages: u32| PAGE_TTL.saturating_mul(pages.max(1));
         (ttl(last.pages), ttl(last.newest_pages))
     }
 
-    /// The last complete list, if it has this machine and is at most this old.
+    /// The last complete list, if it contains this machine and is at most `longest` old.
     pub(super) fn stale(&self, id: MachineId, longest: Duration) -> Option<Arc<Listing<M>>> {
         let last = self.last();
         let (asked_at, listing) = last.good.as_ref()?;

@@ -45,7 +45,7 @@ pub(crate) static API: Api = Api {
 };
 
 /// An error as OpenStack's services write it: `{"error": {"code": 401, "title": "Unauthorized", …}}`, or `{"itemNotFound":
-/// {"code": 404, …}}`. Explanations may repeat the request, so they are dropped.
+/// {"code": 404, …}}`. Explanations may repeat the request, so the explanations are dropped.
 pub(super) fn read(body: &[u8]) -> Option<ErrorBody> {
     #[derive(Deserialize)]
     struct Told {

@@ -112,8 +112,8 @@ impl Listed for OpenstackServer {
     };
     const PROVIDER_IDS: ProviderIds = PROVIDER_IDS;
     const PROVIDER: CloudProvider = CloudProvider::Openstack;
-    /// Upstream's `verifier.go` uses the same proof. kOps opens no port of nodes for the call-back (`addKopsControllerRules` in
-    /// `pkg/model/openstackmodel/firewall.go`), and puts port 3988 behind no load balancer.
+    /// Upstream's `verifier.go` also uses the address as the proof. kOps opens no port of nodes for the call-back (`addKopsControllerRules`
+    /// in `pkg/model/openstackmodel/firewall.go`), and puts port 3988 behind no load balancer.
     const PROVEN_BY: ProvenBy = ProvenBy::Address;
     const PAGED_BY: PagedBy = PagedBy::Marker;
     type Page = Page;

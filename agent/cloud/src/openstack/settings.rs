@@ -17,7 +17,7 @@ pub(super) const AUTH_URL: &str = "OS_AUTH_URL";
 pub(super) const REGION: &str = "OS_REGION_NAME";
 /// Selects which endpoints of a service are used: public, internal or admin.
 pub(super) const INTERFACE: &str = "OS_INTERFACE";
-/// Turns off the verification of OpenStack's certificates. kOps sets it for `insecureSkipVerify` (upstream:
+/// Turns off the verification of OpenStack's certificates. kOps sets this variable for `insecureSkipVerify` (upstream:
 /// `buildEnvironmentVariables` in `pkg/model/resources/nodeup.go`, `GetInsecureSkipVerify` in `util/pkg/vfs/swiftfs.go`).
 const ANY_CERTIFICATE: &str = "KOPS_OS_TLS_INSECURE_SKIP_VERIFY";
 

@@ -69,7 +69,7 @@ struct Refusal {
 }
 
 const TOKEN_VARIABLE: &str = "SCW_SECRET_KEY";
-/// The project of the cluster. Upstream's kops-controller needs it too (upstream: `checkCredentials` in
+/// The project of the cluster. Upstream's kops-controller also needs this variable (upstream: `checkCredentials` in
 /// `upup/pkg/fi/cloudup/scaleway/scalewaymetadata/profile.go`).
 const PROJECT_VARIABLE: &str = "SCW_DEFAULT_PROJECT_ID";
 /// The zone of the cluster. A cluster of kOps has one zone (upstream: `ParseZoneFromClusterSpec` in

@@ -22,7 +22,7 @@ use x509_parser::verify::verify_signature;
 use super::message::Bytes;
 use crate::identity::Refusal;
 
-/// The audience of every token. A token with another audience is rejected.
+/// The audience of every token. A token with a different audience is rejected.
 pub const AUDIENCE: &str = "kops.k8s.io/node-bootstrap";
 /// The default maximum clock difference to a machine, in seconds (upstream: `NewVerifier` in `pkg/bootstrap/pkibootstrap/pkiverifier`;
 /// upstream writes the same value for GCE).

@@ -47,7 +47,7 @@ impl FirstCertificate {
         format!("{} {}", timestamp(self.expires), self.name)
     }
 
-    /// Parses an annotation's value; `None` if it has another format.
+    /// Parses an annotation's value; `None` if the format is not `TIME NAME`.
     pub(super) fn read(value: &str) -> Option<FirstCertificate> {
         let (expires, name) = value.split_once(' ')?;
         let is_name = (1..=LONGEST_NAME).contains(&name.len())

@@ -148,7 +148,7 @@ fn next(node: &SeenNode, runs: &str, now: OffsetDateTime) -> Result<Next, String
     let next = Next::read(&node.next).map_err(|unread| unread.to_string())?;
     match next.made_at() {
         // An older agent neither writes nor removes the annotation, so the annotation may be stale.
-        _ if next.runs != runs => Err("its plan begins with another configuration than it runs".to_owned()),
+        _ if next.runs != runs => Err("its plan begins with a configuration that it does not run".to_owned()),
         Some(at) if at <= now + CLOCK_SKEW => Ok(next),
         _ => Err(format!("its plan has a time in the future: {}", next.at)),
     }

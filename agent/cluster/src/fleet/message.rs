@@ -80,8 +80,7 @@ impl Configuration {
     }
 }
 
-/// The first characters of a `NodeupConfigHash`, for people. They are enough to distinguish the configurations of a
-/// cluster.
+/// The first characters of a `NodeupConfigHash`, for people. These characters distinguish the configurations of a cluster.
 pub fn short_hash(hash: &str) -> String {
     hash.chars().take(SHOWN_OF_HASH).collect()
 }

@@ -39,7 +39,7 @@ pub struct SeenNode {
     pub agent_version: String,
     /// The Node's annotation with the change to the next configuration; empty if the Node has no such annotation.
     pub next: String,
-    /// The Node's annotation with the configuration that the user-data pins; empty if the Node has no such annotation.
+    /// The Node's annotation with the configuration in the user-data; empty if the Node has no such annotation.
     pub followed_from: String,
     /// The Node's annotation with the observed machine; empty if the Node has no such annotation.
     pub machine: String,
@@ -93,7 +93,7 @@ pub struct Row {
     pub agent_version: String,
     /// SHA-256 of the agent's program; `None` if the node has not reported it.
     pub agent_sha256: Option<String>,
-    /// The hash that the node's user-data pins, if the node follows its group to another configuration.
+    /// The hash in the node's user-data, if the node has since followed its group to a different configuration.
     pub followed_from: Option<String>,
     /// The digest of the `kubernetes-ca` authorities that the node trusts; `None` if the node has not reported it.
     pub authorities: Option<String>,
@@ -138,7 +138,7 @@ fn newest(told: &[(SeenNode, Told)], now: OffsetDateTime) -> BTreeMap<&str, &Con
     newest
 }
 
-/// The `since` time of a configuration. `None`, which sorts before all times, if it is missing, invalid or in the future.
+/// The `since` time of a configuration. `None` if the time is missing, invalid or in the future. `None` sorts before all times.
 fn since(configuration: &Configuration, now: OffsetDateTime) -> Option<OffsetDateTime> {
     let since = parse_timestamp(&configuration.since)?;
     (since <= now + CLOCK_SKEW).then_some(since)

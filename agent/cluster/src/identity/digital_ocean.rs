@@ -73,7 +73,7 @@ impl CloudMachine for Droplet {
         format!("{}{}", PROVIDER_IDS.prefix, self.id)
     }
 
-    /// The name of the droplet's Node: the droplet's first private address or, if it has none, the droplet's own name.
+    /// The name of the droplet's Node: the droplet's first private address or, without a private address, the droplet's own name.
     fn node_name(&self) -> String {
         self.private_ips.first().map_or_else(|| self.name.clone(), ToString::to_string)
     }

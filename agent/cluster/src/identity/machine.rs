@@ -19,7 +19,7 @@ pub trait CloudMachine {
         provider_id == self.provider_id()
     }
 
-    /// The name of the machine's Node. It is unique in the cluster.
+    /// The name of the machine's Node, which is unique in the cluster.
     fn node_name(&self) -> String;
 
     /// The address for the challenge request: the first address at which other machines of the cluster can reach this machine. In clouds

@@ -3,8 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Versions of the components whose upgrade may drain a node, such as `1.36.0`. A Node reports them as `v1.36.0` and
-/// `containerd://2.1.4`. A version is empty if it is unknown, or if the agent does not install that component.
+/// Versions of the components whose upgrade may drain a node, such as `1.36.0`. A Node reports these versions as `v1.36.0`
+/// and `containerd://2.1.4`. A version is empty if it is unknown, or if the agent does not install the component.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct Versions {

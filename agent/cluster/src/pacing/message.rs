@@ -19,12 +19,12 @@ pub enum SlotAction {
     Release,
 }
 
-/// A request. The certificate names the node, and the labels of its Node name the group. So the request names neither.
+/// A request. It names neither the node nor the group: the certificate names the node, and the labels of the Node name the group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SlotRequest {
     pub action: SlotAction,
-    /// How many nodes of the group may be disrupted at a time, 1 to [`MOST_SLOTS`]. For control planes it is always 1.
+    /// How many nodes of the group may be disrupted at a time, 1 to [`MOST_SLOTS`]. For control planes the number is always 1.
     pub max_unavailable: u32,
 }
 
@@ -60,8 +60,8 @@ pub struct SlotAnswer {
     /// slot.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub not_before: String,
-    /// Why the server gives no slots to any node: the cluster has not granted the server the necessary rights. Empty if it
-    /// gives slots.
+    /// Why the server gives no slots to any node: the cluster has not granted the server the necessary rights. Empty if the
+    /// server gives slots.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub not_set_up: String,
 }

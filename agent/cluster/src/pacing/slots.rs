@@ -106,7 +106,7 @@ pub fn decide(slots: &[Slot], node: &str, action: SlotAction, budget: u32, now: 
     if held.len() >= usize::try_from(budget).unwrap_or(usize::MAX) {
         return Decision::Busy(held.into_iter().cloned().collect());
     }
-    // Concurrent requests find the same free number, so only one of them can write the Lease.
+    // Concurrent requests find the same free number, so only one of these requests can write the Lease.
     let is_free = |number: &u32| held.iter().all(|slot| slot.number != *number);
     let number = (0..=u32::MAX).find(is_free).unwrap_or_default();
     Decision::Hold { number, acquired: now, held_before }

@@ -14,7 +14,7 @@ use super::wanted::{Rollout, State};
 /// The operator's rollout and the policy in the ConfigMap, with their last written statuses.
 #[derive(Clone, Debug)]
 pub struct RolloutAndPolicy {
-    /// The operator's rollout; `None` if there is none, or if it is over.
+    /// The operator's rollout; `None` if there is no rollout, or if the rollout is over.
     pub rollout: Option<Rollout>,
     /// The last written status of the operator's rollout.
     pub status: Status,
@@ -34,7 +34,7 @@ pub struct Actions {
     /// The control planes whose API servers must be asked first. The caller puts the answers into [`Member::api_server`] and
     /// decides again before it writes anything.
     pub api_servers_to_ask: BTreeSet<String>,
-    /// The blockers of reboots that must be checked first. The caller checks them and decides again before it writes anything.
+    /// The blockers of reboots that must be checked first. The caller checks these blockers and decides again before it writes anything.
     pub blockers_to_check: Option<Blockers>,
     /// The status of the operator's rollout. `None` if there is no rollout or it is over. In both cases, the written status does not
     /// change.
@@ -105,7 +105,7 @@ pub fn decide_all(asked: &RolloutAndPolicy, members: &[Member], seen: &Seen, now
         _ => decide_configurations(asked, members, seen, now),
     };
     if are_at_work && asked.rollout.is_none() {
-        // The reboots in progress finish first. If a new configuration waits, no further node reboots.
+        // The reboots in progress finish first. If a new configuration waits, no new reboot begins.
         if !actions.orders.is_empty() {
             first = Some("a new configuration".to_owned());
         }

@@ -80,7 +80,7 @@ pub struct Member {
     pub is_unchecked: bool,
     /// The architecture that the node's kubelet reports, such as `amd64`; empty if it reports none.
     pub architecture: String,
-    /// Whether the rollout leaves the node out. Such a node gets no order, and no other node waits for it.
+    /// Whether the rollout leaves the node out. If so, the node gets no order, and no other node waits for it.
     pub is_left_out: bool,
     /// Whether the node reports that it is configured: its condition `KopsConfigured` has the status `True`.
     pub is_healthy: bool,
@@ -93,7 +93,8 @@ pub struct Member {
     pub last_reboot: Option<LastReboot>,
     /// Why the node may not begin in its turn; empty if it may begin.
     pub held: String,
-    /// When a run cordoned the Node, by the clock of the node. `None` if no run has cordoned it. The cordon of an operator does not count.
+    /// When a run cordoned the Node, by the clock of the node. `None` if no run has cordoned the Node. The cordon of an operator does not
+    /// count.
     pub cordoned_since: Option<OffsetDateTime>,
     /// The value of the Node's annotation with an order; empty if the Node has no such annotation.
     pub order: String,
@@ -110,8 +111,7 @@ impl Member {
         self.api_server != ApiServer::NotAsked
     }
 
-    /// Whether the node is Ready. If it is a control plane, its API server must be ready too. An API server that was not asked counts as
-    /// ready.
+    /// Whether the node is Ready. For a control plane, its API server must also be ready. An API server that was not asked counts as ready.
     pub(super) fn is_serving(&self) -> bool {
         self.is_ready && !matches!(self.api_server, ApiServer::NotReady(_))
     }
@@ -147,7 +147,7 @@ pub struct Decision {
     /// The control planes whose API servers must be asked first. The caller puts the answers into [`Member::api_server`] and
     /// decides again before it writes anything.
     pub api_servers_to_ask: BTreeSet<String>,
-    /// The blockers of reboots that must be checked first. The caller checks them and decides again before it writes anything.
+    /// The blockers of reboots that must be checked first. The caller checks these blockers and decides again before it writes anything.
     pub blockers_to_check: Option<Blockers>,
     pub status: Status,
 }
@@ -168,15 +168,15 @@ impl Decision {
 /// The inputs of a decision besides the Nodes.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
-    /// The hash of each group's current configuration, or the reason why it is not known.
+    /// The hash of each group's current configuration, or the reason why the hash is not known.
     pub current: BTreeMap<String, Result<String, Failure>>,
     /// Whether `current` may have changed since it was read. While it may have changed, no rollout ends.
     pub is_stale: bool,
     /// The digest of the authorities that new machines of a group trust, if the hash of its configuration does not cover them.
     pub authorities: BTreeMap<String, String>,
-    /// The containers of the nodes of [`Decision::pods_to_list`], or the reason why they are not known.
+    /// The containers of the nodes of [`Decision::pods_to_list`], or the reason why the containers are not known.
     pub listed: BTreeMap<String, Result<Containers, Failure>>,
-    /// The program file of the state store, or the reason why it is not known; `None` if it was not read.
+    /// The program file of the state store, or the reason why the file is not known; `None` if the file was not read.
     pub program: Option<Result<ProgramFile, Failure>>,
     /// The nodes that the blockers of [`Decision::blockers_to_check`] keep from a reboot; `None` if the blockers were not checked.
     pub blocked: Option<Blocked>,
@@ -288,7 +288,7 @@ pub(super) fn decide_course(
         if is_open && course.takes_back(member, order) {
             decision.withdrawn.push(member.node.clone());
             // The controller may end, or its request to the Node may fail. So the status keeps an order that can expire for as long as the
-            // Node has the order.
+            // Node has this order.
             if course.task.expires() {
                 status.ordered.insert(member.node.clone(), order.clone());
             }

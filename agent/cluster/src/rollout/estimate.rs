@@ -37,8 +37,8 @@ impl Status {
     }
 }
 
-/// The new [`Status::order_seconds`], with the orders that have finished since the status `before`. `ordered` has the orders of that status.
-/// An order finishes when its node counts as done, so its duration includes the check of the node's pods.
+/// The new [`Status::order_seconds`]. It adds the orders that have finished since the status `before`. `ordered` has the orders of that
+/// status. An order finishes when its node counts as done, so the duration includes the check of the node's pods.
 pub(super) fn order_seconds(
     course: &Course,
     groups: &BTreeMap<&str, Group<'_>>,
@@ -49,7 +49,7 @@ pub(super) fn order_seconds(
     let took = |(member, progress): &(&Member, Progress)| {
         let order = ordered.get(&member.node).filter(|order| order.attempt == course.attempt)?;
         let seconds = (now - order.time()?).whole_seconds();
-        // If another controller's clock is ahead, the duration may be negative, and the order is not counted. Times in the status have
+        // If another controller's clock is ahead, the duration may be negative. Then the order is not counted. Times in the status have
         // whole seconds, so the minimum is 1 s.
         (*progress == Progress::Current).then_some(u32::try_from(seconds).ok()?.max(1))
     };

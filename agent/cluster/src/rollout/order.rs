@@ -10,9 +10,9 @@ use kops_agent_spec::omit::is_zero;
 use kops_agent_spec::parse_timestamp;
 use kops_agent_spec::redaction::Redactor;
 
-/// The annotation of a Node with an [`Order`]. The controller writes it.
+/// The annotation of a Node with an [`Order`], which the controller writes.
 pub const ORDER: &str = "kops-agent/follow";
-/// The annotation of a Node with an [`Outcome`]. The node writes it.
+/// The annotation of a Node with an [`Outcome`], which the node writes.
 pub const OUTCOME: &str = "kops-agent/followed";
 /// Maximum length of a problem, in characters. Every client that lists Nodes gets this text.
 pub(super) const LONGEST_PROBLEM: usize = 500;
@@ -64,8 +64,8 @@ pub struct Order {
     /// The ID of the boot that the node must end by a reboot, instead of taking a configuration. Empty in other orders.
     #[serde(default, rename = "bootID", skip_serializing_if = "String::is_empty")]
     pub boot_id: String,
-    /// Whether the node must run another version of kops-agent, instead of taking a configuration. A version of kops-agent that does not
-    /// know this field looks for a configuration with this hash, and finds none.
+    /// Whether the node must run a different version of kops-agent, instead of taking a configuration. A version of kops-agent that does
+    /// not know this field looks for a configuration with this hash, and finds none.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub program: bool,
     /// When the order was written, in RFC 3339, by the controller's clock.
@@ -124,7 +124,7 @@ impl Order {
         parse_timestamp(&self.at)
     }
 
-    /// The outcome of this order; `problem` is empty if the node carried it out. Credentials in URLs are hidden.
+    /// The outcome of this order; `problem` is empty if the node carried out the order. Credentials in URLs are hidden.
     pub fn outcome(&self, problem: &str) -> Outcome {
         Outcome {
             rollout: self.rollout.clone(),

@@ -29,7 +29,7 @@ pub struct Container {
     pub restarts: u32,
     /// Whether the container waits in `CrashLoopBackOff`.
     pub is_looping: bool,
-    /// Whether the container's pod is a static pod. Such a pod belongs to the node, whenever it was created.
+    /// Whether the container's pod is a static pod. A static pod belongs to the node, at whatever time it was created.
     pub is_of_static_pod: bool,
     /// When the container's pod was created, by the API server's clock; `None` if that is not known.
     pub created: Option<OffsetDateTime>,
@@ -42,14 +42,14 @@ pub type Containers = BTreeMap<String, Container>;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodCheck {
-    /// For each container that had restarted before the order: the number of its restarts, by the digest of its name; `None` if it waited
-    /// in `CrashLoopBackOff`.
+    /// For each container that had restarted before the order: the number of its restarts, by the digest of the container's name. `None` if
+    /// the container waited in `CrashLoopBackOff`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     before: BTreeMap<String, Option<u32>>,
-    /// Why the pods are not compared; empty if they are.
+    /// Why the pods are not compared; empty if the pods are compared.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub not_compared: String,
-    /// When the current wait began, in RFC 3339. A wait begins when the node becomes Ready with the configuration. It begins again if the
+    /// When the current wait began, in RFC 3339. A wait begins when the node becomes Ready with the configuration, and begins again if the
     /// listed pods crash. Empty if the node is not Ready.
     #[serde(skip_serializing_if = "String::is_empty")]
     since: String,
@@ -132,7 +132,7 @@ impl PodCheck {
     }
 
     /// The problem of a node whose containers crash more than before; `None` if no container does. A container is compared if its pod was
-    /// on the node before the order or is a static pod, and if the container did not wait in `CrashLoopBackOff` before.
+    /// on the node before the order, or is a static pod. A container that waited in `CrashLoopBackOff` before the order is not compared.
     fn problem_of(&self, ordered: Option<OffsetDateTime>, containers: &Containers) -> Option<String> {
         let was_here = |container: &Container| {
             container.is_of_static_pod

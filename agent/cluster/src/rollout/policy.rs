@@ -60,8 +60,8 @@ pub struct Policy {
     pub blocked_by: Blockers,
 }
 
-/// The settings of a policy. If a group lacks a setting, `cluster` decides. If `cluster` lacks it too, the default of `fleet
-/// rollout start` applies.
+/// The settings of a policy. If a group lacks a setting, `cluster` decides. If `cluster` also lacks the setting, the default
+/// of `fleet rollout start` applies.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct GroupPolicy {
@@ -125,7 +125,7 @@ const fn first_attempt() -> u32 {
 pub struct PolicyStatus {
     /// The policy in force: the last valid policy.
     pub accepted: Policy,
-    /// Why the policy of the operator was refused; empty if it was accepted.
+    /// Why the policy of the operator was refused; empty if the policy was accepted.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub refused: String,
     /// Groups of the policy that no Node has.

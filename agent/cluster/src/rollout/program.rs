@@ -30,12 +30,12 @@ pub const PROGRAM_FILE: &str = "kops-agent/program.yaml";
 pub const LARGEST_PROGRAM_FILE: usize = 16 << 10;
 /// Maximum length of a version, in bytes.
 const LONGEST_VERSION: usize = 64;
-/// Maximum length of the reason why no node begins, in characters. A message about the program file may quote it.
+/// Maximum length of the reason why no node begins, in characters. The reason may quote a message about the program file.
 const LONGEST_HOLD: usize = 600;
 /// Stands for the program of a node that does not run the wanted program.
 const OTHER: &str = "another program";
 
-/// A version of kops-agent, and where each architecture gets it.
+/// A version of kops-agent, and where each architecture gets this version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgramFile {
     /// The version that the program prints, without the commit.
@@ -86,7 +86,7 @@ impl WantedProgram {
         self.sha256.values().any(|wanted| wanted == sha256)
     }
 
-    /// Whether the file has no program for an architecture. `false` if the architecture is empty, because it is not known.
+    /// Whether the file has no program for an architecture. `false` if the architecture is not known (empty).
     pub fn lacks(&self, architecture: &str) -> bool {
         !architecture.is_empty() && !self.sha256.contains_key(architecture)
     }
@@ -110,7 +110,7 @@ impl ProgramFile {
         let Written { version, programs } = yaml::from_str(utf8).map_err(|error| error.to_string())?;
         let is_of_version = |byte: u8| byte.is_ascii_alphanumeric() || b".-+~".contains(&byte);
         if !(1..=LONGEST_VERSION).contains(&version.len()) || !version.bytes().all(is_of_version) {
-            return Err(format!("the version {version:?} is not one such as 0.2.0"));
+            return Err(format!("{version:?} is not a version such as 0.2.0"));
         }
         let file = ProgramFile { version, hash: NodeupConfig::hash(text), programs };
         if file.downloads().next().is_none() {

@@ -39,7 +39,7 @@ pub(super) struct Recorded<'a> {
     pub(super) authorities: &'a BTreeMap<String, String>,
 }
 
-/// The progress of a member towards the configuration with this hash, and the check of its pods if it has an order.
+/// The progress of a member towards the configuration with this hash, and the check of the member's pods if the member has an order.
 pub(super) fn progress(
     course: &Course,
     member: &Member,
@@ -50,7 +50,7 @@ pub(super) fn progress(
     if member.is_left_out {
         return (Progress::LeftOut, None);
     }
-    // If the group's current configuration is unknown, the hash in the node's order replaces it.
+    // If the group's current configuration is unknown, the hash in the node's order is used.
     let ordered = recorded.ordered.get(&member.node);
     let hash = hash.or(ordered.map(|order| order.hash.as_str()));
     let authorities = Authorities::new(member, recorded.authorities, ordered);
@@ -82,7 +82,7 @@ pub(super) fn progress(
                 "no result {timeout} after its order; is kops-agent-follow.service active on the node?"
             )),
             None if recorded.failed.contains(&member.node) && !may_be_done => {
-                Some("it has failed, and has not tried again".to_owned())
+                Some("its order failed, and the node has not retried".to_owned())
             }
             _ => None,
         };
@@ -133,8 +133,8 @@ pub(super) fn depends_on_api_server(
     progress(course, &not_ready, hash, recorded, now) != progress(course, member, hash, recorded, now)
 }
 
-/// The authorities that a node must trust. A worker gets them with its boot config, so they may change while the hash of its configuration
-/// does not.
+/// The authorities that a node must trust. A worker gets the authorities with its boot config, so they may change while the hash of its
+/// configuration stays.
 struct Authorities<'a> {
     /// `None` if no authorities are compared.
     wanted: Option<&'a str>,

@@ -37,7 +37,7 @@ const CLOCK_DIFFERENCE: time::Duration = time::Duration::MINUTE;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Blockers {
-    /// A label selector of pods. A node does not begin to reboot while it has such a pod. Empty for none.
+    /// A label selector of pods. A node with a selected pod does not begin to reboot. Empty for none.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub pods: String,
     /// A query of Prometheus. No node begins while the query has a result. Empty for none.
@@ -62,8 +62,8 @@ impl Blockers {
         self.pods.is_empty() && self.alerts.is_empty()
     }
 
-    /// The namespace, and the name and the port, of the Service of Prometheus. `None` if there is no query. A query without such a Service
-    /// is an error.
+    /// The namespace of the Service of Prometheus, and its name and port. `None` if there is no query. A query without a Service is an
+    /// error.
     pub fn service(&self) -> Result<Option<(&str, &str)>, Invalid> {
         let service = self.prometheus.split_once('/').filter(|(namespace, name)| {
             let is_part =
@@ -83,7 +83,7 @@ impl Blockers {
 
 /// The nodes that an operator has chosen to reboot: the nodes of these groups, or of all groups if `groups` is empty. With `only_required`,
 /// only nodes that report that they require a reboot. Nodes without an instance group or a boot ID are left out. Also returns the chosen
-/// nodes that never reported about reboots: an earlier version of kops-agent would mistake the order for an order to take a configuration.
+/// nodes that never reported about reboots: their version of kops-agent would mistake the order for an order to take a configuration.
 pub fn boots_to_end(nodes: &[SeenNode], groups: &[String], only_required: bool) -> (Boots, Vec<String>) {
     let is_chosen = |node: &&SeenNode| {
         let is_required = || reboot_required(&node.reboot, &node.boot_id).is_some_and(|why| !why.is_empty());

@@ -8,9 +8,9 @@ use super::order::Task;
 use super::progress::Progress;
 use crate::labels::INSTANCE_GROUP;
 
-/// Maximum number of nodes that are at work or have failed, in all groups and in all statuses of the ConfigMap. For each of them, the
-/// status has the order and a summary of its pods: about 1,000 bytes. A ConfigMap has at most 1 MiB. Control planes may exceed this
-/// maximum, so that failed workers never block them.
+/// Maximum number of nodes that are at work or have failed, in all groups and in all statuses of the ConfigMap. For each of these nodes,
+/// the status has the order and a summary of its pods: about 1,000 bytes. A ConfigMap has at most 1 MiB. Control planes may exceed this
+/// maximum, so that failed workers never block control planes.
 pub(super) const MOST_AT_WORK: usize = 500;
 
 /// A group's members, with their progress.
@@ -71,7 +71,7 @@ impl<'a> Group<'a> {
     }
 
     /// The number of members that have shown that the wanted state works. A node that already ran the wanted kops-agent is no canary,
-    /// because it has not gone through the trial of this rollout.
+    /// because it has carried out no order of this rollout.
     fn canaries(&self) -> usize {
         let is_canary = |(member, progress): &&(&Member, Progress)| match self.task {
             Task::Program => member.canary == Canary::Passed,

@@ -162,7 +162,7 @@ async fn a_document_with_a_wrong_signature_is_rejected_without_a_request() {
     let microsoft = Microsoft::start().await;
     let service = microsoft.signer("issuer.crt");
     let attestation = microsoft.attestation(&service);
-    // The document contains a certificate with the signer's name and another key.
+    // The document contains a certificate with the signer's name, but with a different key.
     let mut other = signer(&service, false);
     other.certificate = signer(&microsoft.signer("issuer.crt"), false).certificate;
     let refusal = attestation.verify(other, origin(1)).await.unwrap_err();

@@ -139,7 +139,7 @@ fn only_objects_outside_the_manifest_are_pruned() {
     };
     let all = vec![listed("widgets", "d"), listed("widgets", "old"), listed("other", "d")];
     assert_eq!(doomed(&rule("apps", "Deployment"), &objects, all.clone()), all[1..]);
-    // An object with the same name but another kind or group is a different object.
+    // A different kind or group makes a different object, even if the names are equal.
     assert_eq!(doomed(&rule("apps", "DaemonSet"), &objects, all.clone()), all);
     assert_eq!(doomed(&rule("extensions", "Deployment"), &objects, all.clone()), all);
     assert_eq!(doomed(&rule("", "Namespace"), &objects, vec![listed("", "widgets")]), []);

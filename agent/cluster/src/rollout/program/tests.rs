@@ -56,8 +56,8 @@ fn a_file_of_another_form_is_refused() {
     let text = text("0.2.0");
     for (old, new, expected) in [
         ("version: 0.2.0", "version: 0.2.0\nversion: 0.3.0", "duplicate"),
-        ("version: 0.2.0", "version: ''", "is not one such as 0.2.0"),
-        ("version: 0.2.0", "version: 0.2.0 (abc)", "is not one such as 0.2.0"),
+        ("version: 0.2.0", "version: ''", "is not a version such as 0.2.0"),
+        ("version: 0.2.0", "version: 0.2.0 (abc)", "is not a version such as 0.2.0"),
         ("version: 0.2.0\n", "", "missing field"),
         ("version: 0.2.0", "version: 0.2.0\npackage: 0.2.0-1", "unknown field"),
         ("amd64:", "riscv64:", "unknown field"),
@@ -366,7 +366,7 @@ fn a_node_that_failed_in_an_earlier_rollout_gets_an_order_although_it_runs_the_p
     answer(&mut cluster, "a-00", &sha256('a'), "");
     assert_eq!(cluster.step(), [""; 0]);
     assert_eq!(cluster.status.phase, Phase::Done);
-    // The outcome of another task says nothing about the program.
+    // The outcome of a different task says nothing about the program.
     let other = Order {
         rollout: "r-0".into(),
         program: false,
