@@ -133,7 +133,6 @@ pub trait Cloud: Send + Sync {
 /// A machine that has to prove its identity.
 #[derive(Clone, Copy)]
 pub struct Machine<'a> {
-    /// The facts from the machine's cloud.
     pub facts: &'a CloudFacts,
     pub tpm: &'a Arc<dyn OpenTpm>,
     /// The name of the machine (`uname -n`).

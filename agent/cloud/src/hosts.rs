@@ -28,7 +28,6 @@ const CLAIMED_FOR: Duration = Duration::from_secs(5);
 #[error("cannot list the Host objects in the namespace kops-system: {0}")]
 pub struct HostsUnavailable(pub String);
 
-/// A source of `Host` objects.
 #[async_trait::async_trait]
 pub trait Hosts: Send + Sync {
     /// All current `Host` objects.
@@ -94,7 +93,6 @@ pub mod testing {
             KnownHosts { known: Mutex::new(Ok(hosts)), lists: AtomicUsize::new(0) }
         }
 
-        /// Replaces the `Host` objects, or the error.
         pub fn set(&self, known: Result<Vec<Host>, HostsUnavailable>) {
             *self.known.lock() = known;
         }

@@ -70,7 +70,6 @@ pub(super) enum Failure {
     Passing(String),
     /// The connection was made, but no answer came in time.
     NoAnswer,
-    /// The service answers with this status.
     Status(u16),
     /// The response is not from a metadata service.
     Unusable(String),

@@ -142,7 +142,7 @@ mod metadata_tests {
         let root = tempfile::tempdir().unwrap();
         let mut facts = CloudFacts::default();
         let service = TestServer::start(|_| async { Ok(text(200, &format!(r#"{{"uuid": "{ID}"}}"#))) }).await;
-        // Facts with an address but no id do not identify the server.
+        // Facts with an address but no id do not identify the server, so the metadata is read.
         facts.openstack = Some(OpenstackFacts { local_ipv4: "10.0.0.5".into(), ..OpenstackFacts::default() });
         assert_eq!(server_id(&facts, root.path(), &service.url, WITHOUT_WAITING).await.unwrap(), ID);
         let other = TestServer::start(|_| async { Ok(text(404, "")) }).await;

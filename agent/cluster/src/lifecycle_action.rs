@@ -49,7 +49,7 @@ pub fn of_node(boot: &BootConfig, config: &NodeupConfig, facts: &CloudFacts) -> 
     let group = match boot.instance_group_role {
         InstanceGroupRole::Node => format!("{group}.{cluster}"),
         InstanceGroupRole::APIServer => format!("{group}.apiservers.{cluster}"),
-        // Groups of other roles have no warm pool.
+        // Only groups of nodes and of API servers can have a warm pool.
         _ => return None,
     };
     let is_held = config.enable_lifecycle_hook && boot.cloud_provider == LifecycleAction::HELD_BY;

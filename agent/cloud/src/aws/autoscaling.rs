@@ -26,7 +26,7 @@ pub(crate) static SERVICE: Service = Service {
     api: Api { name: "Auto Scaling", limited: "account", read: read_error, meaning, advice },
     name: "autoscaling",
     version: "2011-01-01",
-    // A response about a single hook has about 1000 bytes.
+    // A response about a single hook has about 1000 bytes, so this limit is ample.
     longest_answer: 256 * 1024,
 };
 

@@ -72,7 +72,6 @@ async fn describe(ec2: &Ec2, instance_type: &str, retries: Retries) -> Result<In
     retries.run(&what, attempt, worth_trying_for).await.map_err(|gave_up| gave_up.error)
 }
 
-/// Reads the facts of the instance type `instance_type`.
 fn parse(answer: &str, instance_type: &str) -> Result<InstanceType, XmlDecodeError> {
     let mut document = Document::new(answer);
     let mut root = document.root_element()?;

@@ -24,7 +24,6 @@ const WINDOW: Duration = Duration::from_millis(50);
 /// The maximum number of instances in one call (EC2's developer guide, "Pagination in the Amazon EC2 API": no more than 1,000
 /// IDs).
 const LARGEST_BATCH: usize = 1000;
-/// The maximum number of concurrent calls.
 const CALLS_AT_ONCE: usize = 4;
 /// The maximum number of waiting questions. If more questions come, they are rejected immediately, to limit memory use.
 const LONGEST_QUEUE: usize = 16 * 1024;

@@ -52,7 +52,7 @@ impl Signer {
         let no_credentials = |cause| ApiError::NoCredentials {
             api: question.api.name,
             cause: format!("{cause}; {ADVICE}"),
-            // A role that was just attached to an instance takes a few seconds to appear.
+            // A role that was just attached to an instance takes a few seconds to appear, so a retry may help.
             may_pass: true,
         };
         let identity = self.credentials().await.map_err(no_credentials)?.into();

@@ -58,7 +58,7 @@ async fn place_by(service: &MetadataService) -> Result<Place, MetadataError> {
     let compute = service.get_needed(COMPUTE, &headers()).await?;
     let place: Place =
         serde_json::from_str(&compute).map_err(|error| service.unusable(COMPUTE, error.to_string()))?;
-    // The names become parts of a URL path.
+    // The names become parts of a URL path, so only the characters of valid names are accepted.
     let is_name = |name: &str| {
         let is_inner = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '(' | ')');
         !name.is_empty() && name.chars().all(is_inner) && name.chars().any(|c| c != '.')

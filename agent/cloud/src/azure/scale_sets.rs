@@ -60,7 +60,6 @@ struct ScaleSet {
 }
 
 impl ScaleSets {
-    /// Uses `arm` to list the scale sets of this cluster.
     pub fn new(arm: Arm, cluster: AzureCluster) -> ScaleSets {
         ScaleSets(Arc::new(Inner {
             arm: Arc::new(arm),

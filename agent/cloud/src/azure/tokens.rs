@@ -84,7 +84,7 @@ impl Tokens {
         let asked = Instant::now();
         let attempt = || async {
             match self.metadata.request(Method::GET, &self.path, headers()).await {
-                // During an update, the service answers 410 for at most 70 seconds.
+                // During an update, the service answers 410 for at most 70 seconds, so a retry may help.
                 Err(Failure::Status(410)) => Err(Failure::Passing("it answers 410 Gone".into())),
                 Ok(None) => Err(Failure::Passing("it answers 404 Not Found".into())),
                 Ok(Some(answer)) => Ok(answer),

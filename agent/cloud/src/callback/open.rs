@@ -137,7 +137,7 @@ mod tests {
         let open = Open::at_most(1);
         let first = open.enter(ONE).unwrap();
         let mut second = open.enter(ONE).unwrap();
-        // The first connection has already ended.
+        // The first connection has already ended, so these calls have no effect.
         first.0.mark_as_kops_controllers();
         drop(first);
         assert!(!is_ended(&mut second));

@@ -176,7 +176,7 @@ async fn garbage_from_kops_controllers_address_does_not_block_it() {
     for number in 0..64 {
         let mut liar = connect_from(from(number), &challenge).await;
         liar.write_all(b"no TLS at all, and enough of it for a record\r\n\r\n").await.unwrap();
-        // The server closes the connection.
+        // The server closes the connection after garbage.
         liar.read_to_end(&mut Vec::new()).await.ok();
     }
     let mut silent = Vec::new();

@@ -26,7 +26,7 @@ pub(super) async fn observe(service: &MetadataService) -> Result<GceFacts, Metad
 
 /// Asks for the type and the image of this instance. An instance that starts from a disk has no image.
 pub(super) async fn observe_machine(service: &MetadataService) -> Result<ObservedMachine, MetadataError> {
-    // `projects/NUMBER/machineTypes/TYPE`
+    // The answer has the form `projects/NUMBER/machineTypes/TYPE`.
     let machine_type = get(service, "instance/machine-type").await?;
     let machine_type = machine_type.rsplit('/').next().unwrap_or_default().to_owned();
     let image = item(service, "instance/image").await?;

@@ -100,7 +100,6 @@ struct Zone {
 }
 
 impl ManagedGroups {
-    /// Uses `compute` to list the groups of this cluster.
     pub fn new(compute: Compute, cluster: GceCluster) -> ManagedGroups {
         ManagedGroups(Arc::new(Inner {
             compute: Arc::new(compute),
@@ -231,7 +230,7 @@ impl ManagedGroups {
         let (compute, name) = (self.0.compute.clone(), name.to_owned());
         let ask = move || async move {
             match compute.managed_groups(&name).await {
-                // Google has no such zone.
+                // A zone that Google does not know has no groups.
                 Err(error) if error.is_absent() => Ok(Vec::new()),
                 answer => answer,
             }
@@ -269,7 +268,7 @@ impl ManagedGroups {
                         let of_zone = instances.into_iter().filter(|listed| listed.path.zone == zone);
                         Ok(of_zone.map(|instance| (instance.path.name.clone(), instance)).collect())
                     }
-                    // The group was deleted after the groups were listed.
+                    // The group was deleted after the groups were listed, so it has no instances.
                     Err(error) if error.is_absent() => Ok(Listing::new()),
                     Err(error) => Err(error),
                 }

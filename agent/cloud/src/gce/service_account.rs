@@ -52,7 +52,6 @@ pub enum KeyError {
         "cannot read {path}, which {VARIABLE} names: {problem}; put the key of a service account there, or unset {VARIABLE}"
     )]
     Unreadable { path: String, problem: String },
-    /// The file is not a service account key.
     #[error(
         "{path}, which {VARIABLE} names, is not the key of a service account: {problem}; create a key with `gcloud \
          iam service-accounts keys create`"

@@ -39,7 +39,6 @@ const CLUSTER: &str = "c.example.com";
 
 /// A cloud's machine, as the stand-in knows it.
 trait Known: ListedMachine {
-    /// The type of the machine in the inventory.
     type Machine: Listed;
     /// The reason of the refusal of a machine without an address.
     const NO_ADDRESS: &str = "NoPrivateAddress";
@@ -176,7 +175,6 @@ fn with_one<K: Known>() -> (StandIn<K>, Arc<Inventory<K::Machine>>) {
     (api, machines)
 }
 
-/// Generates a test for each cloud.
 macro_rules! for_each_cloud {
     ($($test:ident)*) => {
         mod hetzner {

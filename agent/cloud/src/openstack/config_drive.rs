@@ -73,7 +73,7 @@ fn mounted(drive: &Path) -> Result<PathBuf, String> {
 fn meta_data(folder: &Path) -> Result<String, String> {
     let file = folder.join(META_DATA.trim_start_matches('/'));
     let cannot = |error: std::io::Error| format!("{META_DATA} on the drive: {}", in_one_line(&error));
-    // A symlink on the drive could name a file of this machine.
+    // A symlink on the drive could lead to a file outside the drive, so the resolved path must be below the folder.
     let folder = folder.canonicalize().map_err(cannot)?;
     let is_on_it = file.parent().and_then(|parent| fs::canonicalize(parent).ok());
     if !is_on_it.is_some_and(|parent| parent.starts_with(&folder)) {

@@ -173,7 +173,6 @@ fn server(listing: Listing) -> Option<OpenstackServer> {
     })
 }
 
-/// An inventory with a login of a test.
 #[cfg(any(test, feature = "testing"))]
 impl crate::inventory::Inventory<OpenstackServer> {
     /// Uses the login in these variables.

@@ -44,7 +44,6 @@ pub(super) const VARIABLES: &[&str] = &[
 ];
 
 pub struct Settings {
-    /// The URL for tokens.
     pub(super) tokens_url: String,
     /// The body of a token request. It contains secrets.
     pub(super) request: Value,
@@ -83,9 +82,9 @@ impl Settings {
         Ok(Settings {
             tokens_url: tokens_url(&auth_url),
             request: request(&get)?,
-            // kOps quotes the value in its environment file, and some programs do not remove the quotes.
+            // kOps quotes the value in its environment file, and some programs do not remove the quotes, so they are removed here.
             region: get(REGION).map(|region| unquoted(region.trim()).to_owned()),
-            // Older clients use the names of older Keystones (`publicURL`).
+            // Older clients use the names of older Keystones (`publicURL`), so the suffix is removed.
             interface: interface.trim().trim_end_matches("URL").to_owned(),
             takes_any_certificate,
         })

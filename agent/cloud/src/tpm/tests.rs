@@ -119,7 +119,7 @@ fn it_signs_with_the_key_of_the_template_and_removes_the_key() {
     for template in [Template::Restricted, Template::Unrestricted] {
         let Some(swtpm) = Swtpm::start_with(template).unwrap() else { return };
         let key = swtpm.public_key(template).unwrap();
-        // The TPM has room for three keys.
+        // The TPM has room for only three keys, so each signature must remove its key.
         for number in 0..20 {
             let data = format!("{{\"number\":{number}}}").into_bytes();
             let signature = sign(&swtpm, &data).unwrap();

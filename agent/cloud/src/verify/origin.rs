@@ -19,7 +19,6 @@ impl MachinePrefix {
         MachinePrefix(bits)
     }
 
-    /// The origin of a connection from this address.
     pub fn origin(self, address: IpAddr) -> Origin {
         let own = match address.to_canonical() {
             IpAddr::V6(address) => {

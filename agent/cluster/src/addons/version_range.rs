@@ -51,7 +51,6 @@ enum Operator {
 }
 
 impl VersionRange {
-    /// Whether a version is in the range.
     pub fn has(&self, version: ServerVersion) -> bool {
         self.alternatives.iter().any(|all| all.iter().all(|comparison| comparison.holds(version)))
     }

@@ -183,7 +183,8 @@ impl WantedMachine {
     }
 
     fn root_volume(&self, machine: &ObservedMachine) -> Compared {
-        // Without a size in the spec, kOps chooses the size, and the choice may change with each release.
+        // Without a size in the spec, kOps chooses the size, and the choice may change with each release. Therefore the sizes are not
+        // compared.
         let Some(wanted) = self.root_volume_size else { return Err("the spec has no size".to_owned()) };
         let observed = machine.root_volume_gib.ok_or(NOT_OBSERVED)?;
         Ok((observed != wanted).then(|| beside(&format!("{observed} GiB"), &format!("{wanted} GiB"))))

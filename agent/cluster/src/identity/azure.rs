@@ -167,7 +167,7 @@ impl<'a> MachineResource<'a> {
         else {
             return None;
         };
-        // Azure ignores case, and its services spell resource ids in different cases.
+        // Azure ignores case, and its services spell resource ids in different cases, so case is ignored here.
         let are = |found: &[&str], words: &[&str]| {
             found.iter().zip(words).all(|(found, word)| found.eq_ignore_ascii_case(word))
         };

@@ -25,7 +25,6 @@ pub fn cordon_time(now: OffsetDateTime, ordered: Option<OffsetDateTime>) -> Stri
     timestamp(ordered.map_or(now, |ordered| ordered.max(now)))
 }
 
-/// Whether a Node is cordoned, and whether a run has cordoned it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cordon {
     /// Whether the Node is unschedulable.

@@ -43,7 +43,6 @@ impl SlotRequest {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct SlotAnswer {
-    /// The group of the slot.
     pub group: String,
     /// Whether the node has a slot now.
     pub granted: bool,

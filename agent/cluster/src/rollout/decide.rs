@@ -123,7 +123,6 @@ impl Member {
         wanted.cloned().unwrap_or_default()
     }
 
-    /// Whether the node has carried out an order of this rollout.
     pub(super) fn has_carried_out(&self, rollout: &str) -> bool {
         self.outcome.as_ref().is_some_and(|outcome| outcome.rollout == rollout && outcome.problem.is_empty())
     }

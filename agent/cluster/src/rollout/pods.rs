@@ -208,7 +208,7 @@ mod tests {
             (container(40, false), container(42, false)),
             (container(40, true), container(60, true)),
             (container(40, true), container(60, false)),
-            // A static pod whose manifest has changed: its restarts begin at 0 again.
+            // The manifest of a static pod has changed, so its restarts begin at 0 again.
             (container(40, false), container(2, false)),
         ] {
             assert_eq!(problem(one(before.clone()), one(after.clone())), None, "{before:?} {after:?}");

@@ -20,11 +20,11 @@ use super::wanted::{DrainMode, MaxUnavailable, Rollout, State};
 use super::window::Window;
 use kops_agent_spec::timestamp;
 
-/// The key with the operator's [`Policy`].
+/// The ConfigMap's key with the operator's [`Policy`].
 pub const POLICY_KEY: &str = "policy";
-/// The key with the [`PolicyState`].
+/// The ConfigMap's key with the [`PolicyState`].
 pub const POLICY_STATE_KEY: &str = "policy-state";
-/// The key with the [`PolicyStatus`].
+/// The ConfigMap's key with the [`PolicyStatus`].
 pub const POLICY_STATUS_KEY: &str = "policy-status";
 
 /// Whether nodes take a new configuration of their group, or a reboot that they require, without a command.

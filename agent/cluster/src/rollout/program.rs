@@ -81,7 +81,6 @@ pub struct WantedProgram {
 }
 
 impl WantedProgram {
-    /// Whether this is the SHA-256 of a wanted program.
     pub fn has(&self, sha256: &str) -> bool {
         self.sha256.values().any(|wanted| wanted == sha256)
     }
@@ -210,7 +209,6 @@ pub(super) fn decide_programs(
     decision
 }
 
-/// Whether a node reports that it runs a wanted program.
 fn runs(member: &Member, wanted: &WantedProgram) -> bool {
     member.program.as_ref().is_some_and(|sha256| wanted.has(sha256))
 }

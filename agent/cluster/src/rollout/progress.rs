@@ -155,7 +155,7 @@ impl<'a> Authorities<'a> {
         let are_trusted = match (wanted, &member.authorities) {
             (None, _) => true,
             (Some(wanted), Some(trusted)) => wanted == trusted,
-            // An earlier version of kops-agent does not report its authorities, and gets no order that names authorities.
+            // An earlier version of kops-agent does not report its authorities. It gets no order that names authorities.
             (Some(_), None) => of_order.is_none(),
         };
         Authorities { wanted, are_trusted }

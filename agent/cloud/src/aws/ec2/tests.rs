@@ -40,7 +40,6 @@ fn credentials(secret: &str) -> Credentials {
     Credentials::new("AKIDEXAMPLE", secret, Some("the-session".into()), None, "test")
 }
 
-/// A client for EC2 at an endpoint, with this secret.
 pub(crate) fn ec2(endpoint: &str, secret: &str) -> Ec2 {
     let provider = SharedCredentialsProvider::new(credentials(secret));
     Ec2::new(endpoint, REGION, Some(provider)).unwrap()

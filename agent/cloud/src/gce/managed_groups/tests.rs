@@ -229,7 +229,7 @@ async fn one_list_of_a_zone_gives_thousands_of_nodes_their_pod_ranges() {
     for (number, ranges) in asked.into_iter().enumerate() {
         assert_eq!(ranges.unwrap(), [range(number)]);
     }
-    // A page has at most 500 instances.
+    // A page has at most 500 instances, so one list of 2000 instances takes four requests.
     assert_eq!((gce.calls_of("instances.list"), gce.calls_of("instances.get")), (4, 0));
 }
 

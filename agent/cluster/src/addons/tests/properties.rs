@@ -134,7 +134,6 @@ proptest! {
         prop_assert!(menu.left_out.is_empty());
     }
 
-    /// Entries for other Kubernetes versions change nothing.
     #[test]
     fn entries_for_other_versions_are_ignored(entries in entries(), minor in 29..37u64) {
         let version = kubernetes(&format!("v1.{minor}.0"));
@@ -241,7 +240,6 @@ proptest! {
         prop_assert_eq!(managed_fields::union(&union, &one), union);
     }
 
-    /// Reading arbitrary bytes as a channel or a manifest never panics.
     #[test]
     fn arbitrary_channels_and_manifests_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), text in "(?s)[a-z:{}\\[\\]\n -]{0,80}") {
         for bytes in [&bytes[..], text.as_bytes()] {

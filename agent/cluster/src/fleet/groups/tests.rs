@@ -101,7 +101,7 @@ fn a_group_whose_nodes_trust_other_authorities_than_the_cluster_has_a_note() {
     let mut nodes = [
         trusts(current("i-1", "a="), "0"),
         trusts(SeenNode { group: "masters".into(), ..current("m-1", "b=") }, "0"),
-        // A kubelet can write any text.
+        // A kubelet can write any text, so an invalid digest is ignored.
         SeenNode { authorities: "z".into(), ..current("i-2", "a=") },
     ];
     assert!(plans(&nodes).iter().all(|plan| plan.disagreements.is_empty()), "{:?}", plans(&nodes));

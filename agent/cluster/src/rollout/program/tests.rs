@@ -313,7 +313,7 @@ fn a_canary_that_is_healthy_for_moments_only_fails_in_time() {
 fn a_worker_that_forges_an_outcome_is_no_canary() {
     let mut cluster = cluster(&[("a", 3)]);
     cluster.rollout.canary = 1;
-    // Root on a-00 has read the order of another node, and reports an outcome of that order.
+    // Root on a-00 reads the order of a different node, and reports an outcome of that order.
     let mut other = self::cluster(&[("a", 1)]);
     other.step();
     let order = Order::read(&other.of_name("a-00").order).unwrap();

@@ -85,7 +85,7 @@ fn a_cordon_that_an_earlier_run_left_is_no_drain_for_the_order() {
     cluster.of_name("a-00").cordoned_since = Some(cluster.now);
     cluster.now += Duration::seconds(61);
     assert_eq!(cluster.step(), ["a-00", "a-01"]);
-    // The clock of a-01 is behind.
+    // The clock of a-01 is behind, so its cordon seems to be older than the order.
     cluster.of_name("a-01").cordoned_since = Some(cluster.now - Duration::seconds(60));
     cluster.seen.blocked = burns();
     cluster.step();
