@@ -38,7 +38,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const PAUSES: Pauses = Pauses { first: Duration::from_secs(1), longest: Duration::from_secs(4) };
 const ACTION: &str = "DescribeInstances";
 
-/// The answer to a question: the instance, `None` if EC2 has no such instance, or the error of EC2.
+/// The answer to a question: the instance, `None` if EC2 has no such instance, or the error.
 pub type InstanceAnswer = Result<Option<Arc<Ec2Instance>>, Arc<ApiError>>;
 
 struct Question {

@@ -102,7 +102,7 @@ impl Sts {
             .await
     }
 
-    /// Sends a machine's signed request to STS. STS answers with the role that signed the request.
+    /// Sends a machine's signed request to STS, which answers with the identity of the signer.
     pub async fn caller(&self, call: &StsCall) -> Result<Caller, ApiError> {
         let mut url = self.endpoint.clone();
         url.set_query(call.query.as_deref());

@@ -21,7 +21,7 @@ pub fn unified(name: &str, before: Option<&Value>, after: Option<&Value>) -> Opt
         return None;
     }
     let (before, after) = masked(before, after);
-    // kOps passes the cloud's credentials to its controllers in environment variables, so the values of environment variables are hidden.
+    // kOps passes the cloud's credentials to its controllers in environment variables, so their values get placeholders.
     let text = |object: &Option<Value>| {
         object
             .as_ref()

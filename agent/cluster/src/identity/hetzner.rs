@@ -171,7 +171,7 @@ mod tests {
             (refusal.reason(), refusal.is_definite())
         };
         assert_eq!(refused(&renamed, None), ("InstanceOfOtherNode", false));
-        // The server with the Node's name exists, and is not the server in the Node's providerID.
+        // A server with the Node's name exists, but the Node's providerID names a different server.
         let own = server();
         let victim = HetznerServer { id: 1, name: "control-plane-3c4d".into(), ..server() };
         assert_eq!(refused(&victim, Some(&own)), ("InstanceOfOtherNode", true));

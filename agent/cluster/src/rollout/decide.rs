@@ -116,7 +116,7 @@ impl Member {
         self.is_ready && !matches!(self.api_server, ApiServer::NotReady(_))
     }
 
-    /// [`Order::authorities`] of an order to this node.
+    /// The value of [`Order::authorities`] in an order to this node.
     fn authorities_to_order(&self, by_group: &BTreeMap<String, String>) -> String {
         // A node that does not report its authorities would not name authorities in its outcome, so its order names none.
         let wanted = by_group.get(&self.group).filter(|_| self.authorities.is_some());

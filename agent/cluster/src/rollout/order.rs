@@ -83,12 +83,12 @@ pub struct Outcome {
     pub rollout: String,
     pub attempt: u32,
     pub hash: String,
-    /// [`Order::authorities`] of the order.
+    /// The value of [`Order::authorities`] in the order.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub authorities: String,
     #[serde(default, rename = "bootID", skip_serializing_if = "String::is_empty")]
     pub boot_id: String,
-    /// [`Order::program`] of the order.
+    /// The value of [`Order::program`] in the order.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub program: bool,
     /// Why the node did not carry out the order; empty if it did.

@@ -207,17 +207,17 @@ impl Policy {
         of_group.or(what(&self.cluster)).unwrap_or_default() == Follow::Automatic
     }
 
-    /// Whether the policy makes any group automatic. The group may not exist yet.
+    /// Whether the policy makes any group automatic, even a group that does not exist yet.
     pub fn is_automatic(&self) -> bool {
         self.may(FOLLOW) || self.reboots()
     }
 
-    /// Whether a group may reboot without a command.
+    /// Whether any group may reboot without a command.
     pub fn reboots(&self) -> bool {
         self.may(REBOOT)
     }
 
-    /// Whether a group may take a configuration without a command.
+    /// Whether any group may take a configuration without a command.
     pub(super) fn follows(&self) -> bool {
         self.may(FOLLOW)
     }
@@ -289,7 +289,7 @@ impl PolicyStatus {
         self.accepted.does(FOLLOW, group) || self.status.ordered.contains_key(node)
     }
 
-    /// Whether a group may be automatic, or a node is still at work.
+    /// Whether any group may be automatic, or a node is still at work.
     pub fn is_active(&self) -> bool {
         self.accepted.is_automatic() || self.status.is_at_work() || self.reboots.is_at_work()
     }

@@ -119,7 +119,7 @@ impl ProgramFile {
         Ok(file)
     }
 
-    /// The programs, each with the name that Go gives its architecture.
+    /// The programs, each with Go's name for its architecture.
     fn downloads(&self) -> impl Iterator<Item = (&str, &Download)> {
         let Programs { amd64, arm64 } = &self.programs;
         [("amd64", amd64), ("arm64", arm64)]

@@ -127,7 +127,7 @@ proptest! {
             let same = |entry: &&Entry| (&entry.id, &entry.hash) == (&chosen.id, &chosen.hash);
             let later = entries[addon.index..].iter().filter(|entry| entry.name == chosen.name && entry.is_for(minor));
             prop_assert!(later.clone().all(|entry| same(&entry)), "a later one is of another version");
-            // The first of consecutive entries with the same version is chosen.
+            // If consecutive entries have equal versions, the first of these entries is chosen.
             let earlier = entries[..addon.index].iter().rev().find(|entry| entry.name == chosen.name && entry.is_for(minor));
             prop_assert!(!earlier.is_some_and(|entry| same(&entry)));
         }
