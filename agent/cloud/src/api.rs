@@ -23,13 +23,13 @@ use crate::calls::Outcome;
 
 pub(crate) use client::{AccessTokens, ApiClient};
 
-/// The longest `Retry-After` that is honoured. A longer value is cut to this value, because limits are often lifted sooner, and a rejected
+/// The longest `Retry-After` that a retry waits for. A longer value is cut to this value: limits are often lifted sooner, and a rejected
 /// retry costs little.
 pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// The maximum number of characters of an error code in a message.
 const LONGEST_CODE: usize = 64;
 
-/// An API, and how it reports errors.
+/// A cloud API, and how it reports errors.
 #[derive(Debug)]
 pub struct Api {
     /// The API's name in messages.
@@ -121,7 +121,7 @@ pub enum ApiError {
     /// There is no response, or the response breaks off. The API may have carried out the request.
     #[error("cannot ask {endpoint} for {action}: {cause}; check the network, DNS and proxy")]
     Unreachable { action: &'static str, endpoint: String, cause: String },
-    /// The rate limit is exceeded. The same request will succeed later.
+    /// The rate limit is exceeded. A retry after a pause succeeds.
     #[error(
         "{} throttles {} ({}): this {} sends too many requests at the moment",
         .0.api, .0.action, .0.reason(), .0.limited
@@ -134,13 +134,13 @@ pub enum ApiError {
     /// The API rejects the request, or has an internal error.
     #[error("{0}")]
     Refused(Box<ErrorAnswer>),
-    /// The response comes from another server (such as a proxy), or it cannot be read.
+    /// The response comes from another server, such as a proxy, or the response cannot be read.
     #[error("{endpoint} answers {action} with {status}, which is not an answer of {api}: {problem}")]
     Garbage { api: &'static str, action: &'static str, endpoint: String, status: u16, problem: String },
     #[error("no credentials for {api}: {cause}")]
     NoCredentials {
         api: &'static str,
-        /// The reason, with advice.
+        /// Why there are no credentials, with advice.
         cause: String,
         /// Whether credentials may become available soon.
         may_pass: bool,
@@ -159,7 +159,7 @@ pub enum ApiError {
         variable: &'static str,
         /// The problem, with advice.
         problem: String,
-        /// Whether the setting may become known soon.
+        /// Whether a later attempt may find the setting.
         may_pass: bool,
     },
     /// The endpoint in the environment is not a valid URL.
@@ -315,14 +315,12 @@ pub(crate) fn base_url(endpoint: &str, variable: &'static str, usual: &'static s
     Url::parse(endpoint).ok().filter(is_base).ok_or_else(bad)
 }
 
-/// The URL of a path below an API's base URL.
 pub(crate) fn below(base: &Url, path: &str) -> Url {
     let mut url = base.clone();
     url.set_path(&format!("{}/{}", base.path().trim_end_matches('/'), path.trim_start_matches('/')));
     url
 }
 
-/// The outcome of a call, for metrics.
 pub(crate) fn outcome<T>(asked: &Result<T, ApiError>) -> Outcome {
     asked.as_ref().map_or_else(ApiError::outcome, |_| Outcome::Success)
 }

@@ -59,7 +59,6 @@ pub enum AuthenticationError {
          access to its metadata service"
     )]
     NoCredentials(String),
-    /// The token cannot be made.
     #[error("{0}")]
     NotSigned(String),
     /// The STS endpoint in the environment is not a valid URL.
@@ -97,7 +96,7 @@ pub trait Authenticator: Send + Sync {
     /// The value of `Authorization` for a request with this body. Each value is valid for one request.
     async fn token(&self, body: &[u8]) -> Result<HeaderValue, AuthenticationError>;
 
-    /// Called after a round of requests in which a server rejected the token and no server accepted it. If kOps releases accept different
-    /// token formats, the next token has another format.
+    /// Called after a round of requests in which a server rejected the token and no server accepted it. If the token format depends on the
+    /// kOps release, the next token has a different format.
     fn refused(&self) {}
 }

@@ -38,7 +38,7 @@ pub struct CloudCalls {
     failing: Arc<Mutex<BTreeMap<&'static str, Failing>>>,
 }
 
-/// When a service's calls began to fail, and when the last call failed. No call has succeeded between the two.
+/// When a service's calls began to fail, and when the last call failed. No call between these two times succeeded.
 #[derive(Clone, Copy, Debug)]
 struct Failing {
     first: Instant,
@@ -66,7 +66,7 @@ impl CloudCalls {
         failing.insert(service, Failing { first, last: now });
     }
 
-    /// A sentence with the services that are still in use and have not answered for minutes; `None` if there are none.
+    /// Describes the services that are still in use and have not answered for minutes; `None` if there are none.
     pub fn silent(&self) -> Option<String> {
         self.silent_at(Instant::now())
     }

@@ -19,19 +19,19 @@ use crate::metadata::MetadataError;
 use crate::remembered::RememberedFacts;
 use crate::tpm::OpenTpm;
 
-/// The retries of a request whose response a node does not need.
+/// The retries of a request whose response this node can do without.
 pub(crate) const WITHOUT_WAITING: Retries = Retries {
     deadline: Duration::from_secs(15),
     attempt: Duration::from_secs(5),
     pauses: Pauses { first: Duration::from_millis(500), longest: Duration::from_secs(4) },
 };
 
-/// Facts that only some configurations depend on, and that cost more than a request to the metadata service.
+/// Facts that only some configurations need, and that cost more than a request to the metadata service.
 #[derive(Clone, Copy, Debug)]
 pub struct WantedFacts {
     /// The network interfaces and GPUs of the machine type.
     pub instance_type: bool,
-    /// The machine's address, on clouds where only the metadata service has it.
+    /// The machine's address, on clouds where only the metadata service reports the address.
     pub address: bool,
 }
 
@@ -46,28 +46,28 @@ pub trait Cloud: Send + Sync {
         &[]
     }
 
-    /// Asks the metadata service about this machine, and writes the responses into the cloud's facts. The default asks nothing,
-    /// for clouds whose facts the configuration does not use. Fails if the service belongs to another cloud.
+    /// Asks the metadata service about this machine, and writes the responses into the cloud's facts. The default asks nothing, because
+    /// some clouds have no facts that the configuration uses. Fails if the service belongs to a different cloud.
     async fn observe(&self, facts: &mut CloudFacts, retries: Retries) -> Result<(), MetadataError> {
         let _ = (facts, retries);
         Ok(())
     }
 
-    /// The item of this machine's metadata at the path of a URL `metadata://CLOUD/PATH` (upstream: `ReadFile` in
-    /// util/pkg/vfs/context.go). `None` if the metadata service does not have it. The path begins with a slash. Fails if kOps reads no
-    /// such path of the cloud.
+    /// Returns the item of this machine's metadata that a URL `metadata://CLOUD/PATH` names (upstream: `ReadFile` in
+    /// util/pkg/vfs/context.go). The path begins with a slash. `None` if the metadata service does not have the item. Fails if kOps reads
+    /// no item at this path.
     async fn metadata(&self, path: &str, retries: Retries) -> Result<Option<String>, CloudError> {
         let _ = (path, retries);
         Err(CloudError::Unsupported { provider: self.provider(), action: "read metadata:// URLs" })
     }
 
-    /// The type and the image of this machine by its metadata service. By default, both are unknown.
+    /// The type and the image of this machine, from its metadata service. By default, both are unknown.
     async fn machine(&self, retries: Retries) -> Result<ObservedMachine, MetadataError> {
         let _ = retries;
         Ok(ObservedMachine::new(None, None))
     }
 
-    /// Adds these facts, on which this node's configuration depends. Facts from an earlier run are reused.
+    /// Adds the facts `wanted`, on which this node's configuration depends. Facts from an earlier run are reused.
     async fn complete(
         &self,
         facts: &mut Facts,
@@ -92,13 +92,13 @@ pub trait Cloud: Send + Sync {
         })
     }
 
-    /// The id of this machine in its cloud. The lifecycle action of the machine's group names this id.
+    /// The id of this machine in its cloud. The lifecycle action names the machine by this id.
     async fn instance_id(&self) -> Result<String, CloudError> {
         Err(CloudError::Unsupported { provider: self.provider(), action: "complete lifecycle hooks" })
     }
 
-    /// Reports to the group of a machine that the machine is ready, so that the group no longer holds the machine. `uptime` is the time
-    /// since its start. Returns the last error after all retries.
+    /// Tells the machine's group that the machine is ready, so that the group no longer holds it back. `uptime` is the time since the
+    /// machine started. Returns the last error after all retries.
     async fn complete_lifecycle_action(
         &self,
         action: &LifecycleAction,
@@ -114,7 +114,7 @@ pub trait Cloud: Send + Sync {
         machine: Machine<'_>,
     ) -> Result<Box<dyn Authenticator>, AuthenticationError>;
 
-    /// Whether kops-controller calls a machine back before it trusts it. The machine then has to listen for the call (upstream:
+    /// Whether kops-controller calls a machine back before it trusts the machine. If so, the machine listens for the call (upstream:
     /// `pkg/apis/kops/model/features.go`).
     fn calls_back(&self) -> bool {
         false
@@ -133,7 +133,6 @@ pub trait Cloud: Send + Sync {
 /// A machine that has to prove its identity.
 #[derive(Clone, Copy)]
 pub struct Machine<'a> {
-    /// The facts from its cloud.
     pub facts: &'a CloudFacts,
     pub tpm: &'a Arc<dyn OpenTpm>,
     /// The name of the machine (`uname -n`).

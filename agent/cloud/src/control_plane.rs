@@ -15,7 +15,7 @@ use crate::api::ApiError;
 use crate::error::OfOneCloud;
 use crate::verify::{LoadBalancing, MachinePrefix, Verifier};
 
-/// Why the machine of a Node is not known.
+/// Why the machine of a Node cannot be identified.
 #[derive(Clone, Debug)]
 pub enum NotIdentified {
     /// The Node does not name its instance yet.
@@ -66,7 +66,7 @@ pub enum ControlPlaneError {
     /// The configuration or the environment must change before a retry can succeed.
     #[error("{0}")]
     Configuration(String),
-    /// A preparatory step has failed.
+    /// A step of the preparation has failed.
     #[error("{doing}")]
     Failed {
         doing: &'static str,
@@ -109,15 +109,15 @@ impl Failing for ControlPlaneError {
     }
 }
 
-/// Access to the machines of one cluster through their cloud's API. The node controller and the bootstrap server share one
+/// Access to the machines of one cluster through their cloud's API. The node controller and the bootstrap server use one
 /// value, so that they share requests.
 #[async_trait::async_trait]
 pub trait ControlPlane: Send + Sync {
-    /// Identifies a Node by the instance that its `spec.providerID` names, which is not empty. The Node existed at `since`:
-    /// only a response to a later request can show that its instance is missing.
+    /// Identifies a Node by the instance in its `spec.providerID`, which is not empty. The Node existed at `since`. Only a
+    /// response to a request after `since` proves that the instance is missing.
     async fn identify(&self, node: &ObservedNode, since: Instant) -> Result<Identity, NotIdentified>;
 
-    /// The address ranges for the pods of a Node: the ranges that its instance has now. The Node is identified as by
+    /// The current address ranges of a Node's instance, for the pods of the Node. The Node is identified as by
     /// [`ControlPlane::identify`]. Concurrent calls share requests.
     async fn pod_ranges(&self, node: &ObservedNode, since: Instant) -> Result<Vec<String>, NoPodRanges> {
         let _ = (node, since);
@@ -130,14 +130,13 @@ pub trait ControlPlane: Send + Sync {
         server: &KopsControllerServerOptions,
     ) -> Result<Option<Box<dyn Verifier>>, ControlPlaneError>;
 
-    /// Whether Nodes name their instance (`spec.providerID`). If they do, no request is made for a Node that does not name its instance
-    /// yet.
+    /// Whether Nodes name their instance (`spec.providerID`). If so, a Node without `spec.providerID` causes no request.
     fn names_instances(&self) -> bool {
         true
     }
 
-    /// Whether upstream's kops-controller labels Nodes of this cloud. Only on such a cloud can this controller decide the same labels as
-    /// upstream's controller while both controllers run.
+    /// Whether upstream's kops-controller labels Nodes of this cloud. If not, this controller cannot decide the same labels as upstream's
+    /// controller while both run.
     fn is_labelled_by_upstream(&self) -> bool {
         true
     }
@@ -147,7 +146,7 @@ pub trait ControlPlane: Send + Sync {
         MachinePrefix::NETWORK
     }
 
-    /// Whether a load balancer stands before the bootstrap server in this cloud.
+    /// Whether machines may reach the bootstrap server through a load balancer in this cloud.
     fn load_balancing(&self) -> LoadBalancing {
         LoadBalancing::None
     }

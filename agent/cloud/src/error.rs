@@ -13,7 +13,7 @@ pub enum CloudError {
     /// kops-agent supports this action only on other clouds. The cloud itself may offer it.
     #[error("kops-agent cannot {action} on {provider}")]
     Unsupported { provider: CloudProvider, action: &'static str },
-    /// A URL `metadata://` names nothing that the metadata service has.
+    /// The metadata service has no item for a URL `metadata://`.
     #[error("{url}: {problem}")]
     NoMetadata { url: String, problem: &'static str },
     /// The cloud cannot be reached, or rejects the request. The inner error has the whole message.

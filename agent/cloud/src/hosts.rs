@@ -18,20 +18,19 @@ pub use verify::HostVerifier;
 
 use crate::singleflight::Singleflight;
 
-/// The maximum age of a list. A list that lacks the `Host` of a Node must also be newer than the Node.
+/// The maximum age of a list. A list that lacks the `Host` of a Node must also be requested after the Node appeared.
 const LISTED_FOR: Duration = Duration::from_secs(10);
-/// The maximum age of a list for an unverified request, so many made-up names share one list. If a machine was enrolled after the list was
-/// requested, the machine retries.
+/// The maximum age of a list for an unverified request, so that requests for many made-up names share one list. A machine that was enrolled
+/// after the list was requested must retry.
 const CLAIMED_FOR: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("cannot list the Host objects in the namespace kops-system: {0}")]
 pub struct HostsUnavailable(pub String);
 
-/// A source of `Host` objects.
 #[async_trait::async_trait]
 pub trait Hosts: Send + Sync {
-    /// All `Host` objects, as they are now.
+    /// All current `Host` objects.
     async fn list(&self) -> Result<Vec<Host>, HostsUnavailable>;
 }
 
@@ -58,7 +57,7 @@ impl Enrolled {
     }
 
     /// The `Host` of the Node with this name. The Node existed at `since`. Only a list that was requested after `since` proves that there
-    /// is no `Host`. Each list serves all Nodes.
+    /// is no `Host`. One list answers the questions about all Nodes.
     pub async fn of_node(&self, name: &str, since: Instant) -> Result<Option<Host>, Arc<HostsUnavailable>> {
         if let Some(host) = self.list(LISTED_FOR).await?.get(name) {
             return Ok(Some(host.clone()));
@@ -73,7 +72,7 @@ impl Enrolled {
     }
 }
 
-/// `Host` objects for tests. Listing them may fail.
+/// `Host` objects for tests. They can also be set to fail.
 #[cfg(any(test, feature = "testing"))]
 pub mod testing {
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -94,7 +93,6 @@ pub mod testing {
             KnownHosts { known: Mutex::new(Ok(hosts)), lists: AtomicUsize::new(0) }
         }
 
-        /// Replaces the `Host` objects, or the error.
         pub fn set(&self, known: Result<Vec<Host>, HostsUnavailable>) {
             *self.known.lock() = known;
         }

@@ -41,7 +41,7 @@ pub(crate) use selection::variable;
 pub use selection::{PageAt, Scope, Selection};
 pub use verify::ListedVerifier;
 
-/// How to list machines with the API of a cloud.
+/// How to list machines with a cloud's API.
 #[derive(Debug)]
 pub struct ListApi {
     /// The API, and how it reports errors.
@@ -62,7 +62,7 @@ pub struct ListApi {
     pub(crate) token_header: (&'static str, &'static str),
     /// The parameter for the maximum number of machines on a page, and its value.
     pub(crate) page: (&'static str, &'static str),
-    /// The parameters that sort the newest machines first; empty if the API cannot sort like this.
+    /// The parameters that sort the newest machines first; empty if the API cannot sort by age.
     pub(crate) newest_first: &'static [(&'static str, &'static str)],
 }
 
@@ -74,9 +74,9 @@ pub struct Bootstrap {
     pub(crate) token: IdToken,
     /// The path of a machine's id in the facts.
     pub(crate) fact: &'static str,
-    /// The reason of a refusal while the API does not respond.
+    /// The reason in a refusal while the API does not respond.
     pub(crate) unavailable: &'static str,
-    /// For a machine without an address to call back: the reason of the refusal, and the words of the message after the machine's id.
+    /// For a machine without an address for the call-back: the reason in the refusal, and the end of the message after the machine's id.
     pub(crate) no_address: (&'static str, &'static str),
     /// The number of leading bits of an IPv6 address that identify one machine.
     pub(crate) machine_prefix: MachinePrefix,
@@ -102,32 +102,32 @@ pub trait Listed: CloudMachine + fmt::Debug + Send + Sync + Sized + 'static {
         facts: &mut CloudFacts,
         retries: kops_agent_net::retry::Retries,
     ) -> Result<(), MetadataError>;
-    /// The URL of the metadata service, and the path below which it has the items of `metadata://` URLs
-    /// ([`crate::Cloud::metadata`]). By default, kOps reads no such URLs of the cloud.
+    /// The URL of the metadata service, and the base path of the items in `metadata://` URLs ([`crate::Cloud::metadata`]).
+    /// By default, kOps reads no `metadata://` URLs of the cloud.
     const METADATA: Option<(&'static str, &'static str)> = None;
     /// The id of this machine, as its metadata service writes it; `None` if the service was not asked.
     fn id_of(facts: &CloudFacts) -> Option<&str>;
 
-    /// The location of a cluster in the cloud, if the API needs it. The default is only the cluster's name, because the API token already
+    /// The location of a cluster in the cloud, if the API needs one. The default is the cluster's name alone, because the API token already
     /// selects the project.
     async fn scope(cluster: &str) -> Result<Scope, ApiError> {
         Ok(Scope::from(cluster))
     }
     /// The request that selects the machines of a cluster.
     fn selection(scope: &Scope) -> Selection;
-    /// The machines of a page, and the number of the next page.
+    /// The machines on a page, and the number of the next page.
     fn of_page(page: Self::Page, at: PageAt) -> (Vec<Self>, Option<u32>);
     /// The machine in a response; `None` if the id does not have the form of the cloud's ids, or the machine is outside the scope.
     fn of_one(one: Self::One, scope: &Scope) -> Option<Self>;
     fn addresses(&self) -> Vec<IpAddr>;
 
-    /// How a machine proves that the id is its own.
+    /// How a machine proves that an id is its own.
     const PROVEN_BY: ProvenBy = ProvenBy::CallBack;
     /// How a page of the list is requested.
     const PAGED_BY: PagedBy = PagedBy::Number;
-    /// A login from the environment, for clouds whose environment has no endpoint and token. The login finds the API and gets tokens. By
-    /// default there is no login. Requests are counted in `calls`. Fails if the cloud needs a login and the
-    /// environment has none.
+    /// A login from the environment, for clouds whose environment contains no endpoint and no token. The login finds the API and gets
+    /// tokens. By default there is no login. Requests are counted in `calls`. Fails if the cloud needs a login and the environment has
+    /// none.
     fn login(calls: &CloudCalls) -> Result<Option<Arc<dyn Login>>, ApiError> {
         let _ = calls;
         Ok(None)
@@ -148,7 +148,6 @@ pub enum ProvenBy {
     Address,
 }
 
-/// How a page of a list is requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PagedBy {
     Number,

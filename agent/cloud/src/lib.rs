@@ -66,7 +66,8 @@ pub async fn observe(provider: CloudProvider) -> Result<CloudFacts, MetadataErro
     observe_within(provider, Retries::default()).await
 }
 
-/// Like `observe`, with other retries. The facts are empty if kops-agent asks the metadata service of this cloud nothing.
+/// Like `observe`, with the given retries. The facts stay empty for a cloud whose facts are requested only when the configuration needs
+/// them.
 pub async fn observe_within(provider: CloudProvider, retries: Retries) -> Result<CloudFacts, MetadataError> {
     let mut facts = CloudFacts::default();
     for_provider(provider).observe(&mut facts, retries).await?;

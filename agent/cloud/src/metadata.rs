@@ -11,8 +11,8 @@ use kops_agent_net::http::{self, HttpError, innermost_cause, metadata_client};
 use kops_agent_net::retry::Retries;
 use kops_agent_spec::failure::{Failing, Kind};
 
-/// The maximum size of a response, in bytes. Most responses are a line or a short list. Scaleway's describes the whole server,
-/// with each SSH key of its project.
+/// The maximum size of a response, in bytes. Most responses are a line or a short list. Scaleway's response describes the whole server and
+/// each SSH key of the project.
 const LONGEST_ANSWER: usize = 512 * 1024;
 
 #[derive(Debug, Error)]
@@ -30,10 +30,10 @@ pub enum MetadataError {
         waited.as_secs_f32().round()
     )]
     Unreachable { url: String, cause: String, attempts: u32, waited: Duration },
-    /// The service accepts the request, but does not answer it.
+    /// The service accepts the request, but sends no response.
     #[error("{url}: the metadata service does not answer ({attempts} attempts in {} s)", waited.as_secs_f32().round())]
     Silent { url: String, attempts: u32, waited: Duration },
-    /// The hop limit of EC2's token response is too low, so the response got lost.
+    /// EC2's token response does not arrive because its hop limit is too low.
     #[error(
         "{url}: the metadata service accepts the request for a token, but its answer does not arrive \
          ({attempts} attempts in {} s). Raise the instance's metadata hop limit to 2 (aws ec2 \
@@ -44,7 +44,7 @@ pub enum MetadataError {
     HopLimit { url: String, attempts: u32, waited: Duration },
     #[error("{url}: the metadata service answers {status}; {advice}")]
     Refused { url: String, status: u16, advice: &'static str },
-    /// The service answers, but not like the metadata service of this cloud.
+    /// The response does not have the form of this cloud's metadata service.
     #[error("{url}: {problem}; is this the metadata service of the expected cloud?")]
     Unusable { url: String, problem: String },
     #[error(transparent)]
@@ -70,7 +70,6 @@ pub(super) enum Failure {
     Passing(String),
     /// The connection was made, but no answer came in time.
     NoAnswer,
-    /// The service answers with this status.
     Status(u16),
     /// The response is not from a metadata service.
     Unusable(String),

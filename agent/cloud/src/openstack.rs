@@ -101,8 +101,8 @@ async fn server_id(
     facts::server_id(root, endpoint, retries).await
 }
 
-/// Adds the address of the server to the facts. If the metadata service does not give it, the address from an earlier run is used: a server
-/// with a config drive may have no metadata service. A server without an address still becomes a node, as with upstream's nodeup.
+/// Adds the address of the server to the facts. A server with a config drive may have no metadata service, so the address from an earlier
+/// run may be used. A server without an address still becomes a node, as with upstream's nodeup.
 async fn learn_address(facts: &mut Facts, endpoint: &str, remembered: &RememberedFacts) {
     let asked = async {
         let service = MetadataService::new(endpoint, WITHOUT_WAITING)?;
@@ -142,7 +142,7 @@ mod metadata_tests {
         let root = tempfile::tempdir().unwrap();
         let mut facts = CloudFacts::default();
         let service = TestServer::start(|_| async { Ok(text(200, &format!(r#"{{"uuid": "{ID}"}}"#))) }).await;
-        // Facts with an address but no id do not identify the server.
+        // Facts with an address but no id do not identify the server, so the metadata is read.
         facts.openstack = Some(OpenstackFacts { local_ipv4: "10.0.0.5".into(), ..OpenstackFacts::default() });
         assert_eq!(server_id(&facts, root.path(), &service.url, WITHOUT_WAITING).await.unwrap(), ID);
         let other = TestServer::start(|_| async { Ok(text(404, "")) }).await;

@@ -17,7 +17,7 @@ impl RateLimiter {
         RateLimiter(Mutex::new(TokenBucket::new(burst, per_second)))
     }
 
-    /// Waits until the next call is permitted, and counts it.
+    /// Waits until a call is permitted, and counts the call.
     pub(super) async fn acquire(&self) {
         let pause = self.0.lock().take(Instant::now());
         sleep(pause).await;
@@ -28,7 +28,7 @@ impl RateLimiter {
         self.0.lock().pause(Instant::now(), pause);
     }
 
-    /// After a throttled call, permits no call for the pause that the API asks for, or for `usual`.
+    /// After a throttled call, permits no call during the pause that the API asks for. If the API asks for none, the pause is `usual`.
     pub(super) fn pause_if_throttled<T>(&self, asked: &Result<T, ApiError>, usual: Duration) {
         if let Err(error @ ApiError::Throttled(_)) = asked {
             self.pause(error.retry_after().unwrap_or(usual));
@@ -52,7 +52,7 @@ impl TokenBucket {
         TokenBucket { burst, per_second, tokens: burst, counted_at: now, not_before: now }
     }
 
-    /// Counts the next call, and returns the pause before it.
+    /// Counts a call, and returns the pause to make before the call.
     pub(super) fn take(&mut self, now: Instant) -> Duration {
         let earned = now.saturating_duration_since(self.counted_at).as_secs_f64() * self.per_second;
         self.tokens = (self.tokens + earned).min(self.burst) - 1.0;

@@ -13,13 +13,13 @@ use serde_with::apply;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RememberedFacts {
-    /// EC2's facts about instance types, by name. A stopped machine can be started with another type.
+    /// EC2's facts about instance types, by name. A stopped machine may be started again with a different type.
     instance_types: BTreeMap<String, InstanceType>,
     /// `local-ipv4` of OpenStack's metadata service.
     #[serde(rename = "openstackLocalIPv4")]
     openstack_local_ipv4: Option<String>,
-    /// The lifecycle action that held the node when a run last decided the node's configuration. It is stored for runs that cannot read the
-    /// cluster's configuration.
+    /// The lifecycle action that held the node when a run last decided the node's configuration. Runs that cannot read the cluster's
+    /// configuration use the stored action.
     lifecycle_action: Option<LifecycleAction>,
     /// The id of the boot in which the machine became this node.
     ready_in: Option<String>,
@@ -28,8 +28,7 @@ pub struct RememberedFacts {
 }
 
 impl RememberedFacts {
-    /// Adds the facts that a cloud provided, and the lifecycle action that holds the node now. A new action resets `ready_in`
-    /// and `told_in`.
+    /// Adds the facts from the cloud, and the lifecycle action that holds the node now. A new action resets `ready_in` and `told_in`.
     pub fn with(mut self, facts: &Facts, lifecycle_action: Option<LifecycleAction>) -> RememberedFacts {
         if self.lifecycle_action != lifecycle_action {
             self = RememberedFacts { lifecycle_action, ready_in: None, told_in: None, ..self };
@@ -60,20 +59,20 @@ impl RememberedFacts {
         RememberedFacts { told_in: Some(boot_id), ..self }
     }
 
-    /// The lifecycle action to complete, if the machine became a node in this boot and the cloud was not told yet that the
-    /// machine is ready.
+    /// The lifecycle action to complete. `None` unless the machine became a node in this boot and the cloud does not know
+    /// yet that the machine is ready.
     pub fn untold_in(&self, boot_id: &str) -> Option<&LifecycleAction> {
         let is_due = self.ready_in.as_deref() == Some(boot_id) && self.told_in.as_deref() != Some(boot_id);
         self.lifecycle_action.as_ref().filter(|_| is_due)
     }
 
-    /// The stored facts about the type of this instance.
+    /// The stored facts about this instance's type.
     pub fn instance_type(&self, aws: &AwsFacts) -> Option<InstanceType> {
         self.instance_types.get(&aws.instance_type).copied()
     }
 
-    /// The address that OpenStack reported for this machine, if the machine still has this address. Another machine may have been created
-    /// from an image of this machine.
+    /// The address that OpenStack reported for this machine, if the machine still has it. A machine that was created from this machine's
+    /// image must not use the address.
     pub fn openstack_address(&self, facts: &Facts) -> Option<&str> {
         let address = self.openstack_local_ipv4.as_deref()?;
         let mut own = facts.interfaces.iter().flat_map(|interface| &interface.addresses);

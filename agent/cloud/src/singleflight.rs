@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep_until};
 
-/// How long a question waits for other callers with the same question.
+/// How long a question waits, so that several callers share one request.
 const WINDOW: Duration = Duration::from_millis(50);
 /// The minimum time between two requests for the same question.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -33,18 +33,16 @@ impl<T, E> Default for Singleflight<T, E> {
 
 impl<T: Send + Sync + 'static, E: Send + Sync + 'static> Singleflight<T, E> {
     /// The last answer if it was requested at most `longest` ago, else a new answer from `ask`. If `longest` is zero, the request begins
-    /// after this call. A failure goes to all callers that wait, but is not cached.
-    ///
-    /// A request that has begun runs to its end, even if no caller waits any more. Otherwise, callers with less time than the
-    /// request takes would never get an answer. Only the caller that asks holds the future of the request: thousands of waiting
-    /// callers would need kilobytes each.
+    /// after this call. A failure goes to all waiting callers, but is not cached. A request runs to its end even if no caller waits any
+    /// more. Otherwise, callers with less time than the request takes would never get an answer. Only one caller holds the future of the
+    /// request, because thousands of futures would need much memory.
     pub(super) async fn get<A: Future<Output = Result<T, E>> + Send + 'static>(
         &self,
         longest: Duration,
         ask: impl FnOnce() -> A + Send + 'static,
     ) -> Result<Arc<T>, Arc<E>> {
         let called = Instant::now();
-        // The caller with this lock asks. All others wait here, and then find the answer.
+        // The caller with this lock asks. The other callers wait for the lock, and then find the answer.
         let mut last = self.last.clone().lock_owned().await;
         if let Some(answered) = last.as_ref() {
             let good_for = if answered.answer.is_ok() { longest } else { Duration::ZERO };

@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Mutex;
 
-/// A token is not used in this last part of its lifetime: a download may begin some time after the request for the file's size.
+/// A token is not used in this last part of its lifetime. A download requests the file's size first, and the token must still be valid
+/// after that.
 const SPARE: Duration = Duration::from_secs(120);
 /// The maximum lifetime of a token: a day. A longer lifetime in a response would overflow the clock.
 const LONGEST_LIFE: Duration = Duration::from_secs(24 * 60 * 60);
@@ -12,7 +13,7 @@ const LONGEST_LIFE: Duration = Duration::from_secs(24 * 60 * 60);
 /// The cached token of one service.
 pub(crate) struct TokenCache<T>(Mutex<Option<Issued<T>>>);
 
-/// A token, and when its use ends.
+/// A token, and when it must no longer be used.
 pub(crate) struct Issued<T> {
     token: T,
     good_until: Instant,
@@ -32,7 +33,7 @@ impl<T> Default for TokenCache<T> {
 }
 
 impl<T: Clone> TokenCache<T> {
-    /// The cached token if its use has not ended, else a new token from `ask`. Concurrent callers share one request.
+    /// The cached token if it may still be used, else a new token from `ask`. Concurrent callers share one request.
     pub(crate) async fn get<E>(&self, ask: impl Future<Output = Result<Issued<T>, E>>) -> Result<T, E> {
         let mut cached = self.0.lock().await;
         if let Some(issued) = cached.as_ref().filter(|issued| issued.good_until > Instant::now()) {
@@ -42,7 +43,7 @@ impl<T: Clone> TokenCache<T> {
         Ok(cached.insert(issued).token.clone())
     }
 
-    /// Drops the cached token if `is_refused` says that the token was rejected. Another caller may have cached a new token meanwhile.
+    /// Drops the cached token if `is_refused` says that the token was rejected. The cache may already contain a newer token, which stays.
     pub(crate) async fn forget(&self, is_refused: impl FnOnce(&T) -> bool) {
         let mut cached = self.0.lock().await;
         if cached.as_ref().is_some_and(|issued| is_refused(&issued.token)) {

@@ -33,11 +33,11 @@ pub use problem::{ResponseCode, TpmFailure, TpmProblem};
 
 /// How many bytes one read of the TPM's memory gets. The TPM of a PC must support at least 512 bytes.
 const BLOCK: u16 = 512;
-/// The size of the header of an answer: its tag, size and code.
+/// The size of an answer's header: its tag, size and code.
 const HEADER: usize = 10;
 /// The pauses before a postponed command is retried.
 const PAUSES: Pauses = Pauses { first: Duration::from_millis(5), longest: Duration::from_millis(500) };
-/// The time for the removal of a key after the deadline.
+/// Extra time after the deadline for the removal of a key.
 const TIME_TO_FORGET: Duration = Duration::from_secs(2);
 
 /// A key in a TPM, until `forget` removes it.
@@ -51,21 +51,21 @@ pub struct Tpm {
 }
 
 impl Tpm {
-    /// Opens a TPM. All commands have to end within `timeout` from now.
+    /// Opens a TPM. All commands must end within `timeout` from now.
     pub fn open(opener: &dyn OpenTpm, timeout: Duration) -> Result<Tpm, TpmProblem> {
         let deadline = Instant::now() + timeout;
         Ok(Tpm { device: opener.open()?, timeout, deadline })
     }
 
-    /// Signs data with RSASSA-PKCS1-v1_5 and SHA-256. The key is in the endorsement hierarchy, and the template at this index of the TPM's
-    /// memory defines the key. The TPM hashes the data itself: a restricted key, such as an attestation key, does not sign a digest from
-    /// outside.
+    /// Signs data with RSASSA-PKCS1-v1_5 and SHA-256. The key is in the endorsement hierarchy. The template at `template_index` of the
+    /// TPM's memory defines the key. The TPM hashes the data itself, because a restricted key, such as an attestation key, signs no digest
+    /// from outside.
     pub fn sign(&mut self, template_index: u32, data: &[u8]) -> Result<Vec<u8>, TpmProblem> {
         let template = self.template(template_index)?;
         let (digest, ticket) = self.hash(data)?;
         let key = self.create_primary(template)?;
         let signed = self.sign_digest(key, digest, ticket);
-        // The TPM has room for about three keys. Without a resource manager, nothing else removes the keys of a program.
+        // The TPM has room for about three keys. Without a resource manager, a key stays there after the program ends.
         if let Err(problem) = self.forget(key) {
             log::warn!("cannot remove a key from the TPM: {problem}");
         }
@@ -84,7 +84,7 @@ impl Tpm {
         Ok(template)
     }
 
-    /// Reads the content at an index of the TPM's memory, with the authorization of its owner, which has no password.
+    /// Reads the content at an index of the TPM's memory. The owner's authorization has no password.
     fn read_nv(&mut self, index: u32) -> Result<Vec<u8>, TpmProblem> {
         let handle = TpmHandle::new(index);
         let public: TpmNvReadPublicResponse = self
@@ -136,7 +136,7 @@ impl Tpm {
             outside_info: Default::default(),
             creation_pcr: Default::default(),
         };
-        // Even if the rest of the answer is wrong, the key exists and must be removed. So only the key's handle is decoded.
+        // Even if the rest of the answer is wrong, the key exists and must be removed. Therefore only the key's handle is decoded.
         let answer = self.run(&command, &[no_password()], self.deadline)?;
         match TpmHandle::unmarshal(&answer[HEADER..]) {
             Ok((handle, _)) => Ok(Key(handle)),
@@ -215,7 +215,7 @@ impl Tpm {
 
     /// Sends a command, and reads its answer. The header of the answer has the size of the answer.
     fn exchange(&mut self, command: &[u8]) -> io::Result<Vec<u8>> {
-        // The kernel accepts a command in one piece, and keeps the answer until it is read.
+        // The kernel accepts a command only in one write, and keeps the answer until it is read.
         self.device.write_all(command)?;
         let mut answer = vec![0; TPM_MAX_COMMAND_SIZE];
         let mut length = 0;

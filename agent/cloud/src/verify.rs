@@ -45,19 +45,19 @@ pub struct VerifiedNode {
     pub node_name: String,
     /// The names and addresses in the machine's serving certificate.
     pub certificate_names: Vec<String>,
-    /// The name of the machine's instance group; empty if it is in none.
+    /// The name of the machine's instance group; empty if the machine is in no instance group.
     pub instance_group: String,
-    /// The address and port for the call-back (`10.0.0.1:3987`); empty if it is not known.
+    /// The address and port for the call-back (`10.0.0.1:3987`); empty if the address is not known.
     pub challenge_endpoint: String,
     /// The machine's addresses, as the cloud lists them. May be empty if the token alone proves which machine it is.
     pub addresses: Vec<IpAddr>,
-    /// The last start of the machine on AWS and GCE, and its creation on other clouds, in seconds since 1970. A Node whose last sign of
-    /// life is older belongs to an earlier machine of its name. `None` if the cloud does not report the time, or lists another machine of
-    /// the cluster with this Node name. The Node may then belong to that machine, which may be running.
+    /// The last start of the machine on AWS and GCE, and its creation on other clouds, in seconds since 1970. If a Node's last sign of life
+    /// is older, the Node belongs to an earlier machine with the name. `None` if the cloud does not report the time. Also `None` if the
+    /// cluster has a second machine with this Node name, because the Node may belong to the second machine.
     pub launched: Option<i64>,
 }
 
-/// The endpoint for the call-back to a machine with this address. The port is always the port of the call-back protocol.
+/// The endpoint for the call-back to the machine with this address. The port is fixed.
 pub fn challenge_endpoint(address: &str) -> String {
     match address.contains(':') {
         true => format!("[{address}]:{PORT}"),
@@ -75,7 +75,7 @@ pub(crate) fn seconds_of(instant: &str) -> Option<i64> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     pub answer: Answer,
-    /// The reason in a word. It is a label of a metric, so it has few values.
+    /// The reason in a word. It is a label of a metric, so few different reasons exist.
     pub reason: &'static str,
     /// The reason for the log. It is not sent to the machine, and contains no secret.
     pub message: String,
@@ -125,10 +125,10 @@ impl Refusal {
 pub enum Proof {
     /// The token, which no other machine could have made.
     Token,
-    /// The source address, which the cloud does not let another machine use. Any machine can create the token. A pod whose packets have the
-    /// address of its machine can also make such a request.
+    /// The source address, because the cloud lets only this machine use it. The token alone proves nothing, because any machine can create
+    /// it. A pod that sends from its machine's address passes, too.
     Address,
-    /// The machine's answer to the call-back. Any machine can create the token.
+    /// The machine's answer to the call-back. The token alone proves nothing, because any machine can create it.
     CallBack {
         /// The id of the machine that the token names.
         claimed: MachineId,
@@ -139,15 +139,15 @@ pub enum Proof {
 pub struct Examined<'a> {
     /// Identifies the token, like a signature. The server accepts each fingerprint once.
     pub fingerprint: Vec<u8>,
-    /// When the token was made, in seconds since 1970, by the machine's clock. `None` if the token does not contain the time. An
-    /// eavesdropper cannot reuse such a token.
+    /// When the token was made, in seconds since 1970, by the machine's clock. `None` if the token does not contain the time. A token
+    /// without a time is useless to an eavesdropper.
     pub signed_at: Option<i64>,
     /// The proof that the machine itself made the request.
     pub proof: Proof,
     /// Asks the cloud. It does nothing before it is polled, and stops when it is dropped.
     pub verification: Verification<'a>,
-    /// Checks the signature of a token that carries its own key; `None` if the token has no such signature. The check takes CPU, so it runs
-    /// only for an admitted request, on a thread that serves no other request.
+    /// Checks the signature of a token that carries its own key; `None` if the token carries no key. The check takes CPU, so it runs only
+    /// for an admitted request, on a thread that serves no other request.
     pub signature: Option<BoxFuture<'a, Result<(), Refusal>>>,
     /// Asks the cloud about this one machine again, after the call-back has proven which machine it is. This is needed if the cloud's first
     /// response may be minutes old. The result must equal the result of `verification`.
@@ -155,8 +155,8 @@ pub struct Examined<'a> {
 }
 
 impl<'a> Examined<'a> {
-    /// A token that contains only a machine's id, which the source address must prove. A copy of such a token is worthless at another
-    /// address. So each token gets a new fingerprint, and may be used again.
+    /// A token that contains only a machine's id, which the source address must prove. A copy of the token is worthless at any other
+    /// address, so the machine may use the token again. Therefore each use gets a new fingerprint.
     pub(crate) fn of_address(verification: Verification<'a>) -> Examined<'a> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -170,7 +170,7 @@ impl<'a> Examined<'a> {
         }
     }
 
-    /// A token that only has the id of a machine. The call-back must prove the id.
+    /// A token that contains only a machine's id, which the call-back must prove.
     pub(crate) fn of_call_back(
         claimed: MachineId,
         presented: &Presented<'_>,

@@ -37,7 +37,7 @@ pub use update::{Due, NEEDS_UPDATE_ANNOTATION, due};
 pub use version::{ANNOTATION_PREFIX, ChannelVersion, annotation, recorded};
 pub use version_range::{ServerVersion, VersionRange};
 
-/// The field manager for add-on objects. It is upstream's name, so the API server sees a single owner of the fields.
+/// The field manager for add-on objects. Upstream uses the same name, so the API server sees a single owner of the fields.
 pub const FIELD_MANAGER: &str = "kops";
 
 /// The path of kOps' own channel in the cluster's folder of the store. `kops update cluster` writes it (upstream:

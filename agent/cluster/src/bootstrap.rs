@@ -30,7 +30,7 @@ pub fn server_url(host: &str) -> String {
     }
 }
 
-/// The DNS name of kops-controller in its cluster, which is also in its certificate.
+/// The DNS name of kops-controller in a cluster. kops-controller's certificate contains this name.
 pub fn server_name(cluster: &str) -> String {
     format!("kops-controller.internal.{cluster}")
 }

@@ -31,13 +31,13 @@ pub struct Identity {
     pub instance_group: String,
     /// The labels of the machine's group, as kOps recorded them in the cloud.
     pub noted_labels: BTreeMap<String, String>,
-    /// Labels that follow from the instance itself. The group's labels override them.
+    /// Labels that follow from the instance itself. The group's labels override these labels.
     pub instance_labels: BTreeMap<String, String>,
     /// Labels that override the group's labels.
     pub proven_labels: BTreeMap<String, String>,
 }
 
-/// Why a Node is rejected: it is not the machine that it claims to be, or it cannot get a group's labels.
+/// Why a Node is rejected: the Node is not the machine that it claims to be, or it cannot get a group's labels.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Refusal {
     /// The providerID names no machine, or a machine of another cloud.
@@ -68,10 +68,10 @@ pub enum Refusal {
     },
     #[error("the instance {instance} belongs to {owner}, not to the cluster {cluster}")]
     OtherCluster { instance: String, owner: String, cluster: String },
-    /// No trusted source names the instance's cluster. A tag may be missing for a moment, or someone may have removed it.
+    /// No trusted source names the instance's cluster. A tag may be missing for a moment, or someone may have removed the tag.
     #[error("the instance {instance} is not known to belong to the cluster {cluster}: {says}")]
     NoCluster { instance: String, says: String, cluster: String },
-    /// The instance has another name now. In some clouds operators rename instances, and Nodes keep their names.
+    /// The Node's name is not the instance's current name. In some clouds operators rename instances, and Nodes keep their names.
     #[error(
         "spec.providerID names the instance {instance}, whose name is {name}, but the Node has another name"
     )]
@@ -104,8 +104,9 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Whether the Node is definitely not the machine of this cluster that it claims to be: the machine belongs to another Node, or its
-    /// cloud names another cluster. The other reasons may be temporary: a missing or stopped machine, or a missing cluster name.
+    /// Whether the Node is definitely not the machine of this cluster that it claims to be: the machine belongs to another Node, or the
+    /// cloud names another cluster for the machine. The remaining reasons may be temporary, such as a stopped machine or a missing cluster
+    /// name.
     pub fn is_definite(&self) -> bool {
         matches!(self, Refusal::OtherNode { .. } | Refusal::OtherCluster { .. })
     }

@@ -38,13 +38,13 @@ pub const OF_ANY_CONTROL_PLANE: [&str; 3] = [
 
 /// Prefixes of the labels that only the controller decides. Operators use these labels to separate trusted workloads from others.
 ///
-/// The admission plugin NodeRestriction forbids a kubelet to set these labels. But a kubelet can still become a second owner of a label: an
-/// apply that changes nothing is allowed, under any manager's name. So a second owner does not protect such a label from removal.
+/// The admission plugin NodeRestriction forbids a kubelet to set these labels. However, a kubelet may apply a label with its current value,
+/// under any manager's name, and becomes a second owner of the label. Therefore a second owner does not protect these labels from removal.
 const DECIDED_HERE: [&str; 3] =
     ["node-role.kubernetes.io/", "kops.k8s.io/", "node-restriction.kubernetes.io/"];
 
 /// The field manager name, which upstream's kops-controller and kops-agent's controller share. The API server records this name as the
-/// owner of each label that they set.
+/// owner of each label that one of these controllers sets.
 pub const FIELD_MANAGER: &str = "kops-controller";
 
 /// The observed state of a Node that matters for its labels.
@@ -56,7 +56,7 @@ pub struct ObservedNode {
     pub labels: BTreeMap<String, String>,
     /// The keys of the labels that [`FIELD_MANAGER`] owns.
     pub written_by_us: BTreeSet<String>,
-    /// The keys in `written_by_us` that another manager owns too.
+    /// The keys in `written_by_us` that a second manager also owns.
     pub shared: BTreeSet<String>,
     /// Whether the Node has pod addresses (`spec.podCIDRs`).
     pub has_pod_ranges: bool,
@@ -68,8 +68,8 @@ pub struct ObservedNode {
 pub enum Wanted {
     /// The labels of the group. The list is complete.
     OfGroup(BTreeMap<String, String>),
-    /// The labels that the cloud recorded, used while the state store cannot be read. These labels are as old as the instance, and some
-    /// clouds record few labels. So a label that the controller wrote earlier, from the group, stays unchanged.
+    /// The labels that the cloud recorded, used while the state store cannot be read. These labels may be outdated, and some clouds record
+    /// few labels. Therefore a label that the controller took from the group earlier stays unchanged.
     Noted(BTreeMap<String, String>),
     /// Some of the labels, used if the group cannot be read and the cloud recorded no labels. All other labels of the Node stay.
     Partial(BTreeMap<String, String>),
@@ -90,7 +90,7 @@ impl Wanted {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LabelPatch {
-    /// Labels that are missing or have another value, with their new value.
+    /// The labels that are missing or different, with their wanted values.
     pub set: BTreeMap<String, String>,
     /// Keys of the labels to remove.
     pub remove: BTreeSet<String>,
@@ -99,7 +99,7 @@ pub struct LabelPatch {
 }
 
 impl LabelPatch {
-    /// The patch as a JSON merge patch. The API server applies it only to this `resource_version` of the Node.
+    /// The patch as a JSON merge patch. The API server applies it only if the Node still has this `resource_version`.
     pub fn to_json(&self, resource_version: &str) -> Value {
         let set = self.set.iter().map(|(key, value)| (key.clone(), json!(value)));
         let remove = self.remove.iter().map(|key| (key.clone(), Value::Null));
@@ -111,8 +111,8 @@ impl LabelPatch {
 /// The labels that a node must have: the labels of its group. If the state store cannot be read, these are the labels that the node's cloud
 /// recorded.
 ///
-/// A label that the cloud recorded is wanted even if the group no longer has it, because upstream's kops-controller sets the label again
-/// whenever it leads, until the instance is replaced.
+/// A label that the cloud recorded is wanted even if the group no longer has it. Until the instance is replaced, upstream's kops-controller
+/// sets the label again whenever it is the leader.
 pub fn wanted(identity: &Identity, of_group: Option<&BTreeMap<String, String>>) -> Wanted {
     let mut labels = noted(identity);
     match of_group {
@@ -140,7 +140,8 @@ fn noted(identity: &Identity) -> BTreeMap<String, String> {
 
 /// The labels that `kops update cluster --yes` set on a group's nodes. They are in the group's `nodeupconfig.yaml` (upstream:
 /// `upup/pkg/fi/cloudup/populate_instancegroup_spec.go` writes the labels of `pkg/nodelabels` into the kubelet's configuration). Errors
-/// name `url`. Fails if the file has no role label: the labels are then in another place, and an empty result would be wrong.
+/// name `url`. A file without a role label is an error, because the labels must then be stored elsewhere, and an empty result would be
+/// wrong.
 pub fn applied(nodeup_config: &[u8], url: &str) -> Result<BTreeMap<String, String>, SpecError> {
     let labels = NodeupConfig::parse(nodeup_config, url)?.kubelet_config.node_labels;
     match ROLE_LABELS.iter().any(|role| labels.contains_key(*role)) {
@@ -326,7 +327,7 @@ mod tests {
             noted_labels: labels(&[NODE, ("tier", "at launch"), ("dropped", "1")]),
             ..Identity::default()
         };
-        // The tags still have `dropped`, although kOps has applied the group without it. The tags never had `ours`.
+        // The tags still have the label `dropped`, which kOps has removed from the group. The tags never had the label `ours`.
         let observed = node(
             &[NODE, ("tier", "at launch"), ("dropped", "1"), ("ours", "1")],
             &["tier", "dropped", "ours"],

@@ -36,9 +36,9 @@ impl LifecycleAction {
 pub enum Completion {
     /// The instance enters service or the warm pool.
     Completed,
-    /// The group has no such hook, or the hook no longer holds this instance.
+    /// The group has no kOps hook, or the hook no longer holds this instance.
     NothingHeld,
-    /// No hook holds the instance yet. The instance has only just started, so a hook may still hold it.
+    /// No hook holds the instance yet. The instance has just started, so a hook may hold it soon.
     NotHeldYet,
 }
 
@@ -49,7 +49,7 @@ pub fn of_node(boot: &BootConfig, config: &NodeupConfig, facts: &CloudFacts) -> 
     let group = match boot.instance_group_role {
         InstanceGroupRole::Node => format!("{group}.{cluster}"),
         InstanceGroupRole::APIServer => format!("{group}.apiservers.{cluster}"),
-        // Groups of other roles have no warm pool.
+        // Only groups of nodes and of API servers can have a warm pool.
         _ => return None,
     };
     let is_held = config.enable_lifecycle_hook && boot.cloud_provider == LifecycleAction::HELD_BY;

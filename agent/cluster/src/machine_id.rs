@@ -7,7 +7,7 @@ const MOST_DIGITS: usize = 18;
 /// The number of digits in each group of a UUID (RFC 9562).
 const UUID_GROUPS: [usize; 5] = [8, 4, 4, 4, 12];
 
-/// The id of a machine. A cloud never gives an id to another machine.
+/// The id of a machine. A cloud never uses an id for two machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MachineId {
     Number(u64),
@@ -54,7 +54,7 @@ impl IdForm {
         }
     }
 
-    /// Reads an id in the clouds' exact form: a number in plain digits without leading zeros, or a UUID in lower case.
+    /// Reads an id, but only in the exact form that clouds use: a number in plain digits without leading zeros, or a UUID in lower case.
     pub fn parse(self, text: &str) -> Option<MachineId> {
         match self {
             IdForm::Number => number(text),

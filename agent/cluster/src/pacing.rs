@@ -21,7 +21,7 @@ pub use auto_drain::{Versions, drains};
 pub const API_SERVER_MANIFEST: &str = "/etc/kubernetes/manifests/kube-apiserver.manifest";
 
 /// The namespace of the Leases. It contains no other Leases, because an RBAC rule without fixed names covers all Leases of a namespace. In
-/// `kube-system`, the rule would cover the Leases of kube-scheduler and kube-controller-manager.
+/// `kube-system`, such a rule would cover the Leases of kube-scheduler and kube-controller-manager.
 pub const NAMESPACE: &str = "kops-agent";
 /// The label of a Lease with the slot's group.
 pub const GROUP_LABEL: &str = "kops-agent/disruption-group";
@@ -31,7 +31,7 @@ pub const CONTROL_PLANE: &str = "control-plane";
 
 /// Kubernetes' label of a control plane, which a kubelet cannot set itself (the admission plugin NodeRestriction).
 pub const CONTROL_PLANE_LABEL: &str = "node-role.kubernetes.io/control-plane";
-/// The labels that kops-controller gives to Nodes other than control planes. A kubelet cannot set them itself.
+/// The labels that kops-controller gives to Nodes other than control planes. A kubelet cannot set these labels itself.
 const ROLE_LABELS: [&str; 2] = ["node-role.kubernetes.io/node", "node-role.kubernetes.io/api-server"];
 /// The single group of all Nodes that have a role label but no instance group label. kOps sets the instance group label only if the group's
 /// own `nodeLabels` have it; `kops create` writes the label into the group's `nodeLabels`.
@@ -57,7 +57,6 @@ pub fn budget(group: &str, max_unavailable: u32) -> u32 {
     if group == CONTROL_PLANE { max_unavailable.min(1) } else { max_unavailable }
 }
 
-/// The name of the Lease of a slot.
 pub fn lease_name(group: &str, number: u32) -> String {
     format!("{PREFIX}{group}.{number}")
 }

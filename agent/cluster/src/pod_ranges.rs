@@ -57,8 +57,8 @@ impl Source<'_> {
     }
 }
 
-/// Whether this text is an address with a prefix length. Bits after the prefix are not checked. Upstream does not check them either, and
-/// the API server validates the range.
+/// Whether this text is an address with a prefix length. Bits after the prefix are not checked, as in upstream, because the API server
+/// validates the range.
 pub fn is_range(text: &str) -> bool {
     let Some((address, length)) = text.split_once('/') else { return false };
     let is_number = !length.is_empty() && length.bytes().all(|byte| byte.is_ascii_digit());
@@ -73,8 +73,7 @@ pub fn is_range(text: &str) -> bool {
 pub struct NodePatch {
     /// The changed labels. `None` if the labels are correct.
     pub labels: Option<LabelPatch>,
-    /// The pod address ranges to set. Empty if the Node already has ranges, or gets none. The API server accepts ranges only once, and
-    /// rejects any later change.
+    /// The pod address ranges to set. Empty if the Node already has ranges, or gets none. The API server rejects a change of ranges.
     pub pod_ranges: Vec<String>,
 }
 
@@ -83,7 +82,7 @@ impl NodePatch {
         (labels.is_some() || !pod_ranges.is_empty()).then_some(NodePatch { labels, pod_ranges })
     }
 
-    /// The patch as a JSON merge patch. The API server applies it only to this `resource_version` of the Node.
+    /// The patch as a JSON merge patch. The API server applies it only if the Node still has this `resource_version`.
     pub fn to_json(&self, resource_version: &str) -> Value {
         let mut patch = match &self.labels {
             Some(labels) => labels.to_json(resource_version),

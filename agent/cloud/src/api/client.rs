@@ -72,7 +72,7 @@ impl<T: AccessTokens> ApiClient<T> {
         self.limiter.acquire().await;
         let mut asked = self.send(question, request(&self.client)).await;
         if asked.as_ref().is_err_and(|error| error.status() == Some(401)) {
-            // A token may be revoked before it expires.
+            // The API may have revoked the token before its expiry, so one attempt follows with a new token.
             self.tokens.forget_refused().await;
             asked = self.send(question, request(&self.client)).await;
         }

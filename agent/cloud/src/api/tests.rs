@@ -55,7 +55,7 @@ fn told(error: &ApiError) -> Told {
     told
 }
 
-/// Sends a request to an API that responds with this status and body.
+/// Sends a request to a stand-in that responds with this status and body.
 async fn asked(api: &'static Api, status: u16, body: &str) -> Result<Vec<u8>, ApiError> {
     let body = body.to_owned();
     let server = TestServer::start(move |_| {

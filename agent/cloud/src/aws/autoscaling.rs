@@ -26,7 +26,7 @@ pub(crate) static SERVICE: Service = Service {
     api: Api { name: "Auto Scaling", limited: "account", read: read_error, meaning, advice },
     name: "autoscaling",
     version: "2011-01-01",
-    // A response about a single hook has about 1000 bytes.
+    // A response about a single hook has about 1000 bytes, so this limit is ample.
     longest_answer: 256 * 1024,
 };
 
@@ -45,18 +45,19 @@ fn advice(action: &str, status: u16, code: &str) -> String {
     }
 }
 
-/// How long after an instance's start its group may still begin the lifecycle action. The group notices a running instance within seconds.
+/// Auto Scaling may begin an instance's lifecycle action at most this long after the instance starts. Usually the action begins within
+/// seconds.
 const UNTIL_HELD: Duration = Duration::from_secs(5 * 60);
 
-/// The retries of one attempt to converge. At boot, an attempt that fails after these retries is repeated after a pause (`--retries=-1`).
+/// The retries in one run. At boot, a run that fails after these retries is repeated after a pause (`--retries=-1`).
 pub(crate) const RETRIES: Retries = Retries {
     deadline: Duration::from_secs(30),
     attempt: Duration::from_secs(10),
     pauses: Pauses { first: Duration::from_secs(1), longest: Duration::from_secs(5) },
 };
 
-/// How long this error is retried after the first attempt. A forbidden request is retried too: a new permission of the role
-/// takes time to apply.
+/// How long `Retries` may retry after this error. A forbidden request is retried too, because a new permission of the role
+/// takes effect late.
 fn worth_trying_for(error: &ApiError) -> Duration {
     match error.may_pass() || error.is_forbidden() {
         true => Duration::MAX,
@@ -72,7 +73,7 @@ fn says_that_nothing_holds(error: &ApiError) -> bool {
         if answer.code == "ValidationError" && phrases.iter().any(|phrase| answer.message.contains(phrase)))
 }
 
-/// Reports that an instance is ready. `uptime` is the time since its start.
+/// Tells Auto Scaling that an instance is ready. `uptime` is the time since the instance started.
 pub(crate) async fn complete(
     action: &LifecycleAction,
     uptime: Duration,
@@ -128,8 +129,8 @@ impl Autoscaling {
         }
     }
 
-    /// Whether the instance is in a `Pending` state, in which its lifecycle action may still begin. Returns `true` if the request fails:
-    /// kOps gives nodes no permission for this request.
+    /// Whether the instance is in a `Pending` state, in which its lifecycle action may still begin. If the request fails, the result is
+    /// `true`, because kOps gives nodes no permission for this request.
     async fn may_become_held(&self, action: &LifecycleAction, within: Duration) -> bool {
         let parameters = [("InstanceIds.member.1", action.instance_id.as_str())];
         match self.0.query(STATE, &parameters, within).await {

@@ -52,8 +52,8 @@ impl Ec2 {
         Ec2::new(&url, region, settings.credentials_provider())
     }
 
-    /// Like `of_region`, for requests of a node about itself. Fails if the environment selects another role than the node's
-    /// own.
+    /// Like `of_region`, for requests of a node about itself. Fails if the environment selects a role that is not the node's
+    /// role.
     pub async fn of_node(region: &str) -> Result<Ec2, ApiError> {
         let Endpoint { url, settings } = Endpoint::of_node(SERVICE.name, region).await?;
         Ec2::new(&url, region, settings.credentials_provider())
@@ -81,7 +81,7 @@ impl Ec2 {
         self.query_within(TIMEOUT, action, parameters).await
     }
 
-    /// Like [`Ec2::query`], with another timeout.
+    /// Like [`Ec2::query`], with a timeout of the caller's choice.
     pub async fn query_within(
         &self,
         timeout: Duration,

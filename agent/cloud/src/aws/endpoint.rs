@@ -19,7 +19,7 @@ pub(super) struct Endpoint {
 }
 
 impl Endpoint {
-    /// Like [`Endpoint::new`], for requests of a node about itself. Fails if the environment selects another role than the node's own.
+    /// Like [`Endpoint::new`], for requests of a node about itself. Fails if the environment selects a role that is not the node's role.
     pub(super) async fn of_node(service: &str, region: &str) -> Result<Endpoint, ApiError> {
         refuse_another_role(environment_variable)?;
         Endpoint::new(service, region).await
@@ -29,7 +29,7 @@ impl Endpoint {
     pub(super) async fn new(service: &str, region: &str) -> Result<Endpoint, ApiError> {
         let url =
             endpoint_of_environment(&variable_suffix(service), environment_variable).map(|(_, url)| url);
-        // Amazon's own endpoint needs TLS. A source of credentials that needs TLS reports a missing CA bundle itself.
+        // Amazon's own endpoint needs TLS. The check does not cover sources of credentials, which report a missing CA bundle themselves.
         require_ca_bundle_for([url.as_deref().unwrap_or("https://")])?;
         let settings = shared_config(region).await?;
         let url = url.unwrap_or_else(|| amazon(service, region, settings.use_dual_stack().unwrap_or(false)));

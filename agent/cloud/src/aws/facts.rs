@@ -144,7 +144,7 @@ impl Imds {
         }
     }
 
-    /// The token that all requests share. If the service refused the cached token, requests a new token.
+    /// Returns the token that all requests share. If the service rejected this token (`refused`), requests a new one.
     async fn token(&self, refused: Option<&HeaderValue>) -> Result<HeaderValue, MetadataError> {
         let mut known = self.token.lock().await;
         if let Some(token) = known.as_ref().filter(|token| Some(*token) != refused) {
@@ -275,7 +275,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_unreachable_service_is_an_error_with_the_reason() {
-        // The port is bound, so that no other process gets it, but nothing listens on it.
+        // Nothing listens on this port. The port stays bound, so that no other process can take it.
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let error = observe(&format!("http://{}", socket.local_addr().unwrap()), SHORT).await.unwrap_err();

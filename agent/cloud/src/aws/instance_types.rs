@@ -72,7 +72,6 @@ async fn describe(ec2: &Ec2, instance_type: &str, retries: Retries) -> Result<In
     retries.run(&what, attempt, worth_trying_for).await.map_err(|gave_up| gave_up.error)
 }
 
-/// Reads the facts about the type of this name.
 fn parse(answer: &str, instance_type: &str) -> Result<InstanceType, XmlDecodeError> {
     let mut document = Document::new(answer);
     let mut root = document.root_element()?;
@@ -108,7 +107,7 @@ fn read_item(item: &mut ScopedDecoder<'_, '_>) -> Result<(String, Option<Instanc
     Ok((name, limits.map(|network_interfaces| InstanceType { network_interfaces, gpu })))
 }
 
-/// Reads the limits of the whole type. The limits of its network cards have the same names, but are nested deeper.
+/// Reads the limits of the instance type. Its network cards have limits with equal names, which are nested deeper.
 fn read_limits(info: &mut ScopedDecoder<'_, '_>) -> Result<Option<NetworkInterfaceLimits>, XmlDecodeError> {
     let (mut max, mut ipv4_per_interface) = (None, None);
     while let Some(mut tag) = info.next_tag() {

@@ -19,14 +19,13 @@ use crate::api::{self, ApiError};
 use crate::calls::CloudCalls;
 use crate::rate_limiter::RateLimiter;
 
-/// How long a question waits for other questions to share its call.
+/// How long a question waits, so that one call can answer several questions.
 const WINDOW: Duration = Duration::from_millis(50);
 /// The maximum number of instances in one call (EC2's developer guide, "Pagination in the Amazon EC2 API": no more than 1,000
 /// IDs).
 const LARGEST_BATCH: usize = 1000;
-/// The maximum number of concurrent calls.
 const CALLS_AT_ONCE: usize = 4;
-/// The maximum number of waiting questions. Further questions are rejected immediately, to limit memory use.
+/// The maximum number of waiting questions. If more questions come, they are rejected immediately, to limit memory use.
 const LONGEST_QUEUE: usize = 16 * 1024;
 /// The maximum number of attempts for one question while EC2 throttles.
 const TRIES: u32 = 4;
@@ -34,12 +33,12 @@ const TRIES: u32 = 4;
 /// throttling"). This client leaves half of this limit to other programs of the account.
 const BURST: f64 = 50.0;
 const PER_SECOND: f64 = 10.0;
-/// The timeout of one call. It is short, because a hanging call delays all other questions.
+/// The timeout of one call. The timeout is short, because a hanging call delays all other questions.
 const TIMEOUT: Duration = Duration::from_secs(10);
 const PAUSES: Pauses = Pauses { first: Duration::from_secs(1), longest: Duration::from_secs(4) };
 const ACTION: &str = "DescribeInstances";
 
-/// The answer to a question: the instance, `None` if it does not exist, or why EC2 could not be asked.
+/// The answer to a question: the instance, `None` if EC2 has no such instance, or the error.
 pub type InstanceAnswer = Result<Option<Arc<Ec2Instance>>, Arc<ApiError>>;
 
 struct Question {
@@ -59,7 +58,7 @@ impl Instances {
         Instances::with(TIMEOUT, WINDOW, ec2, calls)
     }
 
-    /// Like [`Instances::new`], with another window, for faster tests. The calls have their own counters.
+    /// Like [`Instances::new`], with a given window for faster tests, and with counters of its own.
     #[cfg(any(test, feature = "testing"))]
     pub fn within(window: Duration, ec2: Ec2) -> Instances {
         Instances::with(TIMEOUT, window, ec2, CloudCalls::default())
@@ -157,7 +156,7 @@ impl Asking {
         Ok(BTreeMap::new())
     }
 
-    /// Like [`Asking::describe`], with one call per instance. It is used if EC2 reports missing instances without their ids.
+    /// Like [`Asking::describe`], with one call per instance, for the case that EC2 reports missing instances without their ids.
     async fn one_by_one(&self, ids: BTreeSet<&str>) -> Result<BTreeMap<String, Arc<Ec2Instance>>, ApiError> {
         let mut found = BTreeMap::new();
         for id in ids {

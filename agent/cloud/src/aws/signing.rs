@@ -52,7 +52,7 @@ impl Signer {
         let no_credentials = |cause| ApiError::NoCredentials {
             api: question.api.name,
             cause: format!("{cause}; {ADVICE}"),
-            // A role that was just attached to an instance takes a few seconds to appear.
+            // A role that was just attached to an instance takes a few seconds to appear, so a retry may help.
             may_pass: true,
         };
         let identity = self.credentials().await.map_err(no_credentials)?.into();
@@ -85,8 +85,8 @@ impl Signer {
         Ok(request)
     }
 
-    /// Credentials that are valid for longer than `RENEWED_BEFORE`, or the reason why there are no credentials. They
-    /// are cached, so that few requests need the metadata service.
+    /// Returns credentials that are valid for longer than `RENEWED_BEFORE`, or the reason why there are none. The
+    /// credentials are cached, so that few requests need the metadata service.
     async fn credentials(&self) -> Result<Credentials, String> {
         let mut remembered = self.credentials.lock().await;
         let soon = SystemTime::now() + RENEWED_BEFORE;

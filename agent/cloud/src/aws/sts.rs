@@ -91,7 +91,7 @@ impl Sts {
         &self.host
     }
 
-    /// The role of this process. Asks STS until a request succeeds, and caches the answer.
+    /// The role of this process, according to STS. The first successful answer is cached.
     pub async fn own(&self) -> Result<&Caller, ApiError> {
         self.own
             .get_or_try_init(|| async {
@@ -102,7 +102,7 @@ impl Sts {
             .await
     }
 
-    /// The caller that signed a request.
+    /// Sends a machine's signed request to STS, which answers with the identity of the signer.
     pub async fn caller(&self, call: &StsCall) -> Result<Caller, ApiError> {
         let mut url = self.endpoint.clone();
         url.set_query(call.query.as_deref());

@@ -43,7 +43,7 @@ impl Verifier for AwsVerifier {
 impl AwsVerifier {
     async fn verify(&self, token: AwsToken) -> Result<VerifiedNode, Refusal> {
         let own = self.sts.own().await.map_err(|error| {
-            let problem = format!("asking STS which role kops-controller has: {error}");
+            let problem = format!("cannot ask STS for the role of kops-controller: {error}");
             Refusal::unavailable("StsUnavailable", problem)
         })?;
         let caller = self.sts.caller(&token.call).await.map_err(|error| match error.is_refusal() {

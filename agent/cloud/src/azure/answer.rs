@@ -66,8 +66,8 @@ struct Status {
     code: String,
 }
 
-/// The name of a machine in its [`MachinePath`]: its number in a scale set, else its name in lower case. `None` if it has no
-/// name.
+/// The name of a machine in its [`MachinePath`]: the machine's number in a scale set, else the machine's name in lower case.
+/// `None` if the number is invalid or the name is empty.
 fn name_in_path(scale_set: Option<&str>, name: &str) -> Option<String> {
     match scale_set {
         Some(_) => name.parse::<u32>().ok().map(|number| number.to_string()),
@@ -84,7 +84,7 @@ impl MachineAnswer {
         let codes = instance_view.statuses.iter().map(|status| status.code.to_ascii_lowercase());
         let power = codes.filter_map(|code| code.strip_prefix(POWER_STATE).map(str::to_owned)).next();
         let state = match power {
-            // A machine that Azure deletes has a power state until it is gone.
+            // While Azure deletes a machine, the machine still has a power state. Therefore the provisioning state decides.
             Some(_) if provisioning == "deleting" => provisioning,
             Some(power) => power,
             None => provisioning,
@@ -139,8 +139,8 @@ struct IpProperties {
 }
 
 impl InterfaceAnswer {
-    /// The number or name of the machine and its private addresses in Azure's order; `None` if this is not its first interface.
-    /// In a scale set, kOps gives the first interface the name of the scale set.
+    /// The number or name of the machine, and its private addresses in Azure's order. `None` if the interface is not the machine's first
+    /// interface. In a scale set, kOps names the first interface after the scale set.
     pub(super) fn into_addresses(self, scale_set: Option<&str>) -> Option<(String, Vec<IpAddr>)> {
         let (machine, is_first) = match scale_set {
             Some(scale_set) => (&self.id, self.name.eq_ignore_ascii_case(scale_set)),

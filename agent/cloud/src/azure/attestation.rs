@@ -41,7 +41,7 @@ const LARGEST: usize = 16 * 1024;
 const MOST_PLACES: usize = 3;
 /// The timeout of the download of one certificate. A machine waits 15 seconds for its whole bootstrap request.
 const TIMEOUT: Duration = Duration::from_secs(4);
-/// How long issuers are cached. A new issuer has a new name, so the cache has no entry for it.
+/// How long issuers are cached. A new issuer has a new name, so a cached issuer never becomes wrong.
 const REMEMBERED_FOR: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// The maximum number of concurrent checks of signers. Each check verifies at most a dozen signatures, which takes some
 /// milliseconds.
@@ -61,7 +61,7 @@ pub struct Attestation {
     checks: Arc<Semaphore>,
 }
 
-/// The issuer's name and key id in a certificate, and the URLs of the issuer's certificate.
+/// The issuer that a certificate names (name and key id), and the URLs of the issuer's certificate.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Issuer {
     name: Vec<u8>,
@@ -79,7 +79,7 @@ struct Remembered {
 /// Why the certificate of an issuer is missing.
 #[derive(Clone, Debug, Error)]
 enum NoIssuer {
-    /// The download fails, so it is not known whether the certificate exists.
+    /// The download failed. The certificate may exist.
     #[error("{place}: {cause}")]
     Unavailable { place: Url, cause: String },
     /// None of the URLs has the certificate of this issuer.
@@ -156,9 +156,9 @@ impl Attestation {
         Ok(())
     }
 
-    /// Whether a signer chains to a trusted authority, by the certificates in its document and by these issuers. The inner error says why
-    /// not. The outer error means that the signer has not signed its document, or that the check cannot run. A blocking thread verifies the
-    /// signatures, for at most [`CHECKED_AT_ONCE`] signers at a time.
+    /// Whether a signer's chain ends at a trusted authority. The chain may contain the certificates in the signer's document and `issuers`.
+    /// The inner error says why the chain is invalid. The outer error means that the signer has not signed its document, or that the check
+    /// cannot run. A blocking thread verifies the signatures, for at most [`CHECKED_AT_ONCE`] signers at a time.
     async fn judge(
         &self,
         signer: &Arc<Signer>,
@@ -169,7 +169,7 @@ impl Attestation {
         let turn = self.checks.clone().acquire_owned().await.map_err(|error| unavailable(&error))?;
         let (signer, roots) = (signer.clone(), self.roots.clone());
         let checking = spawn_blocking(move || {
-            // If the connection closes, the check continues, so it keeps its permit until it ends.
+            // If the connection closes, the check continues. Therefore the check holds its permit until it ends.
             let _turn = turn;
             if !signer.has_signed() {
                 return Err(refused("the key of its certificate has not signed it"));
@@ -206,8 +206,7 @@ impl Issuer {
     }
 }
 
-/// The chain of issuers of `certificate`, from `all`. Each certificate is the issuer of the certificate before it; no other order
-/// is tried.
+/// Returns the chain of issuers of `certificate`, taken from `all`. If several certificates may be an issuer, only the first is tried.
 fn one_after_the_other<'a>(certificate: &[u8], all: &[CertificateDer<'a>]) -> Vec<CertificateDer<'a>> {
     let mut chain: Vec<CertificateDer<'a>> = Vec::new();
     while chain.len() < MOST_OF_DOCUMENT {
@@ -220,7 +219,7 @@ fn one_after_the_other<'a>(certificate: &[u8], all: &[CertificateDer<'a>]) -> Ve
     chain
 }
 
-/// Fetches the certificates of `certificate`'s issuer, of that issuer's issuer, and so on, until the folder has no further issuer.
+/// Fetches the certificates of `certificate`'s issuer, of that issuer's issuer, and so on, until the folder lacks the next one.
 async fn fetch(
     client: Client,
     folder: Url,
@@ -249,7 +248,7 @@ async fn fetch(
     }
 }
 
-/// Downloads a certificate, with one redirect on the same server. `None` if there is no certificate, or it is too large.
+/// Downloads a certificate, with one redirect on the same server. `None` if the server has no certificate, or one that is too large.
 async fn get(client: &Client, place: &Url) -> Result<Option<Vec<u8>>, NoIssuer> {
     let unavailable = |cause: String| NoIssuer::Unavailable { place: place.clone(), cause };
     let ask = async |at: Url| {

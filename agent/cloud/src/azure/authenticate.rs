@@ -30,8 +30,8 @@ enum Form {
     UnsignedOf134,
 }
 
-/// The order in which the forms are tried. The form for kOps 1.37 comes every second time, because kops-controller of kOps 1.37 also
-/// answers 403 as long as Azure does not list the machine.
+/// The order in which the forms are tried. kops-controller of kOps 1.37 also answers 403 until Azure lists the machine, so a 403 does not
+/// rule out the form for kOps 1.37. Therefore this form is repeated every second time.
 const FORMS: [Form; 4] = [Form::Signed, Form::Unsigned, Form::Signed, Form::UnsignedOf134];
 
 /// Makes tokens with documents that the metadata service signs.

@@ -12,7 +12,7 @@ const ENDPOINT: &str = "http://169.254.169.254";
 /// The path of the compute metadata, with the API version that upstream uses (`azuremetadata/imds.go`).
 const COMPUTE: &str = "/metadata/instance/compute?api-version=2025-04-07&format=json";
 
-/// The path of a signed document, with the same API version.
+/// The path of a signed document, with the API version of `COMPUTE`.
 const DOCUMENT: &str = "/metadata/attested/document?api-version=2025-04-07";
 
 #[derive(Deserialize)]
@@ -21,7 +21,6 @@ struct Compute {
     resource_id: String,
 }
 
-/// The location of a machine.
 #[derive(Debug, Deserialize, PartialEq, Eq)]
 pub(super) struct Place {
     /// The id of the subscription.
@@ -38,7 +37,7 @@ pub(super) fn endpoint_of_environment() -> String {
     moved.unwrap_or_else(|| ENDPOINT.to_owned())
 }
 
-/// The header that the service requires. A request that reaches the service by mistake does not have this header.
+/// The header that the service requires. A request that reaches the service by mistake lacks this header.
 pub(super) fn headers() -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert("metadata", HeaderValue::from_static("true"));
@@ -59,7 +58,7 @@ async fn place_by(service: &MetadataService) -> Result<Place, MetadataError> {
     let compute = service.get_needed(COMPUTE, &headers()).await?;
     let place: Place =
         serde_json::from_str(&compute).map_err(|error| service.unusable(COMPUTE, error.to_string()))?;
-    // The names become parts of a URL path.
+    // The names become parts of a URL path, so only the characters of valid names are accepted.
     let is_name = |name: &str| {
         let is_inner = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '(' | ')');
         !name.is_empty() && name.chars().all(is_inner) && name.chars().any(|c| c != '.')

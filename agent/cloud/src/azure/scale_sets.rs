@@ -20,17 +20,17 @@ use crate::api::ApiError;
 use crate::singleflight::Singleflight;
 use crate::verify::OwnAddresses;
 
-/// The maximum ages of the list of scale sets: the first value if the list has the wanted scale set, the second value if the list does not
-/// have it.
+/// The maximum ages of the list of scale sets. The first value applies if the list contains the wanted scale set, the second value
+/// otherwise.
 const SETS_FOR: [Duration; 2] = [Duration::from_secs(10 * 60), Duration::from_secs(30)];
-/// The maximum age of a list of machines. A list that does not show the machine as running must also be newer than the Node.
+/// The maximum age of a list of machines. A list that does not show the machine as running must also be requested after the Node appeared.
 const LISTED_FOR: Duration = Duration::from_secs(10);
-/// The maximum age of a list of machines for a bootstrap request, per hundred machines in the list. Azure lists a machine before it starts.
-/// If the cached list is older than the machine, the machine retries.
+/// The maximum age of a list of machines for a bootstrap request, per hundred machines in the list. Azure lists a machine before the
+/// machine starts, so a cached list usually contains it. If not, the machine retries.
 const CLAIMED_FOR: Duration = Duration::from_secs(5);
 /// The approximate number of machines on a page of a list.
 const PAGE: usize = 100;
-/// The maximum age of a list that is searched for another machine with a Node's name.
+/// The maximum age of a list in which a second machine with a Node's name is searched.
 const NAMESAKES_FOR: Duration = Duration::from_secs(60);
 
 type Machines = BTreeMap<String, AzureMachine>;
@@ -60,7 +60,6 @@ struct ScaleSet {
 }
 
 impl ScaleSets {
-    /// Uses `arm` to list the scale sets of this cluster.
     pub fn new(arm: Arm, cluster: AzureCluster) -> ScaleSets {
         ScaleSets(Arc::new(Inner {
             arm: Arc::new(arm),
@@ -76,7 +75,7 @@ impl ScaleSets {
     }
 
     /// The machine of a Node; `None` if no list has it. The Node existed at `since`. Only a list that was requested after `since`, and
-    /// within the last seconds, proves that the machine is absent. Each list serves all Nodes.
+    /// within the last seconds, proves that the machine is absent. One list answers the questions about all Nodes.
     pub async fn find(
         &self,
         machine: &MachinePath,
@@ -91,7 +90,7 @@ impl ScaleSets {
         Ok(listed.get(&machine.name).cloned())
     }
 
-    /// The machine of a bootstrap request, as listed some seconds ago, with its private addresses; `None` if no list has it.
+    /// The machine of a bootstrap request, with its private addresses; `None` if no list has it. The lists may be some seconds old.
     pub async fn find_claimed(
         &self,
         machine: &MachinePath,
@@ -106,7 +105,7 @@ impl ScaleSets {
         Ok(Some((found, addresses.get(&machine.name).cloned().unwrap_or_default())))
     }
 
-    /// Whether another cached machine of the cluster has a Node's name. Makes no request.
+    /// Whether a second cached machine of the cluster has the name `node`. Makes no request.
     pub async fn has_namesake(&self, node: &str, machine: &MachinePath) -> bool {
         let sets: Vec<Arc<ScaleSet>> = self.0.sets.lock().values().cloned().collect();
         let is_namesake = |other: &AzureMachine| {
@@ -172,7 +171,7 @@ impl ScaleSets {
     }
 }
 
-/// Treats not found as an empty list: the scale set was deleted after the scale sets were listed.
+/// Treats not found as an empty list: a scale set may be deleted between two requests.
 fn or_none<T: Default>(asked: Result<T, ApiError>) -> Result<T, ApiError> {
     match asked {
         Err(error) if error.is_absent() => Ok(T::default()),

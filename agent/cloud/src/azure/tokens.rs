@@ -14,15 +14,14 @@ use crate::token_cache::{Issued, TokenCache};
 use kops_agent_net::http;
 use kops_agent_net::retry::Retries;
 
-/// The service for blobs.
+/// Azure Blob Storage.
 pub const STORAGE: &str = "https://storage.azure.com/";
 pub const MANAGEMENT: &str = "https://management.azure.com/";
 
 /// The client id of the identity to use if a machine has several identities. Azure's own clients read this variable, too (upstream:
 /// `azidentity.NewDefaultAzureCredential`).
 pub(super) const IDENTITY_VARIABLE: &str = "AZURE_CLIENT_ID";
-/// The maximum time for retries. On a machine outside Azure no retry helps, and in Azure the metadata service starts before the
-/// node.
+/// The maximum time for retries. Outside Azure no retry helps, and in Azure the metadata service is available before the node starts.
 const LONGEST: Duration = Duration::from_secs(15);
 const PATH: &str = "/metadata/identity/oauth2/token?api-version=2018-02-01";
 const NO_IDENTITY: &str = "this machine has no managed identity, or no identity with the client id in \
@@ -85,7 +84,7 @@ impl Tokens {
         let asked = Instant::now();
         let attempt = || async {
             match self.metadata.request(Method::GET, &self.path, headers()).await {
-                // During an update the service answers 410, for at most 70 seconds.
+                // During an update, the service answers 410 for at most 70 seconds, so a retry may help.
                 Err(Failure::Status(410)) => Err(Failure::Passing("it answers 410 Gone".into())),
                 Ok(None) => Err(Failure::Passing("it answers 404 Not Found".into())),
                 Ok(Some(answer)) => Ok(answer),
@@ -93,7 +92,7 @@ impl Tokens {
             }
         };
         let answer: String = self.metadata.trying(&self.path, NO_IDENTITY, attempt).await?;
-        // The response may contain the token, so it is not shown.
+        // The response may contain the token, so the error does not show the response.
         let unusable = || self.metadata.unusable(&self.path, "its answer is not a token");
         let Answer { access_token, expires_in } = serde_json::from_str(&answer).map_err(|_| unusable())?;
         let expires_in = expires_in.parse().map_err(|_| unusable())?;

@@ -23,7 +23,7 @@ pub struct AzureVerifier {
 }
 
 impl AzureVerifier {
-    /// Shares `scale_sets` with the node controller, so that both share requests.
+    /// The verifier and the node controller should use one value of `scale_sets`, so that they share requests.
     pub fn new(scale_sets: ScaleSets, attestation: Attestation) -> AzureVerifier {
         AzureVerifier { scale_sets, attestation, takes_unsigned: false }
     }
@@ -33,7 +33,7 @@ impl AzureVerifier {
         AzureVerifier { takes_unsigned, ..self }
     }
 
-    /// The machine that a token names, if it has the VM id in the token. An attacker does not know the VM ids of machines.
+    /// Finds the machine that a token names, if the token contains the machine's VM id. An attacker does not know the VM ids of machines.
     async fn find(&self, path: MachinePath, vm_id: String, is_signed: bool) -> Result<VerifiedNode, Refusal> {
         let cluster = self.scale_sets.cluster();
         let found = self.scale_sets.find_claimed(&path).await;
@@ -68,7 +68,7 @@ impl AzureVerifier {
     }
 }
 
-/// The machine id for a token's VM id. An id that is not a UUID gives a meaningless result. The verification later rejects such a token,
+/// The machine id for a token's VM id. If the VM id is not a UUID, the result is meaningless. The verification later rejects the token,
 /// because every VM id is a UUID.
 fn machine_id(vm_id: &str) -> MachineId {
     let digits: String = vm_id.chars().filter(char::is_ascii_hexdigit).take(32).collect();

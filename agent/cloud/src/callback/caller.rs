@@ -26,10 +26,9 @@ pub enum CallFailed {
     /// The request lacks data for the call-back.
     #[error("the request has no {0} in its challenge")]
     Incomplete(&'static str),
-    /// The call cannot be prepared.
     #[error("{0} cannot be called back: {1}")]
     NotMade(SocketAddr, String),
-    /// The machine does not answer, or it presents another certificate than the request contains.
+    /// The machine does not answer, or its certificate is not the certificate in the request.
     #[error("{0} does not answer its call-back: {1}")]
     NotAnswered(SocketAddr, String),
     /// The machine answers that it has not made the request.
@@ -46,8 +45,8 @@ pub enum CallFailed {
 pub enum Proof {
     /// The hash of the request's secret.
     OfSecret,
-    /// [`CONSTANT`], which nodeup of some releases sends instead of a hash. The pinned certificate still proves the request: its private
-    /// key never leaves the machine that made the request.
+    /// [`CONSTANT`], which nodeup of some releases sends instead of a hash. The pinned certificate still proves the request, because its
+    /// private key never leaves the machine.
     Constant,
 }
 

@@ -39,8 +39,8 @@ impl Open {
         Arc::new(Open { most, state: Mutex::default() })
     }
 
-    /// A place for a new connection from an address, and a receiver that ends when the connection has to end early. `None` if
-    /// kops-controller has all places.
+    /// Takes a place for a new connection from an address. The receiver ends when the connection must close early. `None` if connections of
+    /// kops-controller take all places.
     pub(crate) fn enter(self: &Arc<Open>, address: IpAddr) -> Option<(Place, oneshot::Receiver<Infallible>)> {
         let mut state = self.state.lock();
         if state.unverified.len() + state.kops_controllers.len() >= self.most {
@@ -56,8 +56,8 @@ impl Open {
 }
 
 impl State {
-    /// The oldest unverified connection of the address with the most unverified connections. Among several such addresses, the address with
-    /// the oldest connection is selected.
+    /// The oldest unverified connection of the address with the most unverified connections. If several addresses have the most, the
+    /// address with the oldest connection is selected.
     fn oldest_to_close(&self) -> Option<u64> {
         let mut of_addresses: BTreeMap<IpAddr, (usize, u64)> = BTreeMap::new();
         for (number, (address, _)) in &self.unverified {
@@ -69,7 +69,7 @@ impl State {
 }
 
 impl Place {
-    /// Marks the connection as kops-controller's. From now on, no other connection takes its place.
+    /// Marks the connection as kops-controller's. No other connection replaces it from now on.
     pub(crate) fn mark_as_kops_controllers(&self) {
         let mut state = self.open.state.lock();
         if let Some((_, sender)) = state.unverified.remove(&self.number) {
@@ -137,7 +137,7 @@ mod tests {
         let open = Open::at_most(1);
         let first = open.enter(ONE).unwrap();
         let mut second = open.enter(ONE).unwrap();
-        // The first connection has already ended.
+        // The first connection has already ended, so these calls have no effect.
         first.0.mark_as_kops_controllers();
         drop(first);
         assert!(!is_ended(&mut second));

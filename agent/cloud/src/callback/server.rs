@@ -40,14 +40,14 @@ use kops_agent_net::random::{self, NoRandomness};
 use kops_agent_net::retry::Backoff;
 use kops_agent_net::tls;
 
-/// The maximum number of connections. If all places are taken, the address with the most unverified connections loses its oldest unverified
-/// connection. To keep kops-controller out, an attacker needs this many newer connections within the time of one handshake.
+/// The maximum number of connections. A new connection beyond this number closes the oldest unverified connection of the address with the
+/// most unverified connections. To keep kops-controller out, an attacker must open this many connections within the time of one handshake.
 pub(crate) const CONNECTIONS: usize = 256;
 /// The timeout of a handshake, which takes some round trips. kops-agent's controller waits 4 seconds for its whole call. Upstream's
 /// kops-controller waits as long as the machine waits for its response: 15 seconds (`pkg/kopscontrollerclient/client.go`).
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(4);
 const CALL_WITHIN: Duration = Duration::from_secs(15);
-/// How long a caller with another name than kops-controller's may take to read why it is rejected.
+/// How long a connection stays open after the caller is rejected for its name, so that the caller can read the reason.
 const REFUSED_WITHIN: Duration = Duration::from_secs(2);
 const SECRET: usize = 16;
 /// How long the server waits for the port. A forked child process has a copy of the previous listener until it calls exec.
@@ -92,7 +92,8 @@ impl Failing for CallbackServerError {
     }
 }
 
-/// The form of the proof in answers to challenges. The form depends on the kOps release of kops-controller, which is not known in advance.
+/// The form of the proof in answers to challenges. The right form depends on the kOps release of kops-controller, which is not known in
+/// advance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Form {
     #[default]
@@ -126,7 +127,7 @@ struct PendingChallenge {
 }
 
 impl CallbackServer {
-    /// Listens for the kops-controller of a cluster. One of these authorities (PEM) has signed the certificate of kops-controller.
+    /// Listens for the kops-controller of a cluster. The authorities (PEM) are those that may sign kops-controller's certificate.
     pub async fn start(
         cluster: &str,
         authorities: &str,
@@ -160,7 +161,7 @@ impl CallbackServer {
         let _ = (&mut self.serving).await;
     }
 
-    /// A challenge for the next request. From now on, the server does not answer earlier challenges.
+    /// Creates a challenge for the next request. Earlier challenges get no answer from now on.
     pub fn challenge(&self) -> Result<ChallengeRequest, CallbackServerError> {
         let (id, secret) = (random::name()?, Base64(random::bytes::<SECRET>()?.to_vec()));
         self.state.lock().pending = Some(PendingChallenge { id: id.clone(), secret: secret.clone() });
@@ -172,8 +173,8 @@ impl CallbackServer {
         })
     }
 
-    /// Notes that kops-controller rejected the proofs of a round of requests. If the server gave a proof in this round, the next proofs
-    /// have the other form, because kops-controller of kOps 1.34.0 and 1.34.1 accepts only [`CONSTANT`].
+    /// Notes that kops-controller rejected the proofs of a round of requests. If the server gave a proof in this round, the form of the
+    /// next proofs changes, because kops-controller of kOps 1.34.0 and 1.34.1 accepts only [`CONSTANT`].
     pub fn refused(&self) {
         let mut state = self.state.lock();
         if std::mem::take(&mut state.is_answered) {
@@ -191,9 +192,9 @@ impl Drop for CallbackServer {
     }
 }
 
-/// Binds the address. If the port is in use, retries for a moment.
+/// Binds the address. If the port is in use, retries for up to `PORT_FREE_WITHIN`.
 async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
-    // A pause may begin until the end of `PORT_FREE_WITHIN`, and another attempt follows that pause.
+    // A pause may begin until the end of `PORT_FREE_WITHIN`, and one more attempt follows the pause.
     let mut backoff = Backoff::new(PORT_FREE_WITHIN + PORT_TRIED_EVERY, || PORT_TRIED_EVERY);
     loop {
         let bound = TcpListener::bind(address).await;

@@ -39,7 +39,7 @@ async fn machine(authority: &Authority) -> CallbackServer {
     CallbackServer::start(CLUSTER, &authority.pem, address).await.unwrap()
 }
 
-/// A machine whose connections do not time out: a connection ends only if another connection takes its place.
+/// A machine whose connections do not time out: a connection ends only if a new connection replaces it.
 async fn slow_machine(authority: &Authority) -> CallbackServer {
     let deadlines = Deadlines { handshake: AMPLE, call: AMPLE, refused: AMPLE };
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
@@ -54,7 +54,7 @@ async fn the_server_waits_briefly_for_a_busy_port_and_then_fails() {
     let start = || CallbackServer::start(CLUSTER, &authority.pem, address);
     let error = start().await.unwrap_err().to_string();
     assert!(error.contains(&address.to_string()) && error.contains("in use"), "{error}");
-    // The order matters: the port is released after the first attempt.
+    // The first attempt must find the port in use, so the port is released after this attempt.
     let (started, ()) = tokio::join!(start(), async { drop(held) });
     started.unwrap();
 }
@@ -80,7 +80,7 @@ async fn the_form_of_the_proof_changes_after_a_rejected_proof() {
     machine.refused();
     machine.refused();
     assert_eq!(proof().await, Proof::OfSecret);
-    // Even with the constant, the machine must have the certificate in the request, which the caller pins.
+    // If the machine sends the constant, it must still have the certificate in the request, which the caller pins.
     machine.refused();
     let mut lie = machine.challenge().unwrap();
     lie.ca.0 = kops_agent_pki::self_signed(&server_name(CLUSTER), time::OffsetDateTime::now_utc())
@@ -112,11 +112,11 @@ async fn a_machine_proves_its_request_once() {
 async fn a_machine_without_secret_or_challenge_proves_nothing() {
     let authority = new_authority();
     let (machine, identity) = (machine(&authority).await, identity_of(&authority, &caller_name(CLUSTER)));
-    // The request names a challenge, but has another secret.
+    // The request has the id of the challenge, but a wrong secret.
     let mut lie = machine.challenge().unwrap();
     lie.challenge_secret.0[0] ^= 1;
     assert!(matches!(call(&lie, &identity).await, Err(CallFailed::Unproven(_))));
-    // The machine has another certificate than the request says.
+    // The certificate in the request is not the machine's certificate.
     let mut lie = machine.challenge().unwrap();
     lie.ca.0 = kops_agent_pki::self_signed(&server_name(CLUSTER), time::OffsetDateTime::now_utc())
         .unwrap()
@@ -160,12 +160,12 @@ async fn silent_connections_from_many_addresses_do_not_block_kops_controller() {
         silent.push(connect_from([127, 7, high + 1, low], &challenge).await);
     }
     assert_eq!(call(&challenge, &identity).await.unwrap(), Proof::OfSecret);
-    // A newer connection has taken the place of the oldest connection.
+    // A newer connection has replaced the oldest connection.
     let ended = silent[0].read(&mut [0; 1]).await;
     assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
 }
 
-/// Peers with kops-controller's address send garbage, and so do peers with other addresses.
+/// Both kops-controller's address and other addresses send garbage.
 #[tokio::test]
 async fn garbage_from_kops_controllers_address_does_not_block_it() {
     let authority = new_authority();
@@ -176,7 +176,7 @@ async fn garbage_from_kops_controllers_address_does_not_block_it() {
     for number in 0..64 {
         let mut liar = connect_from(from(number), &challenge).await;
         liar.write_all(b"no TLS at all, and enough of it for a record\r\n\r\n").await.unwrap();
-        // The server closes the connection.
+        // The server closes the connection after garbage.
         liar.read_to_end(&mut Vec::new()).await.ok();
     }
     let mut silent = Vec::new();
@@ -186,7 +186,7 @@ async fn garbage_from_kops_controllers_address_does_not_block_it() {
     assert_eq!(call(&challenge, &identity).await.unwrap(), Proof::OfSecret);
 }
 
-/// Silent connections come, for example, from pods on the machine, which can reach the port like kops-controller.
+/// Pods on the machine can reach the port like kops-controller, so they can open silent connections.
 #[tokio::test]
 async fn silent_connections_do_not_block_kops_controller() {
     let authority = new_authority();
@@ -240,12 +240,12 @@ async fn only_the_clusters_kops_controller_gets_an_answer() {
     assert!(matches!(&error, CallFailed::Refused(_, status) if status == "16"), "{error}");
     let stranger = identity_of(&new_authority(), &caller_name(CLUSTER));
     assert!(matches!(call(&challenge, &stranger).await, Err(CallFailed::NotAnswered(..))));
-    // If many authorities have one name, webpki would try them in all orders, which takes seconds.
+    // If many authorities had one name, webpki would try them in all orders, which takes seconds.
     let mut with_others = identity_of(&authority, &caller_name(CLUSTER));
     with_others.certificate.push_str(&authority.pem);
     (0..20).for_each(|_| with_others.certificate.push_str(&new_authority().pem));
     assert!(matches!(call(&challenge, &with_others).await, Err(CallFailed::NotAnswered(..))));
-    // The challenge is still unused.
+    // The failed call did not use up the challenge.
     let proof = call(&challenge, &identity_of(&authority, &caller_name(CLUSTER))).await.unwrap();
     assert_eq!(proof, Proof::OfSecret);
 }

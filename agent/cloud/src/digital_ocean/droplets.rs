@@ -26,7 +26,6 @@ pub struct Page {
     links: Links,
 }
 
-/// The answer about one droplet.
 #[derive(Deserialize)]
 pub struct One {
     droplet: Listing,
@@ -69,7 +68,7 @@ struct Networks {
 
 #[derive(Deserialize)]
 struct Address {
-    /// A droplet may have no address yet while it is created.
+    /// A droplet that is being created may have no address yet.
     #[serde(default, deserialize_with = "null_is_empty")]
     ip_address: String,
     #[serde(rename = "type")]

@@ -11,7 +11,7 @@ pub(super) const ENDPOINT: &str = "http://169.254.169.254";
 const DROPLET_ID: &str = "/metadata/v1/id";
 const PRIVATE_ADDRESS: &str = "/metadata/v1/interfaces/private/0/ipv4/address";
 
-/// Fails if the droplet is in no private network.
+/// Fails if the droplet is not in a private network.
 pub(super) async fn observe(service: &MetadataService) -> Result<DigitalOceanFacts, MetadataError> {
     let headers = HeaderMap::new();
     let private_ipv4 = service.get_needed(PRIVATE_ADDRESS, &headers).await?;
@@ -19,7 +19,7 @@ pub(super) async fn observe(service: &MetadataService) -> Result<DigitalOceanFac
     Ok(DigitalOceanFacts { droplet_id, private_ipv4 })
 }
 
-/// Like `observe`, with a metadata service at another endpoint.
+/// Like `observe`, with the metadata service at `endpoint`.
 #[cfg(any(test, feature = "testing"))]
 pub async fn observe_at(endpoint: &str) -> Result<DigitalOceanFacts, MetadataError> {
     observe(&MetadataService::new(endpoint, kops_agent_net::retry::Retries::default())?).await

@@ -52,8 +52,8 @@ impl GceAuthenticator {
         let (sender, receiver) = oneshot::channel();
         let (tpm, timeout) = (self.tpm.clone(), self.timeout);
         let sign = move || Tpm::open(tpm.as_ref(), timeout)?.sign(KEY_TEMPLATE, &data);
-        // The kernel blocks a thread that waits for a TPM, and the wait cannot be cancelled. A run that ends would wait for a
-        // blocking task of its runtime, but it does not wait for this thread.
+        // The kernel blocks a thread that waits for a TPM, and the wait cannot be cancelled. At its end, a run would wait for a blocking
+        // task of its runtime, but it does not wait for a plain thread.
         let work = move || {
             let signed = sign();
             drop(at_work);
@@ -108,7 +108,7 @@ mod tests {
         }
     }
 
-    /// A TPM that accepts commands, and answers only after the test drops the sender of its channel.
+    /// A TPM that accepts commands. It answers only after the test drops the sender of its channel.
     #[derive(Debug)]
     struct Silent(Lock<Option<mpsc::Receiver<()>>>);
 
@@ -173,7 +173,7 @@ mod tests {
         let error = authenticator.token(b"{}").await.unwrap_err().to_string();
         assert!(error.contains("has still not answered"), "{error}");
         drop(owner);
-        // The lock is free once the TPM no longer works.
+        // The lock becomes free when the TPM has finished.
         drop(authenticator.at_work.lock().await);
         let error = authenticator.token(b"{}").await.unwrap_err().to_string();
         assert!(error.contains("cannot run TPM_CC_NV_ReadPublic"), "{error}");

@@ -28,9 +28,9 @@ const ENDPOINT: &str = "https://compute.googleapis.com/compute/v1";
 const ENDPOINT_VARIABLE: &str = "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE";
 /// The maximum size of a response, in bytes. A page has at most five hundred instances.
 const LONGEST_ANSWER: usize = 16 * 1024 * 1024;
-/// The maximum number of items on a page that Google permits.
+/// The maximum page size that Google permits.
 const PAGE: &str = "500";
-/// The maximum number of pages of a list. No zone has so many.
+/// The maximum number of pages of a list. No zone has so many pages.
 const MOST_PAGES: usize = 1000;
 /// Google permits a project 1500 requests of a kind per minute and region. This client uses less than half of this limit.
 const BURST: f64 = 50.0;
@@ -50,7 +50,7 @@ fn read_error(body: &[u8]) -> Option<ErrorBody> {
 
 fn meaning(status: u16, reason: &str) -> Meaning {
     match (status, reason) {
-        // Google reports these errors with status 403 or 429.
+        // Google reports these errors with status 403 or 429, so the name decides before the status.
         (_, "rateLimitExceeded" | "userRateLimitExceeded" | "quotaExceeded") => Meaning::Throttled,
         (401 | 403, _) => Meaning::Forbidden,
         (404, "notFound") => Meaning::NotFound,
@@ -147,8 +147,8 @@ impl Compute {
         compute
     }
 
-    /// The names of a region's zones. Lists all zones, as Google's own cloud controller does with the same permissions, and selects the
-    /// zones of the region.
+    /// The names of a region's zones. This method lists the zones of all regions and selects, as Google's own cloud controller does with
+    /// these permissions.
     pub async fn zones(&self, region: &str) -> Result<BTreeSet<String>, ApiError> {
         let fields = ("fields", answer::ZONES);
         let zones = self.pages::<answer::Zones>("zones.list", Method::GET, "zones".into(), fields).await?;
@@ -161,7 +161,6 @@ impl Compute {
         self.pages::<answer::ManagedGroups>("instanceGroupManagers.list", Method::GET, path, fields).await
     }
 
-    /// All instances that a managed instance group lists.
     pub async fn managed_instances(&self, zone: &str, group: &str) -> Result<Vec<ManagedInstance>, ApiError> {
         let path = format!("zones/{zone}/instanceGroupManagers/{group}/listManagedInstances");
         let fields = ("fields", answer::MANAGED_INSTANCES);
@@ -200,8 +199,7 @@ impl Compute {
         }
     }
 
-    /// The public key, in PEM, for the signatures of an instance's TPM; `None` if there is no key, because the instance is not shielded or
-    /// is deleted.
+    /// The public key, in PEM, for the signatures of an instance's TPM. `None` if the instance is not shielded or is deleted.
     pub async fn signing_key(&self, instance: &InstancePath) -> Result<Option<String>, ApiError> {
         let InstancePath { zone, name } = instance;
         let path = format!("zones/{zone}/instances/{name}/getShieldedInstanceIdentity");
@@ -247,7 +245,7 @@ impl Compute {
         let url = format!("{}/projects/{}/{}?{query}", self.endpoint, self.project, call.path);
         let request = |client: &Client| {
             let request = client.request(call.method.clone(), &url);
-            // Google requires the length of an empty body, and hyper does not send it.
+            // Google requires the length of an empty body, but hyper does not send this length.
             if call.method == Method::POST { request.header(CONTENT_LENGTH, 0) } else { request }
         };
         self.client.ask(self.question(call.action), request).await

@@ -24,17 +24,17 @@ pub(super) async fn observe(service: &MetadataService) -> Result<GceFacts, Metad
     })
 }
 
-/// Asks for the type and the image of this instance. If an instance starts from a disk, it has no image.
+/// Asks for the type and the image of this instance. An instance that starts from a disk has no image.
 pub(super) async fn observe_machine(service: &MetadataService) -> Result<ObservedMachine, MetadataError> {
-    // `projects/NUMBER/machineTypes/TYPE`
+    // The answer has the form `projects/NUMBER/machineTypes/TYPE`.
     let machine_type = get(service, "instance/machine-type").await?;
     let machine_type = machine_type.rsplit('/').next().unwrap_or_default().to_owned();
     let image = item(service, "instance/image").await?;
     Ok(ObservedMachine::new(Some(machine_type), image.as_deref().and_then(image_of_project)))
 }
 
-/// `PROJECT/NAME` from `projects/PROJECT/global/images/NAME`, as instance groups name an image (upstream:
-/// `upup/pkg/fi/cloudup/gcetasks/instancetemplate.go`).
+/// Turns `projects/PROJECT/global/images/NAME` into `PROJECT/NAME`, the form in which instance groups name an image
+/// (upstream: `upup/pkg/fi/cloudup/gcetasks/instancetemplate.go`).
 fn image_of_project(path: &str) -> Option<String> {
     let (project, name) = path.strip_prefix("projects/")?.split_once("/global/images/")?;
     let is_part = |part: &str| !part.is_empty() && !part.contains('/');
@@ -47,7 +47,6 @@ pub(crate) async fn place() -> Result<Place, MetadataError> {
     Ok(Place { project: get(&service, PROJECT).await?, zone: zone(&service).await? })
 }
 
-/// The location of an instance.
 pub(crate) struct Place {
     /// The id of the project.
     pub project: String,

@@ -34,7 +34,7 @@ impl GceControlPlane {
     }
 }
 
-/// The cluster's project and region: from the configuration if it has them, otherwise from this machine.
+/// The cluster's project and region, from the configuration or else from this machine.
 async fn cluster(options: &KopsControllerOptions) -> Result<GceCluster, ControlPlaneError> {
     let verifier = options.server.as_ref().and_then(|server| server.provider.gce.as_ref());
     let written = verifier.map(|gce| (gce.project_id.clone(), gce.region.clone())).unwrap_or_default();
@@ -70,7 +70,7 @@ impl GceControlPlane {
         let path = gce::instance_path(&node.provider_id, cluster)?;
         let found = self.groups.find(&path, since).await.map_err(NotIdentified::unavailable)?;
         let Some(Managed { instance, template }) = found else {
-            // This request only improves the error.
+            // The instance cannot be identified. This request only finds a more exact error.
             let unlisted = self.groups.instance(&path).await.map_err(NotIdentified::unavailable)?;
             return Err(match unlisted {
                 Some(instance) => gce::unlisted(&instance, cluster),
@@ -89,7 +89,7 @@ impl ControlPlane for GceControlPlane {
         Ok(self.find_instance(node, since).await?.1)
     }
 
-    /// Lists the instances of a zone once. Upstream requests each instance.
+    /// Lists the ranges of all instances of a zone in one request. Upstream requests each instance.
     async fn pod_ranges(&self, node: &ObservedNode, since: Instant) -> Result<Vec<String>, NoPodRanges> {
         let (instance, _) = self.find_instance(node, since).await?;
         let ranges = self.groups.ranges(&instance).await.map_err(NotIdentified::unavailable)?;

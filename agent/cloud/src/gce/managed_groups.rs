@@ -20,26 +20,26 @@ use crate::singleflight::Singleflight;
 
 /// The maximum age of the list of the region's zones.
 const ZONES_FOR: Duration = Duration::from_secs(10 * 60);
-/// The maximum ages of the list of a zone's groups: the first value if a group has the instance, the second value if no group has it.
-/// Because of the second value, many made-up instances share one request.
+/// The maximum ages of the list of a zone's groups. The first value applies if a group has the instance, the second value otherwise. The
+/// second value lets requests for many made-up instances share one list.
 const GROUPS_FOR: [Duration; 2] = [Duration::from_secs(10 * 60), Duration::from_secs(30)];
-/// The maximum age of a group's list. A list that does not show the instance as running must also be newer than the Node.
+/// The maximum age of a group's list. A list that does not show the instance as running must also be requested after the Node appeared.
 const LISTED_FOR: Duration = Duration::from_secs(10);
-/// The maximum age of a group's list for an unverified request, per page of the list. Google lists a machine before it starts, and a
-/// machine needs longer than this age until its first request. If the cached list is older than the machine, the machine retries.
+/// The maximum age of a group's list for an unverified request, per page of the list. Google lists a machine before the machine starts, and
+/// the machine's first request comes later than this age. If the cached list lacks the machine, the machine retries.
 const CLAIMED_FOR: Duration = Duration::from_secs(5);
 /// The number of instances on a page of a group's list.
 const PAGE: usize = 500;
-/// The maximum age of a group's list if the wanted instance's name does not have the usual form of the names in this group.
+/// The maximum age of a group's list if the wanted instance's name does not look like a name of this group.
 const UNLIKELY_FOR: Duration = Duration::from_secs(60);
-/// The maximum age of a template. A template never changes, but another template of the same name may replace it.
+/// The maximum age of a template. A template never changes, but a new template may replace a deleted template of the same name.
 const TEMPLATE_FOR: Duration = Duration::from_secs(60 * 60);
-/// The maximum age of an instance's key. An instance with this number always has this key, so many tokens with a wrong signature share one
+/// The maximum age of an instance's key. The key of an instance number never changes, so many tokens with a wrong signature share one
 /// request.
 const KEY_FOR: Duration = Duration::from_secs(60 * 60);
-/// How long the answer that an instance has no key is cached. The instance may get a key later.
+/// How long the answer "this instance has no key" is cached. The instance may get a key later.
 const NO_KEY_FOR: Duration = Duration::from_secs(30);
-/// The maximum number of cached entries: of templates, of keys and of instances.
+/// The maximum number of cached templates, of cached keys, and of cached instances.
 const MOST_REMEMBERED: usize = 8192;
 
 type CacheEntry<T> = Arc<Singleflight<T, ApiError>>;
@@ -73,10 +73,10 @@ struct Inner {
     instances: Remembered<u64, Option<GceInstance>>,
 }
 
-/// Where a question about an instance comes from.
+/// Who asks about an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asker {
-    /// A Node of the API server. A Node names its instance only once, at `since` or earlier.
+    /// A Node of the API server. The Node existed at `since`, and `spec.providerID` never changes.
     Node { since: Instant },
     /// An unverified request, which may name a made-up instance.
     Stranger,
@@ -100,7 +100,6 @@ struct Zone {
 }
 
 impl ManagedGroups {
-    /// Uses `compute` to list the groups of this cluster.
     pub fn new(compute: Compute, cluster: GceCluster) -> ManagedGroups {
         ManagedGroups(Arc::new(Inner {
             compute: Arc::new(compute),
@@ -121,9 +120,9 @@ impl ManagedGroups {
         &self.0.compute
     }
 
-    /// The instance of a Node as a group of the cluster lists it, with its template; `None` if no group of the cluster lists it. The Node
-    /// existed at `since`. Only a list that was requested after `since`, and within the last seconds, proves that the instance is absent.
-    /// Each list serves all Nodes.
+    /// The instance of a Node, from the list of its group, with its template. `None` if no group of the cluster lists it. The Node existed
+    /// at `since`. Only a list that was requested after `since`, and within the last seconds, proves that the instance is absent. One list
+    /// answers the questions about all Nodes.
     pub async fn find(
         &self,
         instance: &InstancePath,
@@ -132,8 +131,8 @@ impl ManagedGroups {
         asked(self.find_for(instance, Asker::Node { since }).await)
     }
 
-    /// Like `find`, for an unverified request. A list that is some seconds old is enough to prove that the instance is absent, so requests
-    /// that name many made-up instances share one list.
+    /// Like `find`, for an unverified request. A list that is some seconds old proves that the instance is absent. Therefore requests for
+    /// many made-up instances share one list.
     pub async fn find_claimed(&self, instance: &InstancePath) -> Result<Option<Managed>, Arc<ApiError>> {
         asked(self.find_for(instance, Asker::Stranger).await)
     }
@@ -144,7 +143,7 @@ impl ManagedGroups {
     }
 
     async fn find_for(&self, instance: &InstancePath, asker: Asker) -> Result<Option<Managed>, Unanswered> {
-        // A made-up zone costs no request, and nothing is cached for the zone.
+        // A made-up zone causes no additional request and no cache entry.
         let (compute, region) = (self.0.compute.clone(), self.cluster().region.clone());
         let zones = move || async move { compute.zones(&region).await };
         let zones = asker.get(&self.0.region, ZONES_FOR, zones).await?;
@@ -175,7 +174,7 @@ impl ManagedGroups {
         Ok(self.compute().instance(instance).await?)
     }
 
-    /// The public key, in PEM, for the signatures of an instance's TPM; `None` if it has none.
+    /// The public key, in PEM, for the signatures of an instance's TPM; `None` if the instance has no key.
     pub async fn signing_key(
         &self,
         instance: &ManagedInstance,
@@ -197,8 +196,8 @@ impl ManagedGroups {
         }
     }
 
-    /// Google's description of an instance that a group lists or listed a moment ago; `None` if the instance does not exist. Another
-    /// instance of the same name may have replaced the listed instance.
+    /// Google's description of an instance that a group lists, or listed recently; `None` if the instance does not exist. A new instance of
+    /// this name may have replaced the listed instance.
     pub async fn managed(
         &self,
         instance: &ManagedInstance,
@@ -208,8 +207,8 @@ impl ManagedGroups {
         asked.get(LISTED_FOR, move || async move { compute.instance(&path).await }).await
     }
 
-    /// The external IPv6 ranges of an instance that a group lists; `None` if the zone's list does not have the instance. An instance has
-    /// its ranges before it starts, so a list of some seconds ago is new enough. Instances without ranges cause no further requests.
+    /// The external IPv6 ranges of an instance that a group lists; `None` if the zone's list lacks the instance. An instance has its ranges
+    /// before it starts, so a list that is some seconds old is sufficient. Instances without ranges cause no additional requests.
     pub async fn ranges(&self, instance: &ManagedInstance) -> Result<Option<GceRanges>, Arc<ApiError>> {
         let zone = self.0.zones.lock().entry(instance.path.zone.clone()).or_default().clone();
         let (compute, name) = (self.0.compute.clone(), instance.path.zone.clone());
@@ -231,7 +230,7 @@ impl ManagedGroups {
         let (compute, name) = (self.0.compute.clone(), name.to_owned());
         let ask = move || async move {
             match compute.managed_groups(&name).await {
-                // Google has no such zone.
+                // A zone that Google does not know has no groups.
                 Err(error) if error.is_absent() => Ok(Vec::new()),
                 answer => answer,
             }
@@ -252,7 +251,6 @@ impl ManagedGroups {
         Ok(false)
     }
 
-    /// The instance's entry in a group's list.
     async fn listed(
         &self,
         zone: &Zone,
@@ -270,7 +268,7 @@ impl ManagedGroups {
                         let of_zone = instances.into_iter().filter(|listed| listed.path.zone == zone);
                         Ok(of_zone.map(|instance| (instance.path.name.clone(), instance)).collect())
                     }
-                    // The group was deleted after the groups were listed.
+                    // The group was deleted after the groups were listed, so it has no instances.
                     Err(error) if error.is_absent() => Ok(Listing::new()),
                     Err(error) => Err(error),
                 }
@@ -314,7 +312,7 @@ impl ManagedGroups {
 }
 
 impl Asker {
-    /// The answer to a question. If the cached answer is too old and the asker may ask Google, `ask` gets a new answer.
+    /// Returns the cached answer. If this answer is too old and the asker may cause requests, `ask` gets a new answer.
     async fn get<T: Send + Sync + 'static, A: Future<Output = Result<T, ApiError>> + Send + 'static>(
         self,
         asked: &Singleflight<T, ApiError>,
@@ -328,7 +326,7 @@ impl Asker {
     }
 }
 
-/// Unwraps the answer to an asker that may ask Google. Such an asker never gets `NotCached`.
+/// Unwraps the answer for an asker that may cause requests. For this asker, `NotCached` does not occur.
 fn asked<T>(answer: Result<T, Unanswered>) -> Result<T, Arc<ApiError>> {
     answer.map_err(|unanswered| match unanswered {
         Unanswered::Failed(error) => error,
@@ -338,13 +336,13 @@ fn asked<T>(answer: Result<T, Unanswered>) -> Result<T, Arc<ApiError>> {
     })
 }
 
-/// The maximum age of a group's list with this many instances, for an unverified request. A list of many pages costs many
-/// requests.
+/// The maximum age of a group's list with this many instances, for an unverified request. The age grows with the list,
+/// because each page costs a request.
 fn claimed_for(instances: usize) -> Duration {
     CLAIMED_FOR.saturating_mul(u32::try_from(instances / PAGE + 1).unwrap_or(u32::MAX))
 }
 
-/// The cache entry for a key. Creates the entry if it is missing.
+/// Returns the cache entry for a key, and creates the entry if it is missing.
 fn remembered<K: Ord, T>(all: &Remembered<K, T>, key: K) -> CacheEntry<T> {
     let mut all = all.lock();
     if all.len() >= MOST_REMEMBERED && !all.contains_key(&key) {

@@ -52,7 +52,6 @@ pub enum KeyError {
         "cannot read {path}, which {VARIABLE} names: {problem}; put the key of a service account there, or unset {VARIABLE}"
     )]
     Unreadable { path: String, problem: String },
-    /// The file is not a service account key.
     #[error(
         "{path}, which {VARIABLE} names, is not the key of a service account: {problem}; create a key with `gcloud \
          iam service-accounts keys create`"
@@ -91,7 +90,7 @@ pub enum KeyError {
         attempts: u32,
         waited: Duration,
     },
-    /// The server rejects the request, or its response has no token.
+    /// The server rejects the request, or the response has no token.
     #[error(
         "{server} gives no token of {email} for the key in {path}: {problem}; check that the account and this key \
          exist, and that this machine's clock is right"
@@ -202,8 +201,8 @@ impl ServiceAccountKey {
     }
 }
 
-/// Whether only the server can read a request to this URL: with HTTPS, or with HTTP on loopback. The result is `false` for a URL with a
-/// login.
+/// Whether nobody but the server can read a request to this URL: with HTTPS, or with HTTP on loopback. If the URL contains a login, the
+/// result is `false`.
 fn is_private_to_the_server(url: &Url) -> bool {
     let is_loopback =
         || url.host_str().is_some_and(|host| matches!(host, "127.0.0.1" | "[::1]" | "localhost"));
@@ -215,7 +214,7 @@ fn signer(key: &Arc<dyn SigningKey>) -> Option<Box<dyn rustls::sign::Signer>> {
     key.choose_scheme(&[SignatureScheme::RSA_PKCS1_SHA256])
 }
 
-/// Why credentials of another Google type are not supported; `None` if Google has no such type.
+/// Why credentials of this Google type are not supported; `None` if Google has no such type.
 fn why_not(kind: &str) -> Option<&'static str> {
     match kind {
         "authorized_user" | "external_account_authorized_user" => {
@@ -265,7 +264,7 @@ impl KeyTokens {
         let no_client =
             |problem: String| KeyError::NoClient { server: server.clone(), email: email.clone(), problem };
         tls::require_ca_bundle_for([server.as_str()]).map_err(|error| no_client(error.to_string()))?;
-        // The client follows no redirect, because the assertion that it sends is as good as the key for an hour.
+        // The client follows no redirect, because whoever gets the assertion can use it like the key for an hour.
         let client = tls::client_config().map_err(HttpError::from).and_then(http::client_with);
         let client = client.map_err(|error| no_client(error.to_string()))?;
         Ok(KeyTokens { key, scope, client, retries })
@@ -319,7 +318,7 @@ impl KeyTokens {
         if status != StatusCode::OK {
             return Err(Failure::Refused(format!("it answers {status}{}", reason(&body))));
         }
-        // The response may contain a token, so it is not shown.
+        // The response may contain a token, so the error does not show the response.
         serde_json::from_slice(&body).map_err(|_| Failure::Refused("its answer is not a token".to_owned()))
     }
 }

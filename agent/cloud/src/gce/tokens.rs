@@ -12,17 +12,17 @@ use crate::token_cache::{Issued, TokenCache};
 use kops_agent_net::http;
 use kops_agent_net::retry::Retries;
 
-/// The maximum time for retries. On a machine outside GCE no retry helps, and in GCE the metadata server starts before the
-/// node.
+/// The maximum time for retries. Outside GCE no retry helps, and in GCE the metadata server is available before the node
+/// starts.
 const LONGEST: Duration = Duration::from_secs(15);
 const PATH: &str = "/computeMetadata/v1/instance/service-accounts/default/token";
 
 #[derive(Debug, Error)]
 pub enum TokenError {
-    /// The metadata server gives no token of the instance's service account.
+    /// The metadata server returns no token for the instance's service account.
     #[error(transparent)]
     Metadata(#[from] MetadataError),
-    /// Google issues no token for the account of the key file.
+    /// Google returns no token for the account in the key file.
     #[error(transparent)]
     Key(#[from] KeyError),
 }
@@ -60,8 +60,8 @@ impl Tokens {
         Ok(Tokens::new(Source::Instance(MetadataService::new(endpoint, retries)?)))
     }
 
-    /// Gets tokens for a scope with the key file that `GOOGLE_APPLICATION_CREDENTIALS` names. If the variable is not set, gets
-    /// the instance's tokens, whatever scopes they have.
+    /// Gets tokens for a scope with the key file that `GOOGLE_APPLICATION_CREDENTIALS` names. If the variable is not set, gets the
+    /// instance's tokens, and `scope` has no effect.
     pub fn of_application(scope: &'static str, retries: Retries) -> Result<Tokens, TokenError> {
         match ServiceAccountKey::of_environment()? {
             Some(key) => Ok(Tokens::of_key(KeyTokens::new(key, scope, retries)?)),
@@ -77,7 +77,7 @@ impl Tokens {
         Tokens { source, cache: TokenCache::default() }
     }
 
-    /// The account of the tokens, for messages.
+    /// The account that the tokens belong to, for messages.
     pub fn whose(&self) -> String {
         match &self.source {
             Source::Instance(_) => "the instance's service account".to_owned(),
@@ -104,7 +104,7 @@ impl Tokens {
                 headers.insert("metadata-flavor", HeaderValue::from_static("Google"));
                 let answer = metadata.get_needed(PATH, &headers).await?;
                 let token = serde_json::from_str(&answer).ok().and_then(|granted| issued(granted, asked));
-                // The response may contain the token, so it is not shown.
+                // The response may contain the token, so the error does not show the response.
                 Ok(token.ok_or_else(|| metadata.unusable(PATH, "its answer is not a token"))?)
             }
             Source::Key(tokens) => {

@@ -20,8 +20,8 @@ use crate::verify::{
     Examined, Origin, Presented, Proof, Refusal, VerifiedNode, Verifier, challenge_endpoint, seconds_of,
 };
 
-/// The maximum difference between a machine's clock and the server's clock, in seconds. A token is valid for twice this time, and the
-/// server must remember the token for as long ([`crate::verify::LONGEST_TOKEN_LIFE`]).
+/// The maximum difference between a machine's clock and the server's clock, in seconds. A token is valid for at most twice this time, and
+/// the server must remember the token for that time ([`crate::verify::LONGEST_TOKEN_LIFE`]).
 const MOST_SKEW: i64 = 720;
 /// How often a waiting request checks whether the cache has its answer.
 const LOOKED_AGAIN_AFTER: Duration = Duration::from_millis(250);
@@ -34,8 +34,8 @@ pub struct GceVerifier {
 }
 
 impl GceVerifier {
-    /// Shares `groups` with the node controller, so that both share requests. If `max_skew` is zero, the default applies. The
-    /// maximum is 720 seconds.
+    /// The verifier and the node controller should use one value of `groups`, so that they share requests. If `max_skew` is zero, the
+    /// default applies. The maximum is 720 seconds.
     pub fn new(groups: ManagedGroups, max_skew: i64) -> GceVerifier {
         if max_skew > MOST_SKEW {
             log::warn!(
@@ -69,7 +69,7 @@ impl GceVerifier {
         }
 
         let instance = self.groups.managed(&listed).await.map_err(unavailable)?;
-        // Another instance of the same name may have replaced the listed instance.
+        // A new instance of this name may have replaced the listed instance.
         let Some(instance) = instance.as_ref().as_ref().filter(|instance| instance.id == listed.id) else {
             return Err(Refusal::of_instance(&NoNode::NoSuchInstance { instance: path.name.clone() }));
         };
@@ -100,7 +100,7 @@ impl GceVerifier {
         if let Some(known) = self.groups.recall(&token.instance).await {
             return Ok(known);
         }
-        // While this request waits for its turn, the answer to another request may get into the cache, and answer this request, too.
+        // While this request waits for its turn, an answer to a different request may reach the cache and answer this request, too.
         let known = async {
             loop {
                 sleep(LOOKED_AGAIN_AFTER).await;

@@ -12,7 +12,7 @@ pub(super) const ENDPOINT: &str = "http://169.254.169.254";
 
 const NETWORKS: &str = "/hetzner/v1/metadata/private-networks";
 
-/// A private network that the server is in.
+/// A private network of the server.
 #[derive(Deserialize)]
 struct PrivateNetwork {
     ip: String,

@@ -26,7 +26,6 @@ pub struct Page {
     meta: Meta,
 }
 
-/// The answer about one server.
 #[derive(Deserialize)]
 pub struct One {
     server: Server,

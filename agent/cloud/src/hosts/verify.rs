@@ -12,8 +12,8 @@ use kops_agent_cluster::identity::host;
 use super::Enrolled;
 use crate::verify::{Examined, Presented, Proof, Refusal, VerifiedNode, Verifier};
 
-/// The maximum difference between a machine's clock and the server's clock, in seconds. A token is valid for twice this time, and the
-/// server must remember the token for as long ([`crate::verify::LONGEST_TOKEN_LIFE`]).
+/// The maximum difference between a machine's clock and the server's clock, in seconds. A token is valid for at most twice this time, and
+/// the server must remember the token for that time ([`crate::verify::LONGEST_TOKEN_LIFE`]).
 const MOST_SKEW: i64 = 720;
 
 #[derive(Debug)]
@@ -24,8 +24,8 @@ pub struct HostVerifier {
 }
 
 impl HostVerifier {
-    /// Shares `hosts` with the node controller, so that both share requests. If `max_skew` is zero, the default applies. The
-    /// maximum is 720 seconds.
+    /// The verifier and the node controller should use one value of `hosts`, so that they share requests. If `max_skew` is
+    /// zero, the default applies. The maximum is 720 seconds.
     pub fn new(hosts: Arc<Enrolled>, max_skew: i64) -> HostVerifier {
         if max_skew > MOST_SKEW {
             log::warn!(
@@ -47,7 +47,7 @@ impl HostVerifier {
         Ok(VerifiedNode {
             instance: host::instance(&host.name),
             node_name: host.name,
-            // A `Host` has no addresses for its certificates.
+            // A `Host` has no addresses for the names in its certificates.
             certificate_names: Vec::new(),
             instance_group: identity.instance_group,
             challenge_endpoint: String::new(),

@@ -26,17 +26,17 @@ pub struct Session {
 /// A login: it finds the API, and gets tokens that expire.
 #[async_trait::async_trait]
 pub trait Login: fmt::Debug + Send + Sync {
-    /// A client for the API. It follows no redirect: the tokens are for this cloud only.
+    /// A client for the API. It follows no redirect, because the tokens are for this cloud only.
     fn client(&self) -> Result<Client, HttpError>;
 
     /// The endpoint of the API, and a token that does not expire soon.
     async fn session(&self) -> Result<Session, ApiError>;
 
-    /// Drops the cached token if it is the rejected token.
+    /// Drops the cached token, unless it differs from the rejected token.
     async fn forget(&self, refused: &HeaderValue);
 }
 
-/// Where the access to a list comes from.
+/// How the access to a list is obtained.
 #[derive(Debug)]
 pub(super) enum AccessSource {
     /// A token from the environment, which does not change.
@@ -50,7 +50,7 @@ pub(super) enum AccessSource {
 pub(super) struct Access {
     /// The URL of the list, without the parameter for the page.
     pub(super) list: Url,
-    /// The base URL of the machines. The URL of a machine is this URL and the machine's id.
+    /// The base URL of the machines. A machine's URL is this URL followed by the machine's id.
     machines: Url,
     /// The API's name in metrics.
     pub(super) service: &'static str,
@@ -62,7 +62,7 @@ pub(super) struct Access {
 }
 
 impl AccessSource {
-    /// A client for the list. It follows no redirect: the token is for this cloud only.
+    /// A client for the list. It follows no redirect, because the token is for this cloud only.
     pub(super) fn client(&self) -> Result<Client, HttpError> {
         match self {
             AccessSource::Fixed(_) => http::client_with(tls::client_config()?),

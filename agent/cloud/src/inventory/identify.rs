@@ -35,14 +35,14 @@ impl<M: Listed> ControlPlane for ListedControlPlane<M> {
     async fn identify(
         &self,
         node: &ObservedNode,
-        // `_since` is not needed. The list has a Node's machine since the bootstrap of the machine. If the list lacks the machine, the list
+        // `_since` is not needed: the list contains a Node's machine since the machine's bootstrap. If the list lacks the machine, the list
         // is requested again within seconds.
         _since: Instant,
     ) -> Result<Identity, NotIdentified> {
         let id = M::PROVIDER_IDS.id(&node.provider_id)?;
         let asked = self.machines.get_with_namesake(id, &node.name).await;
         let (machine, namesake) = asked.map_err(NotIdentified::unavailable)?;
-        // The provider id may also contain a location, which may be wrong.
+        // A provider id may contain a location besides the machine's id. The location may be wrong.
         let named = machine.filter(|machine| machine.is_named_by(&node.provider_id));
         let machine = named.ok_or_else(|| Refusal::NoSuchInstance { instance: id.to_string() })?;
         Ok(identify_node(&node.name, &*machine, namesake.as_deref(), self.machines.cluster())?)
@@ -61,10 +61,10 @@ impl<M: Listed> ControlPlane for ListedControlPlane<M> {
         M::BOOTSTRAP.machine_prefix
     }
 
-    /// kOps puts port 3988 behind the API's load balancer, if there is one, without the PROXY protocol (upstream:
+    /// If the API has a load balancer, kOps puts port 3988 behind this load balancer, without the PROXY protocol (upstream:
     /// `pkg/model/domodel/api_loadbalancer.go`, `pkg/model/hetznermodel/loadbalancer.go`, `pkg/model/scalewaymodel/api_loadbalancer.go`).
-    /// If the cluster has no load balancer, a machine that connects from an address outside the cloud's list is still treated as a load
-    /// balancer. A machine that proves itself by its address connects directly.
+    /// Even in a cluster without a load balancer, an address outside the cloud's list is treated as a load balancer's. A machine that
+    /// proves itself by its address connects directly.
     fn load_balancing(&self) -> LoadBalancing {
         match M::PROVEN_BY {
             ProvenBy::CallBack => LoadBalancing::Of(self.machines.clone()),

@@ -24,18 +24,18 @@ use crate::verify::OwnAddresses;
 /// The maximum age of the list, multiplied by its number of pages. With this age, lists use a fifth of the requests that a
 /// cloud permits in an hour. The newest machines are requested at most once in this time.
 pub(super) const PAGE_TTL: Duration = Duration::from_secs(5);
-/// How much older than its maximum age the previous list may be if the next list fails or is slow. The previous list then serves only
-/// questions about its own machines.
+/// If a new list fails or is slow, the previous list may be this much older than its maximum age. The previous list then serves only
+/// questions about machines that it contains.
 pub(super) const STALE: Duration = Duration::from_secs(60);
-/// How long a question waits for a new list if an older list has the machine.
+/// How long a question waits for a new list if an older list contains the machine.
 const SOON: Duration = Duration::from_secs(3);
-/// The maximum age of a response by which a machine gets certificates.
+/// The maximum age of a response that lets a machine get certificates.
 const FRESH_FOR: Duration = Duration::from_secs(10);
-/// The rate limit of requests for ids that no list has: a burst, and then a number of requests per second. Unverified requests can name any
-/// id. Even if three replicas use this limit fully, a tenth of the requests that a cloud permits in an hour remains for other programs.
+/// The rate limit of requests for ids that no list contains: a burst, and then a number of requests per second. Unverified requests can
+/// name any id. Even if three replicas use this limit fully, other programs keep a tenth of the requests that a cloud permits in an hour.
 const BESIDES_BURST: f64 = 30.0;
 const BESIDES_PER_SECOND: f64 = 0.1;
-/// The maximum number of ids that no list has and that wait for a request. Unverified requests can name any number of ids.
+/// The maximum number of waiting ids that no list contains. Unverified requests can name any number of ids.
 const MOST_MISSED: usize = 1000;
 
 /// The machines of one cluster.
@@ -54,13 +54,13 @@ pub struct Inventory<M> {
 pub(super) struct Last<M> {
     /// The number of pages of the whole list.
     pages: u32,
-    /// The number of pages that were read for the newest machines.
+    /// The number of pages that were read to find the newest machines.
     newest_pages: u32,
     /// The whole list, and when it was requested.
     pub(super) good: Option<(Instant, Arc<Listing<M>>)>,
-    /// The end of the pause in which the API is not asked, and the error that caused the pause.
+    /// The end of the pause in which the API gets no request, and the error that caused the pause.
     pub(super) failed: Option<(Instant, ApiError)>,
-    /// The ids that no list has and that are still to be requested.
+    /// The ids that no list contains and that still need a request.
     missed: BTreeSet<MachineId>,
     /// The rate limit of all requests except the requests for the whole list.
     besides: TokenBucket,
@@ -89,8 +89,8 @@ impl<M> Default for Last<M> {
 }
 
 impl<M: Listed> Inventory<M> {
-    /// The machines of a cluster. The environment has the token, and may have the endpoint; the default is the cloud's own.
-    /// Requests are counted in `calls`.
+    /// The machines of a cluster. The environment has the token, and may replace the endpoint of the cloud. Requests are
+    /// counted in `calls`.
     pub async fn of_environment(cluster: &str, calls: CloudCalls) -> Result<Inventory<M>, ApiError> {
         if let Some(login) = M::login(&calls)? {
             return Inventory::behind(login, M::scope(cluster).await?, calls);
@@ -146,7 +146,7 @@ impl<M: Listed> Inventory<M> {
         Ok(self.listing_with(id).await?.get(&id).cloned())
     }
 
-    /// The machine with an id, as the cloud describes it now or some seconds ago.
+    /// The machine with an id, as the cloud describes it now or described it some seconds ago.
     pub async fn get_fresh(self: &Arc<Self>, id: MachineId) -> Result<Option<Arc<M>>, Arc<ApiError>> {
         if let Some(listed) = self.listed.cached(self.fresh_for).await {
             return Ok(listed.get(&id).cloned());
@@ -179,13 +179,13 @@ impl<M: Listed> Inventory<M> {
         Ok((claimed.cloned(), namesake.cloned()))
     }
 
-    /// Whether the list has another machine with the name of this machine's Node. Makes no request.
+    /// Whether a second machine in the list has the name of this machine's Node. Makes no request.
     pub(super) fn has_namesake(&self, machine: &M) -> bool {
         let last = self.last();
         last.names.get(&machine.node_name()).is_some_and(|ids| ids.iter().any(|id| *id != machine.id()))
     }
 
-    /// Whether a machine belongs to another cluster. Such a machine, in another network, may have the same Node name.
+    /// Whether a machine belongs to a different cluster. This machine is in a different network, so its Node name may be equal.
     fn is_of_another(&self, machine: &M) -> bool {
         matches!(machine.identify(self.cluster()), Err(Refusal::OtherCluster { .. }))
     }
@@ -198,8 +198,8 @@ impl<M: Listed> Inventory<M> {
         }
     }
 
-    /// The list of all machines. If it lacks this id, and has too many pages to be requested again within seconds, the result
-    /// includes the machines that were created after the list was requested.
+    /// The list of all machines. If the list lacks this id, and has too many pages to be requested again within seconds, the result also
+    /// contains machines that were created after the list was requested.
     pub(super) async fn listing_with(
         self: &Arc<Self>,
         id: MachineId,
@@ -208,7 +208,7 @@ impl<M: Listed> Inventory<M> {
         let machines = self.clone();
         let asking = self.listed.get(ttl, move || async move { machines.list().await });
         let listing = match self.stale(id, ttl + STALE) {
-            // The stale list has the machine. That is enough to call the machine back or to label its Node.
+            // The stale list has the machine, which is enough for the call-back and for the labels of its Node.
             Some(stale) => match timeout(SOON, asking).await {
                 Ok(Ok(listing)) => listing,
                 Ok(Err(_)) | Err(_) => return Ok(stale),
@@ -225,14 +225,14 @@ impl<M: Listed> Inventory<M> {
         Ok(if refreshed.contains_key(&id) { refreshed } else { listing })
     }
 
-    /// The maximum age of the list, and of the newest machines. A list of many pages costs many requests.
+    /// The maximum age of the list, and of the newest machines. Both ages grow with the number of pages, because each page costs a request.
     fn ttls(&self) -> (Duration, Duration) {
         let last = self.last();
         let ttl = |pages: u32| PAGE_TTL.saturating_mul(pages.max(1));
         (ttl(last.pages), ttl(last.newest_pages))
     }
 
-    /// The last complete list, if it has this machine and is at most this old.
+    /// The last complete list, if it contains this machine and is at most `longest` old.
     pub(super) fn stale(&self, id: MachineId, longest: Duration) -> Option<Arc<Listing<M>>> {
         let last = self.last();
         let (asked_at, listing) = last.good.as_ref()?;
@@ -251,9 +251,9 @@ impl<M: Listed> Inventory<M> {
         Ok(listing)
     }
 
-    /// Adds newer machines to `known`. First reads the newest machines, if the API can list the newest machines first. Then requests some
-    /// of the missed ids. A missed machine is not always new: if pages have numbers, a removal while the list is
-    /// read moves later machines to the previous page, which was already read.
+    /// Adds machines that `known` lacks. First reads the newest machines, if the API can list the newest machines first. Then requests some
+    /// of the missed ids. A missed machine may also be old: on APIs with numbered pages, a removal moves the machines behind it to the
+    /// previous page, which may already be read.
     pub(super) async fn refresh(&self, known: &Listing<M>) -> Result<Listing<M>, ApiError> {
         let mut listing = known.clone();
         let may_ask = !M::API.newest_first.is_empty() && self.last().besides.try_take(Instant::now());
@@ -279,8 +279,8 @@ impl<M: Listed> Inventory<M> {
         last.missed.pop_first()
     }
 
-    /// Sends a request unless the API has just failed, and remembers a failure. So no caller repeats the request during the pause after a
-    /// failure.
+    /// Sends a request unless the API has just failed, and remembers a failure. During the pause after a failure, no caller sends a
+    /// request.
     async fn unless_failed<T>(
         &self,
         asking: impl Future<Output = Result<T, ApiError>>,

@@ -22,10 +22,10 @@ use crate::api::{self, ApiError, Question};
 use crate::calls::CloudCalls;
 use crate::rate_limiter::RateLimiter;
 
-/// The maximum number of pages of a list. No project has so many.
+/// The maximum number of pages of a list. No project has so many pages.
 const MOST_PAGES: u32 = 200;
-/// The rate limit of all requests: a burst, and then a number of requests per second. Lists and their refreshes use half of the
-/// rate. The other half limits the retries.
+/// The rate limit of all requests: a burst, and then a number of requests per second. Lists and their refreshes use half of the rate. The
+/// other half is for retries.
 const BURST: f64 = 200.0;
 const PER_SECOND: f64 = 1.0;
 /// The pause after a throttled request if the API does not specify a pause.
@@ -51,7 +51,7 @@ pub(super) struct Questions {
     pub(super) retries: Retries,
 }
 
-/// Which page of a list is requested.
+/// Which page of a list to request.
 #[derive(Clone, Copy)]
 struct At {
     number: u32,
@@ -119,7 +119,7 @@ impl Questions {
         let address = |access: &Access| access.one(id);
         let one = match self.ask::<M, M::One>(M::API.action_of_one, address).await {
             Ok((_headers, one)) => M::of_one(one, &self.scope),
-            // Only the API itself reports this: for a 404 of another server, `is_refusal` is false.
+            // A 404 of the API means that the machine is absent. For a 404 of another server, such as a proxy, `is_refusal` is false.
             Err(error) if error.status() == Some(404) && error.is_refusal() => None,
             Err(error) => return Err(error),
         };
@@ -144,7 +144,7 @@ impl Questions {
         let attempt = || async {
             let mut access = self.source.access::<M>(&self.scope).await?;
             let asked = self.send(&access, address(&access), access.question::<M>(action)).await;
-            // A token may be revoked before it expires. A second rejection is final.
+            // The API may revoke a token before its expiry. A second rejection is final.
             let is_refused = asked.as_ref().is_err_and(|error| error.status() == Some(401));
             if !is_refused || !self.source.forget(&access).await {
                 return asked;

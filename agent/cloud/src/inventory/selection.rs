@@ -26,8 +26,8 @@ impl From<&str> for Scope {
 pub struct Selection {
     /// The path of the list, below the endpoint.
     pub path: String,
-    /// The base path of the machines, if it differs from the path of the list. The path of a machine is this path and
-    /// the machine's id.
+    /// The base path of the machines, if it differs from the path of the list. A machine's path is this path followed by the
+    /// machine's id.
     pub machines: Option<&'static str>,
     pub parameters: Vec<(&'static str, String)>,
     /// A header of the request; its name is in lower case.

@@ -39,11 +39,10 @@ const CLUSTER: &str = "c.example.com";
 
 /// A cloud's machine, as the stand-in knows it.
 trait Known: ListedMachine {
-    /// The type of the machine in the inventory.
     type Machine: Listed;
     /// The reason of the refusal of a machine without an address.
     const NO_ADDRESS: &str = "NoPrivateAddress";
-    /// An additional address of each machine.
+    /// An additional address of each machine, which is not for the call-back.
     const OTHER_ADDRESS: Option<IpAddr> = Some(IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 7)));
 
     /// The provider id in the Node of the machine with this number.
@@ -131,7 +130,7 @@ impl Known for KnownScaleway {
 
 impl Known for KnownOpenstack {
     type Machine = OpenstackServer;
-    /// A server without addresses fails the check of the request's source address.
+    /// A server without addresses is refused, because the request's source address is not the server's.
     const NO_ADDRESS: &str = "OtherAddress";
 
     fn provider_id(number: u64) -> String {
@@ -153,12 +152,10 @@ impl Known for KnownOpenstack {
     }
 }
 
-/// The id that is made from a number.
 fn id<K: Known>(number: u64) -> MachineId {
     K::Machine::BOOTSTRAP.token.form.parse(&K::id(number)).unwrap()
 }
 
-/// A machine of the cluster.
 fn own<K: Known>(number: u8) -> K {
     K::of_cluster(CLUSTER, &format!("nodes-{number}"), &[[10, 0, 0, number]])
 }
@@ -178,7 +175,6 @@ fn with_one<K: Known>() -> (StandIn<K>, Arc<Inventory<K::Machine>>) {
     (api, machines)
 }
 
-/// Generates a test for each cloud.
 macro_rules! for_each_cloud {
     ($($test:ident)*) => {
         mod hetzner {
@@ -309,7 +305,7 @@ async fn a_machine_removed_after_the_list_is_rejected<K: Known>() {
         ProvenBy::CallBack => assert!(!elsewhere.unwrap().addresses.contains(&[10, 0, 9, 9].into())),
         ProvenBy::Address => assert_eq!(elsewhere.unwrap_err().reason, "OtherAddress"),
     }
-    // Another machine may have the address now, and would then answer the call-back.
+    // A new machine may have the address now, and would then answer the call-back.
     api.remove(1);
     assert!(machines.get(id::<K>(1)).await.unwrap().is_some(), "by the list");
     let refusal = confirmed(&machines, &K::id(1), [10, 0, 0, 1]).await.unwrap_err();
@@ -408,7 +404,7 @@ async fn a_node_is_identified_only_as_its_own_machine<K: Known>() {
     }
 }
 
-/// Thousands of Nodes wait for one list at the same time.
+/// Thousands of Nodes wait for one list.
 #[tokio::test]
 async fn waiting_for_the_list_takes_little_memory() {
     let (_api, machines) = with_one::<KnownDroplet>();
@@ -417,7 +413,7 @@ async fn waiting_for_the_list_takes_little_memory() {
     assert!(waiting <= 2048, "{waiting} bytes");
 }
 
-/// Clusters with the same tag may use the same addresses in their networks, and Nodes are named after addresses.
+/// Two clusters with an equal tag may use equal addresses in their networks, and Nodes are named after addresses.
 #[tokio::test]
 async fn a_droplet_of_a_cluster_with_the_same_tag_makes_no_node_an_impostor() {
     let api = StandIn::<KnownDroplet>::start().unwrap();
@@ -442,7 +438,7 @@ async fn a_droplet_with_tags_of_two_clusters_is_rejected() {
     assert_eq!(verified(machines, &KnownDroplet::id(1)).await.unwrap_err().reason, "InstanceOfOtherCluster");
 }
 
-/// Instances are selected by a part of their tag.
+/// The API selects instances by a part of their tag.
 #[tokio::test]
 async fn an_instance_of_a_cluster_with_a_longer_name_belongs_to_that_cluster() {
     let api = StandIn::<KnownInstance>::start().unwrap();

@@ -20,7 +20,7 @@ pub(super) async fn observe(service: &MetadataService) -> Result<LinodeFacts, Me
     parse(&instance).ok_or_else(|| service.unusable(INSTANCE_PATH, "it has no label"))
 }
 
-/// Like `observe`, with a metadata service at another endpoint.
+/// Like `observe`, with the metadata service at `endpoint`.
 #[cfg(any(test, feature = "testing"))]
 pub async fn observe_at(endpoint: &str) -> Result<LinodeFacts, MetadataError> {
     observe(&MetadataService::new(endpoint, kops_agent_net::retry::Retries::default())?).await

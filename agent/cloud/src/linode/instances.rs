@@ -38,7 +38,7 @@ pub struct Listing {
     tags: Vec<String>,
     #[serde(default, deserialize_with = "null_is_empty")]
     ipv4: Vec<String>,
-    /// The address, with the length of its prefix.
+    /// The address and the length of its prefix.
     #[serde(default, deserialize_with = "null_is_empty")]
     ipv6: String,
     /// The time of creation in UTC, without a zone.
@@ -92,7 +92,7 @@ impl Listed for LinodeInstance {
         fact: "cloud.linode.id",
         unavailable: "LinodeUnavailable",
         no_address: ("NoPrivateAddress", "has no private IPv4 address for the call-back"),
-        // An instance has one address of a /64 that it shares with others (Linode, "An overview of IPv6 on Linode": SLAAC).
+        // An instance has one address of a /64 that several instances share (Linode, "An overview of IPv6 on Linode": SLAAC).
         machine_prefix: MachinePrefix::of_bits(128),
     };
     const PROVIDER_IDS: ProviderIds = PROVIDER_IDS;
@@ -110,8 +110,8 @@ impl Listed for LinodeInstance {
         facts.linode.as_ref().map(|facts| facts.id.as_str())
     }
 
-    /// Selects by a part of a tag, like upstream (`ListOptionsForTags` in `upup/pkg/fi/cloudup/linode/cloud.go`). So the list includes the
-    /// instances of clusters whose names begin with this cluster's name. The whole tags of the instances distinguish the clusters.
+    /// Selects by a part of a tag, like upstream (`ListOptionsForTags` in `upup/pkg/fi/cloudup/linode/cloud.go`). Therefore the list also
+    /// contains instances of clusters whose names begin with this cluster's name. The complete tags distinguish the clusters.
     fn selection(scope: &Scope) -> Selection {
         let filter = json!({"tags": {"+contains": cluster_tag(&scope.cluster)}});
         Selection {

@@ -33,7 +33,7 @@ impl HostAuthenticator {
         let unusable =
             |why: String| AuthenticationError::MachineKey { file: file.display().to_string(), why };
         let pem = fs::read(&file).map_err(|error| unusable(error.to_string()))?;
-        // The parser's error may repeat a part of the key, so it is not shown.
+        // The parser's error may repeat a part of the key, so the message does not show this error.
         let key = PrivateKeyDer::from_pem_slice(&pem)
             .map_err(|_| unusable("it is not a private key in PEM".into()))?;
         let key = rustls::crypto::aws_lc_rs::sign::any_supported_type(&key)
@@ -57,7 +57,7 @@ impl HostAuthenticator {
     }
 }
 
-/// ECDSA with SHA-256, in ASN.1. Upstream's server accepts it, and `kops toolbox enroll` makes the matching kind of key.
+/// ECDSA with SHA-256, in ASN.1. Upstream's server accepts this scheme, and `kops toolbox enroll` makes the matching kind of key.
 const SCHEME: SignatureScheme = SignatureScheme::ECDSA_NISTP256_SHA256;
 
 /// A SubjectPublicKeyInfo as Go writes it (`encoding/pem`).
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
     use kops_agent_spec::failure::Failing as _;
 
-    /// A key as `openssl ecparam -genkey` writes it (SEC1). kOps makes the keys of machines with this command.
+    /// A key as `openssl ecparam -genkey` writes it (SEC1). kOps creates machine keys with this command.
     const SEC1: &str = include_str!("testdata/key.pem");
     const SEC1_PUBLIC: &str = include_str!("testdata/key.pub.pem");
 

@@ -37,13 +37,13 @@ impl ControlPlane for HostControlPlane {
         Ok(host::pod_ranges(&host.ok_or_else(refused)?)?)
     }
 
-    /// Machines outside clouds have single addresses of one network. No cloud assigns ranges to these machines.
+    /// A machine outside any cloud has single addresses, and no range of its own.
     fn machine_prefix(&self) -> MachinePrefix {
         MachinePrefix::of_bits(128)
     }
 
-    /// Always `None`: `server.pki` configures the verifier of enrolled machines, in clusters outside clouds and in
-    /// clusters of a cloud.
+    /// Always `None`, because the verifier of enrolled machines is configured by `server.pki`. A cluster in a cloud may have
+    /// `server.pki`, too.
     async fn verifier(
         &self,
         _server: &KopsControllerServerOptions,

@@ -23,12 +23,12 @@ pub(super) const META_DATA: &str = "/openstack/latest/meta_data.json";
 /// udev's links to disks by label. The label of a vfat disk is in upper case.
 const LINKS: [&str; 2] = ["dev/disk/by-label/config-2", "dev/disk/by-label/CONFIG-2"];
 const FILE_SYSTEMS: [&str; 2] = ["iso9660", "vfat"];
-/// The temporary mount point of the drive. Only one thread sees the mount, so it hides nothing from other threads.
+/// The temporary mount point of the drive. Only one thread sees the mount, so `/run` stays visible to all other threads.
 const MOUNT_POINT: &str = "/run";
-/// The maximum size of the file, in bytes. With the keys of many users, it has about 10 KiB.
+/// The maximum size of the metadata file, in bytes. With the keys of many users, the file has about 10 KiB.
 const LONGEST: u64 = 512 * 1024;
 
-/// The metadata on the config drive of the machine with this root directory.
+/// Reads the metadata from the config drive of the machine with this root directory.
 pub(super) async fn read(root: &Path) -> Result<String, Invalid> {
     let drive = LINKS.iter().map(|link| root.join(link)).find(|link| link.exists());
     let drive = drive.ok_or_else(|| Invalid::new("there is no disk with the label config-2"))?;
@@ -50,8 +50,8 @@ async fn read_from(drive: PathBuf, mounted: fn(&Path) -> Result<PathBuf, String>
     told.await.unwrap_or_else(|_| Err("the thread that reads it has ended".into())).map_err(cannot)
 }
 
-/// Mounts a drive so that only this thread sees it, and returns the mount point. The drive is found by its label, which any disk may
-/// have. So the mount permits no programs, no device files and no setuid bits.
+/// Mounts a drive so that only this thread sees it, and returns the mount point. Any disk may have the label of a config drive, so the
+/// mount permits no programs, no device files and no setuid bits.
 fn mounted(drive: &Path) -> Result<PathBuf, String> {
     let cannot = |doing: &str, error: nix::Error| format!("{doing}: {}", error.desc());
     unshare(CloneFlags::CLONE_NEWNS).map_err(|error| cannot("cannot create a mount namespace", error))?;
@@ -73,7 +73,7 @@ fn mounted(drive: &Path) -> Result<PathBuf, String> {
 fn meta_data(folder: &Path) -> Result<String, String> {
     let file = folder.join(META_DATA.trim_start_matches('/'));
     let cannot = |error: std::io::Error| format!("{META_DATA} on the drive: {}", in_one_line(&error));
-    // A symlink could lead to a file of this machine.
+    // A symlink on the drive could lead to a file outside the drive, so the resolved path must be below the folder.
     let folder = folder.canonicalize().map_err(cannot)?;
     let is_on_it = file.parent().and_then(|parent| fs::canonicalize(parent).ok());
     if !is_on_it.is_some_and(|parent| parent.starts_with(&folder)) {
@@ -107,7 +107,7 @@ mod tests {
     #[tokio::test]
     async fn a_drive_is_found_by_its_label_and_read() {
         let drive = with("{}");
-        // The folder serves as the mount point of a disk.
+        // The test uses the folder in place of a mounted disk.
         let as_mounted = |drive: &Path| Ok(drive.to_owned());
         assert_eq!(read_from(drive.path().to_owned(), as_mounted).await.unwrap(), "{}");
         let error = read_from(drive.path().to_owned(), |_| Err("iso9660: no".into())).await.unwrap_err();
@@ -118,7 +118,7 @@ mod tests {
         assert_eq!(error, "there is no disk with the label config-2");
         let labels = machine.path().join("dev/disk/by-label");
         fs::create_dir_all(&labels).unwrap();
-        // The file is not a disk, so nobody can mount it, not even root.
+        // The file is not a disk, so not even root can mount it.
         fs::write(labels.join("CONFIG-2"), "").unwrap();
         let error = read(machine.path()).await.unwrap_err().to_string();
         assert!(error.contains("by-label/CONFIG-2 cannot be read: "), "{error}");

@@ -20,7 +20,7 @@ pub(super) const ENDPOINT: &str = "http://169.254.169.254";
 /// The path of the server's address (upstream: `metadata://openstack` in util/pkg/vfs/context.go).
 const LOCAL_IPV4: &str = "/latest/meta-data/local-ipv4";
 
-/// The address of the server; empty if it has none.
+/// The address of the server; empty if the metadata has no address.
 pub(super) async fn local_ipv4(service: &MetadataService) -> Result<String, MetadataError> {
     let local_ipv4 = service.get(LOCAL_IPV4, &HeaderMap::new()).await?.unwrap_or_default();
     if !local_ipv4.is_empty() && local_ipv4.parse::<IpAddr>().is_err() {
@@ -29,9 +29,8 @@ pub(super) async fn local_ipv4(service: &MetadataService) -> Result<String, Meta
     Ok(local_ipv4)
 }
 
-/// The id of the server, from a config drive that has it, else from the metadata service. Upstream has the same order
-/// (`getMetadata` in its `metadata.go`). `root` is the root directory of this machine. If neither source has the id, the error has the
-/// reasons of both.
+/// The id of the server, from a config drive or else from the metadata service, in upstream's order (`getMetadata` in its `metadata.go`).
+/// `root` is the root directory of this machine. If both sources fail, the error contains both reasons.
 pub(super) async fn server_id(
     root: &Path,
     endpoint: &str,

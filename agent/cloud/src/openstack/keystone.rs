@@ -20,9 +20,9 @@ use crate::calls::CloudCalls;
 use crate::inventory::{Login, Session};
 use crate::token_cache::{Issued, TokenCache};
 
-/// The response header with a new token.
+/// The header with the new token in Keystone's response.
 const SUBJECT_TOKEN: &str = "x-subject-token";
-/// The request header for a token.
+/// The header with the token in a request.
 pub const AUTH_TOKEN: &str = "x-auth-token";
 /// The maximum size of a response, in bytes. A catalog has about a hundred endpoints of 300 bytes.
 const LONGEST_ANSWER: usize = 1 << 20;
@@ -45,7 +45,7 @@ pub(crate) static API: Api = Api {
 };
 
 /// An error as OpenStack's services write it: `{"error": {"code": 401, "title": "Unauthorized", …}}`, or `{"itemNotFound":
-/// {"code": 404, …}}`. Explanations may repeat the request, so they are dropped.
+/// {"code": 404, …}}`. Explanations may repeat the request, so the explanations are dropped.
 pub(super) fn read(body: &[u8]) -> Option<ErrorBody> {
     #[derive(Deserialize)]
     struct Told {
@@ -123,7 +123,7 @@ impl Keystone {
         self.cache.get(ask).await
     }
 
-    /// Drops the cached token if it is the rejected token.
+    /// Drops the cached token, unless it differs from the rejected token.
     pub async fn forget(&self, refused: &HeaderValue) {
         self.cache.forget(|session| session.token == *refused).await;
     }

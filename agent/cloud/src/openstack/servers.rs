@@ -34,7 +34,6 @@ pub struct Page {
     servers_links: Vec<Link>,
 }
 
-/// The answer about one server.
 #[derive(Deserialize)]
 pub struct One {
     server: Listing,
@@ -52,9 +51,8 @@ struct Listing {
     /// Keyed by the name of the network.
     #[serde(default, deserialize_with = "null_is_empty")]
     addresses: BTreeMap<String, Vec<Address>>,
-    /// The creation time. Nova's `OS-SRV-USG:launched_at` is not suitable, because Nova sets it also after a resize, when the server
-    /// already runs again (nova: `_finish_resize` in `nova/compute/manager.py`). So pods of the server's own Node could run before that
-    /// time.
+    /// The creation time. Nova's `OS-SRV-USG:launched_at` is not suitable, because Nova also sets it after a resize (nova: `_finish_resize`
+    /// in `nova/compute/manager.py`). After a resize, pods of the server's own Node could be older than that time.
     #[serde(default, deserialize_with = "null_is_empty")]
     created: String,
 }
@@ -109,19 +107,19 @@ impl Listed for OpenstackServer {
         fact: "cloud.openstack.serverID",
         unavailable: "OpenStackUnavailable",
         no_address: ("NoAddress", "has no address of its own"),
-        // Machines have single addresses of a subnet, and prove themselves by these addresses.
+        // Machines have single addresses in a subnet, and prove themselves by these addresses.
         machine_prefix: MachinePrefix::of_bits(128),
     };
     const PROVIDER_IDS: ProviderIds = PROVIDER_IDS;
     const PROVIDER: CloudProvider = CloudProvider::Openstack;
-    /// Upstream's `verifier.go` uses the same proof. kOps opens no port of nodes for the call-back (`addKopsControllerRules` in
-    /// `pkg/model/openstackmodel/firewall.go`), and puts port 3988 behind no load balancer.
+    /// Upstream's `verifier.go` also uses the address as the proof. kOps opens no port of nodes for the call-back (`addKopsControllerRules`
+    /// in `pkg/model/openstackmodel/firewall.go`), and puts port 3988 behind no load balancer.
     const PROVEN_BY: ProvenBy = ProvenBy::Address;
     const PAGED_BY: PagedBy = PagedBy::Marker;
     type Page = Page;
     type One = One;
 
-    /// Asks nothing here: facts are requested only once the configuration needs them.
+    /// Requests no facts, because OpenStack's facts are requested only if the configuration needs them.
     async fn observe(_facts: &mut CloudFacts, _retries: Retries) -> Result<(), MetadataError> {
         Ok(())
     }
@@ -138,7 +136,7 @@ impl Listed for OpenstackServer {
         Selection { path: "/servers/detail".into(), machines: Some("/servers"), ..Selection::default() }
     }
 
-    /// If the page has a link `next`, there may be another page.
+    /// A link `next` on a page means that there may be a next page.
     fn of_page(page: Page, PageAt { number, .. }: PageAt) -> (Vec<OpenstackServer>, Option<u32>) {
         let has_next = page.servers_links.iter().any(|link| link.rel == "next");
         (page.servers.into_iter().filter_map(server).collect(), has_next.then(|| number + 1))
@@ -175,7 +173,6 @@ fn server(listing: Listing) -> Option<OpenstackServer> {
     })
 }
 
-/// An inventory with a login of a test.
 #[cfg(any(test, feature = "testing"))]
 impl crate::inventory::Inventory<OpenstackServer> {
     /// Uses the login in these variables.

@@ -15,9 +15,9 @@ use crate::inventory::variable;
 
 pub(super) const AUTH_URL: &str = "OS_AUTH_URL";
 pub(super) const REGION: &str = "OS_REGION_NAME";
-/// Selects the endpoints of a service: public, internal or admin.
+/// Selects which endpoints of a service are used: public, internal or admin.
 pub(super) const INTERFACE: &str = "OS_INTERFACE";
-/// Turns off the verification of OpenStack's certificates. kOps sets it for `insecureSkipVerify` (upstream:
+/// Turns off the verification of OpenStack's certificates. kOps sets this variable for `insecureSkipVerify` (upstream:
 /// `buildEnvironmentVariables` in `pkg/model/resources/nodeup.go`, `GetInsecureSkipVerify` in `util/pkg/vfs/swiftfs.go`).
 const ANY_CERTIFICATE: &str = "KOPS_OS_TLS_INSECURE_SKIP_VERIFY";
 
@@ -44,7 +44,6 @@ pub(super) const VARIABLES: &[&str] = &[
 ];
 
 pub struct Settings {
-    /// The URL for tokens.
     pub(super) tokens_url: String,
     /// The body of a token request. It contains secrets.
     pub(super) request: Value,
@@ -62,7 +61,7 @@ impl Settings {
         Settings::from_variables(&variable)
     }
 
-    /// Like `of_environment`, with other variables.
+    /// Like `of_environment`, with variables from the caller.
     pub fn from_variables(variable: &dyn Fn(&str) -> Option<String>) -> Result<Settings, ApiError> {
         let get = |name: &str| variable(name).filter(|value| !value.trim().is_empty());
         let auth_url = get(AUTH_URL).ok_or_else(|| {
@@ -83,15 +82,15 @@ impl Settings {
         Ok(Settings {
             tokens_url: tokens_url(&auth_url),
             request: request(&get)?,
-            // kOps quotes the value in its file, and some programs that read the file keep the quotes.
+            // kOps quotes the value in its environment file, and some programs do not remove the quotes, so they are removed here.
             region: get(REGION).map(|region| unquoted(region.trim()).to_owned()),
-            // Older clients use the names of older Keystones (`publicURL`).
+            // Older clients use the names of older Keystones (`publicURL`), so the suffix is removed.
             interface: interface.trim().trim_end_matches("URL").to_owned(),
             takes_any_certificate,
         })
     }
 
-    /// A client for OpenStack's servers. It follows no redirect: login and tokens are for these servers only.
+    /// A client for OpenStack's servers. It follows no redirect, because login and tokens are for these servers only.
     pub fn client(&self) -> Result<Client, HttpError> {
         let config = match self.takes_any_certificate {
             true => tls::client_config_without_verification()?,
@@ -100,7 +99,7 @@ impl Settings {
         http::client_with(config)
     }
 
-    /// Fails if the certificate of a server at this URL must be verified, and this host has no CA bundle.
+    /// Fails if the server at this URL needs a verified certificate, and this host has no CA bundle.
     pub(super) fn require_ca_bundle_for(&self, url: &str) -> Result<(), NoCaBundle> {
         if self.takes_any_certificate { Ok(()) } else { tls::require_ca_bundle_for([url]) }
     }
@@ -133,7 +132,7 @@ fn request(get: &dyn Fn(&str) -> Option<String>) -> Result<Value, ApiError> {
     let domain = |of: &str| {
         let by_id = first(&[&format!("OS_{of}_DOMAIN_ID"), "OS_DOMAIN_ID"]);
         let by_name = first(&[&format!("OS_{of}_DOMAIN_NAME"), "OS_DOMAIN_NAME"]);
-        // A domain name for only the user or only the project takes precedence over a general domain id.
+        // The user's (or project's) own domain name takes precedence over a general domain id.
         let own_name =
             get(&format!("OS_{of}_DOMAIN_NAME")).filter(|_| get(&format!("OS_{of}_DOMAIN_ID")).is_none());
         match (own_name, by_id, by_name) {
@@ -170,7 +169,7 @@ fn request(get: &dyn Fn(&str) -> Option<String>) -> Result<Value, ApiError> {
             (None, Some(name)) => json!({"name": name, "secret": secret, "user": user()?}),
             (None, None) => return Err(missing("OS_APPLICATION_CREDENTIAL_ID", "is not set")),
         };
-        // An application credential is for one project, so the request names no project.
+        // An application credential belongs to one project, so the request names no project.
         let identity = json!({"methods": ["application_credential"], "application_credential": credential});
         return Ok(json!({"auth": {"identity": identity}}));
     };
@@ -190,7 +189,7 @@ fn request(get: &dyn Fn(&str) -> Option<String>) -> Result<Value, ApiError> {
             })?;
             json!({"name": name, "domain": domain})
         }
-        // Without a project in the request, Keystone uses the user's own project.
+        // If the request names no project, Keystone uses the user's default project.
         (None, None) => return Ok(json!({"auth": {"identity": identity}})),
     };
     Ok(json!({"auth": {"identity": identity, "scope": {"project": project}}}))

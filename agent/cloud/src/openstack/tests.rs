@@ -120,8 +120,7 @@ async fn a_missing_endpoint_in_the_catalog_is_reported() {
     assert!(is_there(&with("OS_REGION_NAME", "'RegionOne'")).await.unwrap());
 }
 
-/// A stand-in for Keystone that gives this response, with `X-Subject-Token` if `token` is set. The counter is the number of its
-/// requests.
+/// A stand-in for Keystone that gives this response, with `X-Subject-Token` if `token` is set. The counter counts its requests.
 async fn keystone(
     status: u16,
     token: Option<&'static str>,
@@ -165,7 +164,7 @@ async fn a_token_is_cached_until_shortly_before_it_expires_by_keystones_clock() 
     for (issued_at, expires_at, asked) in [
         ("2001-01-01T00:00:00.000000Z", "2001-01-01T01:00:00.000000Z", 1),
         ("2001-01-01T00:00:00Z", "9999-01-01T01:00:00Z", 1),
-        // This token is valid for only two minutes, and the token below has already expired.
+        // The first token is valid for only two minutes. The second token has already expired.
         ("2001-01-01T00:00:00Z", "2001-01-01T00:02:00Z", 3),
         ("2001-01-01T00:00:00Z", "2000-01-01T00:00:00Z", 3),
     ] {
@@ -233,7 +232,7 @@ async fn a_silent_keystone_times_out() {
     assert!(matches!(error, ApiError::Unreachable { .. }) && error.may_pass(), "{error}");
 }
 
-/// The server stands in for Keystone: it answers 405 (it takes no POST) to each client that accepts its certificate.
+/// The server stands in for Keystone. It rejects a POST with 405, so a 405 shows that the client accepts the certificate.
 #[tokio::test]
 async fn certificates_are_verified_unless_the_setting_turns_it_off() {
     kops_agent_net::tls::install_provider();

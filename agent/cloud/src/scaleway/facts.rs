@@ -34,15 +34,15 @@ pub(super) async fn observe(service: &MetadataService) -> Result<ScalewayFacts, 
     parse(&server).map_err(|error| service.unusable(SERVER, error.to_string()))
 }
 
-/// Reads the facts. The zone is the current location of the server, as in upstream. A server that has not run yet has no location, so the
-/// field `zone` is used.
+/// Reads the facts. The zone is the server's current location, as in upstream. A server that has not run yet has no location, so its field
+/// `zone` is used.
 fn parse(server: &str) -> Result<ScalewayFacts, serde_json::Error> {
     let Server { id, location, zone } = serde_json::from_str(server)?;
     let located = location.map(|location| location.zone_id).filter(|zone| !zone.is_empty());
     Ok(ScalewayFacts { server_id: id, zone: located.or(zone).unwrap_or_default() })
 }
 
-/// Like `observe`, with a metadata service at another endpoint.
+/// Like `observe`, with the metadata service at `endpoint`.
 #[cfg(any(test, feature = "testing"))]
 pub async fn observe_at(endpoint: &str) -> Result<ScalewayFacts, MetadataError> {
     observe(&MetadataService::new(endpoint, kops_agent_net::retry::Retries::default())?).await

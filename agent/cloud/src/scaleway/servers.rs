@@ -28,7 +28,6 @@ pub struct Page {
     servers: Vec<Listing>,
 }
 
-/// The answer about one server.
 #[derive(Deserialize)]
 pub struct One {
     server: Listing,
@@ -45,7 +44,7 @@ struct Listing {
     zone: String,
     #[serde(default, deserialize_with = "null_is_empty")]
     tags: Vec<String>,
-    /// The private address. Empty for servers with routed addresses, such as kOps' servers.
+    /// The private address. It is empty for servers with routed addresses, which kOps creates.
     #[serde(default, deserialize_with = "null_is_empty")]
     private_ip: String,
     #[serde(default, deserialize_with = "null_is_empty")]
@@ -60,7 +59,7 @@ struct PublicIp {
     address: String,
 }
 
-/// Some errors have a type, others only a message.
+/// An error of Scaleway has a type or only a message.
 #[derive(Deserialize)]
 struct Refusal {
     #[serde(default, rename = "type")]
@@ -70,7 +69,7 @@ struct Refusal {
 }
 
 const TOKEN_VARIABLE: &str = "SCW_SECRET_KEY";
-/// The project of the cluster. Upstream's kops-controller needs it too (upstream: `checkCredentials` in
+/// The project of the cluster. Upstream's kops-controller also needs this variable (upstream: `checkCredentials` in
 /// `upup/pkg/fi/cloudup/scaleway/scalewaymetadata/profile.go`).
 const PROJECT_VARIABLE: &str = "SCW_DEFAULT_PROJECT_ID";
 /// The zone of the cluster. A cluster of kOps has one zone (upstream: `ParseZoneFromClusterSpec` in
@@ -140,7 +139,7 @@ impl Listed for ScalewayServer {
         }
     }
 
-    /// A response header has the number of all servers. Without the header, a page that is not full is the last.
+    /// A response header contains the number of all servers. Without this header, a page that is not full is the last page.
     fn of_page(page: Page, PageAt { number, total }: PageAt) -> (Vec<ScalewayServer>, Option<u32>) {
         let has_next = match total {
             Some(total) => u64::from(number) * PER_PAGE < total,
@@ -240,7 +239,7 @@ mod tests {
         };
         assert_eq!(next(100, 1, Some(100)), None);
         assert_eq!(next(100, 1, Some(101)), Some(2));
-        // A page may be shorter than the maximum.
+        // A page may be shorter than the requested maximum.
         assert_eq!(next(50, 1, Some(101)), Some(2));
         assert_eq!(next(1, 2, Some(101)), None);
         assert_eq!(next(100, 1, None), Some(2));

@@ -9,8 +9,8 @@ use nix::errno::Errno;
 
 use super::TpmProblem;
 
-/// The device files to try, in this order. First the TPM behind the kernel's resource manager: several programs can use it, and the
-/// resource manager removes the keys of a program that ends (Linux 4.12). Then the bare TPM, which only one program can open.
+/// The device files to try, in this order. Several programs can use the first one, which belongs to the kernel's resource manager. The
+/// resource manager removes a program's keys when the program ends (Linux 4.12). Only one program can open the second one, the bare TPM.
 const DEVICES: [&str; 2] = ["/dev/tpmrm0", "/dev/tpm0"];
 
 /// A TPM device: a write sends a command, and a read gets the answer.
@@ -24,7 +24,6 @@ pub trait OpenTpm: fmt::Debug + Send + Sync {
     fn open(&self) -> Result<Box<dyn TpmDevice>, TpmProblem>;
 }
 
-/// The TPM that the kernel knows.
 #[derive(Debug)]
 pub struct KernelTpm {
     /// The device files to try, in this order.
@@ -38,7 +37,6 @@ impl Default for KernelTpm {
 }
 
 impl KernelTpm {
-    /// Uses these device files, for tests without a TPM.
     #[cfg(any(test, feature = "testing"))]
     pub fn at(devices: Vec<PathBuf>) -> KernelTpm {
         KernelTpm { devices }
@@ -50,7 +48,7 @@ impl OpenTpm for KernelTpm {
         for path in &self.devices {
             match OpenOptions::new().read(true).write(true).open(path) {
                 Ok(device) => return Ok(Box::new(device)),
-                // A device file may exist without a device.
+                // A device file may exist although there is no device.
                 Err(error) if error.kind() == ErrorKind::NotFound || is_without_device(&error) => {}
                 Err(cause) => {
                     return Err(TpmProblem::Open { path: path.clone(), advice: advice(&cause, path), cause });

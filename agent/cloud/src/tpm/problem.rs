@@ -22,7 +22,7 @@ pub enum TpmProblem {
         /// Advice; begins with punctuation, or is empty.
         advice: &'static str,
     },
-    /// The device rejects the command, or no answer comes.
+    /// The device rejects the command, or returns no answer.
     #[error("the TPM cannot run {command}: {cause}")]
     Exchange { command: TpmCc, cause: io::Error },
     #[error("cannot encode {command} for the TPM: {problem}")]
@@ -95,8 +95,8 @@ fn advice_on_gce(problem: &TpmProblem) -> &'static str {
     }
 }
 
-/// The response code of an answer (TPM 2.0 Library Specification, part 2, "TPM_RC"). `Display` shows the name of the code, with advice if
-/// there is any.
+/// The response code of an answer (TPM 2.0 Library Specification, part 2, "TPM_RC"). `Display` shows the name of the code, and advice for
+/// some codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponseCode(u32);
 
@@ -112,17 +112,17 @@ impl ResponseCode {
         self.0 == 0
     }
 
-    /// Whether the same command may succeed a little later.
+    /// Whether a retry of the command may succeed soon.
     pub fn is_put_off(self) -> bool {
         matches!(self.base(), Some(TpmRcBase::Retry | TpmRcBase::Yielded | TpmRcBase::Testing))
     }
 
-    /// Whether the object of the command does not exist.
+    /// Whether the object that the command names does not exist.
     pub fn is_no_such_handle(self) -> bool {
         self.base() == Some(TpmRcBase::Handle)
     }
 
-    /// The TPM's code. The kernel's resource manager uses the same codes, and marks its own answers in the upper bits (Linux:
+    /// The TPM's code. The kernel's resource manager uses the TPM's codes, and marks its own answers in the upper bits (Linux:
     /// `TSS2_RESMGR_TPM_RC_LAYER` in drivers/char/tpm/tpm.h).
     fn name(self) -> Option<TpmRc> {
         TpmRc::try_from(self.0 & 0xffff).ok()

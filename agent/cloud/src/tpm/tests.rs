@@ -32,7 +32,7 @@ fn is_signed(public_key: &str, data: &[u8], signature: &[u8]) -> bool {
     openssl.output().unwrap().status.success()
 }
 
-/// Gives the next of these answers to each command. After the last answer, it is silent.
+/// Gives each command the next of these answers. After the last answer, it no longer responds.
 #[derive(Clone, Debug, Default)]
 struct Scripted {
     answers: Arc<Mutex<VecDeque<Vec<u8>>>>,
@@ -119,7 +119,7 @@ fn it_signs_with_the_key_of_the_template_and_removes_the_key() {
     for template in [Template::Restricted, Template::Unrestricted] {
         let Some(swtpm) = Swtpm::start_with(template).unwrap() else { return };
         let key = swtpm.public_key(template).unwrap();
-        // The TPM has room for three keys.
+        // The TPM has room for only three keys, so each signature must remove its key.
         for number in 0..20 {
             let data = format!("{{\"number\":{number}}}").into_bytes();
             let signature = sign(&swtpm, &data).unwrap();
@@ -242,9 +242,9 @@ fn damaged_answers_never_panic_and_the_key_is_removed() {
     let recorder = Recorder { swtpm: &swtpm, answers: Arc::default() };
     Tpm::open(&recorder, TIMEOUT).unwrap().sign(INDEX, b"{}").unwrap();
     let mut answers: Vec<Vec<u8>> = recorder.answers.lock().drain(..).collect();
-    // The TPM tests itself at its first command and postpones the command, so these answers are dropped.
+    // The TPM postpones its first command to test itself. The answers to postponed commands are dropped.
     answers.retain(|answer| ResponseCode::from_answer(answer).unwrap().is_success());
-    // One answer each for the size of the template, the template, the digest, the key, the signature, and the removal of the key.
+    // The size of the template, the template, the digest, the key, the signature, and the removal of the key have one answer each.
     assert_eq!(answers.len(), 6, "{answers:02x?}");
     for (number, answer) in answers.iter().enumerate() {
         for length in HEADER..answer.len() {
@@ -254,8 +254,8 @@ fn damaged_answers_never_panic_and_the_key_is_removed() {
             script[number] = cut;
             let tpm = Scripted::saying(script);
             let signed = sign(&tpm, b"{}");
-            // Answers 1 and 4 end in five bytes of the authorization, which do not matter without a password. Only the handle of answer 3
-            // is read. Answer 5, to the removal of the key, has no content.
+            // Answers 1 and 4 end in five bytes of the authorization, which have no meaning without a password. Of answer 3, only the
+            // handle is read. Answer 5, to the removal of the key, has no content.
             let fails = match number {
                 0 | 2 => true,
                 1 | 4 => length + 5 != answer.len(),

@@ -60,7 +60,7 @@ impl Limits {
     }
 }
 
-/// Limits the concurrent verifications. Further requests wait in a queue for each origin.
+/// Limits the concurrent verifications. The remaining requests wait, in one queue for each origin.
 pub struct Admission {
     limits: Limits,
     state: Mutex<State>,
@@ -79,13 +79,13 @@ struct State {
     next_number: u64,
 }
 
-/// An admitted request. Dropping it frees its place.
+/// An admitted request. Dropping this value frees the request's place.
 pub struct Admitted {
     _place: Place,
 }
 
-/// A place in the queue. At its turn, it becomes the place of an admitted request. Dropping it frees the place in both cases: a
-/// waiting connection may close at the very moment of its turn.
+/// A place in the queue, which becomes the place of an admitted request. Dropping this value frees the place in both cases, because a
+/// connection may close at the moment of its turn.
 struct Place {
     admission: Arc<Admission>,
     origin: Origin,
@@ -93,7 +93,7 @@ struct Place {
 }
 
 impl Admission {
-    /// Creates an empty queue. `depth` shows its length.
+    /// Creates an empty queue. The gauge `depth` shows the number of waiting requests.
     pub fn new(limits: Limits, depth: Gauge) -> Arc<Admission> {
         Arc::new(Admission { limits, state: Mutex::default(), depth })
     }
@@ -196,7 +196,7 @@ impl State {
             if let Some((_, turn)) = first {
                 self.waiting -= 1;
                 self.start(origin);
-                // If the receiver is gone, the waiting request frees its place soon, and the next request gets this place.
+                // If the receiver is gone, the waiting request frees its place soon. The freed place then goes to the next request.
                 let _ = turn.send(());
             }
             match self.queues.get(&origin).is_none_or(BTreeMap::is_empty) {
@@ -242,11 +242,11 @@ mod tests {
             assert!(waiting.as_mut().now_or_never().is_none());
         }
         assert_eq!(admission.enter(origin(1)).await.err().unwrap().reason, "QueueFull");
-        // A single origin cannot take the last place, so another origin gets it.
+        // A single origin cannot take the last place, so the second origin gets it.
         let honest = admission.enter(origin(2)).now_or_never().unwrap().unwrap();
         let mut second = Box::pin(admission.enter(origin(2)));
         assert!(second.as_mut().now_or_never().is_none());
-        // The turn of the flood comes first, then the turn of the other origin.
+        // The turn of the flood comes first, then the turn of the second origin.
         flood.pop();
         assert!(waiting[0].as_mut().now_or_never().is_some_and(|turn| turn.is_ok()));
         drop(honest);
@@ -260,8 +260,7 @@ mod tests {
         let mut waiting = Box::pin(admission.enter(origin(2).claiming(7.into())));
         assert!(waiting.as_mut().now_or_never().is_none());
         assert_eq!(admission.enter(origin(3).claiming(7.into())).await.err().unwrap().reason, "QueueFull");
-        // The full queue does not delay other machines. It does not delay the claimed machine either, if the cloud lists the
-        // machine's address.
+        // The full queue delays neither a different machine, nor the claimed machine at an address that the cloud lists.
         for other in [origin(1).claiming(8.into()), origin(2).claiming_at_its_own(7.into())] {
             assert!(admission.enter(other).now_or_never().is_some_and(|turn| turn.is_ok()));
         }
@@ -317,7 +316,6 @@ mod tests {
     }
 
     impl Asker<'_> {
-        /// Checks whether the request is admitted.
         fn check(self) -> Option<Self> {
             match self {
                 Asker::Waits(mut entering) => match entering.as_mut().now_or_never() {

@@ -19,7 +19,6 @@ impl MachinePrefix {
         MachinePrefix(bits)
     }
 
-    /// The origin of a connection from this address.
     pub fn origin(self, address: IpAddr) -> Origin {
         let own = match address.to_canonical() {
             IpAddr::V6(address) => {
@@ -69,8 +68,8 @@ impl LoadBalancing {
     }
 }
 
-/// An IPv4 address, or the part of an IPv6 address that identifies a machine. An origin may include the claimed machine, if claims
-/// distinguish requests from one address.
+/// An IPv4 address, or the part of an IPv6 address that identifies a machine. An origin may also contain a claimed machine. Then requests
+/// from one address that claim different machines have different origins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Origin {
     address: IpAddr,
@@ -78,8 +77,8 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// The origin of all requests that claim to be the machine with this id, from any address. In a pod network, a machine has
-    /// as many addresses as it likes.
+    /// The origin of all requests that claim to be the machine with this id, from any address. In a pod network, a machine can use any
+    /// number of addresses, so the address does not count.
     pub fn claiming(self, id: MachineId) -> Origin {
         Origin { address: IpAddr::V4(Ipv4Addr::UNSPECIFIED), claimed: Some(id) }
     }
@@ -89,12 +88,12 @@ impl Origin {
         Origin { claimed: Some(id), ..self }
     }
 
-    /// Whether the origin is exactly this address, for clouds whose machines have single addresses.
+    /// Whether the origin is exactly this address. Use this only for clouds whose machines have single addresses.
     pub fn is_at(self, address: IpAddr) -> bool {
         self.address == address.to_canonical()
     }
 
-    /// Whether the origin includes a claimed machine. One machine may be in many such origins.
+    /// Whether the origin contains a claimed machine. One machine may make requests with many such origins, because it can claim many ids.
     pub fn is_claim(self) -> bool {
         self.claimed.is_some()
     }

@@ -27,8 +27,8 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// Reads a channel by the rules of a kOps release. A document of another kind than `Addons` is a manifest. A manifest becomes the
-    /// channel's only add-on, if the release supports manifests. An empty text gives an empty channel.
+    /// Reads a channel by the rules of a kOps release. A document whose kind is not `Addons` is a manifest. If the release supports
+    /// manifests, the manifest becomes the channel's only add-on. An empty text gives an empty channel.
     pub fn parse(text: &[u8], url: &str, release: KopsRelease) -> Result<Channel, SpecError> {
         let text = std::str::from_utf8(text)
             .map_err(|error| SpecError::of_file(url, format!("it is not UTF-8: {error}")))?
@@ -52,7 +52,7 @@ impl Channel {
         if !is_addons(document) && release.takes_manifests_for_channels() {
             return Ok(Channel { entries: vec![direct(text, url)], ..without_entries });
         }
-        // Older releases do not check the kind.
+        // A release that does not support manifests does not check the kind.
         let addons: Addons = parse_yaml(section.as_bytes(), url)?;
         let is_bootstrap = addons.metadata.name == BOOTSTRAP;
         let entries = entries(addons, url)?;
@@ -60,12 +60,12 @@ impl Channel {
         Ok(Channel { is_bootstrap, is_unheeded_manifest, entries, ..without_entries })
     }
 
-    /// The add-on names and their entries of all versions, in order.
+    /// The add-on names with their entries for all Kubernetes versions, in the channel's order.
     pub fn entries(&self) -> impl Iterator<Item = (&str, &AddonSpec)> {
         self.entries.iter().map(|(name, entry)| (name.as_str(), entry))
     }
 
-    /// The number of entries of all versions.
+    /// The number of entries for all Kubernetes versions.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
@@ -98,7 +98,7 @@ fn entries(document: Addons, url: &str) -> Result<Vec<(String, AddonSpec)>, Spec
     Ok(entries)
 }
 
-/// Makes an add-on from a manifest. The add-on's name comes from the URL, so a changed manifest is an update of the same add-on.
+/// Makes an add-on from a manifest. The add-on's name comes from the URL, so a changed manifest updates the add-on.
 fn direct(text: &str, url: &str) -> (String, AddonSpec) {
     let name = format!("manifest-{}", &sha256_of_trimmed(url.as_bytes())[..12]);
     let spec = AddonSpec {

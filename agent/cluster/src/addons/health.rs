@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use kops_agent_spec::kops_release::KopsRelease;
 
-/// Condition types whose `False` marks an object of any kind as unhealthy. `False` in a condition of another type may be good. By the
+/// Condition types whose `False` marks an object of any kind as unhealthy. In a condition of a different type, `False` may be good. By the
 /// rules of kOps up to 1.35, `False` in any condition marks the object as unhealthy.
 const CONDITIONS: [&str; 8] = [
     "Available",
@@ -19,7 +19,7 @@ const CONDITIONS: [&str; 8] = [
     "Ready",
 ];
 
-/// Further condition types whose `False` marks an object of one kind as unhealthy: group, kind, condition types.
+/// Additional condition types whose `False` marks an object of one kind as unhealthy: group, kind, condition types.
 const CONDITIONS_OF: [(&str, &str, &[&str]); 3] = [
     ("apps", "Deployment", &["Progressing"]),
     ("gateway.networking.k8s.io", "Gateway", &["Accepted", "Programmed"]),
@@ -65,7 +65,7 @@ pub fn problem(object: &Value, release: KopsRelease) -> Option<String> {
     (!problems.is_empty()).then(|| problems.join("; "))
 }
 
-/// The reason why a CustomResourceDefinition can never be established: another definition uses one of its names.
+/// The reason why a CustomResourceDefinition can never be established: a different definition already uses one of its names.
 pub fn refused_names(definition: &Value) -> Option<String> {
     condition(definition, "NamesAccepted").and_then(falsehood)
 }

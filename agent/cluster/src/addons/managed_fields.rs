@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::FIELD_MANAGER;
 
-/// The managers whose fields become kops-agent's, whether by `Apply` or by `Update`.
+/// The managers whose fields kops-agent takes over, for both `Apply` and `Update`.
 const TAKEN_OVER: [&str; 2] = ["kubectl-edit", "kubectl-client-side-apply"];
 /// The API server gives this manager all fields of an object that is older than managed fields. If the object has the annotation
 /// [`LAST_APPLIED`], kops-agent removes this manager's entry and becomes the owner of the fields in that annotation.
@@ -75,9 +75,9 @@ fn ours(mut entry: Value) -> Value {
     entry
 }
 
-/// Merges our entries into one for each subresource, because the API server would keep only one of several. If our entries have different
-/// API versions, the merged entry gets the version that is about to be applied. A path to a field that this version lacks is harmless: the
-/// API server has no such field to remove. Entries of other managers stay unchanged.
+/// Merges kops-agent's entries into one for each subresource, because the API server keeps only one entry for each subresource. If the
+/// entries have different API versions, the merged entry gets the version that is about to be applied. A path to a field that this version
+/// lacks is harmless, because the API server has no such field to remove. Entries of other managers stay unchanged.
 fn merged(entries: Vec<Value>, api_version: &str) -> Vec<Value> {
     let is_ours =
         |entry: &Value| text(entry, "manager") == FIELD_MANAGER && text(entry, "operation") == "Apply";
@@ -162,8 +162,8 @@ pub fn union(one: &Value, other: &Value) -> Value {
     Value::Object(all)
 }
 
-/// The union of one field's subfields. A field without subfields is owned itself. If the union gives such a field subfields, the key `.`
-/// must record that the field itself is still owned.
+/// The union of one field's subfields. A field without subfields is itself owned. If the union adds subfields to it, the key `.` must
+/// record that the field itself is still owned.
 fn union_of_field(one: &Value, other: &Value) -> Value {
     let mut all = union(one, other);
     let is_itself = |field: &Value| members(field).is_empty() || members(field).contains_key(ITSELF);

@@ -29,7 +29,7 @@ pub struct ObjectKind {
     pub kind: String,
 }
 
-/// The stage in which an object is applied. An object comes after the objects that it needs.
+/// The stage in which an object is applied. Each object is applied after the objects that it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ApplyStage {
     /// Namespaces, which contain other objects.
@@ -96,8 +96,8 @@ impl ObjectKind {
     }
 }
 
-/// Reads the objects of a manifest in apply order: namespaces, then CustomResourceDefinitions, then all others. Each group keeps the order
-/// of the manifest. An error names the document by its index from 0.
+/// Reads the objects of a manifest in apply order: namespaces, then CustomResourceDefinitions, then the remaining objects. Within a stage,
+/// the order is the manifest's. An error names the document by its index from 0.
 pub fn objects(manifest: &[u8], url: &str) -> Result<Vec<Object>, SpecError> {
     let text = std::str::from_utf8(manifest)
         .map_err(|error| SpecError::of_file(url, format!("it is not UTF-8: {error}")))?;

@@ -47,8 +47,8 @@ pub struct Addon {
 }
 
 impl Channel {
-    /// Selects the entries for this Kubernetes version. An entry replaces the selected entry of the same name if its id or hash is
-    /// different, as in upstream's `GetCurrent`.
+    /// Selects the entries for this Kubernetes version. A later entry of an add-on replaces the selected entry if the ids or the hashes
+    /// differ, as in upstream's `GetCurrent`.
     pub fn menu(&self, kubernetes: ServerVersion) -> Menu {
         let mut menu = Menu::default();
         for (index, (name, spec)) in self.entries.iter().enumerate() {
@@ -82,9 +82,9 @@ impl Channel {
     }
 }
 
-/// Keeps each add-on only in the last channel that has it, and returns the removed entries. Upstream applies channels one after another and
-/// reads the recorded versions before each channel. So the version of the last channel is in place after each round of upstream's channels
-/// pod. Applying the other entries in between would change the cluster back and forth every minute.
+/// Keeps each add-on only in the last channel that has it, and returns the removed entries. Upstream applies the channels one after
+/// another, and reads the recorded versions before each channel. Therefore the version of the last channel is in place after each round of
+/// upstream's channels pod. If kops-agent applied the removed entries too, the cluster would change back and forth every minute.
 pub fn leave_to_last_channel(menus: &mut [Menu]) -> Vec<Addon> {
     let (mut later, mut others) = (BTreeSet::new(), Vec::new());
     for menu in menus.iter_mut().rev() {
@@ -95,7 +95,7 @@ pub fn leave_to_last_channel(menus: &mut [Menu]) -> Vec<Addon> {
 }
 
 impl Addon {
-    /// The place of the version record: the namespace and the add-on's name.
+    /// Where the add-on's version is recorded: the namespace and the add-on's name.
     pub fn record(&self) -> (String, String) {
         (self.namespace().to_owned(), self.name.clone())
     }
@@ -141,9 +141,9 @@ impl Addon {
         }
     }
 
-    /// Checks that a manifest has the hash in kOps' own channel. kOps writes the manifests before the channel, file by file. A manifest
-    /// that is read in between must not be recorded under the old version. For other channels there is no check: their authors choose the
-    /// hashes, and upstream does not check any manifest.
+    /// Checks that a manifest has the hash in kOps' own channel. kOps writes the manifests before the channel, so a new manifest may be
+    /// read with the old channel. This manifest must not be recorded as the old version. Manifests of other channels are not checked: their
+    /// authors choose the hashes, and upstream does not check any manifest.
     pub fn check_manifest(&self, manifest: &[u8], url: &str) -> Result<(), SpecError> {
         let wanted = &self.spec.manifest_hash;
         if !self.is_bootstrap || wanted.is_empty() {

@@ -21,7 +21,7 @@ pub fn unified(name: &str, before: Option<&Value>, after: Option<&Value>) -> Opt
         return None;
     }
     let (before, after) = masked(before, after);
-    // Environment variables of containers may contain secrets: kOps passes the cloud's credentials to its controllers in them.
+    // kOps passes the cloud's credentials to its controllers in environment variables, so their values get placeholders.
     let text = |object: &Option<Value>| {
         object
             .as_ref()

@@ -12,7 +12,6 @@ const PAUSED_ADDON_PREFIX: &str = "paused.kops-agent/";
 /// The annotation value that does not pause anything. Any other value pauses, so users can write a reason.
 const NOT_PAUSED: &str = "false";
 
-/// The annotation that pauses an add-on.
 pub fn annotation_of_addon(name: &str) -> String {
     format!("{PAUSED_ADDON_PREFIX}{name}")
 }

@@ -9,8 +9,8 @@ use super::manifest::Object;
 use super::serving;
 use super::spec::PruneKind;
 
-/// The API group of admission webhooks and policies. Their deletion does not wait for workloads: pods do not use these objects, and a stale
-/// webhook or policy may reject objects of the manifest.
+/// The API group of admission webhooks and policies. Their deletion does not wait for workloads, because pods do not use these objects. A
+/// stale webhook or policy may also reject objects of the manifest.
 const ADMISSION: &str = "admissionregistration.k8s.io";
 
 /// An object that the API server lists for a rule: it matches the rule's kind, namespaces and selectors.
@@ -20,7 +20,7 @@ pub struct Listed {
     pub namespace: String,
     pub name: String,
     pub is_paused: bool,
-    /// Whether another object is the controller of this object. That controller then deletes this object.
+    /// Whether this object has a controller (an owner with `controller: true`). The controller then deletes this object.
     pub is_owned: bool,
 }
 
@@ -78,8 +78,8 @@ impl Tried<'_> {
     }
 }
 
-/// The objects of the manifest that do not serve yet and so prevent the deletion of objects of this kind, each with the reason. They are
-/// objects of the same kind, and workloads, because pods may use objects of the kind. Workloads do not prevent the deletion of admission
+/// The objects of the manifest that do not serve yet and so prevent the deletion of objects of this kind, each with the reason. These are
+/// objects of this kind, and workloads, because pods may use objects of this kind. Workloads do not prevent the deletion of admission
 /// objects.
 pub fn holders<'a>(group: &str, kind: &str, tried: &'a [Tried<'a>]) -> Vec<(&'a Tried<'a>, String)> {
     let holds = |one: &&Tried<'_>| {
@@ -90,7 +90,7 @@ pub fn holders<'a>(group: &str, kind: &str, tried: &'a [Tried<'a>]) -> Vec<(&'a 
     tried.iter().filter(holds).filter_map(|one| Some((one, one.problem()?))).collect()
 }
 
-/// Whether an object that does not serve waits for a host port that the object to delete uses.
+/// Whether `holder` does not serve because it waits for a host port that `doomed` uses.
 pub fn is_in_the_way(doomed: &Value, holder: &Tried<'_>) -> bool {
     holder.live.as_ref().is_ok_and(|live| serving::waits_for_port_of(live, doomed))
 }

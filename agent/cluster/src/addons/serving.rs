@@ -30,7 +30,7 @@ pub fn is_workload(group: &str, kind: &str) -> bool {
     WORKLOADS.contains(&(group, kind))
 }
 
-/// The reason why an object from the API server does not serve. `None` if it serves, or its kind has no such status.
+/// The reason why an object from the API server does not serve. `None` if the object serves, or if its status does not show this.
 pub fn problem(live: &Value) -> Option<String> {
     if let Some(problem) = health::problem(live, KopsRelease::NEWEST) {
         return Some(problem);
@@ -46,7 +46,7 @@ pub fn problem(live: &Value) -> Option<String> {
         ("batch", "Job") => |live| has_condition(live, "Failed").then(|| "it has failed".to_owned()),
         _ => return None,
     };
-    // The status of Pods and Jobs has no `observedGeneration`.
+    // The status of Pods and Jobs has no `observedGeneration`, so the generations are not compared.
     let says_generation = !matches!(text("/kind"), "Pod" | "Job");
     if says_generation && count(live, "/status/observedGeneration") < count(live, "/metadata/generation") {
         return Some("its controller has not processed its last change yet".to_owned());
@@ -113,8 +113,8 @@ fn replica_set(live: &Value) -> Option<String> {
     (available < wanted).then(|| format!("{available} of {wanted} pods are available"))
 }
 
-/// Whether pods of a workload that does not serve wait for a host port of another workload. The waiting workload serves only after the
-/// other workload is deleted.
+/// Whether a workload does not serve because its pods wait for a host port of the workload `other`. The waiting workload can serve only
+/// after `other` is deleted.
 pub fn waits_for_port_of(waiting: &Value, other: &Value) -> bool {
     let has_pods = ["/status/replicas", "/status/currentNumberScheduled"]
         .iter()

@@ -27,7 +27,7 @@ pub struct AddonSpec {
     pub name: Option<String>,
     /// The namespace whose annotation records the version. The default is kube-system. The objects' namespaces are in the manifest.
     pub namespace: Option<String>,
-    /// Labels of the add-on's objects. No decision uses them.
+    /// Labels of the add-on's objects. No decision uses these labels.
     pub selector: BTreeMap<String, String>,
     /// The manifest's URL, or its path relative to the channel.
     pub manifest: Option<String>,
@@ -36,16 +36,16 @@ pub struct AddonSpec {
     pub manifest_hash: String,
     /// The Kubernetes version range of this entry. Empty for all versions.
     pub kubernetes_version: String,
-    /// A changed id means another version of the add-on, even with an unchanged manifest.
+    /// The id of the add-on's version. If the id changes, the version is new, even with an unchanged manifest.
     pub id: String,
     /// The nodes that need replacement after an update. Empty for no nodes.
     pub needs_rolling_update: String,
     /// Whether the add-on needs its own authority, and a cert-manager issuer that signs with this authority.
     #[serde(rename = "needsPKI")]
     pub needs_pki: bool,
-    /// The version of the software. No decision uses it.
+    /// The version of the software. No decision uses this version.
     pub version: String,
-    /// The rules for deletion after an update. Without them, nothing is deleted.
+    /// The rules for deletion after an update. Without rules, nothing is deleted.
     pub prune: Option<PruneSpec>,
 }
 
@@ -57,7 +57,7 @@ pub struct PruneSpec {
     pub kinds: Vec<PruneKind>,
 }
 
-/// A rule that deletes the objects of one kind that the manifest does not contain (any more).
+/// A rule that deletes the objects of one kind that the manifest does not contain.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PruneKind {
@@ -90,8 +90,8 @@ impl NeedsRollingUpdate {
     }
 
     /// The label selector of the nodes. `None` for all nodes. For control planes, this is upstream's selector (`patchNeedsUpdateLabel` in
-    /// `channels/pkg/channels/addon.go`). kOps has not set its label since Kubernetes 1.24, so the selector matches only nodes that another
-    /// program has labelled.
+    /// `channels/pkg/channels/addon.go`). kOps has not set the selected label since Kubernetes 1.24, so the selector matches only nodes
+    /// that a different program has labelled.
     pub fn selector(self) -> Option<&'static str> {
         match self {
             NeedsRollingUpdate::ControlPlane => Some("node-role.kubernetes.io/master="),

@@ -51,7 +51,6 @@ enum Operator {
 }
 
 impl VersionRange {
-    /// Whether a version is in the range.
     pub fn has(&self, version: ServerVersion) -> bool {
         self.alternatives.iter().any(|all| all.iter().all(|comparison| comparison.holds(version)))
     }
@@ -88,7 +87,7 @@ fn is_operator(word: &str) -> bool {
     word.ends_with(['<', '>', '='])
 }
 
-/// The comparisons for one word. A version with an `x` is a range, so it may give two comparisons.
+/// The comparisons for one word. A version with an `x` is a range, so the word may give two comparisons.
 fn comparison(word: &str) -> Result<Vec<Comparison>, String> {
     let at = word.find(|c: char| c.is_ascii_digit()).ok_or_else(|| format!("{word:?} has no version"))?;
     let (operator, version) = word.split_at(at);

@@ -177,7 +177,7 @@ fn parse(payload: &str, body: &[u8], expected: &Expected<'_>) -> Result<AzureTok
     Ok(AzureToken { machine, vm_id: document.vm_id, signed: Some(Signed { at, by: statement.by }) })
 }
 
-/// Whether a text is the id of a machine. Such an id is never base64.
+/// Whether a text is a machine's id. It contains `-`, so it cannot be a document in base64.
 fn is_id(text: &str) -> bool {
     let is_inner = |byte: u8| byte.is_ascii_hexdigit() || byte == b'-';
     text.len() == 36 && text.contains('-') && text.bytes().all(is_inner)

@@ -158,7 +158,7 @@ fn fit_key(pem: &str) -> Result<Vec<u8>, CertificateRefusal> {
         PublicKey::RSA(key) => {
             let bits = bits(key.modulus);
             let is_odd = |number: &[u8]| number.last().is_some_and(|byte| byte % 2 == 1);
-            // With a public exponent of 1, encryption would not change the plaintext.
+            // With a public exponent of 1, encryption would not change the plaintext, so the exponent must be at least 3.
             let exponent = key.try_exponent().unwrap_or(0);
             (FEWEST_RSA_BITS..=MOST_RSA_BITS).contains(&bits)
                 && is_odd(key.modulus)
@@ -174,8 +174,8 @@ fn fit_key(pem: &str) -> Result<Vec<u8>, CertificateRefusal> {
     }
 }
 
-/// Whether an uncompressed point is on P-256 or P-384. A certificate with any other point would make its readers fail or compute on a
-/// weaker curve.
+/// Whether an uncompressed point is on P-256 or P-384. A reader of a certificate with an invalid point would fail, or compute on a weaker
+/// curve.
 fn is_on_curve(curve: Option<&Oid<'_>>, point: &[u8]) -> bool {
     let (algorithm, length): (&'static dyn VerificationAlgorithm, _) = match curve {
         Some(curve) if *curve == OID_EC_P256 => (&ECDSA_P256_SHA256_ASN1, 65),

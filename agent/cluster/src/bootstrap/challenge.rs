@@ -49,9 +49,9 @@ pub struct Malformed(&'static str);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Challenge {
-    /// The id of the request to prove.
+    /// The id of the request that the machine has to prove.
     pub id: String,
-    /// The random bytes of the proof.
+    /// The random bytes for the proof.
     pub random: Vec<u8>,
 }
 

@@ -11,7 +11,7 @@ use super::node_config::is_dns_name;
 use super::signed_claim::{self, AUDIENCE, Kind, Signed, Stamp};
 pub use super::signed_claim::{TokenProblem, USUAL_SKEW};
 
-/// The prefix of a token. In spite of its name, no TPM is involved.
+/// The prefix of a token. Despite the word `tpm`, no TPM is involved.
 pub const PREFIX: &str = "x-pki-tpm ";
 /// The path of a machine's private key, in PEM (upstream: `scriptCreateKey` in `pkg/commands/toolbox_enroll.go`).
 pub const KEY_FILE: &str = "/etc/kubernetes/kops/pki/machine/private.pem";
@@ -74,8 +74,8 @@ impl HostToken {
         Some(parse(token.strip_prefix(PREFIX)?, body, max_skew, now))
     }
 
-    /// Identifies the claim: a token for another request or another second has another fingerprint. The signature is not suitable, because
-    /// anyone can turn a valid signature into another valid signature without the key (ECDSA's `s` may be negated).
+    /// Identifies the claim: tokens for different requests, or from different seconds, have different fingerprints. The signature is not
+    /// suitable, because anyone can turn a valid signature into a second valid signature without the key (ECDSA's `s` may be negated).
     pub fn fingerprint(&self) -> Vec<u8> {
         Sha256::digest(&self.signed.data).to_vec()
     }

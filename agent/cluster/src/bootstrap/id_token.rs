@@ -26,7 +26,7 @@ impl IdToken {
         self.form.parse(id).map(|id| format!("{}{id}", self.prefix)).ok_or(NoId(self))
     }
 
-    /// The id in a token. `None` if the token is for another cloud.
+    /// The id in a token. `None` if the token does not have this cloud's prefix.
     pub fn parse(self, token: &str) -> Option<Result<MachineId, NoId>> {
         token.strip_prefix(self.prefix).map(|id| self.form.parse(id).ok_or(NoId(self)))
     }

@@ -91,7 +91,7 @@ pub struct ServedNodeConfig {
     /// Secrets for nodes, by name. Upstream only has `dockerconfig`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub node_secrets: BTreeMap<String, Bytes>,
-    /// The kOps version that wrote the configuration. Only kops-agent's server sends it, and upstream's nodeup ignores it.
+    /// The kOps version that wrote the configuration. Only kops-agent's server sends this field, and upstream's nodeup ignores it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub kops_version: String,
 }
@@ -164,7 +164,7 @@ impl BootstrapResponse {
     }
 }
 
-/// Bytes that JSON contains as standard base64, like Go's `[]byte`. They may be secret, so `Debug` does not show them.
+/// Bytes that JSON contains as standard base64, like Go's `[]byte`. The bytes may be secret, so `Debug` does not show them.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Bytes(pub Vec<u8>);
 

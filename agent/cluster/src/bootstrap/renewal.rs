@@ -108,13 +108,12 @@ impl Holder {
 /// Checks that the machine's Node exists and names this machine. `provider_id` is the Node's `spec.providerID`, or `None` if there is no
 /// Node. `instance` is the cloud's name for the machine.
 ///
-/// A Node that was deleted and registered again from the same machine has another uid. The machine is still the same, so the uid is
-/// ignored.
+/// If a Node is deleted and the machine registers again, the Node's uid changes, but the machine does not. Therefore the uid is ignored.
 pub fn is_of_instance(node: &str, provider_id: Option<&str>, instance: &str) -> Result<(), RenewalRefusal> {
     let provider_id = provider_id.ok_or_else(|| RenewalRefusal::NoNode(node.to_owned()))?;
-    // The Node of an enrolled host has no providerID. The Node's name identifies the host.
+    // The Node of an enrolled host has no providerID, so its name identifies the host.
     let is_host = provider_id.is_empty() && instance == host::instance(node);
-    // Azure ignores case, and its services spell resource ids differently.
+    // Azure ignores case, and its services spell resource ids in different cases, so case is ignored here.
     let is_of_azure = provider_id.starts_with("azure://") && provider_id.eq_ignore_ascii_case(instance);
     let is_of_aws = aws::instance_id(provider_id).is_ok_and(|id| id == instance);
     let is_same = name_one_machine(provider_id, instance) || is_host || is_of_aws || is_of_azure;

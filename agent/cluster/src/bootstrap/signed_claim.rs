@@ -22,7 +22,7 @@ use x509_parser::verify::verify_signature;
 use super::message::Bytes;
 use crate::identity::Refusal;
 
-/// The audience of every token. A token with another audience is rejected.
+/// The audience of every token. A token with a different audience is rejected.
 pub const AUDIENCE: &str = "kops.k8s.io/node-bootstrap";
 /// The default maximum clock difference to a machine, in seconds (upstream: `NewVerifier` in `pkg/bootstrap/pkibootstrap/pkiverifier`;
 /// upstream writes the same value for GCE).
@@ -105,7 +105,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// The algorithm of the key, the algorithm of its SHA-256 signatures, and the message for a key of another type.
+    /// The algorithm of the key, the algorithm of its SHA-256 signatures, and the message for a key of a different type.
     fn algorithms(self) -> (Oid<'static>, Oid<'static>, &'static str) {
         match self {
             Kind::Rsa => (OID_PKCS1_RSAENCRYPTION, OID_PKCS1_SHA256WITHRSA, "it is not an RSA key"),
@@ -140,7 +140,7 @@ pub(super) fn read<T: DeserializeOwned>(payload: &str) -> Result<(T, Signed), To
 }
 
 impl Stamp<'_> {
-    /// Checks that a claim was made for a request with this body, close enough to `now`.
+    /// Checks that a claim was made for a request with this body, at most `max_skew` seconds before or after `now`.
     pub(super) fn check(&self, body: &[u8], max_skew: i64, now: i64) -> Result<(), TokenProblem> {
         if self.audience != AUDIENCE {
             return Err(TokenProblem::OtherAudience);

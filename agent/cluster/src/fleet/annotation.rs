@@ -10,7 +10,7 @@ use thiserror::Error;
 /// The schema version of all annotation values. Readers reject other versions.
 pub(crate) const SCHEMA_VERSION: u32 = 1;
 
-/// The value of an annotation. The type has `#[serde(deny_unknown_fields)]`, so that readers reject other forms.
+/// The value of an annotation. Each implementing type has `#[serde(deny_unknown_fields)]`, so that readers reject unknown fields.
 pub(crate) trait Annotation: Serialize + DeserializeOwned {
     const NAME: &'static str;
     /// Maximum length of the value, in bytes.
@@ -38,7 +38,6 @@ pub(crate) trait Annotation: Serialize + DeserializeOwned {
     }
 }
 
-/// Why an annotation is not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Unread {
     #[error("the annotation {name} has more than {longest} bytes")]

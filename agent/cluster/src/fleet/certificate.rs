@@ -10,8 +10,8 @@ use kops_agent_spec::{parse_timestamp, timestamp};
 
 pub const FIRST_CERTIFICATE: &str = "kops-agent/first-certificate-to-expire";
 
-/// A node is not healthy if one of its certificates expires within this number of days. Nodes renew a certificate when a third of its
-/// lifetime is left, which is months. So the renewal has failed for a long time.
+/// A node is not healthy if one of its certificates expires within this number of days. Nodes renew a certificate months before its expiry,
+/// when a third of its lifetime is left. So a certificate that expires within this time has missed its renewal long ago.
 pub const FEW_DAYS: i64 = 7;
 const SECONDS_A_DAY: i64 = 24 * 60 * 60;
 /// Maximum length of a name, in bytes. A kubelet can write any value into its own Node.
@@ -47,7 +47,7 @@ impl FirstCertificate {
         format!("{} {}", timestamp(self.expires), self.name)
     }
 
-    /// Parses an annotation's value; `None` if it has another format.
+    /// Parses an annotation's value; `None` if the format is not `TIME NAME`.
     pub(super) fn read(value: &str) -> Option<FirstCertificate> {
         let (expires, name) = value.split_once(' ')?;
         let is_name = (1..=LONGEST_NAME).contains(&name.len())

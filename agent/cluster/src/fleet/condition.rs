@@ -17,7 +17,7 @@ use kops_agent_spec::redaction::Redactor;
 
 /// The annotation with the agent's version.
 pub const AGENT_VERSION: &str = "kops-agent/version";
-/// The annotation with the configuration that the user-data pins, on a node that follows its group to another configuration.
+/// The annotation with the configuration in the user-data, on a node that has since followed its group to a different configuration.
 pub const FOLLOWED_FROM: &str = "kops-agent/followed-from";
 /// The annotation of a node on which the service of control-plane mode runs. Its value is [`RUNNING`].
 pub const CONTROLLER: &str = "kops-agent/controller";
@@ -39,10 +39,9 @@ pub struct NodeReport {
     /// The version of the agent. `None` if this program must not report itself ([`NodeReport::program`]); the annotation of an earlier
     /// report stays.
     pub agent_version: Option<String>,
-    /// The change to the next configuration of the group. `None` if there is no newer configuration, or if no run has looked for a newer
-    /// configuration.
+    /// The change to the next configuration of the group. `None` if no run has found a newer configuration.
     pub next: Option<Next>,
-    /// `NodeupConfigHash` that the user-data pins, if the node follows its group to another configuration.
+    /// `NodeupConfigHash` in the user-data, if the node has since followed its group to a different configuration.
     pub followed_from: Option<String>,
     /// The machine of the node. `None` if it was not observed this time; the annotation of an earlier report stays.
     pub machine: Option<ObservedMachine>,
@@ -50,12 +49,12 @@ pub struct NodeReport {
     pub reboot: Option<RebootReport>,
     /// The digest of the authorities that the node trusts. `None` if no run has converged the node.
     pub authorities: Option<String>,
-    /// The program that follows rollouts. `None` if this process runs another one, or cannot read its file; the annotation of an earlier
-    /// report stays.
+    /// The program that follows rollouts. `None` if this process runs a different program, or cannot read the program's file; the
+    /// annotation of an earlier report stays.
     pub program: Option<ProgramReport>,
     /// Whether the service of control-plane mode runs. `None` if this was not observed; the annotation of an earlier report stays.
     pub runs_controller: Option<bool>,
-    /// The early warnings of the node. The condition of a missing early warning stays as it is.
+    /// The early warnings of the node. If an early warning is missing here, its condition on the Node stays unchanged.
     pub warnings: Vec<EarlyWarning>,
 }
 
@@ -91,12 +90,11 @@ pub struct Statement {
     pub message: String,
     /// The certificate that expires first; `None` if the node has no certificate.
     pub first_certificate: Option<FirstCertificate>,
-    /// The version of the agent. `None` leaves the annotation of an earlier report as it is.
+    /// The version of the agent. If this is `None`, the annotation of an earlier report stays.
     pub agent_version: Option<String>,
-    /// The change to the next configuration of the group. `None` if there is no newer configuration, or if no run has looked for a newer
-    /// configuration.
+    /// The change to the next configuration of the group. `None` if no run has found a newer configuration.
     pub next: Option<Next>,
-    /// `NodeupConfigHash` that the user-data pins, if the node follows its group to another configuration.
+    /// `NodeupConfigHash` in the user-data, if the node has since followed its group to a different configuration.
     pub followed_from: Option<String>,
     /// The machine of the node. `None` if it was not observed this time; the annotation of an earlier report stays.
     pub machine: Option<ObservedMachine>,
@@ -104,11 +102,11 @@ pub struct Statement {
     pub reboot: Option<RebootReport>,
     /// The digest of the authorities that the node trusts. `None` if no run has converged the node.
     pub authorities: Option<String>,
-    /// The program that follows rollouts. `None` leaves the annotation of an earlier report as it is.
+    /// The program that follows rollouts. If this is `None`, the annotation of an earlier report stays.
     pub program: Option<ProgramReport>,
-    /// Whether the service of control-plane mode runs. `None` leaves the annotation of an earlier report as it is.
+    /// Whether the service of control-plane mode runs. If this is `None`, the annotation of an earlier report stays.
     pub runs_controller: Option<bool>,
-    /// The early warnings of the node. The condition of a missing early warning stays as it is.
+    /// The early warnings of the node. If an early warning is missing here, its condition on the Node stays unchanged.
     pub warnings: Vec<EarlyWarning>,
 }
 
@@ -202,7 +200,7 @@ impl Statement {
     }
 }
 
-/// A condition as a Node has it. The time of its last transition stays if its status stays.
+/// Makes a condition for a Node. If the status does not change, the time of the last transition does not change either.
 fn condition(
     known: &CurrentConditions,
     kind: &str,

@@ -10,7 +10,7 @@ pub const DISK_PRESSURE_SOON: &str = "KopsAgentDiskPressureSoon";
 pub const CLOCK_UNSYNCHRONIZED: &str = "KopsAgentClockUnsynchronized";
 /// The condition of a node with a certificate that was not renewed in time.
 pub const CERTIFICATE_EXPIRES_SOON: &str = "KopsAgentCertificateExpiresSoon";
-/// The types of all early warnings. They are stable, because alerts select conditions by them.
+/// The types of all early warnings. The types must not change, because alerts select conditions by type.
 pub const EARLY_WARNINGS: [&str; 3] = [DISK_PRESSURE_SOON, CLOCK_UNSYNCHRONIZED, CERTIFICATE_EXPIRES_SOON];
 
 /// Maximum length of a message, in characters. Every client that lists Nodes gets this text.
@@ -18,7 +18,8 @@ const LONGEST_MESSAGE: usize = 500;
 
 macro_rules! reasons {
     ($($reason:ident => $status:literal)+) => {
-        /// The reason of an early warning. Reasons are stable, because alerts and scripts read them. A reason belongs to one status.
+        /// The reason of an early warning. Reasons must not change, because alerts and scripts read them. Each reason belongs to one
+        /// status.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum WarningReason {
             $($reason,)+

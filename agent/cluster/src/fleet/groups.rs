@@ -16,10 +16,9 @@ use super::rows::{CLOCK_SKEW, SeenNode};
 use kops_agent_spec::failure::Failure;
 use kops_agent_spec::parse_timestamp;
 
-/// The age from which a report is stale, and the state of its node unknown. A node with the verify timer reports every
-/// hour.
+/// A report of this age is stale, and its node's state is unknown. A node with the verify timer reports every hour.
 pub(super) const STALE: Duration = Duration::hours(3);
-/// The number of configurations that a note names.
+/// The maximum number of configurations in a note.
 const NAMED: usize = 3;
 
 /// The nodes of an instance group, and the change that waits for them.
@@ -148,8 +147,8 @@ fn next(node: &SeenNode, runs: &str, now: OffsetDateTime) -> Result<Next, String
     }
     let next = Next::read(&node.next).map_err(|unread| unread.to_string())?;
     match next.made_at() {
-        // An older agent does not know the annotation and does not remove it, so the annotation may be stale.
-        _ if next.runs != runs => Err("its plan begins with another configuration than it runs".to_owned()),
+        // An older agent neither writes nor removes the annotation, so the annotation may be stale.
+        _ if next.runs != runs => Err("its plan begins with a configuration that it does not run".to_owned()),
         Some(at) if at <= now + CLOCK_SKEW => Ok(next),
         _ => Err(format!("its plan has a time in the future: {}", next.at)),
     }
@@ -185,8 +184,8 @@ fn group_plan(group: &str, mut nodes: Vec<NodePlan>, now: OffsetDateTime) -> Gro
     }
 }
 
-/// The note that the nodes of a group disagree about the newest configuration of the group. Each node reads the store itself, at most an
-/// hour before its report.
+/// The note that the nodes of a group disagree about the newest configuration of the group. The nodes may disagree because each node reads
+/// the store at a different time, up to an hour before its report.
 fn configurations(nodes: &[NodePlan]) -> Option<String> {
     let mut by_hash: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for node in nodes.iter().filter(|node| node.state != State::Unknown) {

@@ -19,7 +19,7 @@ use super::rows::CLOCK_SKEW;
 
 /// The annotation with the observed machine.
 pub const MACHINE: &str = "kops-agent/machine";
-/// The ConfigMap with the [`WantedMachines`]. It is in the namespace of the pacing Leases.
+/// The ConfigMap with the [`WantedMachines`], in the namespace of the pacing Leases.
 pub const WANTED_MACHINES: &str = "instance-groups";
 /// The key with the wanted machines in the ConfigMap [`WANTED_MACHINES`].
 pub const WANTED_MACHINES_KEY: &str = "machines";
@@ -28,21 +28,21 @@ const LONGEST_NAME: usize = 256;
 /// The prefix of the ID of an EC2 image.
 const AMI: &str = "ami-";
 
-/// The machine of a node, as the node observes it. A field is `None` if nothing observes it on this cloud.
+/// The machine of a node, as the node observes it. A field is `None` if the node cannot observe it on this cloud.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ObservedMachine {
     schema_version: u32,
-    /// The type by the cloud's metadata service.
+    /// The machine type, according to the cloud's metadata service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine_type: Option<String>,
-    /// The image by the cloud's metadata service: the ID of an EC2 image, or `PROJECT/NAME` of an image of GCE.
+    /// The image, according to the cloud's metadata service: the ID of an EC2 image, or `PROJECT/NAME` of an image of GCE.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// The size of the disk under `/`, in GiB. EC2 and GCE give a volume's `size` in GiB, too.
+    /// The size of the disk under `/`, in GiB. EC2 and GCE also give the `size` of a volume in GiB.
     #[serde(default, rename = "rootVolumeGiB", skip_serializing_if = "Option::is_none")]
     pub root_volume_gib: Option<u32>,
-    /// The digest of the parts of the machine's user-data other than kOps' boot script; empty if there are no such parts.
+    /// The digest of the user-data without kOps' boot script; empty if the user-data has no other parts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub additional_user_data: Option<String>,
 }
@@ -69,10 +69,10 @@ pub struct WantedMachine {
     pub machine_types: Vec<String>,
     #[serde(rename = "rootVolumeSize", skip_serializing_if = "Option::is_none")]
     pub root_volume_size: Option<u32>,
-    /// The digest of the parts that the spec adds to the user-data; empty if there are no such parts.
+    /// The digest of the parts that the spec adds to the user-data; empty if the spec adds none.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub additional_user_data: String,
-    /// The fields of the spec that only affect new machines, and that no node observes.
+    /// The fields of the spec that affect only new machines, and that nodes do not report.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub not_observed: Vec<String>,
 }
@@ -183,7 +183,8 @@ impl WantedMachine {
     }
 
     fn root_volume(&self, machine: &ObservedMachine) -> Compared {
-        // Without a size in the spec, kOps chooses the size, and each release may choose another size.
+        // Without a size in the spec, kOps chooses the size, and the choice may change with each release. Therefore the sizes are not
+        // compared.
         let Some(wanted) = self.root_volume_size else { return Err("the spec has no size".to_owned()) };
         let observed = machine.root_volume_gib.ok_or(NOT_OBSERVED)?;
         Ok((observed != wanted).then(|| beside(&format!("{observed} GiB"), &format!("{wanted} GiB"))))
@@ -200,7 +201,7 @@ impl WantedMachine {
     }
 }
 
-/// The difference, if there is one, or why there was no comparison.
+/// The difference, if there is one, or the reason why the parts cannot be compared.
 type Compared = Result<Option<String>, String>;
 
 const NOT_OBSERVED: &str = "the node does not report it";
@@ -209,8 +210,8 @@ fn beside(observed: &str, wanted: &str) -> String {
     format!("{observed}, spec has {wanted}")
 }
 
-/// Whether both texts name an image in the same form, so that different texts mean different images: two IDs of EC2 images, or two
-/// `PROJECT/NAME` of GCE images. Only the cloud knows which image a name, an alias or a family means.
+/// Whether both texts name an image in the same form: as IDs of EC2 images, or as `PROJECT/NAME` of GCE images. In these forms, different
+/// texts mean different images. Only the cloud knows which image a name, an alias or a family means.
 fn is_same_form(observed: &str, wanted: &str) -> bool {
     let is_of_project = |image: &str| {
         let mut parts = image.split('/');
@@ -223,8 +224,8 @@ fn is_same_form(observed: &str, wanted: &str) -> bool {
     }
 }
 
-/// The fields that the spec sets, that only affect new machines, and that no node observes. Fields that most groups set are left out: the
-/// documentation names them.
+/// The fields that the spec sets, that affect only new machines, and that nodes do not report. Fields that most groups set are left out,
+/// because the documentation names them.
 fn not_observed(spec: &InstanceGroupSpec) -> Vec<String> {
     let InstanceRootVolumeSpec {
         size: _,

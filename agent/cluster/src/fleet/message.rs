@@ -17,8 +17,7 @@ const LONGEST_HASH: usize = 100;
 /// The number of characters of a hash that people see.
 const SHOWN_OF_HASH: usize = 12;
 
-/// A configuration with a time: since then, a node runs this configuration, or this configuration supersedes the node's
-/// configuration.
+/// A configuration, and the time since which a node runs it or is superseded by it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Configuration {
@@ -81,8 +80,7 @@ impl Configuration {
     }
 }
 
-/// The first characters of a `NodeupConfigHash`, for people. They are enough to distinguish the configurations of a
-/// cluster.
+/// The first characters of a `NodeupConfigHash`, for people. These characters distinguish the configurations of a cluster.
 pub fn short_hash(hash: &str) -> String {
     hash.chars().take(SHOWN_OF_HASH).collect()
 }

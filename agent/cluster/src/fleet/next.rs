@@ -16,7 +16,7 @@ use kops_agent_spec::redaction::Redactor;
 
 /// The annotation with the summary of the node's plan.
 pub const NEXT: &str = "kops-agent/next";
-/// Maximum number of names of units and static pods. The summary only counts further names.
+/// Maximum number of names of units and static pods. If there are more, the summary has only their count.
 const MOST_RESTARTS: usize = 16;
 /// Maximum length of the name of a unit or static pod, in bytes.
 const LONGEST_NAME: usize = 100;
@@ -58,7 +58,7 @@ pub struct NextPlan {
     pub remove: u32,
     /// The units and static pods that restart, in order, as the summary of a plan names them.
     pub restarts: Vec<String>,
-    /// The number of further restarts, whose names did not fit.
+    /// The number of restarts whose names did not fit.
     #[serde(default)]
     pub more_restarts: u32,
     /// Whether the change takes a slot of the group.

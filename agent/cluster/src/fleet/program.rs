@@ -16,13 +16,13 @@ const LONGEST_VERSION: usize = 200;
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ProgramReport {
     schema_version: u32,
-    /// The same as in the annotation with the agent's version. A kops-agent that does not report its program changes only that
+    /// Equals the annotation with the agent's version. They differ if a kops-agent that does not report its program has changed only that
     /// annotation.
     version: String,
     /// SHA-256 of the program, in lower-case hexadecimal digits.
     sha256: String,
-    /// Whether the last check of the program on the node has not succeeded. An order of a rollout has put the program in place, or was to
-    /// check it.
+    /// Whether the last check of the program on the node has not succeeded. A rollout's order installed the program, or requested the
+    /// check.
     #[serde(default, skip_serializing_if = "is_zero")]
     unchecked: bool,
 }
@@ -34,7 +34,7 @@ impl ProgramReport {
         ProgramReport { schema_version, version, sha256, unchecked: false }
     }
 
-    /// This report, about a program that is unchecked or not.
+    /// Sets whether the program is unchecked.
     pub fn unchecked(self, unchecked: bool) -> ProgramReport {
         ProgramReport { unchecked, ..self }
     }

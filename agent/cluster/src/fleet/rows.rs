@@ -39,7 +39,7 @@ pub struct SeenNode {
     pub agent_version: String,
     /// The Node's annotation with the change to the next configuration; empty if the Node has no such annotation.
     pub next: String,
-    /// The Node's annotation with the configuration that the user-data pins; empty if the Node has no such annotation.
+    /// The Node's annotation with the configuration in the user-data; empty if the Node has no such annotation.
     pub followed_from: String,
     /// The Node's annotation with the observed machine; empty if the Node has no such annotation.
     pub machine: String,
@@ -93,7 +93,7 @@ pub struct Row {
     pub agent_version: String,
     /// SHA-256 of the agent's program; `None` if the node has not reported it.
     pub agent_sha256: Option<String>,
-    /// The hash that the node's user-data pins, if the node follows its group to another configuration.
+    /// The hash in the node's user-data, if the node has since followed its group to a different configuration.
     pub followed_from: Option<String>,
     /// The digest of the `kubernetes-ca` authorities that the node trusts; `None` if the node has not reported it.
     pub authorities: Option<String>,
@@ -138,7 +138,7 @@ fn newest(told: &[(SeenNode, Told)], now: OffsetDateTime) -> BTreeMap<&str, &Con
     newest
 }
 
-/// The `since` time of a configuration. `None`, which sorts before all times, if it is missing, invalid or in the future.
+/// The `since` time of a configuration. `None` if the time is missing, invalid or in the future. `None` sorts before all times.
 fn since(configuration: &Configuration, now: OffsetDateTime) -> Option<OffsetDateTime> {
     let since = parse_timestamp(&configuration.since)?;
     (since <= now + CLOCK_SKEW).then_some(since)
@@ -208,7 +208,7 @@ mod tests {
         }
     }
 
-    /// The name of each row, and the hash of the configuration that supersedes it.
+    /// The name of each row, and the hash of the configuration that supersedes the row's configuration.
     fn superseded(nodes: Vec<SeenNode>) -> Vec<(String, Option<String>)> {
         rows(nodes).into_iter().map(|row| (row.name, row.superseded_by)).collect()
     }
@@ -218,7 +218,7 @@ mod tests {
         let nodes = vec![
             node("nodes", "new", &runs("b=", "1969-02-01T00:00:00Z")),
             node("nodes", "old", &runs("a=", "1969-01-01T00:00:00Z")),
-            // Another group has another configuration.
+            // The newest configuration of one group does not supersede the configuration of a different group.
             node("gpu", "g", &runs("c=", "1968-01-01T00:00:00Z")),
         ];
         let expected = [("g", None), ("new", None), ("old", Some("b="))]
@@ -261,7 +261,7 @@ mod tests {
                 .map(|(name, by)| (name.to_owned(), by.map(str::to_owned)));
             assert_eq!(superseded(nodes), expected, "{since}");
         }
-        // A clock may be ahead by up to `CLOCK_SKEW`.
+        // A clock may be ahead by up to `CLOCK_SKEW`, so this time counts.
         let nodes = vec![
             node("nodes", "ahead", &runs("b=", "1970-01-01T00:04:00Z")),
             node("nodes", "old", &runs("a=", "1969-03-01T00:00:00Z")),

@@ -24,11 +24,11 @@ pub struct Ec2Instance {
     pub instance_id: String,
     /// `running`, `stopped`, …
     pub state: String,
-    /// The last start of the instance, in RFC 3339. Empty if EC2 does not report it.
+    /// The last start of the instance, in RFC 3339. Empty if EC2 does not report the start.
     pub launch_time: String,
     /// The purchasing option: `spot`, `scheduled`, `capacity-block`. Empty for an on-demand instance.
     pub lifecycle: String,
-    /// The account that owns the instance. Empty if EC2 does not report it.
+    /// The account that owns the instance. Empty if EC2 does not report the account.
     pub owner_id: String,
     /// The instance's name in the DNS of its subnet.
     pub private_dns_name: String,
@@ -46,7 +46,7 @@ pub struct Ec2NetworkInterface {
     pub device_index: i32,
     /// The interface's primary private IPv4 address.
     pub private_ip_address: String,
-    /// The interface's public IPv4 address. Empty if it has none.
+    /// The interface's public IPv4 address. Empty if the interface has no public address.
     pub public_ip_address: String,
     /// The interface's IPv6 addresses, in EC2's order.
     pub ipv6_addresses: Vec<String>,
@@ -73,7 +73,7 @@ pub fn instance_id(provider_id: &str) -> Result<&str, Refusal> {
     }
 }
 
-/// Whether EC2 could have an instance with this id. EC2 rejects a whole request if it contains an invalid id.
+/// Whether EC2 could have an instance with this id. If a request contains an invalid id, EC2 rejects the whole request.
 pub fn is_instance_id(id: &str) -> bool {
     id.strip_prefix("i-").is_some_and(|number| {
         matches!(number.len(), 8 | 17)
@@ -88,9 +88,8 @@ pub fn node_name(instance: &Ec2Instance, cluster: &AwsCluster) -> String {
     }
 }
 
-/// Whether only this instance can have the name. Such a name is the instance's id, the DNS name that EC2 reports, or a host name that EC2
-/// derives from the id or the address. The domain may be any domain from the DHCP options (EC2 User Guide, "EC2 instance hostnames and
-/// domains").
+/// Whether only this instance can have the name: the instance's id, the DNS name that EC2 reports, or a host name that EC2 derives from the
+/// id or the address. The domain may be any domain from the DHCP options (EC2 User Guide, "EC2 instance hostnames and domains").
 fn is_own_name(node: &str, instance: &Ec2Instance) -> bool {
     if node.is_empty() || node == instance.private_dns_name {
         return !node.is_empty();

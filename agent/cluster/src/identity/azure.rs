@@ -44,10 +44,10 @@ pub struct AzureCluster {
 /// The path of a machine in the cluster's resource group.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MachinePath {
-    /// The machine's scale set in lower case, if it has one. Azure ignores case.
+    /// The machine's scale set in lower case, because Azure ignores case. `None` for a machine outside scale sets.
     pub scale_set: Option<String>,
-    /// The machine's number in the scale set. Azure never reuses it while the scale set exists. For a machine without a scale set, its name
-    /// in lower case.
+    /// The machine's number in the scale set. Azure never reuses this number while the scale set exists. For a machine outside scale sets,
+    /// this is the machine's name in lower case.
     pub name: String,
 }
 
@@ -64,7 +64,7 @@ impl std::fmt::Display for MachinePath {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AzureMachine {
     pub path: MachinePath,
-    /// The machine's id. Azure never reuses it.
+    /// The machine's id. Azure never reuses the id.
     pub vm_id: String,
     /// The hostname of the machine's operating system.
     pub computer_name: String,
@@ -133,8 +133,8 @@ impl AzureCluster {
         Refusal::OtherCluster { instance: quoted(&instance), owner, cluster: self.name.clone() }
     }
 
-    /// Whether the name of a scale set has this cluster's form: `GROUP.CLUSTER` or `GROUP.masters.CLUSTER`. The name of another cluster's
-    /// scale set can match too, if that cluster's name ends in this cluster's name.
+    /// Whether the name of a scale set has this cluster's form: `GROUP.CLUSTER` or `GROUP.masters.CLUSTER`. A scale set of another cluster
+    /// also matches if that cluster's name ends in this cluster's name.
     pub fn is_name_of_own(&self, scale_set: &str) -> bool {
         let suffix = format!(".{}", self.name);
         let at = scale_set.len().checked_sub(suffix.len());
@@ -167,7 +167,7 @@ impl<'a> MachineResource<'a> {
         else {
             return None;
         };
-        // Azure ignores case, and its services spell resource ids differently.
+        // Azure ignores case, and its services spell resource ids in different cases, so case is ignored here.
         let are = |found: &[&str], words: &[&str]| {
             found.iter().zip(words).all(|(found, word)| found.eq_ignore_ascii_case(word))
         };
@@ -239,11 +239,10 @@ impl AzureMachine {
         })
     }
 
-    /// Identifies this machine as the machine of the Node with the name `node`. `has_namesake` says whether another machine of the cluster
-    /// has the Node's name.
-    ///
-    /// Programs on a machine may choose another hostname. So a Node with another name is not necessarily an impostor. If another machine of
-    /// the cluster has the Node's name, the Node is an impostor. The Node is rejected in both cases, for different reasons.
+    /// Identifies this machine as the machine of the Node with the name `node`. `has_namesake` says whether a second machine of the cluster
+    /// has the Node's name. The Node is rejected if its name differs from the machine's name. If a second machine has the Node's name, the
+    /// Node is an impostor. Otherwise a program on the machine may have chosen a different hostname, so the reason for the rejection is
+    /// different.
     pub fn identify_node(
         &self,
         node: &str,

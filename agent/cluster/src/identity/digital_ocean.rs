@@ -27,7 +27,7 @@ pub const PROVIDER_IDS: ProviderIds = ProviderIds {
     form: "digitalocean://12345678",
     id: |id| IdForm::Number.parse(id),
 };
-/// The states in which a droplet may bootstrap. DigitalOcean still reports `new` for a while after the droplet runs.
+/// The states in which a droplet may bootstrap. DigitalOcean reports `new` for a while after the droplet has started.
 const AT_WORK: [&str; 2] = ["active", "new"];
 
 /// A droplet as DigitalOcean's API reports it.
@@ -47,9 +47,9 @@ pub struct Droplet {
 }
 
 impl Droplet {
-    /// The cluster in the droplet's name, if that cluster is not `cluster` but has the same tag. kOps names a droplet `GROUP.CLUSTER` or
+    /// The cluster in the droplet's name, if it differs from `cluster` although the tags are equal. kOps names a droplet `GROUP.CLUSTER` or
     /// `GROUP.masters.CLUSTER` (upstream: `AutoscalingGroupName` in `pkg/model/names.go`). The name keeps the dots that a tag cannot have.
-    /// An operator may choose a name of another form, which names no cluster.
+    /// An operator may choose a name of a different form, which names no cluster.
     fn cluster_of_name(&self, cluster: &str) -> Option<&str> {
         let begin = self.name.len().checked_sub(cluster.len())?;
         let owner = self.name.get(begin..)?;
@@ -73,7 +73,7 @@ impl CloudMachine for Droplet {
         format!("{}{}", PROVIDER_IDS.prefix, self.id)
     }
 
-    /// The name of the droplet's Node: the droplet's first private address or, if it has none, the droplet's own name.
+    /// The name of the droplet's Node: the droplet's first private address or, without a private address, the droplet's own name.
     fn node_name(&self) -> String {
         self.private_ips.first().map_or_else(|| self.name.clone(), ToString::to_string)
     }
@@ -224,7 +224,7 @@ mod tests {
         {
             assert!(called(name, CLUSTER).is_ok(), "{name}");
         }
-        // An operator chose these names: kOps writes a dot before the cluster.
+        // An operator chose these names, because kOps writes a dot before the cluster.
         for name in ["nodes-c-example.com", "c-example.com", "c.example-com", "nodes-c-example-com-1"] {
             assert!(called(name, CLUSTER).is_ok(), "{name}");
         }

@@ -80,18 +80,18 @@ pub struct GceInstance {
     pub name: String,
     /// `RUNNING`, `STOPPING`, …
     pub status: String,
-    /// The last start of the instance, in RFC 3339. Empty if GCE does not report it.
+    /// The last start of the instance, in RFC 3339. Empty if GCE does not report the start.
     pub last_start: String,
-    /// The instance's metadata. The instance itself can write it, so it proves nothing.
+    /// The instance's metadata. The instance itself can change its metadata, so the metadata proves nothing.
     pub metadata: BTreeMap<String, String>,
     pub network_interfaces: Vec<GceNetworkInterface>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GceNetworkInterface {
-    /// The interface's private IPv4 address. Empty if it has none.
+    /// The interface's private IPv4 address. Empty if the interface has no such address.
     pub network_ip: String,
-    /// The interface's IPv6 address. Empty if it has none.
+    /// The interface's IPv6 address. Empty if the interface has no such address.
     pub ipv6_address: String,
 }
 
@@ -114,7 +114,7 @@ pub fn pod_ranges(instance: &str, ranges: &GceRanges) -> Result<Vec<String>, Pod
     source.only(&ranges.external_ipv6)
 }
 
-/// The path of the instance that a providerID names. Fails if the providerID names another project or region.
+/// The path of the instance that a providerID names. Fails if the instance is not in the cluster's project and region.
 pub fn instance_path(provider_id: &str, cluster: &GceCluster) -> Result<InstancePath, Refusal> {
     let refusal = || Refusal::ProviderId { provider_id: provider_id.to_owned(), cloud: "GCE", form: FORM };
     let parts: Vec<&str> = provider_id.strip_prefix("gce://").ok_or_else(refusal)?.split('/').collect();
@@ -126,7 +126,7 @@ pub fn instance_path(provider_id: &str, cluster: &GceCluster) -> Result<Instance
     Ok(InstancePath { zone: (*zone).to_owned(), name: (*name).to_owned() })
 }
 
-/// Checks that an instance would be in the cluster's project and region.
+/// Checks that an instance with this project and zone is in the cluster's project and region.
 pub fn check_place(project: &str, zone: &str, name: &str, cluster: &GceCluster) -> Result<(), Refusal> {
     let elsewhere = |owner: String| Refusal::OtherCluster {
         instance: quoted(&format!("gce://{project}/{zone}/{name}")),
@@ -164,14 +164,14 @@ pub fn is_project(id: &str) -> bool {
 }
 
 /// Sorts groups for the search for an instance: groups that probably made the instance come first. An instance is in at most one group, so
-/// the search can stop at the first group that lists it.
+/// the search can stop at the first group that lists the instance.
 pub fn in_order_of_likelihood<'a>(
     groups: &'a [ManagedGroup],
     instance: &str,
     cluster: &GceCluster,
 ) -> Vec<&'a ManagedGroup> {
-    // The suffix of kOps' group names (upstream: `NameForInstanceGroupManager`). A long name is cut and loses the suffix, so its group
-    // comes later.
+    // The suffix of kOps' group names (upstream: `NameForInstanceGroupManager`). A long name is cut and loses the suffix, so a group with a
+    // long name comes later.
     let suffix = format!("-{}", cluster.name.replace('.', "-"));
     let likelihood = |group: &ManagedGroup| {
         (names_so(group, instance), group.name.ends_with(&suffix), group.base_instance_name.len())
@@ -181,8 +181,8 @@ pub fn in_order_of_likelihood<'a>(
     groups
 }
 
-/// Whether an instance's name has the form that the group gives to its instances: the base name, a dash and a suffix. An instance has
-/// another name only if someone requested that name from the group.
+/// Whether an instance's name has the form that the group gives to its instances: the base name, a dash and a suffix. An instance has a
+/// name of a different form only if someone requested that name from the group.
 pub fn names_so(group: &ManagedGroup, instance: &str) -> bool {
     let rest = instance.strip_prefix(&group.base_instance_name);
     rest.is_some_and(|rest| rest.starts_with('-'))

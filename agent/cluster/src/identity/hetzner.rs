@@ -26,7 +26,7 @@ pub const PROVIDER_IDS: ProviderIds = ProviderIds {
     form: "hcloud://12345678",
     id: |id| IdForm::Number.parse(id),
 };
-/// The states in which a server may bootstrap. Hetzner still reports `starting` for a while after the server runs.
+/// The states in which a server may bootstrap. Hetzner reports `starting` for a while after the server has started.
 const AT_WORK: [&str; 2] = ["running", "starting"];
 
 /// A server as Hetzner's API reports it.
@@ -171,7 +171,7 @@ mod tests {
             (refusal.reason(), refusal.is_definite())
         };
         assert_eq!(refused(&renamed, None), ("InstanceOfOtherNode", false));
-        // The server with the Node's name exists, and is not the server in the Node's providerID.
+        // A server with the Node's name exists, but the Node's providerID names a different server.
         let own = server();
         let victim = HetznerServer { id: 1, name: "control-plane-3c4d".into(), ..server() };
         assert_eq!(refused(&victim, Some(&own)), ("InstanceOfOtherNode", true));

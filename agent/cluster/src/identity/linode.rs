@@ -29,7 +29,7 @@ pub const PROVIDER_IDS: ProviderIds = ProviderIds {
     form: "linode://12345678",
     id: |text| place(text).map(|(_region, id)| id),
 };
-/// The states in which an instance may bootstrap. Linode still reports `provisioning` and `booting` for a while after the instance runs.
+/// The states in which an instance may bootstrap. Linode reports `provisioning` and `booting` for a while after the instance has started.
 const AT_WORK: [&str; 3] = ["running", "booting", "provisioning"];
 
 /// An instance as Linode's API reports it.
@@ -86,7 +86,7 @@ impl CloudMachine for LinodeInstance {
     }
 
     /// The first private address, by upstream's definition of private. The challenge request never uses the public network. A loopback
-    /// address is treated as private: only a test's stand-in for Linode lists a loopback address.
+    /// address counts as private, because the stand-in for Linode in tests has a loopback address.
     fn called_back_at(&self) -> Option<IpAddr> {
         let is_private = |address: &&Ipv4Addr| address.is_private() || address.is_loopback();
         self.ipv4.iter().find(is_private).copied().map(IpAddr::V4)
@@ -96,8 +96,8 @@ impl CloudMachine for LinodeInstance {
         self.ipv4.iter().map(ToString::to_string).collect()
     }
 
-    /// The label of the instance's role, and all tags that are labels of Kubernetes or kOps. If the API server would reject kOps' own tag
-    /// as a label, the tag is left out without a message. For example, the hash in a tag may end in a dash.
+    /// The label of the instance's role, and all tags that are labels of Kubernetes or kOps. A tag that the API server would reject as a
+    /// label is left out without a message. For example, the hash in a tag of kOps may end in a dash.
     fn noted_labels(&self) -> BTreeMap<String, String> {
         let label = |tag: &String| {
             let (key, value) = tag.split_once(':')?;

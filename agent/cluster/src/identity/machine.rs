@@ -19,7 +19,7 @@ pub trait CloudMachine {
         provider_id == self.provider_id()
     }
 
-    /// The name of the machine's Node. It is unique in the cluster.
+    /// The name of the machine's Node, which is unique in the cluster.
     fn node_name(&self) -> String;
 
     /// The address for the challenge request: the first address at which other machines of the cluster can reach this machine. In clouds
@@ -70,9 +70,10 @@ impl ProviderIds {
 /// Identifies `machine` as the machine of the Node with the name `node`. `namesake` is the cluster's machine whose Node should have this
 /// name, if there is one.
 ///
-/// An operator may rename a machine or change its address. So a Node with another name is not necessarily an impostor. If another machine
-/// of the cluster has the Node's name, the Node is an impostor. Names are unique, and a kubelet's certificate has the name of the machine
-/// that requested it. A Node's addresses prove nothing, because its kubelet writes them.
+/// If a Node's name differs from the machine's name, an operator may have renamed the machine or changed its address. So the Node is not
+/// necessarily an impostor. If a second machine of the cluster has the Node's name, the Node is an impostor: names are unique, and a
+/// kubelet's certificate contains the name of the machine that requested the certificate. A Node's addresses prove nothing, because its
+/// kubelet writes them.
 pub fn identify_node<M: CloudMachine>(
     node: &str,
     machine: &M,

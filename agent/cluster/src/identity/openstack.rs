@@ -13,7 +13,7 @@ use super::machine::{CloudMachine, ProviderIds, role_label};
 use super::{Identity, Refusal};
 use crate::machine_id::{IdForm, MachineId};
 
-/// The metadata key with the name of the cluster. A bastion does not have it.
+/// The metadata key with the name of the cluster. A bastion lacks this key.
 const CLUSTER: &str = "KubernetesCluster";
 /// The metadata key with the name of the instance group.
 const INSTANCE_GROUP: &str = "KopsInstanceGroup";
@@ -55,7 +55,7 @@ pub struct OpenstackServer {
 pub struct ServerAddress {
     pub network: String,
     pub address: IpAddr,
-    /// Whether the address is a floating IP: a router holds it for the server.
+    /// Whether the address is a floating IP, which a router forwards to the server.
     pub is_floating: bool,
 }
 
@@ -89,8 +89,8 @@ impl CloudMachine for OpenstackServer {
         self.name.clone()
     }
 
-    /// One of the server's own addresses. The cluster's network comes before other networks, and IPv4 before IPv6. kops-controller sends no
-    /// request to this address: the source address of the server's own request is the proof.
+    /// One of the server's own addresses. Addresses in the cluster's network come first, and IPv4 comes before IPv6. kops-controller sends
+    /// no request to this address, because the source address of the server's own request is the proof.
     fn called_back_at(&self) -> Option<IpAddr> {
         let cluster = self.meta(NETWORK);
         let own = self.addresses.iter().filter(|address| !address.is_floating);
@@ -103,7 +103,7 @@ impl CloudMachine for OpenstackServer {
     }
 
     /// The label of the server's role, and the labels of its group. Every `_` in a recorded key becomes `/`, as in upstream's
-    /// kops-controller, although kOps may have replaced another character.
+    /// kops-controller. The result may be wrong, because kOps also writes `_` for other characters.
     fn noted_labels(&self) -> BTreeMap<String, String> {
         let role = self.meta(ROLE).and_then(role_label);
         let noted = self.metadata.iter().filter_map(|(key, value)| {

@@ -3,7 +3,7 @@
 use super::machine::ProviderIds;
 use super::{linode, openstack};
 
-/// The clouds with several forms of providerIDs. In these clouds, the machine id alone is unique.
+/// The clouds with several forms of providerIDs. In these clouds, equal machine ids always mean one machine.
 const WRITTEN_IN_SEVERAL_WAYS: [ProviderIds; 2] = [linode::PROVIDER_IDS, openstack::PROVIDER_IDS];
 
 /// Whether two providerIDs name the same machine, even in different valid forms.

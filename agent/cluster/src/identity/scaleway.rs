@@ -27,7 +27,7 @@ pub const PROVIDER_IDS: ProviderIds = ProviderIds {
     form: "scaleway://instance/fr-par-1/5c89f7b6-01a0-4eaa-ac03-85cd43d82eeb",
     id: id_of,
 };
-/// The states in which a server may bootstrap. Scaleway still reports `starting` for a while after the server runs.
+/// The states in which a server may bootstrap. Scaleway reports `starting` for a while after the server has started.
 const AT_WORK: [&str; 2] = ["running", "starting"];
 
 /// A server as Scaleway's API reports it.
@@ -49,7 +49,7 @@ pub struct ScalewayServer {
 }
 
 impl ScalewayServer {
-    /// The addresses at which other machines of the cluster reach this server. They include public addresses, because kOps does not put
+    /// The addresses at which other machines of the cluster reach this server. Public addresses are included, because kOps does not put
     /// servers into a private network (upstream: `docs/getting_started/scaleway.md`).
     fn ipv4(&self) -> impl Iterator<Item = Ipv4Addr> {
         let public = self.public_ips.iter().filter_map(|address| match address {
@@ -109,7 +109,7 @@ impl CloudMachine for ScalewayServer {
         self.ipv4().map(|address| address.to_string()).collect()
     }
 
-    /// The label of the server's role. Only control planes have a role tag, as in upstream. A worker gets the labels of its group.
+    /// The label of the server's role. Only control planes have a role tag, as in upstream. A worker gets its labels from its group.
     fn noted_labels(&self) -> BTreeMap<String, String> {
         tags::values(&self.tags, ROLE_TAG).next().and_then(role_label).into_iter().collect()
     }

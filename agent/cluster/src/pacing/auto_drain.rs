@@ -3,8 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Versions of the components whose upgrade may drain a node, such as `1.36.0`. A Node reports them as `v1.36.0` and
-/// `containerd://2.1.4`. A version is empty if it is unknown, or if the agent does not install that component.
+/// Versions of the components whose upgrade may drain a node, such as `1.36.0`. A Node reports these versions as `v1.36.0`
+/// and `containerd://2.1.4`. A version is empty if it is unknown, or if the agent does not install the component.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct Versions {
@@ -12,8 +12,8 @@ pub struct Versions {
     pub containerd: String,
 }
 
-/// Whether the rule `auto` drains the node for the change from `present` to `next`. `None` if a present version is unknown and no other
-/// component drains. A component without a next version does not change.
+/// Whether the rule `auto` drains the node for the change from `present` to `next`. `None` if a needed version is unknown, and no component
+/// is known to require a drain. A component without a next version does not change.
 pub fn drains(present: &Versions, next: &Versions) -> Option<bool> {
     let kubelet = differs(&present.kubelet, &next.kubelet, |(major, minor)| (major, minor));
     let containerd = differs(&present.containerd, &next.containerd, |(major, _)| (major, 0));

@@ -18,14 +18,13 @@ pub const CORDONED: &str = "kops-agent/cordoned-since";
 /// The annotation of a mirror pod, which represents a static pod (`k8s.io/api/core/v1`, `MirrorPodAnnotationKey`).
 pub const MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// The time of a cordon for [`CORDONED`]. `now` is the time by the node's clock. `ordered` is the time of the node's order to reboot, by the
-/// controller's clock. If the node's clock is behind, the cordon gets the time of the order, because an earlier cordon does not count as a
-/// drain for this order.
+/// The time of a cordon for [`CORDONED`]. `now` is the time by the node's clock. `ordered` is the time of the node's order to reboot, by
+/// the controller's clock. The cordon gets the later of both times, because a cordon before the order does not count as a drain for this
+/// order.
 pub fn cordon_time(now: OffsetDateTime, ordered: Option<OffsetDateTime>) -> String {
     timestamp(ordered.map_or(now, |ordered| ordered.max(now)))
 }
 
-/// Whether a Node is cordoned, and whether a run has cordoned it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cordon {
     /// Whether the Node is unschedulable.
@@ -46,8 +45,8 @@ impl Cordon {
         }
     }
 
-    /// The merge patch with which a run cordons the Node; `None` if an operator has already cordoned it. If a killed run has left its
-    /// cordon, the time becomes the time of this run, because an order to reboot compares it.
+    /// The merge patch with which a run cordons the Node; `None` if an operator has already cordoned it. A cordon that a killed run has set
+    /// gets the time of this run, because the controller compares this time with the order to reboot.
     pub fn cordoned(&self, now: &str) -> Option<Value> {
         (!self.is_cordoned || self.is_of_a_run).then(|| self.patch(&json!(now), &json!(true)))
     }
@@ -71,7 +70,7 @@ impl Cordon {
 pub struct Leaving {
     pub namespace: String,
     pub name: String,
-    /// The pod's UID. A new pod of the same name has another UID.
+    /// The pod's UID. A new pod of this name has a different UID.
     pub uid: String,
     /// Whether the pod has no controller that would replace it.
     pub is_bare: bool,
@@ -80,7 +79,7 @@ pub struct Leaving {
 }
 
 impl Leaving {
-    /// The Eviction of this pod. The UID protects a new pod of the same name.
+    /// The Eviction of this pod. The UID protects a new pod of this name.
     pub fn eviction(&self) -> Value {
         json!({
             "apiVersion": "policy/v1", "kind": "Eviction",
@@ -160,7 +159,7 @@ mod tests {
 
         let operators = node(&json!(true), &json!({"a": "b"}));
         assert_eq!((operators.cordoned("now"), operators.uncordoned()), (None, None));
-        // An operator's uncordon leaves the annotation.
+        // An operator's uncordon does not remove the annotation.
         assert!(node(&json!(false), &json!({CORDONED: "then"})).cordoned("now").is_some());
     }
 

@@ -19,12 +19,12 @@ pub enum SlotAction {
     Release,
 }
 
-/// A request. The certificate names the node, and the labels of its Node name the group. So the request names neither.
+/// A request. It names neither the node nor the group: the certificate names the node, and the labels of the Node name the group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SlotRequest {
     pub action: SlotAction,
-    /// How many nodes of the group may be disrupted at a time, 1 to [`MOST_SLOTS`]. For control planes it is always 1.
+    /// How many nodes of the group may be disrupted at a time, 1 to [`MOST_SLOTS`]. For control planes the number is always 1.
     pub max_unavailable: u32,
 }
 
@@ -43,24 +43,24 @@ impl SlotRequest {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct SlotAnswer {
-    /// The group of the slot.
     pub group: String,
     /// Whether the node has a slot now.
     pub granted: bool,
     /// The name of the slot's Lease; empty if the node has no slot.
     pub lease: String,
-    /// The slots of other nodes, if this node gets no slot because of them.
+    /// The slots of other nodes. Set if this node gets no slot because all slots are taken.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub holders: Vec<SlotHolder>,
-    /// The other control planes that are not Ready, or whose API servers are not ready, if a control plane gets no slot because of them.
+    /// The other control planes that are not Ready, or whose API servers are not ready. Set if a control plane gets no slot because of
+    /// these control planes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub not_ready: Vec<NotReady>,
     /// The node gets no slot before this time (RFC 3339), because it has held slots for too long. Empty if the node may get a
     /// slot.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub not_before: String,
-    /// Why the server gives no slots to any node: the cluster has not granted the server the necessary rights. Empty if it
-    /// gives slots.
+    /// Why the server gives no slots to any node: the cluster has not granted the server the necessary rights. Empty if the
+    /// server gives slots.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub not_set_up: String,
 }
@@ -80,7 +80,7 @@ pub struct SlotHolder {
 #[serde(default, rename_all = "camelCase")]
 pub struct NotReady {
     pub node: String,
-    /// Since when and why the Node is not Ready, from its condition. Or why its API server is not ready.
+    /// Why and since when the Node is not Ready, from its condition, or else why its API server is not ready.
     pub why: String,
 }
 
@@ -94,7 +94,7 @@ mod tests {
         let expected = SlotRequest { action: SlotAction::Acquire, max_unavailable: 2 };
         assert_eq!(parse(r#"{"action":"acquire","maxUnavailable":2}"#), Ok(expected));
         assert_eq!(parse(&serde_json::to_string(&expected).unwrap()), Ok(expected));
-        // The server ignores a client's own claim about its group or name.
+        // The server ignores a group or a name in the request.
         let more = r#"{"action":"release","maxUnavailable":1,"group":"other","node":"other"}"#;
         assert_eq!(parse(more), Ok(SlotRequest { action: SlotAction::Release, max_unavailable: 1 }));
         for bad in ["", "{}", r#"{"action":"steal","maxUnavailable":1}"#, r#"{"action":"renew"}"#] {

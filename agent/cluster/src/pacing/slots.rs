@@ -11,11 +11,11 @@ use super::message::SlotAction;
 pub const LEASE_SECONDS: i64 = 300;
 /// Seconds between two renewals of a slot: nine renewals may fail before the slot expires.
 pub const RENEW_EVERY: u64 = 30;
-/// For how many seconds in a row a node may hold slots. A run with `--health-timeout` and a rollback takes minutes, and systemd
-/// stops a run of the timer after an hour.
+/// The maximum time in which a node holds slots without a rest, in seconds. A run with `--health-timeout` and a rollback takes minutes, and
+/// systemd stops a run of the timer after an hour.
 pub const LONGEST_HELD: i64 = 60 * 60;
-/// For how many seconds a node gets no slot after `LONGEST_HELD`. A slot that was last renewed longer ago than this does not add to the
-/// held time.
+/// The rest after [`LONGEST_HELD`], in seconds. During the rest, the node gets no slot. If a slot was last renewed longer ago than this,
+/// its held time no longer counts.
 pub const REST_SECONDS: i64 = 60 * 60;
 
 /// A slot, as its Lease describes it. Times are seconds since 1970.
@@ -30,8 +30,8 @@ pub struct Slot {
     pub acquired: i64,
     /// When the slot was last renewed or released.
     pub renewed: i64,
-    /// For how many seconds the last holder had already kept this slot or other slots when it acquired this slot. A pause of
-    /// [`REST_SECONDS`] begins the count again.
+    /// The time for which the last holder had already held slots when it acquired this slot, in seconds. After a pause of
+    /// [`REST_SECONDS`], the time begins at 0 again.
     pub held_before: i64,
     /// Whether the slot was not renewed within its duration.
     pub has_expired: bool,
@@ -42,7 +42,7 @@ impl Slot {
         !self.holder.is_empty() && !self.has_expired
     }
 
-    /// For how many seconds in a row, as of `now`, the last holder has kept slots from other nodes.
+    /// The time for which the last holder has held slots without a rest, as of `now`, in seconds.
     fn held_until(&self, now: i64) -> i64 {
         let end = match self.holder.is_empty() {
             true => self.renewed,
@@ -58,7 +58,7 @@ pub enum Decision {
     Hold {
         number: u32,
         acquired: i64,
-        /// For how many seconds in a row the node had already kept slots when it acquired this slot.
+        /// The time for which the node had already held slots when it acquired this slot, in seconds.
         held_before: i64,
     },
     /// Other nodes hold all slots of the budget.
@@ -94,8 +94,8 @@ pub fn decide(slots: &[Slot], node: &str, action: SlotAction, budget: u32, now: 
         return Decision::Resting { until: longest.renewed + REST_SECONDS };
     }
     if let Some(own) = kept {
-        // A longer gap between renewals means that a run of this node was killed or that the API server was unreachable. The node held the
-        // slot only for the first LEASE_SECONDS of the gap.
+        // A gap between renewals means that a run of this node was killed, or that the API server was unreachable. The node held the slot
+        // only for the first `LEASE_SECONDS` of the gap.
         let (acquired, held_before) = match now - own.renewed > LEASE_SECONDS {
             true => (now, held_before),
             false => (own.acquired, own.held_before),
@@ -106,7 +106,7 @@ pub fn decide(slots: &[Slot], node: &str, action: SlotAction, budget: u32, now: 
     if held.len() >= usize::try_from(budget).unwrap_or(usize::MAX) {
         return Decision::Busy(held.into_iter().cloned().collect());
     }
-    // Concurrent requests find the same free number, so only one of them can write the Lease.
+    // Concurrent requests find the same free number, so only one of these requests can write the Lease.
     let is_free = |number: &u32| held.iter().all(|slot| slot.number != *number);
     let number = (0..=u32::MAX).find(is_free).unwrap_or_default();
     Decision::Hold { number, acquired: now, held_before }
@@ -127,7 +127,7 @@ mod tests {
     fn the_slot_of_a_killed_run_counts_until_it_expires() {
         let left = Slot { renewed: NOW - 58 * 60, ..held(0, "a", NOW - 59 * 60) };
         let again = Decision::Hold { number: 0, acquired: NOW, held_before: 60 + LEASE_SECONDS };
-        // A request and a renewal get the same decision, however long the API server was unreachable.
+        // A request and a renewal get equal decisions, however long the API server was unreachable.
         for action in [Acquire, Renew] {
             assert_eq!(decide(from_ref(&left), "a", action, 1, NOW), again);
         }
@@ -153,7 +153,7 @@ mod tests {
         assert!(had <= LONGEST_HELD + LEASE_SECONDS + 20, "{had}");
     }
 
-    /// The spans in which the only slot is not free for other nodes. Node `a` waits the given seconds before each action.
+    /// The spans in which other nodes cannot take the only slot. Node `a` waits the given seconds before each action.
     fn taken(steps: &[(i64, SlotAction)]) -> Vec<(i64, i64)> {
         let (mut now, mut slot) = (NOW, Slot::default());
         let mut spans: Vec<(i64, i64)> = Vec::new();

@@ -14,7 +14,7 @@ use super::wanted::{Rollout, State};
 /// The operator's rollout and the policy in the ConfigMap, with their last written statuses.
 #[derive(Clone, Debug)]
 pub struct RolloutAndPolicy {
-    /// The operator's rollout; `None` if there is none, or if it is over.
+    /// The operator's rollout; `None` if there is no rollout, or if the rollout is over.
     pub rollout: Option<Rollout>,
     /// The last written status of the operator's rollout.
     pub status: Status,
@@ -25,31 +25,31 @@ pub struct RolloutAndPolicy {
 /// The controller's next actions for the operator's rollout and for the policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Actions {
-    /// The orders to write, by node. Both statuses must be written before them.
+    /// The orders to write, by node. Both statuses must be written before the orders.
     pub orders: BTreeMap<String, Order>,
     /// The nodes whose orders are taken back.
     pub withdrawn: Vec<String>,
-    /// The nodes whose pods must be listed first. The caller then decides again with these lists, and writes nothing before
-    /// that.
+    /// The nodes whose pods must be listed first. The caller lists these pods and decides again before it writes anything.
     pub pods_to_list: BTreeSet<String>,
-    /// The control planes whose API servers must be asked first. The caller then decides again with the answers in
-    /// [`Member::api_server`], and writes nothing before that.
+    /// The control planes whose API servers must be asked first. The caller puts the answers into [`Member::api_server`] and
+    /// decides again before it writes anything.
     pub api_servers_to_ask: BTreeSet<String>,
-    /// The blockers of reboots that must be checked first. The caller then decides again, and writes nothing before that.
+    /// The blockers of reboots that must be checked first. The caller checks these blockers and decides again before it writes anything.
     pub blockers_to_check: Option<Blockers>,
-    /// The status of the operator's rollout. `None` if there is no rollout or it is over: then the written status does not change.
+    /// The status of the operator's rollout. `None` if there is no rollout or it is over. In both cases, the written status does not
+    /// change.
     pub status: Option<Status>,
     pub policy: PolicyStatus,
 }
 
 impl RolloutAndPolicy {
-    /// Whether there is nothing to decide until an operator does something.
+    /// Whether there is nothing to decide until an operator acts.
     pub fn is_nothing(&self) -> bool {
         self.rollout.is_none() && !self.policy.is_active()
     }
 
     /// Whether a decision depends on current configurations. Rollouts that reboot nodes or change the version of kops-agent do not depend
-    /// on them.
+    /// on configurations.
     pub fn takes_configurations(&self) -> bool {
         self.rollout.as_ref().is_some_and(|rollout| rollout.task() == Task::Configuration)
             || self.policy.accepted.follows()
@@ -78,8 +78,9 @@ impl Actions {
         Actions { orders, withdrawn, pods_to_list, api_servers_to_ask, blockers_to_check, status, policy }
     }
 
-    /// The status to show: of the operator's rollout, if there is one. Otherwise of the policy's reboots, if they are at work or stopped
-    /// and the policy's rollout is not stopped. Otherwise of the policy's rollout.
+    /// The status to show. If there is an operator's rollout, this is the rollout's status. Otherwise, if the policy's reboots are at work
+    /// or stopped, and the policy's rollout is not stopped, this is the status of the reboots. Otherwise, this is the status of the
+    /// policy's rollout.
     pub fn active(&self) -> &Status {
         let PolicyStatus { status, reboots, .. } = &self.policy;
         let counts = reboots.is_at_work() || reboots.phase == Phase::Stopped;
@@ -91,8 +92,8 @@ impl Actions {
     }
 }
 
-/// Decides for an operator's rollout that is not over, then for the policy's configurations, and then for the policy's reboots. A node gets
-/// orders of only one of them.
+/// Decides for an operator's rollout that is not over, then for the policy's configurations, and then for the policy's reboots. A node has
+/// orders of only one of these three.
 pub fn decide_all(asked: &RolloutAndPolicy, members: &[Member], seen: &Seen, now: OffsetDateTime) -> Actions {
     let (policy, state) = (&asked.policy, &asked.policy_state);
     let mut first = asked.rollout.as_ref().map(|rollout| format!("the rollout {}", rollout.id));
@@ -104,7 +105,7 @@ pub fn decide_all(asked: &RolloutAndPolicy, members: &[Member], seen: &Seen, now
         _ => decide_configurations(asked, members, seen, now),
     };
     if are_at_work && asked.rollout.is_none() {
-        // The reboots in progress finish first. If a new configuration waits, no further node reboots.
+        // The reboots in progress finish first. If a new configuration waits, no new reboot begins.
         if !actions.orders.is_empty() {
             first = Some("a new configuration".to_owned());
         }
@@ -128,8 +129,8 @@ pub fn decide_all(asked: &RolloutAndPolicy, members: &[Member], seen: &Seen, now
     actions
 }
 
-/// The nodes with an order that expires ([`Task::expires`]) and is in no status. An operator may have started another rollout before the
-/// order was taken back.
+/// The nodes whose order expires ([`Task::expires`]) and is in no status. Such orders remain if an operator starts a new rollout before the
+/// controller takes the orders back.
 fn orphaned(asked: &RolloutAndPolicy, actions: &Actions, members: &[Member]) -> Vec<String> {
     let of_rollout = actions.status.as_ref().or(asked.rollout.is_none().then_some(&asked.status));
     let statuses = [of_rollout, Some(&actions.policy.status), Some(&actions.policy.reboots)];
@@ -168,7 +169,7 @@ fn decide_configurations(
             let of_rollout = (!is_at_work || !takes_configurations)
                 .then(|| decide(rollout, members, seen, &asked.status, of_policy, now));
             match of_rollout {
-                // A reboot or another version may wait for weeks. The policy's configurations do not wait for it.
+                // Reboots, or an upgrade of kops-agent, may wait for weeks. The policy's configurations do not wait for them.
                 Some(waits) if !takes_configurations && waits.only_waits() && continues => {
                     let (decision, policy) = by_policy(None);
                     (decision, Some(waits.status), policy)

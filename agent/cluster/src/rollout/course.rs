@@ -52,7 +52,6 @@ impl Course {
         self.groups.get(group).unwrap_or(&self.others).as_ref()
     }
 
-    /// Whether a node has rebooted for its order.
     pub(super) fn has_rebooted(&self, member: &Member, order: &Order) -> bool {
         self.task == Task::Reboot && has_ended(member, &order.boot_id)
     }

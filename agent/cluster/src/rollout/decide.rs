@@ -34,7 +34,7 @@ pub enum Rank {
     Worker,
 }
 
-/// Whether a node shows that other workers may follow it to another version of kops-agent.
+/// Whether a node is a canary of an upgrade of kops-agent, and with which result. Other workers wait for the canaries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Canary {
     #[default]
@@ -46,7 +46,8 @@ pub enum Canary {
     Failed(String),
 }
 
-/// Whether the API server of a control plane is ready, by its own answer. It is ready only if its etcd members serve and have a quorum.
+/// Whether the API server of a control plane is ready, by its own answer. An API server is ready only if its etcd members serve and have a
+/// quorum.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ApiServer {
     #[default]
@@ -64,7 +65,7 @@ pub struct Member {
     pub group: String,
     pub rank: Rank,
     pub is_ready: bool,
-    /// The address of a control plane's machine. `None` if its Node has none, and for other nodes.
+    /// The address of a control plane's machine. `None` if the Node has no address, or is not a control plane.
     pub address: Option<IpAddr>,
     /// The answer to [`Decision::api_servers_to_ask`].
     pub api_server: ApiServer,
@@ -72,14 +73,14 @@ pub struct Member {
     pub runs: Option<String>,
     /// The digest of the authorities that the node trusts, by its own report; `None` if the node has not reported one.
     pub authorities: Option<String>,
-    /// The SHA-256 of the kops-agent that the node runs, by its own report. `None` if the node has not reported it: such a node may not
-    /// know orders to run another version.
+    /// The SHA-256 of the kops-agent that the node runs, by its own report. `None` if the node has not reported it. A node without this
+    /// report may not know orders to upgrade kops-agent.
     pub program: Option<String>,
-    /// Whether the node reports that the last check of this kops-agent has not succeeded.
+    /// Whether the node reports that the last check of its kops-agent has not succeeded.
     pub is_unchecked: bool,
     /// The architecture that the node's kubelet reports, such as `amd64`; empty if it reports none.
     pub architecture: String,
-    /// Whether the rollout leaves the node out. Such a node gets no order, and no other node waits for it.
+    /// Whether the rollout leaves the node out. If so, the node gets no order, and no other node waits for it.
     pub is_left_out: bool,
     /// Whether the node reports that it is configured: its condition `KopsConfigured` has the status `True`.
     pub is_healthy: bool,
@@ -92,7 +93,8 @@ pub struct Member {
     pub last_reboot: Option<LastReboot>,
     /// Why the node may not begin in its turn; empty if it may begin.
     pub held: String,
-    /// When a run cordoned the Node, by the clock of the node. `None` if no run has cordoned it. The cordon of an operator does not count.
+    /// When a run cordoned the Node, by the clock of the node. `None` if no run has cordoned the Node. The cordon of an operator does not
+    /// count.
     pub cordoned_since: Option<OffsetDateTime>,
     /// The value of the Node's annotation with an order; empty if the Node has no such annotation.
     pub order: String,
@@ -109,25 +111,23 @@ impl Member {
         self.api_server != ApiServer::NotAsked
     }
 
-    /// Whether the node is Ready and, if it is a control plane, its API server too. An API server that was not asked counts as ready.
+    /// Whether the node is Ready. For a control plane, its API server must also be ready. An API server that was not asked counts as ready.
     pub(super) fn is_serving(&self) -> bool {
         self.is_ready && !matches!(self.api_server, ApiServer::NotReady(_))
     }
 
-    /// [`Order::authorities`] of an order to this node.
+    /// The value of [`Order::authorities`] in an order to this node.
     fn authorities_to_order(&self, by_group: &BTreeMap<String, String>) -> String {
-        // A node that does not report its authorities would not name them in its outcome.
+        // A node that does not report its authorities would not name authorities in its outcome, so its order names none.
         let wanted = by_group.get(&self.group).filter(|_| self.authorities.is_some());
         wanted.cloned().unwrap_or_default()
     }
 
-    /// Whether the node has carried out an order of this rollout.
     pub(super) fn has_carried_out(&self, rollout: &str) -> bool {
         self.outcome.as_ref().is_some_and(|outcome| outcome.rollout == rollout && outcome.problem.is_empty())
     }
 
-    /// Whether the node trusts other authorities than new machines of its group do. `false` if the authorities of the node or of the group
-    /// are not known.
+    /// Whether the node's authorities differ from the authorities of new machines of its group. `false` if one of both is not known.
     pub(super) fn trusts_others(&self, authorities: &BTreeMap<String, String>) -> bool {
         let theirs = authorities.get(&self.group);
         self.authorities.as_ref().zip(theirs).is_some_and(|(ours, theirs)| ours != theirs)
@@ -137,24 +137,23 @@ impl Member {
 /// The controller's next actions for a rollout.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
-    /// The orders to write, by node. The status must be written before them.
+    /// The orders to write, by node. The status must be written before the orders.
     pub orders: BTreeMap<String, Order>,
     /// The nodes whose orders are taken back.
     pub withdrawn: Vec<String>,
-    /// The nodes whose pods must be listed first. The caller then decides again with these lists, and writes nothing before
-    /// that.
+    /// The nodes whose pods must be listed first. The caller lists these pods and decides again before it writes anything.
     pub pods_to_list: BTreeSet<String>,
-    /// The control planes whose API servers must be asked first. The caller then decides again with the answers in
-    /// [`Member::api_server`], and writes nothing before that.
+    /// The control planes whose API servers must be asked first. The caller puts the answers into [`Member::api_server`] and
+    /// decides again before it writes anything.
     pub api_servers_to_ask: BTreeSet<String>,
-    /// The blockers of reboots that must be checked first. The caller then decides again, and writes nothing before that.
+    /// The blockers of reboots that must be checked first. The caller checks these blockers and decides again before it writes anything.
     pub blockers_to_check: Option<Blockers>,
     pub status: Status,
 }
 
 impl Decision {
-    /// Whether the rollout is running, but has no node at work, starts none now, takes no order back, and does not wait for a check of
-    /// blockers or for the answer of an API server.
+    /// Whether the rollout is running, has no node at work, gives no order, takes no order back, and does not wait for a check of blockers
+    /// or for the answer of an API server.
     pub(super) fn only_waits(&self) -> bool {
         self.blockers_to_check.is_none()
             && self.api_servers_to_ask.is_empty()
@@ -168,15 +167,15 @@ impl Decision {
 /// The inputs of a decision besides the Nodes.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
-    /// The hash of each group's current configuration, or the reason why it is not known.
+    /// The hash of each group's current configuration, or the reason why the hash is not known.
     pub current: BTreeMap<String, Result<String, Failure>>,
     /// Whether `current` may have changed since it was read. While it may have changed, no rollout ends.
     pub is_stale: bool,
     /// The digest of the authorities that new machines of a group trust, if the hash of its configuration does not cover them.
     pub authorities: BTreeMap<String, String>,
-    /// The containers of the nodes of [`Decision::pods_to_list`], or the reason why they are not known.
+    /// The containers of the nodes of [`Decision::pods_to_list`], or the reason why the containers are not known.
     pub listed: BTreeMap<String, Result<Containers, Failure>>,
-    /// The program file of the state store, or the reason why it is not known; `None` if it was not read.
+    /// The program file of the state store, or the reason why the file is not known; `None` if the file was not read.
     pub program: Option<Result<ProgramFile, Failure>>,
     /// The nodes that the blockers of [`Decision::blockers_to_check`] keep from a reboot; `None` if the blockers were not checked.
     pub blocked: Option<Blocked>,
@@ -252,7 +251,7 @@ pub(super) fn decide_course(
         let not_asked = |member: &&Member| member.rank == Rank::ControlPlane && !member.was_asked();
         api_servers_to_ask.extend(members.iter().filter(not_asked).map(|member| member.node.clone()));
     }
-    // The watch may not show an order that was written just before, so these orders are taken back once more.
+    // The watch may not show an order that was written just before. So the orders that seem to be gone are taken back once more.
     let mut decision = Decision { withdrawn: gone, api_servers_to_ask, ..Decision::default() };
     for Begun { member, hash, settings, nodes } in begun {
         let order = Order {
@@ -287,14 +286,14 @@ pub(super) fn decide_course(
         let is_open = matches!(progress, Progress::Updating(_)) && !member.has_answered(order);
         if is_open && course.takes_back(member, order) {
             decision.withdrawn.push(member.node.clone());
-            // The controller may end, or its request to the Node may fail. So the status keeps an order that can expire as long as the
-            // Node has it.
+            // The controller may end, or its request to the Node may fail. So the status keeps an order that can expire for as long as the
+            // Node has this order.
             if course.task.expires() {
                 status.ordered.insert(member.node.clone(), order.clone());
             }
             continue;
         }
-        // The controller ended before it wrote the order, or someone changed the annotation.
+        // The controller ended before it wrote the order, or someone changed the annotation, so the order is written again.
         if is_open && member.order != order.text() {
             decision.orders.insert(member.node.clone(), order.clone());
         }
@@ -310,7 +309,7 @@ pub(super) fn decide_course(
                 let boot_id = before.failed_in.get(&member.node).unwrap_or(&member.boot_id);
                 status.failed_in.insert(member.node.clone(), boot_id.clone());
             }
-            // A failed node must not begin hours later. A node that has rebooted already keeps its order, and finishes it.
+            // A failed node must not begin hours later. A node that has already rebooted keeps its order, and finishes it.
             if course.task.expires() && member.order == order.text() && !course.has_rebooted(member, order) {
                 decision.withdrawn.push(member.node.clone());
             }
@@ -326,7 +325,7 @@ pub(super) fn decide_course(
     Decision { status, ..decision }
 }
 
-/// Separates the orders that are taken back and that their Nodes no longer have. Returns the other orders, and the nodes of the separated
+/// Removes the orders that are taken back and that the Nodes no longer have. Returns the remaining orders, and the nodes of the removed
 /// orders.
 fn without_gone<'a>(
     course: &Course,
@@ -423,7 +422,7 @@ fn status(
     status
 }
 
-/// The first canaries of a group. A node stays a canary until it needs another order.
+/// The first canaries of a group. A node stays a canary until it needs a new order.
 fn canaries(group: &Group<'_>, before: Option<&GroupStatus>, begun: &BTreeMap<String, Order>) -> Vec<String> {
     let needs_canaries = group.rank == Rank::Worker && group.canaries_left() > 0;
     let is_canary = |(member, progress): &&(&Member, Progress)| {

@@ -15,7 +15,7 @@ use super::turns::{Group, MOST_AT_WORK};
 /// Maximum number of finished orders whose times the status keeps. A ConfigMap has at most 1 MiB.
 const MOST_KEPT: usize = 10;
 
-/// How long a rollout still takes if nothing stops or holds it.
+/// The remaining time of a rollout if nothing stops or holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Estimate {
@@ -37,8 +37,8 @@ impl Status {
     }
 }
 
-/// The new [`Status::order_seconds`], with the orders that have finished since the status `before`. `ordered` has the orders of that status.
-/// An order finishes when its node counts as done, so its duration includes the check of the node's pods.
+/// The new [`Status::order_seconds`]. It adds the orders that have finished since the status `before`. `ordered` has the orders of that
+/// status. An order finishes when its node counts as done, so the duration includes the check of the node's pods.
 pub(super) fn order_seconds(
     course: &Course,
     groups: &BTreeMap<&str, Group<'_>>,
@@ -49,7 +49,8 @@ pub(super) fn order_seconds(
     let took = |(member, progress): &(&Member, Progress)| {
         let order = ordered.get(&member.node).filter(|order| order.attempt == course.attempt)?;
         let seconds = (now - order.time()?).whole_seconds();
-        // The clock of another controller may be ahead. Times in the status have whole seconds.
+        // If another controller's clock is ahead, the duration may be negative. Then the order is not counted. Times in the status have
+        // whole seconds, so the minimum is 1 s.
         (*progress == Progress::Current).then_some(u32::try_from(seconds).ok()?.max(1))
     };
     let finished = groups.values().flat_map(|group| &group.members).filter_map(took);
@@ -58,21 +59,21 @@ pub(super) fn order_seconds(
     seconds.split_off(seconds.len().saturating_sub(MOST_KEPT))
 }
 
-/// The new [`Status::turns_left`]. All other fields of `status` are already new.
+/// The new [`Status::turns_left`]. The caller has already updated all other fields of `status`.
 pub(super) fn turns_left(course: &Course, groups: &BTreeMap<&str, Group<'_>>, status: &Status) -> usize {
     let in_rollout = || groups.values().filter(|group| group.settings.is_some());
     let is_stuck = status
         .groups
         .values()
         .any(|group| group.failed > 0 || !group.held.is_empty() || !group.problem.is_empty());
-    // Nodes of a later rank wait for these groups, and this rollout does not change them.
+    // Nodes of a later rank wait for groups outside this rollout, which this rollout does not change.
     let waits_for_others = groups.values().any(|others| {
         others.settings.is_none()
             && others.left() > 0
             && in_rollout().any(|group| group.rank > others.rank && group.left() > 0)
     });
     let waits_for_window = in_rollout().any(|group| group.closed.is_some() && group.left() > 0);
-    // The canaries of another version of kops-agent are observed after their orders.
+    // Canaries of an upgrade of kops-agent are observed after their orders, for an unknown time.
     let observes = course.task == Task::Program && in_rollout().any(|group| group.canaries_left() > 0);
     let waits = course.hold.is_some() || status.phase != Phase::Running || !status.waits_for.is_empty();
     if waits || is_stuck || waits_for_others || waits_for_window || observes {
@@ -87,7 +88,7 @@ pub(super) fn turns_left(course: &Course, groups: &BTreeMap<&str, Group<'_>>, st
         + turns(of_rank(Rank::Worker).map(|group| (group, others(group))))
 }
 
-/// The turns of groups that change at the same time, each with the number of its nodes that change.
+/// The number of turns, if these groups change at the same time. Each group comes with the number of its nodes that change.
 fn turns<'g, 'm: 'g>(groups: impl Iterator<Item = (&'g Group<'m>, usize)>) -> usize {
     let (mut turns, mut nodes) = (0_usize, 0_usize);
     for (group, left) in groups {

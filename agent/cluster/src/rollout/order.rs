@@ -10,11 +10,11 @@ use kops_agent_spec::omit::is_zero;
 use kops_agent_spec::parse_timestamp;
 use kops_agent_spec::redaction::Redactor;
 
-/// The annotation of a Node with an [`Order`]. The controller writes it.
+/// The annotation of a Node with an [`Order`], which the controller writes.
 pub const ORDER: &str = "kops-agent/follow";
-/// The annotation of a Node with an [`Outcome`]. The node writes it.
+/// The annotation of a Node with an [`Outcome`], which the node writes.
 pub const OUTCOME: &str = "kops-agent/followed";
-/// Maximum length of a problem, in characters. Every client that lists Nodes gets it.
+/// Maximum length of a problem, in characters. Every client that lists Nodes gets this text.
 pub(super) const LONGEST_PROBLEM: usize = 500;
 /// Maximum length of an annotation that is parsed, in bytes. A kubelet can write any value into its own Node.
 const LONGEST_ANNOTATION: usize = 4096;
@@ -30,8 +30,8 @@ pub enum Task {
 }
 
 impl Task {
-    /// Whether a node may begin this task only within a limited time. A pause takes such an order back. A node that takes the current
-    /// configuration late does no harm.
+    /// Whether an order with this task expires. If it does, a pause takes the order back. An order to take the current configuration does
+    /// not expire, because a late change does no harm.
     pub fn expires(self) -> bool {
         self != Task::Configuration
     }
@@ -45,7 +45,7 @@ pub struct Order {
     pub rollout: String,
     /// The attempt of the rollout. After the first attempt, the node retries a configuration that it has rolled back.
     pub attempt: u32,
-    /// The hash of the configuration, or of the program file. If the state store has another hash when the node acts, the node does not
+    /// The hash of the configuration, or of the program file. If the state store has a different hash when the node acts, the node does not
     /// carry out the order.
     pub hash: String,
     /// The digest of the authorities that the node must trust after its run. Empty if the authorities are not compared, because the hash of
@@ -64,14 +64,14 @@ pub struct Order {
     /// The ID of the boot that the node must end by a reboot, instead of taking a configuration. Empty in other orders.
     #[serde(default, rename = "bootID", skip_serializing_if = "String::is_empty")]
     pub boot_id: String,
-    /// Whether the node must run another version of kops-agent, instead of taking a configuration. A version of kops-agent that does not
-    /// know this field looks for a configuration with this hash, and finds none.
+    /// Whether the node must run a different version of kops-agent, instead of taking a configuration. A version of kops-agent that does
+    /// not know this field looks for a configuration with this hash, and finds none.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub program: bool,
     /// When the order was written, in RFC 3339, by the controller's clock.
     pub at: String,
     /// The time until which the node may begin, in RFC 3339. Empty if the node takes a configuration. Any other order without this time
-    /// has expired.
+    /// counts as expired.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub until: String,
 }
@@ -83,12 +83,12 @@ pub struct Outcome {
     pub rollout: String,
     pub attempt: u32,
     pub hash: String,
-    /// [`Order::authorities`] of the order.
+    /// The value of [`Order::authorities`] in the order.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub authorities: String,
     #[serde(default, rename = "bootID", skip_serializing_if = "String::is_empty")]
     pub boot_id: String,
-    /// [`Order::program`] of the order.
+    /// The value of [`Order::program`] in the order.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub program: bool,
     /// Why the node did not carry out the order; empty if it did.
@@ -124,7 +124,7 @@ impl Order {
         parse_timestamp(&self.at)
     }
 
-    /// The outcome of this order; `problem` is empty if the node carried it out. Credentials in URLs are hidden.
+    /// The outcome of this order; `problem` is empty if the node carried out the order. Credentials in URLs are hidden.
     pub fn outcome(&self, problem: &str) -> Outcome {
         Outcome {
             rollout: self.rollout.clone(),
@@ -150,8 +150,7 @@ impl Outcome {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// Whether the node did not carry out an order to run another version of kops-agent. It may run that version all the same, with
-    /// services that fail.
+    /// Whether the node did not carry out an order to upgrade kops-agent. The node may still run the new version, with failing services.
     pub fn is_failed_upgrade(&self) -> bool {
         self.program && !self.problem.is_empty()
     }

@@ -11,7 +11,7 @@ pub enum OrderValidity {
     InForce,
     /// The Node has another order or no order. The controller no longer waits for the outcome of the withdrawn order.
     Withdrawn,
-    /// The time until which the node may begin has passed. The text names this time. An order to take a configuration does not expire.
+    /// The time until which the node may begin has passed. The text contains this time. An order to take a configuration does not expire.
     Expired(String),
 }
 

@@ -11,11 +11,11 @@ use super::order::LONGEST_PROBLEM;
 use kops_agent_spec::digest::sha256_hex;
 use kops_agent_spec::{parse_timestamp, timestamp};
 
-/// This many restarts of a container since the order are a failure. The change itself restarts a container once or twice: with kubelet or
-/// containerd, and with its static pod.
+/// If a container restarts this many times after the order, the order has failed. The change itself restarts a container once or twice:
+/// with kubelet or containerd, and with its static pod.
 const MANY_RESTARTS: u32 = 3;
-/// How long the API server of a control plane is not ready before that ends the wait for its pods. A single answer may be lost, and two
-/// decisions may be less than a second apart. The status has whole seconds, so up to 1 s less may end the wait.
+/// If a control plane's API server is not ready for this long, the wait for the control plane's pods ends. A single answer may be lost, and
+/// two decisions may be less than a second apart. The status has whole seconds, so the wait may end up to 1 s earlier.
 const LONGEST_UNREADY: Duration = Duration::seconds(5);
 /// The maximum number of a node's containers that the status keeps. A kubelet can create any number of mirror pods, and a ConfigMap has at
 /// most 1 MiB.
@@ -29,7 +29,7 @@ pub struct Container {
     pub restarts: u32,
     /// Whether the container waits in `CrashLoopBackOff`.
     pub is_looping: bool,
-    /// Whether the container's pod is a static pod. Such a pod belongs to the node, whenever it was created.
+    /// Whether the container's pod is a static pod. A static pod belongs to the node, at whatever time it was created.
     pub is_of_static_pod: bool,
     /// When the container's pod was created, by the API server's clock; `None` if that is not known.
     pub created: Option<OffsetDateTime>,
@@ -42,32 +42,31 @@ pub type Containers = BTreeMap<String, Container>;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodCheck {
-    /// For each container that had restarted before the order: the number of its restarts, by the digest of its name; `None` if it waited
-    /// in `CrashLoopBackOff`.
+    /// For each container that had restarted before the order: the number of its restarts, by the digest of the container's name. `None` if
+    /// the container waited in `CrashLoopBackOff`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     before: BTreeMap<String, Option<u32>>,
-    /// Why the pods are not compared; empty if they are.
+    /// Why the pods are not compared; empty if the pods are compared.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub not_compared: String,
-    /// When the current wait began, in RFC 3339: when the node became Ready with the configuration, or when its pods were last listed and
-    /// crashed. Empty if the node is not Ready.
+    /// When the current wait began, in RFC 3339. A wait begins when the node becomes Ready with the configuration, and begins again if the
+    /// listed pods crash. Empty if the node is not Ready.
     #[serde(skip_serializing_if = "String::is_empty")]
     since: String,
-    /// Since when all answers of the control plane's API server in the current wait were not ready, in RFC 3339. Empty if the last answer
-    /// was ready.
+    /// Since when the control plane's API server has not been ready in the current wait, in RFC 3339. Empty if its last answer was ready.
     #[serde(skip_serializing_if = "String::is_empty")]
     unready_since: String,
-    /// Whether a container crashed more than before in the last list. One such list is not a failure: a controller manager may still wait
-    /// for its API server.
+    /// Whether a container crashed more than before in the last list of pods. A single list is not a failure, because a controller manager
+    /// may still wait for its API server.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     is_suspect: bool,
-    /// Which container crashes more than before in two lists in a row; empty for none.
+    /// The problem of a container that crashes more than before in two lists in a row; empty for none.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(super) problem: String,
 }
 
 impl PodCheck {
-    /// The check of a node that gets an order now, from its containers.
+    /// The check for a node that gets an order now, from its containers.
     pub(super) fn before_order(listed: &Result<Containers, Failure>) -> PodCheck {
         let containers = match listed {
             Ok(containers) => containers,
@@ -82,19 +81,19 @@ impl PodCheck {
         PodCheck { before: before.take(MOST_KEPT).collect(), ..PodCheck::default() }
     }
 
-    /// The check of a node that is not Ready with the configuration, or has failed.
+    /// The check for a node that is not Ready with the configuration, or has failed.
     pub(super) fn unsettled(&self) -> PodCheck {
         PodCheck { since: String::new(), unready_since: String::new(), is_suspect: false, ..self.clone() }
     }
 
-    /// The check of a node that is Ready with the configuration now.
+    /// The check for a node that is now Ready with the configuration.
     pub(super) fn settling(&self, now: OffsetDateTime) -> PodCheck {
         let since = if self.since.is_empty() { timestamp(now) } else { self.since.clone() };
         PodCheck { since, unready_since: String::new(), ..self.clone() }
     }
 
-    /// The check after the API server of the node was not ready. `None` if that ends the wait: the API server was not ready for
-    /// [`LONGEST_UNREADY`], or there is no wait.
+    /// The check after the API server of the node was not ready. `None` if the API server was not ready for [`LONGEST_UNREADY`], which ends
+    /// the wait, or if there is no wait.
     pub(super) fn after_unready(&self, now: OffsetDateTime) -> Option<PodCheck> {
         if self.since.is_empty() {
             return None;
@@ -106,8 +105,8 @@ impl PodCheck {
         goes_on.then(|| self.clone())
     }
 
-    /// The check after the node's pods were listed because [`PodCheck::is_due`]. `None` if no container crashes more than before.
-    /// `ordered` is the time of the node's order.
+    /// The check after the node's pods were listed, because the check was due ([`PodCheck::is_due`]). `None` if no container crashes more
+    /// than before. `ordered` is the time of the node's order.
     pub(super) fn after_listing(
         &self,
         ordered: Option<OffsetDateTime>,
@@ -133,7 +132,7 @@ impl PodCheck {
     }
 
     /// The problem of a node whose containers crash more than before; `None` if no container does. A container is compared if its pod was
-    /// on the node before the order or is a static pod, and if the container did not wait in `CrashLoopBackOff` before.
+    /// on the node before the order, or is a static pod. A container that waited in `CrashLoopBackOff` before the order is not compared.
     fn problem_of(&self, ordered: Option<OffsetDateTime>, containers: &Containers) -> Option<String> {
         let was_here = |container: &Container| {
             container.is_of_static_pod
@@ -209,7 +208,7 @@ mod tests {
             (container(40, false), container(42, false)),
             (container(40, true), container(60, true)),
             (container(40, true), container(60, false)),
-            // A static pod whose manifest has changed: its restarts begin at 0 again.
+            // The manifest of a static pod has changed, so its restarts begin at 0 again.
             (container(40, false), container(2, false)),
         ] {
             assert_eq!(problem(one(before.clone()), one(after.clone())), None, "{before:?} {after:?}");

@@ -20,11 +20,11 @@ use super::wanted::{DrainMode, MaxUnavailable, Rollout, State};
 use super::window::Window;
 use kops_agent_spec::timestamp;
 
-/// The key with the operator's [`Policy`].
+/// The ConfigMap's key with the operator's [`Policy`].
 pub const POLICY_KEY: &str = "policy";
-/// The key with the [`PolicyState`].
+/// The ConfigMap's key with the [`PolicyState`].
 pub const POLICY_STATE_KEY: &str = "policy-state";
-/// The key with the [`PolicyStatus`].
+/// The ConfigMap's key with the [`PolicyStatus`].
 pub const POLICY_STATUS_KEY: &str = "policy-status";
 
 /// Whether nodes take a new configuration of their group, or a reboot that they require, without a command.
@@ -60,8 +60,8 @@ pub struct Policy {
     pub blocked_by: Blockers,
 }
 
-/// The settings of a policy. If a group lacks a setting, `cluster` decides. If `cluster` lacks it too, the default of `fleet
-/// rollout start` applies.
+/// The settings of a policy. If a group lacks a setting, `cluster` decides. If `cluster` also lacks the setting, the default
+/// of `fleet rollout start` applies.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct GroupPolicy {
@@ -100,7 +100,7 @@ pub struct PolicyState {
     /// The ID of the automatic rollout that was resumed last; empty for none.
     #[serde(default)]
     pub rollout: String,
-    /// The attempt of that rollout. Any other automatic rollout is in its first attempt.
+    /// The attempt of the rollout in `rollout`. Any other automatic rollout is in its first attempt.
     #[serde(default = "first_attempt")]
     pub attempt: u32,
     /// The ID of the automatic reboots that were resumed last, and their attempt. Earlier versions of kops-agent reject these fields.
@@ -125,7 +125,7 @@ const fn first_attempt() -> u32 {
 pub struct PolicyStatus {
     /// The policy in force: the last valid policy.
     pub accepted: Policy,
-    /// Why the policy of the operator was refused; empty if it was accepted.
+    /// Why the policy of the operator was refused; empty if the policy was accepted.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub refused: String,
     /// Groups of the policy that no Node has.
@@ -207,17 +207,17 @@ impl Policy {
         of_group.or(what(&self.cluster)).unwrap_or_default() == Follow::Automatic
     }
 
-    /// Whether the policy makes any group automatic. The group may not exist yet.
+    /// Whether the policy makes any group automatic, even a group that does not exist yet.
     pub fn is_automatic(&self) -> bool {
         self.may(FOLLOW) || self.reboots()
     }
 
-    /// Whether a group may reboot without a command.
+    /// Whether any group may reboot without a command.
     pub fn reboots(&self) -> bool {
         self.may(REBOOT)
     }
 
-    /// Whether a group may take a configuration without a command.
+    /// Whether any group may take a configuration without a command.
     pub(super) fn follows(&self) -> bool {
         self.may(FOLLOW)
     }
@@ -289,7 +289,7 @@ impl PolicyStatus {
         self.accepted.does(FOLLOW, group) || self.status.ordered.contains_key(node)
     }
 
-    /// Whether a group may be automatic, or a node is still at work.
+    /// Whether any group may be automatic, or a node is still at work.
     pub fn is_active(&self) -> bool {
         self.accepted.is_automatic() || self.status.is_at_work() || self.reboots.is_at_work()
     }
@@ -317,7 +317,7 @@ pub fn decide_by_policy(
     let last = &before.status;
     let fresh = format!("policy-{}", timestamp(now));
     let mut decision = decide(if last.rollout.is_empty() { fresh.clone() } else { last.rollout.clone() });
-    // The next configuration is another rollout: a node acknowledges each order by the rollout's ID.
+    // A node acknowledges an order by the rollout's ID, so the next configuration gets a new ID.
     if last.phase == Phase::Done && decision.status.phase != Phase::Done {
         decision = decide(fresh);
     }
@@ -331,8 +331,9 @@ pub fn decide_by_policy(
     (decision, status)
 }
 
-/// Decides which of the nodes that require a reboot the policy reboots now. The parameters equal the parameters of [`decide_by_policy`],
-/// but `first` names the rollout or the change that has priority over these reboots. The new status of the reboots is in the decision.
+/// Decides which of the nodes that require a reboot the policy reboots now. The parameters are the parameters of [`decide_by_policy`],
+/// except that `first` names the rollout or the change that has priority over these reboots. The decision contains the new status of the
+/// reboots.
 pub(super) fn decide_reboots_by_policy(
     before: &PolicyStatus,
     state: &PolicyState,
@@ -359,7 +360,7 @@ pub(super) fn decide_reboots_by_policy(
     });
     let require = require.map(|member| (member.node.clone(), member.boot_id.clone()));
     let ordered = last.ordered.iter().map(|(node, order)| (node.clone(), order.boot_id.clone()));
-    // After its reboot, a node with an order no longer requires a reboot, but it is not done yet. So it stays in the list.
+    // After its reboot, a node with an order no longer requires a reboot, but its order is not finished yet. So the node stays in the list.
     let boots: Boots = require.chain(ordered).collect();
     let decide = |id: String| {
         let elsewhere = elsewhere + before.status.ordered.len();
@@ -369,7 +370,7 @@ pub(super) fn decide_reboots_by_policy(
     };
     let fresh = format!("reboots-{}", timestamp(now));
     let decision = decide(if last.is_none() { fresh.clone() } else { last.rollout.clone() });
-    // A rollout is over once no node is at work and no node has failed. The next order then begins another rollout.
+    // A rollout is over once no node is at work and no node has failed. The next order then begins a new rollout.
     if is_over && !decision.orders.is_empty() { decide(fresh) } else { decision }
 }
 

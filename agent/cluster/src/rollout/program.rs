@@ -30,12 +30,12 @@ pub const PROGRAM_FILE: &str = "kops-agent/program.yaml";
 pub const LARGEST_PROGRAM_FILE: usize = 16 << 10;
 /// Maximum length of a version, in bytes.
 const LONGEST_VERSION: usize = 64;
-/// Maximum length of the reason why no node begins, in characters. A message about the program file may quote it.
+/// Maximum length of the reason why no node begins, in characters. The reason may quote a message about the program file.
 const LONGEST_HOLD: usize = 600;
-/// Stands for the program of nodes that do not run the wanted program.
+/// Stands for the program of a node that does not run the wanted program.
 const OTHER: &str = "another program";
 
-/// A version of kops-agent, and where each architecture gets it.
+/// A version of kops-agent, and where each architecture gets this version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgramFile {
     /// The version that the program prints, without the commit.
@@ -81,12 +81,11 @@ pub struct WantedProgram {
 }
 
 impl WantedProgram {
-    /// Whether this is the SHA-256 of a wanted program.
     pub fn has(&self, sha256: &str) -> bool {
         self.sha256.values().any(|wanted| wanted == sha256)
     }
 
-    /// Whether the file has no program for an architecture. `false` if the architecture is empty, because it is not known.
+    /// Whether the file has no program for an architecture. `false` if the architecture is not known (empty).
     pub fn lacks(&self, architecture: &str) -> bool {
         !architecture.is_empty() && !self.sha256.contains_key(architecture)
     }
@@ -110,7 +109,7 @@ impl ProgramFile {
         let Written { version, programs } = yaml::from_str(utf8).map_err(|error| error.to_string())?;
         let is_of_version = |byte: u8| byte.is_ascii_alphanumeric() || b".-+~".contains(&byte);
         if !(1..=LONGEST_VERSION).contains(&version.len()) || !version.bytes().all(is_of_version) {
-            return Err(format!("the version {version:?} is not one such as 0.2.0"));
+            return Err(format!("{version:?} is not a version such as 0.2.0"));
         }
         let file = ProgramFile { version, hash: NodeupConfig::hash(text), programs };
         if file.downloads().next().is_none() {
@@ -120,7 +119,7 @@ impl ProgramFile {
         Ok(file)
     }
 
-    /// The programs, each with the name that Go gives its architecture.
+    /// The programs, each with Go's name for its architecture.
     fn downloads(&self) -> impl Iterator<Item = (&str, &Download)> {
         let Programs { amd64, arm64 } = &self.programs;
         [("amd64", amd64), ("arm64", arm64)]
@@ -158,14 +157,14 @@ impl Download {
     }
 }
 
-/// Decides which nodes run another version of kops-agent now, by the rules of [`decide_course`]. A node is done once it has carried out
-/// its order, whatever another run reports later. A node without an order is done if it reports the SHA-256 of the wanted program, unless
-/// its last outcome is a failed upgrade, or it reports that the program is unchecked: the node may have failed after the switch, also in
-/// an earlier rollout. The outcome of a later order replaces that of the upgrade, but not the report. Such a node gets an order, with which
-/// it only checks itself again.
+/// Decides which nodes upgrade kops-agent now, by the rules of [`decide_course`]. A node is done once it has carried out its order,
+/// whatever a later run reports. A node without an order is done if it reports the SHA-256 of the wanted program. It is not done if its
+/// last outcome is a failed upgrade, or if it reports that the program is unchecked: the node may have failed after the switch, even in an
+/// earlier rollout. The outcome of a later order replaces the outcome of the upgrade, but not the report. A node that runs the program
+/// without being done gets an order, with which it only checks itself again.
 ///
-/// A node with an old kops-agent, which does not report its program, may mistake the order for an order to take a configuration. The file
-/// may have no program for the architecture of a node. Such nodes get no order, and the status names them.
+/// Two kinds of nodes get no order, and the status names them. A node with an old kops-agent, which does not report its program, may
+/// mistake the order for an order to take a configuration. For the architecture of other nodes, the file may have no program.
 pub(super) fn decide_programs(
     course: &Course,
     (wanted, observe): (&WantedProgram, u32),
@@ -201,7 +200,7 @@ pub(super) fn decide_programs(
     let current = members.iter().map(|member| (member.group.clone(), Ok(wanted.hash.clone()))).collect();
     let hold = || Some(shortened(&hold(wanted, seen)?, LONGEST_HOLD));
     let course = Course { hold: course.hold.clone().or_else(hold), ..course.clone() };
-    // Another program changes no authorities, so an order that named them would fail.
+    // An upgrade of kops-agent changes no authorities, so an order that named them would fail.
     let seen = Seen { current, listed: seen.listed.clone(), is_stale: seen.is_stale, ..Seen::default() };
     let mut decision = decide_course(&course, &members, &seen, before, now);
     let left_out = members.iter().filter(|member| member.is_left_out).map(|member| member.node.as_str());
@@ -210,7 +209,6 @@ pub(super) fn decide_programs(
     decision
 }
 
-/// Whether a node reports that it runs a wanted program.
 fn runs(member: &Member, wanted: &WantedProgram) -> bool {
     member.program.as_ref().is_some_and(|sha256| wanted.has(sha256))
 }

@@ -30,7 +30,7 @@ impl Progress {
     }
 }
 
-/// The last written status of the nodes with orders, and the pods that were listed since.
+/// The last written status of the nodes with orders, and the pods that were listed after it.
 pub(super) struct Recorded<'a> {
     pub(super) ordered: &'a BTreeMap<String, Order>,
     pub(super) failed: &'a BTreeSet<String>,
@@ -39,7 +39,7 @@ pub(super) struct Recorded<'a> {
     pub(super) authorities: &'a BTreeMap<String, String>,
 }
 
-/// The progress of a member towards the configuration with this hash, and the check of its pods if it has an order.
+/// The progress of a member towards the configuration with this hash, and the check of the member's pods if the member has an order.
 pub(super) fn progress(
     course: &Course,
     member: &Member,
@@ -50,7 +50,7 @@ pub(super) fn progress(
     if member.is_left_out {
         return (Progress::LeftOut, None);
     }
-    // If the group's current configuration is unknown, the hash in the node's order replaces it.
+    // If the group's current configuration is unknown, the hash in the node's order is used.
     let ordered = recorded.ordered.get(&member.node);
     let hash = hash.or(ordered.map(|order| order.hash.as_str()));
     let authorities = Authorities::new(member, recorded.authorities, ordered);
@@ -66,12 +66,13 @@ pub(super) fn progress(
     let timeout = settings.map_or(Duration::seconds(Rollout::node_timeout().into()), Settings::timeout);
     let is_late = order.time().is_none_or(|at| now - at > timeout);
     let is_done = is_current && member.is_serving();
-    // The answer of an API server may be lost, so a short time without a ready answer does not fail a control plane whose pods settle.
+    // A single answer of an API server may be lost. So a control plane whose pods settle does not fail after a short time without a ready
+    // answer.
     let is_unready = is_current && member.is_ready && !member.is_serving();
     let unready_shortly = pods.filter(|_| is_unready).and_then(|check| check.after_unready(now));
     let may_be_done = is_done || unready_shortly.is_some();
     let is_wanted = order.hash == hash && authorities.are_of(order);
-    // A failure remains until the operator resumes. In an operator's rollout, it remains even if the spec has changed since.
+    // A failure remains until the operator resumes. In an operator's rollout, a failure remains even if the spec has changed.
     if order.attempt == course.attempt && (is_wanted || !course.is_of_policy) {
         let crashes = pods.map(|check| check.problem.as_str()).filter(|problem| !problem.is_empty());
         let problem = match outcome {
@@ -81,7 +82,7 @@ pub(super) fn progress(
                 "no result {timeout} after its order; is kops-agent-follow.service active on the node?"
             )),
             None if recorded.failed.contains(&member.node) && !may_be_done => {
-                Some("it has failed, and has not tried again".to_owned())
+                Some("its order failed, and the node has not retried".to_owned())
             }
             _ => None,
         };
@@ -90,7 +91,7 @@ pub(super) fn progress(
         }
     }
     if order.attempt != course.attempt || !is_wanted {
-        // The node may still carry out an earlier order: an earlier attempt, or an earlier configuration or earlier authorities.
+        // The node may still carry out an order of an earlier attempt, or for an earlier configuration or earlier authorities.
         return match outcome.is_some() || is_late {
             true => (at_rest, None),
             false => (Progress::Updating(order.clone()), unsettled()),
@@ -132,7 +133,8 @@ pub(super) fn depends_on_api_server(
     progress(course, &not_ready, hash, recorded, now) != progress(course, member, hash, recorded, now)
 }
 
-/// The authorities that a node must trust. A worker gets them with its boot config, so they change without the hash of its configuration.
+/// The authorities that a node must trust. A worker gets the authorities with its boot config, so they may change while the hash of its
+/// configuration stays.
 struct Authorities<'a> {
     /// `None` if no authorities are compared.
     wanted: Option<&'a str>,
@@ -141,7 +143,7 @@ struct Authorities<'a> {
 }
 
 impl<'a> Authorities<'a> {
-    /// `by_group` has the digest of each group. If it lacks the member's group, the digest in the node's order replaces it.
+    /// `by_group` has the digest for each group. If it lacks the member's group, the digest in the node's order is used.
     fn new(
         member: &Member,
         by_group: &'a BTreeMap<String, String>,
@@ -153,7 +155,7 @@ impl<'a> Authorities<'a> {
         let are_trusted = match (wanted, &member.authorities) {
             (None, _) => true,
             (Some(wanted), Some(trusted)) => wanted == trusted,
-            // An earlier version of kops-agent does not report its authorities, and gets no order that names authorities.
+            // An earlier version of kops-agent does not report its authorities. It gets no order that names authorities.
             (Some(_), None) => of_order.is_none(),
         };
         Authorities { wanted, are_trusted }

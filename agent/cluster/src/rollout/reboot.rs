@@ -29,15 +29,15 @@ pub const MOST_BOOTS: usize = 2000;
 const DONE: &str = "rebooted";
 const NOT_DONE: &str = "not rebooted";
 
-/// How much earlier than its order a cordon may be. Earlier versions of kops-agent write the time of the node's clock, which may be behind
-/// the controller's clock.
+/// The time by which a cordon may be earlier than its order. Earlier versions of kops-agent write the time of the node's clock, which may
+/// be behind the controller's clock.
 const CLOCK_DIFFERENCE: time::Duration = time::Duration::MINUTE;
 
 /// What keeps nodes from a reboot.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Blockers {
-    /// A label selector of pods. A node does not begin to reboot while it has such a pod. Empty for none.
+    /// A label selector of pods. A node with a selected pod does not begin to reboot. Empty for none.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub pods: String,
     /// A query of Prometheus. No node begins while the query has a result. Empty for none.
@@ -48,7 +48,7 @@ pub struct Blockers {
     pub prometheus: String,
 }
 
-/// What [`Blockers`] keep from a reboot now.
+/// The nodes that [`Blockers`] keep from a reboot now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Blocked {
     /// Why no node may reboot; `None` if nodes may.
@@ -62,8 +62,8 @@ impl Blockers {
         self.pods.is_empty() && self.alerts.is_empty()
     }
 
-    /// The namespace, and the name and the port, of the Service of Prometheus. `None` if there is no query. A query without such a Service
-    /// is an error.
+    /// The namespace of the Service of Prometheus, and its name and port. `None` if there is no query. A query without a Service is an
+    /// error.
     pub fn service(&self) -> Result<Option<(&str, &str)>, Invalid> {
         let service = self.prometheus.split_once('/').filter(|(namespace, name)| {
             let is_part =
@@ -83,7 +83,7 @@ impl Blockers {
 
 /// The nodes that an operator has chosen to reboot: the nodes of these groups, or of all groups if `groups` is empty. With `only_required`,
 /// only nodes that report that they require a reboot. Nodes without an instance group or a boot ID are left out. Also returns the chosen
-/// nodes that never reported about reboots: an earlier version of kops-agent would mistake the order for an order to take a configuration.
+/// nodes that never reported about reboots: their version of kops-agent would mistake the order for an order to take a configuration.
 pub fn boots_to_end(nodes: &[SeenNode], groups: &[String], only_required: bool) -> (Boots, Vec<String>) {
     let is_chosen = |node: &&SeenNode| {
         let is_required = || reboot_required(&node.reboot, &node.boot_id).is_some_and(|why| !why.is_empty());
@@ -98,13 +98,13 @@ pub fn boots_to_end(nodes: &[SeenNode], groups: &[String], only_required: bool) 
     (boots.collect(), left_out.into_iter().map(|node| node.name.clone()).collect())
 }
 
-/// Whether a boot has ended: the Node has another known boot ID.
+/// Whether a boot has ended: the Node reports a different, valid boot ID.
 pub(super) fn has_ended(member: &Member, boot_id: &str) -> bool {
     !member.boot_id.is_empty() && member.boot_id != boot_id
 }
 
-/// Whether a run has cordoned the Node for this order. A killed run may have left an older cordon, with which a node may wait long for its
-/// slot.
+/// Whether a run has cordoned the Node for this order. An older cordon may come from a killed run, and does not mean that the node has
+/// begun.
 fn drains_for(member: &Member, order: &Order) -> bool {
     let since = member.cordoned_since.zip(order.time());
     since.is_some_and(|(cordoned, ordered)| cordoned - ordered >= -CLOCK_DIFFERENCE)
@@ -126,9 +126,9 @@ fn without_recovered<'a>(before: &'a Status, members: &[Member]) -> Cow<'a, Stat
     before
 }
 
-/// Decides which nodes reboot now, by the rules of [`decide_course`]. A node is done once its Node has another boot ID, its kubelet is
-/// Ready in that boot, and the node has reported an outcome of its order. If a blocker appears after an order, the order is taken back,
-/// unless the node drains for it or is not Ready.
+/// Decides which nodes reboot now, by the rules of [`decide_course`]. A node is done once its Node has a new boot ID, its kubelet is Ready
+/// in that boot, and the node has reported an outcome of its order. If a blocker appears after an order, the order is taken back, unless
+/// the node drains for the order or is not Ready.
 pub(super) fn decide_reboots(
     course: &Course,
     boots: &Boots,
@@ -158,8 +158,8 @@ pub(super) fn decide_reboots(
     let (mut taken_back, mut finishing) = (BTreeSet::new(), Vec::new());
     for member in members.iter().filter(|member| is_due(member)) {
         let Some((order, why)) = order(member).zip(why_blocked(member)) else { continue };
-        // A drain or a reboot may cause an alert by itself. Without its order, a drained node would be drained again later, and a machine
-        // that does not come back would not count as failed.
+        // A drain or a reboot may itself cause an alert. If the order were taken back, a drained node would be drained again later, and a
+        // machine that does not come back would not count as failed.
         if (drains_for(member, order) || !member.is_ready) && member.order == order.text() {
             finishing.push((member, one_line(why, LONGEST_PROBLEM)));
         } else if !has_result(member, order) {
@@ -176,7 +176,7 @@ pub(super) fn decide_reboots(
     let members: Vec<Member> = members.iter().map(as_configured).collect();
     let current = members.iter().map(|member| (member.group.clone(), Ok(DONE.to_owned()))).collect();
     let seen = Seen { current, listed: seen.listed.clone(), ..Seen::default() };
-    // A query, a label selector or an answer of Prometheus may have any length, and the status has limits.
+    // A query, a label selector or an answer of Prometheus may have any length, but the status has limits.
     let all = blocked.all.map(|why| one_line(&why, LONGEST_PROBLEM));
     let course = Course { hold: course.hold.clone().or(all), taken_back, ..course.clone() };
     let mut decision = decide_course(&course, &members, &seen, &before, now);

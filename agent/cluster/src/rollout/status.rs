@@ -25,33 +25,34 @@ pub struct Status {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub waits_for: String,
     pub groups: BTreeMap<String, GroupStatus>,
-    /// Nodes without the label of an instance group. They get no order.
+    /// Nodes without the label of an instance group. These nodes get no order.
     #[serde(default, skip_serializing_if = "FirstNodes::is_none")]
     pub unlabelled: FirstNodes,
-    /// Nodes that do not report which authorities they trust, in groups for which the rollout compares authorities. They get no order for
-    /// authorities.
+    /// Nodes that do not report which authorities they trust, in groups for which the rollout compares authorities. These nodes get no
+    /// order for authorities.
     #[serde(default, skip_serializing_if = "FirstNodes::is_none")]
     pub without_authorities: FirstNodes,
-    /// Nodes that get no order to run another version of kops-agent. Either a node does not report the SHA-256 of its kops-agent, or the
-    /// program file has no program for the node's architecture.
+    /// Nodes that get no order to upgrade kops-agent. Either a node does not report the SHA-256 of its kops-agent, or the program file has
+    /// no program for the node's architecture.
     #[serde(default, skip_serializing_if = "FirstNodes::is_none")]
     pub left_out: FirstNodes,
     /// The nodes with an order, each with the order. The controller uses these copies for its decisions, because a
     /// kubelet can change the annotations of its own Node.
     #[serde(default)]
     pub ordered: BTreeMap<String, Order>,
-    /// The nodes whose order has failed. The outcome that a node reports does not last, because the outcome of a later rollout replaces it.
+    /// The nodes whose order has failed. This list is necessary, because the outcome in a Node is replaced by the outcome of a later
+    /// rollout.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub failed: BTreeSet<String>,
-    /// The canaries of another version of kops-agent.
+    /// The canaries of an upgrade of kops-agent.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub canaries: BTreeMap<String, Observation>,
-    /// The nodes that failed to reboot, each with the boot in which it failed. A node that is Ready in a later boot no longer counts as
-    /// failed.
+    /// The nodes that failed to reboot, each with the boot in which the node failed. A node that is Ready in a later boot no longer counts
+    /// as failed.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub failed_in: BTreeMap<String, String>,
-    /// How many turns are left, for [`Status::estimate`]. A turn that has begun counts as a whole. 0 if no turn is left, or if nodes wait for
-    /// something without a known end.
+    /// The number of turns that are left, for [`Status::estimate`]. A turn that has begun counts as a whole turn. 0 if no turn is left, or
+    /// if the nodes wait for an unknown time.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub turns_left: usize,
     /// The times from the last orders until their nodes were done, in seconds.
@@ -96,7 +97,7 @@ impl fmt::Display for Phase {
 }
 
 impl FirstNodes {
-    /// Maximum number of names. It keeps the status small, because a ConfigMap has at most 1 MiB.
+    /// Maximum number of names. This limit keeps the status small, because a ConfigMap has at most 1 MiB.
     const MOST_NAMED: usize = 10;
 
     pub(super) fn from_nodes<'a>(nodes: impl Iterator<Item = &'a str>) -> FirstNodes {
@@ -144,7 +145,8 @@ pub struct GroupStatus {
     /// The first waiting nodes that may not begin, each with the reason.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub held: BTreeMap<String, String>,
-    /// The first nodes that a blocker does not stop, because they drain for their orders or are not Ready. Each has the reason of the block.
+    /// The first nodes that a blocker does not stop, because they drain for their orders or are not Ready. Each comes with the reason of
+    /// the block.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub finishing: BTreeMap<String, String>,
     /// Why the group's current configuration is not known; empty if it is known.
@@ -179,8 +181,8 @@ impl Status {
         self.is_in(Phase::Done, rollout)
     }
 
-    /// Whether the rollout is done, or aborted with no node at work. Then the status changes only after an operator starts or resumes a
-    /// rollout.
+    /// Whether the rollout is done, or aborted with no node at work. If so, the status does not change until an operator starts or resumes
+    /// a rollout.
     pub fn is_over(&self, rollout: &Rollout) -> bool {
         self.is_done(rollout)
             || rollout.state == State::Aborted && self.is_in(Phase::Aborted, rollout) && !self.is_at_work()

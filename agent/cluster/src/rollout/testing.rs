@@ -66,7 +66,7 @@ fn member(group: &str, number: usize) -> Member {
     }
 }
 
-/// A cluster whose nodes act on their orders. Its controller keeps no state except what it has written to the cluster.
+/// A cluster whose nodes act on their orders. The controller keeps no state outside the cluster.
 pub(super) struct Cluster {
     pub(super) rollout: Rollout,
     pub(super) members: Vec<Member>,
@@ -75,7 +75,6 @@ pub(super) struct Cluster {
     pub(super) containers: BTreeMap<String, Result<Containers, Failure>>,
     /// How often the pods of a node were listed.
     pub(super) listings: BTreeMap<String, usize>,
-    /// The control planes whose API servers are not ready.
     pub(super) not_ready: BTreeSet<String>,
     /// How often the API server of a control plane was asked.
     pub(super) questions: BTreeMap<String, usize>,

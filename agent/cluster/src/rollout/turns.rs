@@ -8,9 +8,9 @@ use super::order::Task;
 use super::progress::Progress;
 use crate::labels::INSTANCE_GROUP;
 
-/// Maximum number of nodes that are at work or have failed, in all groups and in all statuses of the ConfigMap. For each of them, the
-/// status has the order and a summary of its pods: about 1,000 bytes. A ConfigMap has at most 1 MiB. Control planes may exceed this
-/// maximum, so that failed workers never block them.
+/// Maximum number of nodes that are at work or have failed, in all groups and in all statuses of the ConfigMap. For each of these nodes,
+/// the status has the order and a summary of its pods: about 1,000 bytes. A ConfigMap has at most 1 MiB. Control planes may exceed this
+/// maximum, so that failed workers never block control planes.
 pub(super) const MOST_AT_WORK: usize = 500;
 
 /// A group's members, with their progress.
@@ -71,7 +71,7 @@ impl<'a> Group<'a> {
     }
 
     /// The number of members that have shown that the wanted state works. A node that already ran the wanted kops-agent is no canary,
-    /// because it has not gone through the trial of this rollout.
+    /// because it has carried out no order of this rollout.
     fn canaries(&self) -> usize {
         let is_canary = |(member, progress): &&(&Member, Progress)| match self.task {
             Task::Program => member.canary == Canary::Passed,
@@ -88,8 +88,8 @@ impl<'a> Group<'a> {
         })
     }
 
-    /// Whether other nodes need not wait for this group: each member is Ready, and is done or must not begin now. Always `false` for
-    /// configurations, because a configuration can make a kubelet newer than an API server.
+    /// Whether other nodes need not wait for this group, because each member is Ready, and is done or must not begin now. Always `false`
+    /// for configurations, because a configuration can make a kubelet newer than an API server.
     fn is_passed(&self) -> bool {
         let is_passed = |(member, progress): &(&Member, Progress)| match progress {
             Progress::Current | Progress::LeftOut => member.is_ready,
@@ -137,8 +137,8 @@ impl<'a> Group<'a> {
         })
     }
 
-    /// The members that get an order now. At most `most` members are at work at a time. For another version of kops-agent, healthy members
-    /// come first, because a canary must be healthy.
+    /// The members that get an order now. At most `most` members are at work at a time. In an upgrade of kops-agent, healthy members come
+    /// first, because a canary must be healthy.
     fn next(&self, most: usize) -> Vec<Begun<'a>> {
         let Some(settings) = self.settings.filter(|_| !self.has_failed()) else { return Vec::new() };
         let at_a_time = settings.max_unavailable.among(self.members.len());
@@ -153,7 +153,6 @@ impl<'a> Group<'a> {
     }
 }
 
-/// What comes next.
 pub(super) enum Next<'a> {
     /// These members get an order now.
     Begins(Vec<Begun<'a>>),
@@ -192,7 +191,7 @@ fn next_of_others<'a>(
     free: usize,
 ) -> Next<'a> {
     let of_rank = |rank: Rank| groups.values().filter(move |group| group.rank == rank);
-    // The configuration of a machine without a group is unknown, so its API server may be older than the others.
+    // The configuration of a machine without a group is unknown, so its API server may be older than other API servers.
     if let Some(member) = unlabelled.iter().find(|member| member.rank < Rank::Worker) {
         return Next::Waits(format!(
             "{} has an API server and no label {INSTANCE_GROUP}, so its configuration is unknown; other \
@@ -200,8 +199,7 @@ fn next_of_others<'a>(
             member.node
         ));
     }
-    // A kubelet must not be newer than an API server. So workers also wait for API servers whose groups are not part of
-    // the rollout.
+    // A kubelet must not be newer than an API server. So workers also wait for API servers outside this rollout.
     let api_servers: Vec<&Group<'a>> = of_rank(Rank::ApiServer).collect();
     if !api_servers.iter().all(|group| group.is_done() || group.is_passed()) {
         let members = api_servers.iter().map(|group| group.next(usize::MAX));
@@ -249,7 +247,7 @@ fn in_turn<'a>(
     Next::Begins(members.into_iter().take(free).map(|(_, member)| member).collect())
 }
 
-/// The next control plane. While a control plane is not Ready or at work, or its API server is not ready, there is no next one, because
+/// The next control plane. If a control plane is not Ready or at work, or its API server is not ready, no control plane may begin, because
 /// etcd could lose its quorum.
 fn one_control_plane<'a>(groups: &[&Group<'a>], unlabelled: &[&'a Member]) -> Result<Begun<'a>, String> {
     let is_control_plane = |member: &&&Member| member.rank == Rank::ControlPlane;
@@ -283,7 +281,7 @@ fn serves(member: &Member) -> Result<(), String> {
     }
 }
 
-/// Why a group with closed windows waits; `None` if its nodes may begin.
+/// Why a group waits for its windows; `None` if its nodes may begin.
 fn of_closed(group: &Group<'_>) -> Option<String> {
     let (closed, (member, _)) = (group.closed.as_ref()?, group.members.first()?);
     Some(format!("the group {}: {closed}", member.group))

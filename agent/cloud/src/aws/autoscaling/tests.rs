@@ -156,7 +156,7 @@ async fn a_forbidden_request_names_the_missing_permission() {
         error.contains("grant this machine's role the permission autoscaling:CompleteLifecycleAction"),
         "{error}"
     );
-    // While IAM propagates a new permission, Auto Scaling rejects requests.
+    // While IAM propagates a new permission, Auto Scaling rejects requests, so they are retried.
     let (server, _) =
         autoscaling(vec![(200, HOOK.into()), denied(), (200, HOOK.into()), (200, DONE.into())]).await;
     assert_eq!(complete_at(&server, FAST).await.unwrap(), Completion::Completed);

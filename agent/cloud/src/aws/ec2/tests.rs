@@ -40,7 +40,6 @@ fn credentials(secret: &str) -> Credentials {
     Credentials::new("AKIDEXAMPLE", secret, Some("the-session".into()), None, "test")
 }
 
-/// A client for EC2 at an endpoint, with this secret.
 pub(crate) fn ec2(endpoint: &str, secret: &str) -> Ec2 {
     let provider = SharedCredentialsProvider::new(credentials(secret));
     Ec2::new(endpoint, REGION, Some(provider)).unwrap()
@@ -155,7 +154,7 @@ async fn rejections_by_ec2_differ_from_answers_of_other_servers() {
 
 #[tokio::test]
 async fn missing_connections_and_credentials_are_temporary_errors() {
-    // The port is bound, so that no other process gets it, but nothing listens on it.
+    // Nothing listens on this port. The port stays bound, so that no other process can take it.
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let url = format!("http://{}", socket.local_addr().unwrap());

@@ -153,7 +153,7 @@ async fn hanging_calls_delay_other_questions_only_briefly() {
     for number in 0..CALLS_AT_ONCE {
         let instances = instances.clone();
         hanging.push(tokio::spawn(async move { instances.get(&id(number)).await }));
-        // Waits for this question's call: questions at the same time would share one call.
+        // Waits until the stand-in receives this call. Otherwise one call would answer several questions.
         while asked.load(Ordering::SeqCst) <= number {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }

@@ -140,7 +140,7 @@ async fn an_untrusted_authority_is_rejected() {
     let microsoft = Microsoft::start().await;
     let service = microsoft.signer("issuer.crt");
     let attestation = microsoft.attestation(&service);
-    // This service has the same names, but its own keys.
+    // The attacker's service has the names of the true service, but its own keys.
     let liar = microsoft.signer("liar.crt");
     for with_issuer in [true, false] {
         assert_eq!(
@@ -149,11 +149,10 @@ async fn an_untrusted_authority_is_rejected() {
             "{with_issuer}"
         );
     }
-    // This service's certificate names the true issuer.
+    // This service's certificate names the true issuer, which has not signed the certificate.
     let pretender =
         MetadataService::named(NAME, &format!("{}issuer.crt", microsoft.folder()), (1975, 4096)).unwrap();
     assert_eq!(reason(&attestation, &signer(&pretender, false)).await, "WrongSignature");
-    // An honest machine is still verified.
     attestation.verify(signer(&service, false), origin(2)).await.unwrap();
 }
 
@@ -162,7 +161,7 @@ async fn a_document_with_a_wrong_signature_is_rejected_without_a_request() {
     let microsoft = Microsoft::start().await;
     let service = microsoft.signer("issuer.crt");
     let attestation = microsoft.attestation(&service);
-    // Another certificate of the same name replaces the certificate that signed.
+    // The document contains a certificate with the signer's name, but with a different key.
     let mut other = signer(&service, false);
     other.certificate = signer(&microsoft.signer("issuer.crt"), false).certificate;
     let refusal = attestation.verify(other, origin(1)).await.unwrap_err();
@@ -245,7 +244,7 @@ async fn an_unreachable_service_is_not_a_permanent_rejection() {
     microsoft.attestation(&service).verify(signer(&service, false), origin(3)).await.unwrap();
     *microsoft.mood.lock() = Mood::Good;
 
-    // The URL serves garbage, nothing, or the certificate of another issuer.
+    // The URL serves garbage, nothing, or the certificate of an unrelated issuer.
     let other = microsoft.signer("other.crt");
     for (file, der) in
         [("garbage.crt", b"garbage".to_vec()), ("empty.crt", Vec::new()), ("root.crt", other.root.clone())]

@@ -122,7 +122,7 @@ async fn a_machine_with_a_signed_document_is_verified() {
     let presented =
         Presented { token: &token, body: BODY, origin: Origin::from_address([10, 0, 0, 1].into()), now: NOW };
     let examined = world.verifier.examine(&presented).unwrap().ok().unwrap();
-    // The machine is also called back. The machine's token is accepted once, and expires before the server forgets the token.
+    // The server also calls the machine back. A token is accepted once, and expires before the server forgets the token.
     assert!(matches!(examined.proof, Proof::CallBack { claimed } if claimed != MachineId::Uuid(0)));
     assert_eq!(examined.signed_at, Some(NOW));
     assert!(LONGEST_TOKEN_LIFE.as_secs() > 300 + 2 * 120);
@@ -180,7 +180,8 @@ async fn other_machines_are_rejected() {
     }
     let vm_id = own();
     let document = Document::new(&vm_id, BODY, NOW);
-    // Keys other than Azure's sign the document. The first key's certificate has Azure's name, and the second key's has another name.
+    // Keys that are not Azure's sign the document. The first key's certificate has Azure's name. The second key's certificate has a
+    // different name.
     let liar = MetadataService::generate().unwrap();
     assert_eq!(world.reason(&liar.token(NODES, 0, &document).unwrap()).await, "WrongSignature");
     let other_name = MetadataService::named("metadata.azure.com.evil.example", "", (1975, 4096)).unwrap();
@@ -251,7 +252,7 @@ async fn signatures_are_checked_after_the_machine_is_found_and_lies_cost_one_lis
         let presented = Presented { token: &token, body: BODY, origin, now: NOW };
         let examined = world.verifier.examine(&presented).unwrap().ok().unwrap();
         assert_eq!(examined.verification.await.err().map(|refusal| refusal.reason), expected, "{number}");
-        // Like the server, the test checks the signature after it has found the machine.
+        // The test checks the signature after the machine is found, as the server does.
         let signature = examined.signature.unwrap().await;
         assert_eq!(signature.unwrap_err().reason, "WrongSignature");
     }
@@ -259,7 +260,7 @@ async fn signatures_are_checked_after_the_machine_is_found_and_lies_cost_one_lis
     assert!(lists <= 4, "{:?}", world.azure.calls());
 }
 
-/// Unverified peers can cause checks of signatures.
+/// Peers can cause signature checks before they are verified, so the checks must not block the server.
 #[test]
 fn a_signature_check_delays_no_other_request() {
     let mut runtime = tokio::runtime::Builder::new_current_thread();

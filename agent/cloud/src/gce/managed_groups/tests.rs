@@ -76,7 +76,7 @@ async fn only_instances_that_a_group_of_the_cluster_lists_are_found() {
     let control_plane = gce.put_group(CLUSTER, "control-plane");
     let other = gce.put_group("d.example.com", "nodes");
     gce.create_instance(&other, "nodes-other");
-    // The metadata of this instance claims that the control plane's group made it, which is not true.
+    // The metadata of this instance falsely claims that the control plane's group created the instance.
     let liar = gce.create_instance(&nodes, "nodes-liar");
     let made_by = format!("projects/123/zones/{ZONE}/instanceGroupManagers/{control_plane}");
     let liar = liar.saying("created-by", &made_by).saying(gce::INSTANCE_GROUP_METADATA, "control-plane");
@@ -90,7 +90,7 @@ async fn only_instances_that_a_group_of_the_cluster_lists_are_found() {
     for unlisted in ["nodes-other", "control-plane-x1y2", "nodes-none", "elsewhere"] {
         assert_eq!(find(&groups, unlisted).await, None, "{unlisted}");
     }
-    // An instance whose name does not match its group is found, too.
+    // An instance is found even if its name does not match its group.
     gce.create_instance(&nodes, "named-by-hand");
     let groups = asking(&gce, &CloudCalls::default());
     assert!(find(&groups, "named-by-hand").await.is_some());
@@ -125,14 +125,13 @@ async fn one_list_of_a_group_answers_for_all_older_nodes() {
     let groups = asking(&gce, &CloudCalls::default());
     let since = Instant::now();
     let names: Vec<String> = (0..REFUSED).map(|number| format!("nodes-none-{number}")).collect();
-    // The test asks for all Nodes one after another, and repeats this several times.
     for _ in 0..5 {
         for name in &names {
             assert_eq!(groups.find(&path(name), since).await.unwrap(), None);
         }
     }
     assert_eq!(gce.calls_of(LIST_INSTANCES), 10, "ten pages, once");
-    // This Node is newer than the list, so its instance may be newer than the list, and the list is requested again.
+    // This Node appeared after the list was requested, so the list cannot prove that the instance is absent. The list is requested again.
     gce.create_instance(&nodes, "nodes-new");
     assert!(find(&groups, "nodes-new").await.is_some());
     assert_eq!(gce.calls_of(LIST_INSTANCES), 21);
@@ -230,7 +229,7 @@ async fn one_list_of_a_zone_gives_thousands_of_nodes_their_pod_ranges() {
     for (number, ranges) in asked.into_iter().enumerate() {
         assert_eq!(ranges.unwrap(), [range(number)]);
     }
-    // A page has at most 500 instances.
+    // A page has at most 500 instances, so one list of 2000 instances takes four requests.
     assert_eq!((gce.calls_of("instances.list"), gce.calls_of("instances.get")), (4, 0));
 }
 
@@ -257,7 +256,7 @@ async fn a_node_gets_only_the_range_of_its_instance() {
         }
         other => panic!("{other:?}"),
     }
-    // This instance has replaced another instance of the same name, and the list of ranges is older.
+    // This instance has replaced an instance of the same name. The cached list of ranges still has the old instance.
     let managed = find(&groups, "nodes-x").await.unwrap().instance;
     let after = ManagedInstance { id: managed.id + 100, ..managed };
     assert_eq!(groups.ranges(&after).await.unwrap(), None);

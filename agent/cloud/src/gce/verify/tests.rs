@@ -129,7 +129,7 @@ async fn a_flood_of_lies_costs_few_calls() {
     let lie = token(NODE, &other_tpm);
     let answers = futures_util::future::join_all((0..200).map(|_| cluster.reason(&lie))).await;
     assert!(answers.iter().all(|reason| *reason == "WrongSignature"));
-    // One request each for the zones, the groups, their template, the instances of the group, and the key.
+    // The zones, the groups, their template, the instances of the group, and the key take one request each.
     assert_eq!(cluster.gce.calls().len(), 5, "{:?}", cluster.gce.calls());
 }
 
@@ -153,7 +153,7 @@ async fn made_up_zones_cost_one_call_and_block_no_machine() {
     assert!(cluster.verify(&token(NODE, &cluster.tpm)).await.is_ok());
 }
 
-/// The maximum number of lists in this time. Each list is used for at least 5 seconds.
+/// The maximum number of times that a list is requested within `time`, because each list is used for at least 5 seconds.
 fn lists_within(time: Duration) -> usize {
     1 + (time.as_secs() / 5) as usize
 }
@@ -169,12 +169,12 @@ async fn made_up_machines_cost_few_calls_and_block_no_machine() {
     let reasons: Vec<&str> = refusals.into_iter().map(|refused| refused.unwrap_err().reason).collect();
     let busy = |reason: &&&str| ["QueueFull", "QueuedTooLong"].contains(*reason);
     assert!(reasons.iter().all(|reason| busy(&reason) || *reason == "InstanceGroupUnknown"), "{reasons:?}");
-    // One request each for the zones, the groups, their template and the instances of the group. Lists that became too old are
-    // requested once more.
+    // The zones, the groups, their template and the instances of the group take one request each. Lists that became too old are requested
+    // once more.
     let most = 4 + 2 * lists_within(begun.elapsed());
     assert!(cluster.gce.calls().len() <= most, "{:?}", cluster.gce.calls());
 
-    // Google has just created this instance. No list has the instance yet, so the machine retries like all machines.
+    // Google has just created this instance. No list contains the instance yet, so the machine must retry.
     let instance = cluster.gce.create_instance(&cluster.group, "nodes-new");
     cluster.gce.put_instance("nodes-new", Instance { signing_key: cluster.tpm.public_pem(), ..instance });
     let (new, before) = (token("nodes-new", &cluster.tpm), cluster.gce.calls().len());
@@ -197,8 +197,8 @@ async fn made_up_machines_cost_few_calls_and_block_no_machine() {
         }
     };
     tokio::join!(honest, flood);
-    // These requests are permitted: one list of the group every few seconds, the groups once more, and the key and the instance of the new
-    // machine.
+    // The test permits these requests: one list of the group every few seconds, the list of groups once more, and the key and the instance
+    // of the new machine.
     let calls = cluster.gce.calls();
     assert!(calls.len() - before <= 4 + 2 * lists_within(begun.elapsed()), "{:?}", &calls[before..]);
 }
@@ -227,6 +227,6 @@ async fn a_machine_that_stopped_after_the_list_is_rejected() {
 fn a_token_expires_before_the_server_forgets_it() {
     assert_eq!((skew(0), skew(-1), skew(60), skew(MOST_SKEW)), (USUAL_SKEW, USUAL_SKEW, 60, MOST_SKEW));
     assert_eq!(skew(86_400), MOST_SKEW);
-    // A token from a clock that is ahead by the maximum stays valid until its age is twice the maximum.
+    // If a clock is ahead by the maximum, a new token stays valid for twice the maximum.
     assert!(Duration::from_secs(2 * MOST_SKEW as u64) <= LONGEST_TOKEN_LIFE);
 }

@@ -151,7 +151,7 @@ async fn a_node_is_identified_as_its_host_and_gets_its_ranges() {
         Err(NotIdentified::Refused(refusal)) => assert_eq!(refusal.reason(), "HostNotFound"),
         other => panic!("{other:?}"),
     }
-    // The machine is enrolled now. Only a list that is requested later contains its `Host`.
+    // The machine is enrolled now. Only a list that is requested after this contains its `Host`.
     known.set(Ok(vec![host.clone(), Host { name: "vm2".into(), ..host }]));
     assert!(control_plane.identify(&vm2, Instant::now()).await.is_ok());
     let server = KopsControllerServerOptions::default();

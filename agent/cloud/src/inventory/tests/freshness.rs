@@ -30,8 +30,8 @@ pub(super) async fn a_machine_newer_than_a_long_list_is_found_in_time<K: Known>(
     assert!((least..=most).contains(&api.calls()), "{} of {least} to {most}", api.calls());
     let calls = api.calls();
     assert!(machines.has_address([10, 0, 1, 7].into()) && machines.has_address([10, 0, 0, 2].into()));
-    // The new machines are known like all others: the Node of a new machine is identified, and a Node with another machine's name is an
-    // impostor.
+    // New machines are known like listed machines: the Node of a new machine is identified, and a Node with the name of a different machine
+    // is an impostor.
     let name = machines.get(id::<K>(last + 1)).await.unwrap().unwrap().node_name();
     assert_eq!(identified::<K>(machines.clone(), &name, last + 1).await.unwrap(), "nodes");
     let older = machines.get(id::<K>(2)).await.unwrap().unwrap().node_name();
@@ -40,7 +40,7 @@ pub(super) async fn a_machine_newer_than_a_long_list_is_found_in_time<K: Known>(
         other => panic!("{other:?}"),
     }
     assert_eq!(api.calls(), calls);
-    // An API that fails does not prove that a machine is absent, and known machines stay known.
+    // If an API fails, a machine is not treated as absent, and known machines stay known.
     api.set_mood(Mood::Down);
     let known = machines.listing_with(id::<K>(1)).await.unwrap();
     machines.refresh(&known).await.err();
@@ -164,7 +164,7 @@ pub(super) async fn retry_after_is_honoured_up_to_a_maximum<K: Known>() {
         let until = machines.last().failed.as_ref().unwrap().0;
         assert!(until >= before + made && until <= Instant::now() + made, "{asked:?}");
         api.set_mood(Mood::Good);
-        // No request is made during the pause, and a request is made after the pause.
+        // No request is made during the pause. After the pause, the next request is made.
         machines.last().failed.as_mut().unwrap().0 = Instant::now() + hour;
         machines.list().await.unwrap_err();
         assert_eq!(api.calls(), 1, "{asked:?}");

@@ -35,11 +35,11 @@ pub(super) async fn the_age_of_a_machine_comes_from_its_cloud<K: Created>() {
     }
 }
 
-/// The Node may belong to the machine with the same name, which may be running. A cloud with unique names never lists
-/// two machines of one name.
+/// The Node may belong to the second machine with this name, which may be running. A cloud with unique names never lists two
+/// machines of one name.
 pub(super) async fn a_machine_with_a_namesake_has_no_known_age<K: Created>() {
     let (api, machines) = with_one::<K>();
-    // A machine of another cluster may have the name: it is in another network.
+    // A machine of a different cluster may have this name, because it is in a different network.
     api.put(2, K::of_cluster("other.example.com", "nodes-1", &[[10, 0, 0, 1]]));
     assert!(verified(machines, &K::id(1)).await.unwrap().launched.is_some());
     for namesake in [own::<K>(1), own::<K>(1).off()] {

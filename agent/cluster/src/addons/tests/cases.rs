@@ -82,7 +82,7 @@ fn an_entry_without_a_name_has_the_channels_name() {
     assert!(!channel(text).is_bootstrap);
 }
 
-/// The entry in two forms: kOps 1.34 and 1.35 write the version, kOps 1.36 and newer omit it.
+/// An entry in two forms: kOps 1.34 and 1.35 write the version, kOps 1.36 and newer omit it.
 #[test]
 fn an_entry_of_kops_own_channel_means_the_same_in_every_release() {
     const OF_1_35: &str = "{id: k8s-1.12, manifest: dns-controller.addons.k8s.io/k8s-1.12.yaml, manifestHash: abc,
@@ -160,7 +160,7 @@ fn a_manifest_in_place_of_a_channel_is_an_add_on_named_after_its_url() {
     assert_ne!(one.spec.manifest_hash, two.spec.manifest_hash);
     // The hash is the output of `printf 'apiVersion: v1\nkind: ConfigMap\nmetadata: {name: one}' | sha256sum`.
     assert_eq!(one.spec.manifest_hash, "e5ed981f0e72623959501280a403227375278d17326d477797931aed83e19cb1");
-    // A document with an apiVersion is of another kind, even if that kind is named `Addons`.
+    // A document with an apiVersion is a manifest, even if its kind is `Addons`.
     assert!(
         of("apiVersion: example.com/v1\nkind: Addons\nmetadata: {name: a}").name.starts_with("manifest-")
     );
@@ -278,7 +278,7 @@ fn the_last_entry_with_another_id_or_hash_is_chosen() {
     assert_eq!(indices(&["{name: a, manifestHash: x}", "{name: a, manifestHash: y}"]), [1]);
     // If two entries have the same id and hash, the first entry is selected, even if other fields differ.
     assert_eq!(indices(&["{name: a, id: '1', manifest: a}", "{name: a, id: '1', manifest: b}"]), [0]);
-    // An entry with another namespace is still the same add-on.
+    // Entries of one name belong to one add-on, even with different namespaces.
     assert_eq!(indices(&["{name: a, id: '1'}", "{name: a, id: '2', namespace: other}"]), [1]);
 }
 
@@ -367,7 +367,7 @@ fn nodes_are_marked_after_an_update_but_not_for_a_new_add_on() {
         ));
         assert_eq!(due(&addon, Some(&old), true).unwrap().marks, marks);
         assert_eq!(due(&addon, None, true).unwrap().marks, None);
-        // Only the add-on's PKI is created.
+        // If only the add-on's PKI is missing, no node is marked.
         assert_eq!(due(&addon, Some(&addon.version()), false).unwrap().marks, None);
     }
     let selectors = [NeedsRollingUpdate::ControlPlane, NeedsRollingUpdate::Workers, NeedsRollingUpdate::All];

@@ -139,7 +139,7 @@ fn only_objects_outside_the_manifest_are_pruned() {
     };
     let all = vec![listed("widgets", "d"), listed("widgets", "old"), listed("other", "d")];
     assert_eq!(doomed(&rule("apps", "Deployment"), &objects, all.clone()), all[1..]);
-    // An object with the same name but another kind or group is a different object.
+    // A different kind or group makes a different object, even if the names are equal.
     assert_eq!(doomed(&rule("apps", "DaemonSet"), &objects, all.clone()), all);
     assert_eq!(doomed(&rule("extensions", "Deployment"), &objects, all.clone()), all);
     assert_eq!(doomed(&rule("", "Namespace"), &objects, vec![listed("", "widgets")]), []);
@@ -174,7 +174,7 @@ fn objects_stay_until_their_kind_and_all_workloads_serve() {
         let of_widget = usize::from(kind == "Widget");
         assert_eq!(held(&tried(serves.clone(), refused.clone()), group, kind).len(), of_widget, "{kind}");
     }
-    // A stale webhook may be the reason why the API server rejects the Deployment.
+    // A stale webhook may be the reason why the API server rejects the Deployment, so nothing holds the webhook.
     let webhook = "ValidatingWebhookConfiguration";
     assert_eq!(held(&tried(refused, fine), "admissionregistration.k8s.io", webhook), [""; 0]);
 }

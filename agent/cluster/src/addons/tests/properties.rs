@@ -110,8 +110,8 @@ fn path_set(fields: &Value) -> BTreeSet<String> {
 }
 
 proptest! {
-    /// Every name with an entry for the Kubernetes version is on the menu once, with an entry for that version. No later entry of the same
-    /// name has another id or hash than the chosen entry.
+    /// Every name with an entry for the Kubernetes version is on the menu once, with an entry for that version. All later entries of the
+    /// name and for that version have the id and hash of the chosen entry.
     #[test]
     fn the_menu_has_each_name_once(entries in entries(), minor in 29..37u64) {
         let channel = channel_with(&entries);
@@ -127,14 +127,13 @@ proptest! {
             let same = |entry: &&Entry| (&entry.id, &entry.hash) == (&chosen.id, &chosen.hash);
             let later = entries[addon.index..].iter().filter(|entry| entry.name == chosen.name && entry.is_for(minor));
             prop_assert!(later.clone().all(|entry| same(&entry)), "a later one is of another version");
-            // The first of consecutive entries with the same version is chosen.
+            // If consecutive entries have equal versions, the first of these entries is chosen.
             let earlier = entries[..addon.index].iter().rev().find(|entry| entry.name == chosen.name && entry.is_for(minor));
             prop_assert!(!earlier.is_some_and(|entry| same(&entry)));
         }
         prop_assert!(menu.left_out.is_empty());
     }
 
-    /// An entry for another version of Kubernetes changes nothing.
     #[test]
     fn entries_for_other_versions_are_ignored(entries in entries(), minor in 29..37u64) {
         let version = kubernetes(&format!("v1.{minor}.0"));
@@ -160,8 +159,8 @@ proptest! {
         }
     }
 
-    /// No version replaces itself. Versions with different ids or hashes replace each other. Otherwise only the version with the later
-    /// generation replaces the other version.
+    /// No version replaces itself. If the ids or hashes of two versions differ, each replaces the other. Otherwise only the version with
+    /// the higher generation replaces the other version.
     #[test]
     fn versions_replace_each_other_by_the_rules(one in version(), other in version()) {
         prop_assert!(!one.replaces(&one));
@@ -241,7 +240,6 @@ proptest! {
         prop_assert_eq!(managed_fields::union(&union, &one), union);
     }
 
-    /// Reading arbitrary bytes as a channel or a manifest never panics.
     #[test]
     fn arbitrary_channels_and_manifests_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), text in "(?s)[a-z:{}\\[\\]\n -]{0,80}") {
         for bytes in [&bytes[..], text.as_bytes()] {

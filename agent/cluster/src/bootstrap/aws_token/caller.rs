@@ -18,7 +18,7 @@ pub struct Caller {
 /// Why the signer is not a node.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CallerRefusal {
-    #[error("{arn} belongs to another account than kops-controller")]
+    #[error("{arn} does not belong to the AWS account of kops-controller")]
     OtherAccount { arn: String },
     #[error("{arn} is not an instance with a role of nodes: {problem}")]
     NoNode { arn: String, problem: &'static str },

@@ -57,7 +57,7 @@ pub(super) fn check_hash(found: Option<&String>, body: &[u8]) -> Result<(), Toke
     }
 }
 
-/// Parses a Signature Version 4 time into seconds since 1970, and checks that it is close enough to now.
+/// Parses a Signature Version 4 time into seconds since 1970, and checks that the time is neither too old nor too far in the future.
 pub(super) fn check_time(date: &str, expected: &Expected<'_>) -> Result<i64, TokenProblem> {
     let signed =
         PrimitiveDateTime::parse(date, format_description!("[year][month][day]T[hour][minute][second]Z"))

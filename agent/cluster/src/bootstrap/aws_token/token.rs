@@ -10,7 +10,7 @@ pub const STS_SERVICE: &str = "sts";
 /// The prefix of a Signature Version 4 `Authorization` header.
 pub const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 
-/// Seconds that a token stays valid after signing. STS accepts signatures for the same time.
+/// Seconds that a token stays valid after signing. STS accepts a signature for as long.
 pub const VALID_FOR: i64 = 15 * 60;
 /// Seconds that a machine's clock may be ahead.
 pub const AHEAD: i64 = 5 * 60;
@@ -58,7 +58,7 @@ impl std::fmt::Debug for StsCall {
     }
 }
 
-/// Why a token is rejected. Messages do not repeat the token, because it may be secret.
+/// Why a token is rejected. Messages do not repeat the token, because the token may be secret.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum TokenProblem {
     #[error("the token is not well-formed: {0}")]
@@ -67,7 +67,7 @@ pub enum TokenProblem {
     OtherRequest,
     #[error("the token's signature does not cover {0}")]
     NotSigned(&'static str),
-    /// The token would call another action or another server.
+    /// The signed request is for a different action or a different server.
     #[error("the token does not ask this region's STS for the caller's identity: {0}")]
     OtherCall(&'static str),
     #[error(

@@ -10,7 +10,7 @@ const CONTENT_TYPE: &str = "content-type";
 const DATE: &str = "x-amz-date";
 const SESSION: &str = "x-amz-security-token";
 const HASH: &str = "x-kops-request-sha";
-/// Upstream's older nodes send this header. The signature does not cover the header.
+/// Older nodes of upstream send this header without signing it.
 const USER_AGENT: &str = "user-agent";
 
 const KNOWN: [&str; 7] = [AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, DATE, SESSION, HASH, USER_AGENT];

@@ -131,7 +131,7 @@ fn digest_of(
         if attribute.oid == CONTENT_TYPE && value.decode_as::<ObjectIdentifier>()? != content_type {
             return Err(NotSignedData);
         }
-        // With two hashes, a signer could choose between two contents.
+        // With two hashes, a signer could choose between two contents, so only one hash is allowed.
         if attribute.oid == MESSAGE_DIGEST && digest.replace(value.decode_as::<OctetString>()?).is_some() {
             return Err(NotSignedData);
         }

@@ -39,7 +39,7 @@ fn restarting(unit: &str) -> NextPlan {
     NextPlan { change: 1, restarts: vec![unit.to_owned()], ..NextPlan::default() }
 }
 
-/// A node that runs `a=`, and has planned the change to another configuration.
+/// A node that runs `a=`, and has planned the change to the configuration in `next`.
 fn superseded(name: &str, next: Next) -> SeenNode {
     let (runs, superseded_by) = (configuration("a="), configuration(&next.hash));
     node(name, NodeReport { runs, superseded_by, next: Some(next), ..NodeReport::default() })
@@ -101,7 +101,7 @@ fn a_group_whose_nodes_trust_other_authorities_than_the_cluster_has_a_note() {
     let mut nodes = [
         trusts(current("i-1", "a="), "0"),
         trusts(SeenNode { group: "masters".into(), ..current("m-1", "b=") }, "0"),
-        // A kubelet can write any text.
+        // A kubelet can write any text, so an invalid digest is ignored.
         SeenNode { authorities: "z".into(), ..current("i-2", "a=") },
     ];
     assert!(plans(&nodes).iter().all(|plan| plan.disagreements.is_empty()), "{:?}", plans(&nodes));
@@ -141,7 +141,7 @@ fn what_is_not_known_of_a_node_is_said() {
         (
             superseded("i", Next::planned(EARLIER, "z=", "b=", NextPlan::default())),
             State::Superseded,
-            "another configuration than it runs",
+            "begins with a configuration that it does not run",
         ),
     ] {
         let plan = plans(std::slice::from_ref(&node)).remove(0).nodes.remove(0);

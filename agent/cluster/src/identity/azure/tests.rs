@@ -128,7 +128,7 @@ fn a_running_machine_has_the_group_and_labels_of_its_tags() {
     control_plane.tags.insert("k8s.io_role_master".into(), "1".into());
     let labels = control_plane.identify(&cluster()).unwrap().noted_labels;
     assert_eq!(labels["node-role.kubernetes.io/control-plane"], "");
-    // A new machine has no power state yet.
+    // A new machine has no power state yet, so the provisioning state counts.
     assert!(AzureMachine { state: "creating".into(), ..machine() }.identify(&cluster()).is_ok());
 }
 

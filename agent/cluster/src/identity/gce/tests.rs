@@ -149,7 +149,7 @@ fn an_unlisted_instance_is_rejected_with_the_reason() {
     ] {
         assert_eq!(unlisted(&instance, &cluster()).reason(), reason);
     }
-    // The instance itself writes this metadata, and it appears in a log and in an Event. So it must stay on one line.
+    // The instance can write any text into its metadata, and a log and an Event show the text. Therefore the text must stay on one line.
     let says = unlisted(&alone("RUNNING", &format!("d\nbootstrap: granted{}", "x".repeat(9999))), &cluster());
     let says = says.to_string();
     assert!(says.contains("the cluster d\\nbootstrap: granted") && !says.contains('\n'), "{says}");

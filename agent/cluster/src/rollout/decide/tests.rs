@@ -51,11 +51,11 @@ fn a_canary_that_fails_stops_everything_until_the_operator_resumes() {
         "{:?}",
         cluster.status
     );
-    // A failed node does not try again by itself.
+    // A failed node does not retry by itself.
     cluster.now += Duration::days(1);
     assert_eq!(cluster.step(), [""; 0]);
 
-    // A corrected spec has another hash. Only the nodes of this group are behind again.
+    // A corrected spec has a new hash. Only the nodes of this group must change again.
     cluster.seen.current.insert("a".into(), Ok("c=".into()));
     cluster.rollout.attempt = 2;
     let steps = cluster.run();
@@ -256,7 +256,7 @@ fn pods_that_crash_more_than_before_are_a_failure_until_the_operator_resumes() {
     assert_eq!((cluster.status.phase, cluster.listings["a-00"]), (Phase::Stopped, 3));
     let problem = &cluster.status.groups["a"].failures["a-00"];
     assert!(problem.contains("default/web-0/web is in CrashLoopBackOff"), "{problem}");
-    // Another controller reads the status, and the pods have recovered.
+    // A new controller reads the status, and the pods have recovered.
     cluster.containers.insert("a-00".into(), web(4, false));
     let text = serde_json::to_string(&cluster.status).unwrap();
     cluster.status = serde_json::from_str(&text).unwrap();

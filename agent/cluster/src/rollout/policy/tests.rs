@@ -203,7 +203,7 @@ fn a_rollout_of_an_operator_comes_first_and_no_failure_is_forgotten_meanwhile() 
 enum Happens {
     Succeeds(usize),
     Fails(usize),
-    /// `kops update cluster --yes` writes another configuration of a group.
+    /// `kops update cluster --yes` writes a new configuration of a group.
     Changes(bool),
     Pauses,
     Resumes,

@@ -20,9 +20,9 @@ pub const MOST_CANARIES: u32 = 100;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Observation {
-    /// The attempt of the rollout in which it began.
+    /// The attempt of the rollout in which the observation began.
     pub attempt: u32,
-    /// When it began.
+    /// When the observation began.
     pub begun: String,
     /// Since when the canary is healthy; empty if it is not healthy.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -31,8 +31,8 @@ pub struct Observation {
     pub has_passed: bool,
 }
 
-/// The canaries of each group of workers. A worker becomes a canary when it has carried out an order in the controller's own status: a
-/// kubelet can write any outcome into its own Node. A canary stays a canary, whatever its Node says later.
+/// The canaries of each group of workers. A worker becomes a canary when it has carried out an order that is in the controller's own
+/// status, because a kubelet can write any outcome into its own Node. A canary stays a canary, whatever its Node reports later.
 pub(super) fn canaries(
     course: &Course,
     observe: u32,

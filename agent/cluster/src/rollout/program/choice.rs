@@ -3,18 +3,18 @@
 use crate::fleet::{SeenNode, reported_program};
 use crate::rollout::{Outcome, WantedProgram};
 
-/// The nodes that an operator has chosen, by what the rollout does with them.
+/// The nodes that an operator has chosen, by what happens to them in the rollout.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct UpgradeChoice<'a> {
     /// Nodes that do not report their program.
     pub silent: Vec<&'a str>,
     /// Nodes of an architecture for which the file has no program.
     pub lacking: Vec<&'a str>,
-    /// The number of nodes that change.
+    /// The number of nodes that get the program.
     pub others: usize,
-    /// The number of nodes that run the program already, and whose last upgrade or check failed.
+    /// The number of nodes that already run the program, and whose last upgrade or check failed.
     pub failed: usize,
-    /// The number of all other nodes that run the program already.
+    /// The number of remaining nodes that already run the program.
     pub current: usize,
 }
 

@@ -7,7 +7,7 @@ use url::{Host, Url};
 
 /// Maximum length of a URL, in bytes.
 const LONGEST: usize = 2048;
-/// The schemes of servers. Clients read their hosts as names and addresses.
+/// The schemes of servers. Clients read the host of such a URL as a name or an address.
 const SERVERS: [&str; 2] = ["http", "https"];
 /// The schemes of buckets (`agent/store/src/schemes.rs`).
 const BUCKETS: [&str; 8] = ["azureblob", "do", "gs", "hos", "linode", "s3", "scw", "swift"];
@@ -23,8 +23,8 @@ const NAT64: [u16; 6] = [0x64, 0xff9b, 0, 0, 0, 0];
 const METADATA_NAMES: [&str; 5] =
     ["metadata", "metadata.google.internal", "metadata.goog", "instance-data", "instance-data.ec2.internal"];
 
-/// Refuses a URL with credentials, and a URL that leads to the machine's own files or to its cloud's metadata service. That protects from
-/// mistakes only: a name may lead to any address. The messages do not repeat the URL, because it may have a password.
+/// Refuses a URL with credentials, and a URL that leads to the machine's own files or to its cloud's metadata service. The check prevents
+/// only mistakes, because a host name may resolve to any address. The messages do not repeat the URL, because it may have a password.
 pub(super) fn check(url: &str) -> Result<(), Invalid> {
     if url.len() > LONGEST || !url.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\') {
         return Err(Invalid::new(format!(
@@ -71,7 +71,7 @@ fn is_metadata_service(host: &Host<&str>) -> bool {
     }
 }
 
-/// Whether an address is link-local, belongs to a metadata service, or contains an IPv4 address in one of the known forms.
+/// Whether an address is link-local, belongs to a metadata service, or contains an IPv4 address (mapped, 6to4 or NAT64).
 fn is_metadata_v6(address: Ipv6Addr) -> bool {
     let segments = address.segments();
     address.is_unicast_link_local()

@@ -22,7 +22,7 @@ fn file(version: &str) -> ProgramFile {
     ProgramFile::parse(text(version).as_bytes(), "program.yaml").unwrap()
 }
 
-/// A cluster whose nodes report another program than the rollout's, and whose state store has the rollout's program file.
+/// A cluster whose nodes do not run the rollout's program, and whose state store has the rollout's program file.
 fn cluster(groups: &[(&str, usize)]) -> Cluster {
     let mut cluster = Cluster::new(groups);
     cluster.rollout.program = Some(file("0.2.0").wanted());
@@ -31,7 +31,7 @@ fn cluster(groups: &[(&str, usize)]) -> Cluster {
     cluster
 }
 
-/// The node carries out its order, and reports which program it runs then.
+/// The node carries out its order, and then reports which program it runs.
 fn answer(cluster: &mut Cluster, node: &str, runs: &str, problem: &str) {
     let member = cluster.of_name(node);
     member.program = Some(runs.to_owned());
@@ -56,8 +56,8 @@ fn a_file_of_another_form_is_refused() {
     let text = text("0.2.0");
     for (old, new, expected) in [
         ("version: 0.2.0", "version: 0.2.0\nversion: 0.3.0", "duplicate"),
-        ("version: 0.2.0", "version: ''", "is not one such as 0.2.0"),
-        ("version: 0.2.0", "version: 0.2.0 (abc)", "is not one such as 0.2.0"),
+        ("version: 0.2.0", "version: ''", "is not a version such as 0.2.0"),
+        ("version: 0.2.0", "version: 0.2.0 (abc)", "is not a version such as 0.2.0"),
         ("version: 0.2.0\n", "", "missing field"),
         ("version: 0.2.0", "version: 0.2.0\npackage: 0.2.0-1", "unknown field"),
         ("amd64:", "riscv64:", "unknown field"),
@@ -142,7 +142,7 @@ fn a_later_report_of_another_program_undoes_nothing() {
     assert_eq!(cluster.step(), ["a-00"]);
     answer(&mut cluster, "a-00", &sha256('a'), "");
     assert_eq!(cluster.step(), ["a-01"]);
-    // An older program of a package beside the wanted one changes only the annotation of the version. So the program is unknown.
+    // An older program, installed by a package, changes only the annotation with the version. So the node's program is unknown.
     cluster.of_name("a-00").program = None;
     answer(&mut cluster, "a-01", &sha256('a'), "");
     assert_eq!(cluster.step(), [""; 0]);
@@ -191,7 +191,7 @@ fn an_order_ends_with_its_timeout_a_pause_and_an_abort() {
         assert!(cluster.status.ordered.is_empty(), "{state:?}");
     }
 
-    // Another rollout was started before the order was taken back.
+    // A new rollout was started before the order was taken back.
     let mut other = begun();
     let configuration = Rollout { id: "r-2".into(), program: None, ..other.rollout.clone() };
     other.status = Status::default();
@@ -313,7 +313,7 @@ fn a_canary_that_is_healthy_for_moments_only_fails_in_time() {
 fn a_worker_that_forges_an_outcome_is_no_canary() {
     let mut cluster = cluster(&[("a", 3)]);
     cluster.rollout.canary = 1;
-    // Root on a-00 has read the order of another node, and reports an outcome of that order.
+    // Root on a-00 reads the order of a different node, and reports an outcome of that order.
     let mut other = self::cluster(&[("a", 1)]);
     other.step();
     let order = Order::read(&other.of_name("a-00").order).unwrap();
@@ -366,7 +366,7 @@ fn a_node_that_failed_in_an_earlier_rollout_gets_an_order_although_it_runs_the_p
     answer(&mut cluster, "a-00", &sha256('a'), "");
     assert_eq!(cluster.step(), [""; 0]);
     assert_eq!(cluster.status.phase, Phase::Done);
-    // The outcome of another task says nothing about the program.
+    // The outcome of a different task says nothing about the program.
     let other = Order {
         rollout: "r-0".into(),
         program: false,
@@ -376,7 +376,7 @@ fn a_node_that_failed_in_an_earlier_rollout_gets_an_order_although_it_runs_the_p
     cluster.rollout.id = "r-3".into();
     assert_eq!(cluster.step(), [""; 0]);
     assert_eq!(cluster.status.phase, Phase::Done);
-    // Such an outcome does not replace the node's report.
+    // This outcome does not replace the node's report.
     cluster.of_name("a-00").is_unchecked = true;
     cluster.rollout.id = "r-4".into();
     assert_eq!(cluster.step(), ["a-00"]);
@@ -403,7 +403,7 @@ fn an_upgrade_that_only_waits_does_not_hold_configurations_of_the_policy() {
     assert_eq!(step(&mut cluster), ordered("a-00", Task::Program));
     assert_eq!(step(&mut cluster), [], "the policy waits for a node at work");
     answer(&mut cluster, "a-00", &sha256('a'), "");
-    // The policy orders another configuration for the observed canary. The outcome of this order replaces the outcome of the upgrade.
+    // The policy orders a new configuration for the observed canary. The outcome of this order replaces the outcome of the upgrade.
     cluster.seen.current.insert("a".into(), Ok("c=".into()));
     assert_eq!(step(&mut cluster), ordered("a-00", Task::Configuration));
     assert!(cluster.status.waits_for.contains("a-00 is upgraded, and is observed"), "{:?}", cluster.status);
@@ -454,7 +454,7 @@ fn nodes_that_do_not_report_their_program_are_left_out_and_named() {
     let counts = |group: &str| (cluster.status.groups[group].done, cluster.status.groups[group].left_out);
     assert_eq!([counts("a"), counts("masters")], [(1, 1), (1, 1)]);
 
-    // The other control planes still wait for a left-out control plane that is not Ready.
+    // A control plane that the rollout leaves out is not Ready. The other control planes wait for it.
     cluster.of_name("masters-01").program = Some(sha256('0'));
     cluster.of_name("masters-00").is_ready = false;
     cluster.rollout.id = "r-2".into();

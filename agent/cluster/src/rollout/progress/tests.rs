@@ -98,7 +98,7 @@ fn a_node_that_succeeds_and_is_never_ready_fails() {
     assert!(problem.contains("is not Ready or does not show the result 10m after the order"), "{problem}");
 }
 
-/// Two control planes. The first one has carried out its order this many seconds after the order, and its pods settle for 60 s.
+/// Two control planes. The first one carries out its order after this many seconds, and its pods then settle for 60 s.
 fn settling_after(seconds: i64) -> Cluster {
     let mut cluster = Cluster::new(&[("masters", 2)]);
     cluster.rollout.check_pods_after = 60;
@@ -109,7 +109,7 @@ fn settling_after(seconds: i64) -> Cluster {
     cluster
 }
 
-/// Decides `seconds` later, while the API server of the first control plane is ready or not. Returns the nodes that get an order.
+/// Decides again after `seconds`. `is_ready` is the state of the first control plane's API server. Returns the nodes that get an order.
 fn later(cluster: &mut Cluster, seconds: i64, is_ready: bool) -> Vec<String> {
     let not_ready = (!is_ready).then(|| "masters-00".to_owned());
     cluster.not_ready = not_ready.into_iter().collect();
@@ -170,8 +170,8 @@ fn a_node_that_reports_no_authorities_takes_configurations_as_before() {
     assert_eq!(cluster.step(), [""; 0]);
     assert_eq!(cluster.status.phase, Phase::Done);
 
-    // After its run, the node reports its authorities. If it trusts the wanted authorities, it is done. Otherwise it
-    // gets a second order.
+    // After its run, the node reports its authorities. If the node trusts the wanted authorities, it is done. Otherwise the
+    // node gets a second order.
     for (reported, ordered) in [("A", &[][..]), ("B", &["a-00"][..])] {
         let mut cluster = trusting();
         (cluster.of_name("a-00").authorities, cluster.of_name("a-00").runs) = (None, Some("a=".into()));
@@ -228,7 +228,7 @@ fn the_status_names_nodes_that_trust_other_authorities_or_report_none() {
     assert_eq!(cluster.status.groups["a"].other_authorities, 0);
     assert_eq!(cluster.status.without_authorities.nodes, 1, "the rollout is done without a word about a-01");
 
-    // Other groups, and groups whose configuration has the authorities, are not compared.
+    // Nothing is compared for other groups, and for groups whose configuration contains the authorities.
     cluster.seen.authorities.clear();
     cluster.step();
     assert!(cluster.status.without_authorities.is_none());

@@ -43,13 +43,13 @@ impl LastReboot {
         self.written()
     }
 
-    /// Parses an annotation's value; `None` if it has another form than [`LastReboot::value`] writes.
+    /// Parses an annotation's value; `None` if the value does not have the form that [`LastReboot::value`] writes.
     pub fn read(value: &str) -> Option<LastReboot> {
         LastReboot::parsed(value).ok()
     }
 
-    /// Why the policy does not reboot this member now; `None` if it may. `current` is the policy's rollout that is not over, and
-    /// `interval` is the time between two reboots.
+    /// Why the policy does not reboot this member now; `None` if it may reboot the member. `current` is the policy's rollout that is not
+    /// over, and `interval` is the time between two reboots.
     pub(in crate::rollout) fn holds(
         &self,
         member: &Member,
@@ -57,7 +57,8 @@ impl LastReboot {
         interval: Duration,
         now: OffsetDateTime,
     ) -> Option<String> {
-        // If this boot has not ended, the order has not rebooted the node: for example, it was withdrawn. So it delays no other reboot.
+        // If this boot has not ended, the node has not rebooted for the order, for example because the order was withdrawn. So the order
+        // delays no reboot.
         if !has_ended(member, &self.boot_id) {
             return None;
         }

@@ -25,7 +25,7 @@ fn the_status_names_the_canaries_and_counts_those_that_are_left() {
     assert_eq!(canaries(&cluster, "a"), (vec!["a-00", "a-01"], 0));
     assert_eq!(canaries(&cluster, "masters"), (vec![], 0), "control planes have no canaries");
 
-    // With another configuration, the group needs new canaries.
+    // For a new configuration, the group needs new canaries.
     cluster.seen.current.insert("a".into(), Ok("c=".into()));
     assert_eq!(cluster.step(), [""; 0]);
     assert_eq!(canaries(&cluster, "a"), (vec![], 2));

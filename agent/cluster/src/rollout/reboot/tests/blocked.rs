@@ -85,7 +85,7 @@ fn a_cordon_that_an_earlier_run_left_is_no_drain_for_the_order() {
     cluster.of_name("a-00").cordoned_since = Some(cluster.now);
     cluster.now += Duration::seconds(61);
     assert_eq!(cluster.step(), ["a-00", "a-01"]);
-    // The clock of a-01 is behind.
+    // The clock of a-01 is behind, so its cordon seems to be older than the order.
     cluster.of_name("a-01").cordoned_since = Some(cluster.now - Duration::seconds(60));
     cluster.seen.blocked = burns();
     cluster.step();
@@ -135,7 +135,7 @@ fn a_node_that_drains_without_its_order_does_not_get_it_again() {
     let order = cluster.of_name("a-00").order.clone();
     cluster.seen.blocked = burns();
     cluster.step();
-    // The node has begun just before its order was taken back. It drops the order before it reboots.
+    // The node began to drain just before its order was taken back. It drops the order before it reboots.
     cluster.of_name("a-00").cordoned_since = Some(cluster.now);
     for _ in 0..3 {
         assert_eq!(cluster.step(), [""; 0]);

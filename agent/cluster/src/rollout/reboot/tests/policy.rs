@@ -211,7 +211,7 @@ fn a_reboot_interval_has_a_least_value() {
     }
 }
 
-/// An operator's rollout reboots all nodes, and waits: its window opens days later, or an alert blocks it.
+/// An operator's rollout reboots all nodes, and waits, because its window opens days later, or because an alert blocks it.
 #[test]
 fn reboots_that_wait_do_not_hold_configurations_of_the_policy() {
     for (window, alerts) in [("Sat 00:00-01:00 UTC", ""), ("Mon-Sun 00:00-24:00 UTC", "ALERTS")] {
@@ -234,7 +234,7 @@ fn reboots_that_wait_do_not_hold_configurations_of_the_policy() {
                 status.waits_for.contains(if alerts.is_empty() { "window" } else { "burns" }),
                 "{status:?}"
             );
-            // One of the nodes is slow. The others do not wait for it.
+            // One of the nodes is slow. The other nodes do not wait for this node.
             for node in actions.orders.keys().filter(|node| *node != "a-00") {
                 cluster.act(node, "");
             }
