@@ -8,8 +8,7 @@ use crate::certs::Certificates;
 use crate::error::{Error, Result};
 use crate::secrets::{Material, Secrets};
 
-/// The bytes that `file` should hold; `None` for a download, and for content that needs a certificate that is not
-/// issued yet.
+/// The bytes that `file` should contain. `None` for a download, and for content with a certificate that is not issued yet.
 pub(crate) fn bytes(
     file: &File,
     certificates: &Certificates<'_>,
