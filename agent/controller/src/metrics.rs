@@ -358,6 +358,7 @@ pub fn register_build(registry: &mut Registry) {
 /// Encodes the metrics as text (OpenMetrics).
 pub fn text(registry: &Registry) -> String {
     let mut text = String::new();
+    // Ignore the result, because writing to a String cannot fail.
     let _ = encode(&mut text, registry);
     text
 }

@@ -167,8 +167,8 @@ impl Run<'_> {
         Ok(unit_reading(unit, &self.found(read)?).map(|reading| reading.to_string()))
     }
 
-    /// An earlier agent version wrote unit files into a folder where they override upstream's units. Moves these files to upstream's folder. The move comes
-    /// last, so that an interrupted run does not change which unit file is used.
+    /// An earlier agent version wrote unit files into a folder where they override upstream's units. Moves these files to upstream's
+    /// folder. The move comes last, so that an interrupted run does not change which unit file is used.
     pub(super) fn move_units(&self) -> Result<()> {
         for step in &self.plan.steps {
             let is_moved = step

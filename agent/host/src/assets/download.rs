@@ -63,6 +63,7 @@ impl Downloads {
             .collect()
             .await;
         drop(run);
+        // Wait for the last writer.
         let _ = idle.recv().await;
         failed
     }

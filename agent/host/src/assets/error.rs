@@ -79,6 +79,7 @@ fn unavailable(
             |text, MirrorFailure { url, reason }| format!("{text}; {}: {reason}", shown_url(url)),
         ),
     };
+    // Ignore the results of `write!`, because writing to a String cannot fail.
     if attempts > failures.len() {
         let waited = Duration::from_millis(u64::try_from(waited.as_millis()).unwrap_or(u64::MAX));
         let _ = write!(text, " (tried {attempts} times in {waited:.0?})");
