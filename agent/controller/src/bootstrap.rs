@@ -163,7 +163,8 @@ impl Setup {
 }
 
 /// Checks access to Nodes before the server listens, because every answer requires a Node. If a connection is refused, a machine retries
-/// within seconds, also at another control plane. An internal error would cost the machine a proof of identity and a backoff.
+/// within seconds, also at another control plane. After an internal error, in contrast, the machine waits for a backoff and needs a new
+/// proof of identity.
 async fn api_server_answers(nodes: &Nodes) -> Result<()> {
     timeout(NODE_WITHIN, nodes.can_be_read())
         .await

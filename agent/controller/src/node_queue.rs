@@ -54,7 +54,7 @@ struct NodeState {
     identity_answer: IdentityAnswer,
 }
 
-/// Input from the watch of Nodes.
+/// Methods for the events of the watch of Nodes.
 impl NodeQueue {
     /// Resets all state except the Nodes' identities. `pauses` is the backoff while the cloud does not answer.
     pub fn begin(&mut self, pauses: Pauses) {
@@ -214,7 +214,7 @@ impl NodeQueue {
         self.change_entry(name, QueueEntry::done);
     }
 
-    /// Notes a write to a Node. After repeated writes, returns a backoff. The Node is not reconciled before its end.
+    /// Notes a write to a Node. After repeated writes, returns a backoff, during which the Node is not reconciled.
     pub fn written(&mut self, name: &str, now: Instant) -> Option<Duration> {
         self.change_entry(name, |queue_entry| queue_entry.written(name, now))
     }
@@ -325,7 +325,8 @@ impl NodeQueue {
         }
     }
 
-    /// Notes that a Node is rejected, definitely or not. `since` is when the cloud was first asked about the Node.
+    /// Notes that a Node is rejected. `is_definite` says whether the rejection is final. `since` is when the cloud was first asked about
+    /// the Node.
     pub fn refused(&mut self, node: &ObservedNode, since: Instant, is_definite: bool) {
         if let Some(state) = self.nodes.get_mut(node.name.as_str()) {
             state.identity_answer =

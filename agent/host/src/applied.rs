@@ -32,9 +32,9 @@ const VERSION: u32 = 1;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Sources {
-    /// URL of the folder of keysets.
+    /// The URL of the folder of keysets.
     pub keysets: String,
-    /// URL of the folder of secrets.
+    /// The URL of the folder of secrets.
     pub secrets: String,
 }
 
@@ -50,8 +50,8 @@ pub struct Applied {
     pub machine: String,
     /// The `NodeupConfigHash` of the configuration.
     pub config_hash: String,
-    /// Whether the agent derived exactly the same configuration from the cluster spec. If so, a different configuration that the spec gives
-    /// later is newer.
+    /// Whether the agent derived exactly this configuration from the cluster spec. If so, any other configuration that the spec gives later
+    /// is newer.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_proven: bool,
     /// The kOps release that wrote the configuration; `None` if an old version of the agent wrote the state.
@@ -92,7 +92,7 @@ pub struct Unfinished {
 #[serde(default, rename_all = "camelCase")]
 struct PublicKeyset {
     trusted: String,
-    /// Certificates of a keyset's items, by item ID.
+    /// The certificates of a keyset's items, by item ID.
     items: BTreeMap<String, String>,
 }
 
@@ -136,7 +136,7 @@ impl Applied {
         Applied { machine, ..self }
     }
 
-    /// Sets whether the agent derived exactly the same configuration from the cluster spec.
+    /// Sets whether the agent derived exactly this configuration from the cluster spec.
     pub fn proven(self, is_proven: bool) -> Applied {
         Applied { is_proven, ..self }
     }
@@ -165,7 +165,7 @@ impl Applied {
         desired
     }
 
-    /// Names of the secrets in the state's files.
+    /// The names of the secrets in the state's files.
     pub fn secrets(&self) -> BTreeSet<&str> {
         self.resources.iter().flat_map(secrets_of).collect()
     }
@@ -188,7 +188,7 @@ impl Applied {
             .collect()
     }
 
-    /// The path of the file that holds only the private key of a keyset item.
+    /// The path of the file that contains only the private key of a keyset item.
     pub fn file_of_key(&self, keyset: &str, id: &str) -> Option<&str> {
         self.resources.iter().find_map(|resource| match resource {
             Resource::File(File { path, content: Content::SecretText(pieces), .. }) => {
@@ -208,7 +208,7 @@ impl Applied {
         self.keysets.get(keyset).map(|keyset| keyset.trusted.as_str()).filter(|trusted| !trusted.is_empty())
     }
 
-    /// PEM certificate of a keyset item.
+    /// The PEM certificate of a keyset item.
     pub fn item_certificate(&self, keyset: &str, id: &str) -> Option<&str> {
         self.keysets.get(keyset)?.items.get(id).map(String::as_str)
     }

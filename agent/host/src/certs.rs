@@ -28,7 +28,7 @@ use keep::Reason;
 pub(crate) struct Certificates<'a> {
     secrets: &'a dyn Secrets,
     now: OffsetDateTime,
-    /// Extra lifetime of this node's certificates in hours. It differs from node to node, so that nodes renew at different times.
+    /// The extra lifetime of this node's certificates, in hours. It differs from node to node, so that nodes renew at different times.
     extra_hours: u32,
     authorities: BTreeMap<(String, String), Authority>,
     entries: BTreeMap<&'a str, Entry<'a>>,

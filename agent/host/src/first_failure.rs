@@ -33,7 +33,7 @@ pub(crate) fn last_failure(root: &Root, record: &Record) -> Result<Option<Failur
     Ok(root.read(PATH)?.and_then(|json| from_slice(&json).ok()))
 }
 
-/// Removes the note. A record replaces it.
+/// Removes the note, because the machine now has a record.
 pub(crate) fn forget(root: &Root) -> Result<()> {
     remove_file(root, PATH)
 }

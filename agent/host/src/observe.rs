@@ -53,7 +53,7 @@ impl Host {
         Ok(owned)
     }
 
-    /// Those of the given paths on which something is mounted, the innermost first.
+    /// The paths among `paths` on which something is mounted, the innermost first.
     pub(crate) fn mounted_among(&self, paths: &[&str]) -> Result<Vec<String>> {
         let mut mounted = if paths.is_empty() { vec![] } else { self.mounts.below(paths)? };
         mounted.retain(|path| paths.contains(&path.as_str()));

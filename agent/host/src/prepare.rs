@@ -54,7 +54,7 @@ impl Inputs<'_> {
         file.map(|(file, _)| (file, name)).ok_or_else(|| gone(name))
     }
 
-    /// SHA-256 of all files that the run writes, by path, so that these files need not be read.
+    /// The SHA-256 of all files that the run writes, by path, so that these files need not be read.
     pub(crate) fn written(&self) -> BTreeMap<String, String> {
         let contents = self.contents.iter();
         let mut written: BTreeMap<String, String> =
@@ -63,7 +63,7 @@ impl Inputs<'_> {
         written
     }
 
-    /// SHA-256 of the files that were made from downloads, by path.
+    /// The SHA-256 of the files that were made from downloads, by path.
     pub(crate) fn downloaded(&self) -> impl Iterator<Item = (String, String)> {
         self.ready.iter().map(|(path, ready)| (path.clone(), ready.content.clone()))
     }

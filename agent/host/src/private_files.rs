@@ -39,7 +39,7 @@ pub struct PrivateFiles {
     pub files: Vec<PrivateFile>,
     /// Why files could not be read. Each text contains the file's path.
     pub unread: Vec<String>,
-    /// Whether the record has resources of the agent on this machine. Also true if the record was lost.
+    /// Whether the record contains any resource. Also true if the record was lost.
     pub has_claims: bool,
 }
 

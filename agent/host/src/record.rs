@@ -47,13 +47,13 @@ pub struct Record {
     pub(crate) begun_state: Option<String>,
     /// When and why a certificate renewal was rolled back. Later renewals wait for some time.
     pub(crate) renewal_failure: Option<Failure>,
-    /// SHA-256 hashes of downloads that the agent looked up, by URL.
+    /// The SHA-256 hashes of downloads that the agent looked up, by URL.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub known_hashes: BTreeMap<String, String>,
     /// The secrets and files of the state store that influenced this machine's files; `None` if an earlier version of the agent did not
     /// record them.
     pub decided: Option<Decided>,
-    /// Units that must not run, such as kubelet on a machine in a warm pool.
+    /// The units that must not run, such as kubelet on a machine in a warm pool.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     stopped_units: BTreeSet<String>,
     resources: BTreeMap<ResourceId, Claim>,
@@ -99,7 +99,7 @@ impl Failure {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Superseded {
-    /// When the agent first saw the configuration of new machines, in RFC 3339.
+    /// When the agent first saw that new machines get another configuration, in RFC 3339.
     pub since: String,
     /// The `NodeupConfigHash` of the configuration of new machines.
     pub by: String,

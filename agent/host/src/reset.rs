@@ -310,7 +310,7 @@ impl Host {
     }
 }
 
-/// Those of the given units that run or start at boot, except the units in `listed`.
+/// The units in `of_packages` that run or start at boot, except the units in `listed`.
 fn would_start(systemd: &dyn Systemd, of_packages: &[&str], listed: &[&str]) -> Result<Vec<String>> {
     let states = systemd.states(of_packages)?;
     let would_start = |(unit, state): (&&str, UnitState)| {
@@ -363,7 +363,7 @@ fn remove_resource(root: &Root, id: &ResourceId) -> Result<()> {
     }
 }
 
-/// Overwrites and removes the temporary file that a killed run left for a resource. The temporary file may contain a key.
+/// Overwrites and removes the temporary file that remains of a resource after a killed run. The temporary file may contain a key.
 fn remove_temporary(root: &Root, id: &ResourceId) -> Result<()> {
     let Some(path) = written_file(root, id) else { return Ok(()) };
     match root.parent(&path)? {

@@ -31,7 +31,7 @@ impl RolledBack {
 impl std::fmt::Display for RolledBack {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.back_to.as_str() {
-            // Another program made the node.
+            // Without an earlier configuration, another program made the node.
             "" => write!(f, "{}; rolled back to what was there before kops-agent", self.problem)?,
             before => write!(f, "{}; rolled back to the previous configuration ({before})", self.problem)?,
         }

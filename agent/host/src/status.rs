@@ -74,7 +74,7 @@ pub struct CertificateStatus {
     pub path: String,
     /// The expiry in seconds since 1970; `None` if the file has no readable certificate.
     pub expires: Option<i64>,
-    /// Whole days until the expiry; negative after the expiry.
+    /// The whole days until the expiry; negative after the expiry.
     pub days_left: Option<i64>,
 }
 

@@ -28,7 +28,7 @@ pub struct Rollout {
     /// Each started rollout has a new ID.
     pub id: String,
     pub state: State,
-    /// Counts the starts and resumptions of the rollout, from 1. A failed node tries again only in a later attempt.
+    /// Counts the starts and resumptions of the rollout, from 1. A failed node retries only in a later attempt.
     pub attempt: u32,
     /// The instance groups that the rollout changes; empty for all groups.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]

@@ -36,7 +36,7 @@ pub enum Leaving {
 /// Whether a bootstrap server may leave the cluster. The text of both variants is the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Departure {
-    /// Machines can bootstrap at another server, or the cluster needs no server without this one.
+    /// Machines can bootstrap at another server, or the cluster needs no bootstrap server any more.
     Allowed(String),
     /// Without this server, no machine could bootstrap.
     Refused(String),
@@ -139,7 +139,7 @@ mod tests {
     fn on_the_only_control_plane_another_pod_must_wait() {
         let service = ALL.map(|here| may_leave(Leaving::Service, &[], here));
         assert_eq!(service, [false, true, true]);
-        // Without its only control plane, the cluster ends, so it needs no bootstrap server.
+        // Without its only control plane, the cluster ends, so no machine needs a bootstrap server.
         assert!(ALL.iter().all(|here| may_leave(Leaving::Machine, &[], *here)));
     }
 }

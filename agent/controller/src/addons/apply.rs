@@ -64,8 +64,8 @@ async fn apply_rest(scene: &Scene, reapply: bool, done: &mut Vec<Report>) -> Res
     Ok(failed)
 }
 
-/// The work for an add-on: its due work, or a full apply with `reapply`. A pure reapply brings no new version to nodes, so it marks no
-/// Node.
+/// The work for an add-on: its due work, or a full apply with `reapply`. The reapply of a current add-on changes no version, so it marks no
+/// Node for replacement.
 fn wanted(addon_state: &AddonState, reapply: bool) -> Option<Due> {
     match &addon_state.due {
         Some(Due { version: Some(_), .. }) => addon_state.due.clone(),

@@ -40,7 +40,7 @@ mod tests {
         )
     }
 
-    /// Two channels have an add-on: only the last channel counts. An entry whose version range is wrong does not count.
+    /// If two channels have an add-on, only the last channel counts. An entry whose version range is wrong does not count.
     #[tokio::test]
     async fn only_images_of_add_ons_that_are_applied_are_listed() {
         let server = TestServer::start(|request| async move {

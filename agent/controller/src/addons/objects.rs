@@ -26,7 +26,7 @@ pub struct Objects {
 /// The mode of a server-side apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Apply {
-    /// The API server rejects the apply if another manager owns one of its fields.
+    /// The API server rejects the apply if another manager owns one of the applied fields.
     Polite,
     /// The apply takes over fields that other managers own.
     Forced,

@@ -18,7 +18,7 @@ use tokio::time::sleep;
 use super::objects::Objects;
 use super::{applying, authority, installed, marking, pruning, reading};
 
-/// How long a slow add-on delays the next add-on at most.
+/// The maximum time by which a slow add-on delays the next add-on.
 const HEAD_START: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -48,8 +48,8 @@ pub fn pause_of(addon: &Addon) -> String {
 }
 
 /// Updates the add-ons in order. An add-on begins if the add-on before it is done, or after `HEAD_START`. So a slow add-on, such as one
-/// whose webhook does not answer, delays the next one only for `HEAD_START`. The report is `None` for an add-on that did not begin because
-/// `may_begin` was false.
+/// whose webhook does not answer, delays the next add-on only for `HEAD_START`. The report is `None` for an add-on that did not begin
+/// because `may_begin` was false.
 pub async fn update_all(
     objects: &Objects,
     store: &Store,

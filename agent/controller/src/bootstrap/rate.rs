@@ -47,7 +47,7 @@ struct State {
 }
 
 impl Allowance {
-    /// Counts one request. Returns the new end of the paid time. If the request is too early, the error is by how much.
+    /// Counts one request. Returns the new end of the paid time. If the request is too early, the error is the time to wait.
     fn pay(self, paid_until: Option<Instant>, now: Instant) -> Result<Instant, Duration> {
         let begins = paid_until.map_or(now, |until| until.max(now));
         let too_early = begins.saturating_duration_since(now + self.every * self.burst.saturating_sub(1));

@@ -23,7 +23,7 @@ use kops_agent_cloud::verify::{Answer, LONGEST_TOKEN_LIFE, Refusal};
 /// How long an accepted token is remembered. The time is longer than any token is valid.
 pub(super) const REMEMBERED_FOR: Duration = Duration::from_secs(25 * 60);
 const _: () = assert!(REMEMBERED_FOR.as_secs() > LONGEST_TOKEN_LIFE.as_secs());
-/// The maximum number of remembered tokens. Some thousand nodes that start together need some ten thousand.
+/// The maximum number of remembered tokens. Some thousand nodes that start together need some ten thousand tokens.
 const MOST: usize = 64 * 1024;
 /// The maximum number of remembered tokens of one machine. One run of upstream's nodeup needs two tokens. If the run then fails, nodeup
 /// retries with two more tokens.

@@ -78,7 +78,7 @@ impl QueueEntry {
         pause
     }
 
-    /// Takes the Node off the queue, because the cloud does not answer for it.
+    /// Takes the Node off the queue, because the cloud does not answer for the Node.
     pub(super) fn suspend(&mut self) {
         self.is_looked_at = false;
         self.is_woken = false;

@@ -27,7 +27,7 @@ use crate::system::apart::apart;
 use crate::system::images::Tether;
 use crate::system::systemd::UnitState;
 
-/// Whether a plan changes a component. The start of a stopped unit is no change.
+/// Whether a plan changes a component. The start of a stopped unit does not count as a change.
 pub(super) fn changes_components(plan: &Plan) -> bool {
     let is_changed = |step: &Step| !is_merely_started(plan, &step.resource);
     plan.stage(Stage::Pods).next().is_some() || plan.stage(Stage::Services).any(is_changed)

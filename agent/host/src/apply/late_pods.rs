@@ -19,9 +19,9 @@ use crate::prepare::find;
 use crate::system::apart::apart;
 use crate::system::images::Tether;
 
-/// Pause between two requests to the API server.
+/// The pause between two requests to the API server.
 const PAUSE: Duration = Duration::from_millis(200);
-/// Pause between two listings of images. Each listing starts a program.
+/// The pause between two listings of images. Each listing starts a program.
 const PAUSE_FOR_IMAGES: Duration = Duration::from_secs(1);
 
 impl Run<'_> {

@@ -51,17 +51,17 @@ impl Starts {
         self.awaited.contains(unit)
     }
 
-    /// Whether systemd starts a unit that pods wait for only after this run.
+    /// Whether a unit that pods wait for starts only after this run.
     pub(super) fn is_left(&self, unit: &str) -> bool {
         self.state().left.contains(unit)
     }
 
-    /// Records that a unit failed. Only the first reason is kept.
+    /// Records that a unit failed. If the unit has already failed in this run, keeps the first reason.
     pub(super) fn note_failed(&self, unit: &str, error: &Error) {
         self.note(&ResourceId::new(Kind::Unit, unit), error);
     }
 
-    /// Records a failure that does not stop the run. Only the first reason is kept.
+    /// Records a failure that does not stop the run. If the resource has already failed in this run, keeps the first reason.
     pub(super) fn note(&self, resource: &ResourceId, error: &Error) {
         let mut state = self.state();
         if !state.failed.iter().any(|failed| failed.resource == *resource) {

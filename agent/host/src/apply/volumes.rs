@@ -79,8 +79,7 @@ impl Run<'_> {
         [&bind.source, &bind.path].iter().any(|path| self.missing_below(path).is_some())
     }
 
-    /// Whether a resource would be written to the empty folder of a missing volume. When the volume is mounted later, it would hide the
-    /// resource.
+    /// Whether a resource would be written to the empty folder of a missing volume. A later mount of the volume would hide the resource.
     pub(super) fn is_below_missing(&self, resource: &ResourceId) -> bool {
         matches!(resource.kind, Kind::Directory | Kind::File | Kind::Symlink)
             && self.missing_below(&resource.name).is_some()

@@ -155,13 +155,13 @@ impl<'a> Fetching<'a> {
         self.run.servers.to_try(&urls).into_iter().map(str::to_owned).collect()
     }
 
-    /// Whether a server besides that of `url` can be tried that has not failed at this download.
+    /// Whether another server than that of `url` can be tried, and has not failed at this download.
     fn has_untried_besides(&self, url: &str) -> bool {
         let has_failed = |other: &String| self.failures.iter().any(|failure| failure.url == *other);
         self.to_try().iter().any(|other| other != url && !has_failed(other))
     }
 
-    /// Whether a server besides that of `url` can be tried.
+    /// Whether another server than that of `url` can be tried.
     fn has_others(&self, url: &str) -> bool {
         self.to_try().iter().any(|other| other != url)
     }

@@ -31,12 +31,12 @@ pub struct DownloadTimeouts {
     pub give_up_after: Duration,
     /// The first pause after all mirrors have failed. The pause then doubles with each retry, up to 30 seconds.
     pub pause: Duration,
-    /// An answer has stalled if fewer than `least` bytes come during this time of waiting.
+    /// An answer has stalled if fewer than `least` bytes come while the agent waits this long.
     pub stalled_after: Duration,
     /// A download has stalled if fewer bytes than this come during `stalled_after`.
     pub least: u64,
-    /// An answer is slow if fewer than `least_unless_slow` bytes come during this time of waiting. If another mirror has not failed yet, it
-    /// then replaces the slow mirror. So a slow mirror cannot delay a download for days.
+    /// An answer is slow if fewer than `least_unless_slow` bytes come while the agent waits this long. If another mirror has not failed
+    /// yet, it then replaces the slow mirror. So a slow mirror cannot delay a download for days.
     pub slow_after: Duration,
     /// An answer is slow if fewer bytes than this come during `slow_after`.
     pub least_unless_slow: u64,

@@ -249,7 +249,7 @@ fn files_that_do_not_belong_together_are_replaced() {
             Some(Observed::Certificate(observed)) => observed.replace.unwrap(),
             other => panic!("{other:?}"),
         };
-    // If a run is killed after it wrote the certificate but before it wrote the key, the files contain such a pair.
+    // A run that is killed between the writes of the certificate and of the key leaves a certificate and a key that do not match.
     write(temp.path(), &PemPair { certificate: other.certificate, private_key: one.private_key.clone() });
     assert_eq!(replace(), "its key does not belong to it");
     std::fs::remove_file(temp.path().join("pki/a.key")).unwrap();

@@ -65,7 +65,7 @@ pub(super) struct DataFolders {
 }
 
 impl Host {
-    /// The data folders of the last applied state and of a begun change, except the default folders.
+    /// The data folders of the last applied state and of a begun change. Default folders are left out.
     pub(super) fn data_folders(&self) -> Result<DataFolders> {
         let mut folders = DataFolders::default();
         let states = self.kept_states()?;

@@ -120,7 +120,7 @@ impl Resetting for Deaf {
     fn doing(&self, _: &str) {}
 }
 
-/// The root of a node with kubelet, containerd and another unit.
+/// The root of a node with kubelet, containerd and a third unit.
 fn node() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let host = Host::scratch(folder.path()).unwrap();

@@ -31,8 +31,8 @@ pub enum Renewing {
 }
 
 impl Host {
-    /// The description of a run that only renews certificates. The recorded failure of such a run begins with this text. By this text, a
-    /// later success finds and removes the failure.
+    /// The description of a run that only renews certificates. The recorded failure of such a run begins with this text. A later successful
+    /// run recognizes the failure by this text, and removes it.
     pub const RENEWING: &str = "renewing this node's certificates";
 
     /// Whether certificates may be renewed now without other changes to the node.

@@ -46,7 +46,7 @@ enum Kind {
 
 #[derive(Debug)]
 struct Pattern {
-    /// The literal text at the begin of every matching path.
+    /// The literal text at the beginning of every matching path.
     beginning: String,
     text: String,
     /// The regular expression, compiled on first use. `None` if the `regex` crate does not support the rule.

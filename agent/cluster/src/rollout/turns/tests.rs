@@ -56,7 +56,7 @@ fn all_keys_of_the_config_map_fit_into_it_together() {
     let mut cluster = large();
     cluster.seen.listed = cluster.containers.clone();
     cluster.policy = cluster.policy.with_policy(POLICY);
-    // First all orders of the policy for configurations fail, and then all its orders for reboots.
+    // The policy first orders configurations, and all these orders fail. Then the policy orders reboots, and they fail, too.
     for _ in 0..2 {
         let actions = cluster.step_all(None);
         assert_eq!(actions.orders.len(), 150);

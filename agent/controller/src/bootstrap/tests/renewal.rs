@@ -40,7 +40,7 @@ impl<'a> Shown<'a> {
     fn signed_by(&self, authority: &Authority) -> Pair {
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
-        // rcgen keeps one value per type of name. Two notations of this type allow two values.
+        // rcgen keeps one value per type of name. A second value is possible if its type is written in another notation.
         let types = [DnType::OrganizationName, DnType::CustomDnType(vec![2, 5, 4, 10])];
         for (kind, organization) in types.into_iter().zip(self.organizations) {
             params.distinguished_name.push(kind, *organization);

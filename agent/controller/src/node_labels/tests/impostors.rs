@@ -64,7 +64,7 @@ async fn with_tags_labels_are_those_that_upstream_gives_whatever_the_store_has()
     let labels = json!({"kubernetes.io/hostname": NAME, GROUP_LABEL: "edited", CONTROL_PLANE: ""});
     cluster.api.state().put(NAME, labels);
     cluster.run_until(|state| state.patches.len() == 1).await;
-    // The instance has no tags with labels. Upstream only removes roles that the tags do not have.
+    // The instance's tags contain no labels. Upstream removes the roles that the tags do not contain, and keeps all other labels.
     let left = json!({"kubernetes.io/hostname": NAME, GROUP_LABEL: "edited"});
     assert_eq!(cluster.api.state().nodes[NAME]["metadata"]["labels"], left);
     // Upstream accepts this Node and would add its roles again, so the controller does not remove them.
