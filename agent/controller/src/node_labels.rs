@@ -413,7 +413,7 @@ impl NodeLabels {
             None => known.done(name),
             Some(problem) => {
                 let pause = known.failed(name, now);
-                log::warn!("the Node {name}: {problem}; looking again in {pause:.0?}");
+                log::warn!("the Node {name}: {problem}; retrying in {pause:.0?}");
             }
         }
         match known.cloud_answered(name, now) {

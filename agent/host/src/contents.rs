@@ -18,7 +18,7 @@ pub(crate) fn bytes(
         Content::Text(text) => Some(text.clone().into_bytes()),
         Content::Base64(encoded) => Some(STANDARD.decode(encoded).map_err(|error| Error::Invalid {
             id: id(file),
-            reason: format!("its content is not base64: {error}"),
+            reason: format!("the content is not base64: {error}"),
         })?),
         Content::Asset(_) => None,
         Content::Certificate(name) => certificates.certificate(name).map(String::into_bytes),

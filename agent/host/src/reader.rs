@@ -29,7 +29,7 @@ impl Reader {
         let mut bytes = Vec::new();
         file.take(longest + 1).read_to_end(&mut bytes).map_err(failed)?;
         if bytes.len() as u64 > longest {
-            let reason = format!("it has more than {longest} bytes");
+            let reason = format!("the file has more than {longest} bytes");
             return Err(Error::Path { doing: "read", path: self.root.shown(path), reason });
         }
         Ok(Some(bytes))

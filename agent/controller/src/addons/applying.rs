@@ -216,7 +216,7 @@ async fn try_one(
     if let Some(Migration { patch, taken_over: fields }) = migration {
         let merged = objects.merge(&resource, namespace, name, &patch).await;
         merged.map_err(|error| {
-            let problem = format!("taking over its fields: {error}");
+            let problem = format!("taking over fields of the object: {error}");
             Unapplied::Other(Failure::new(error.kind(), problem))
         })?;
         note_taken_over(objects, addon, object, fields, taken_over).await;

@@ -48,7 +48,7 @@ pub async fn found(objects: &Objects, addon: &str) -> (Vec<(Resource, Listed)>, 
 /// created it.
 pub async fn make(objects: &Objects, addon: &str, now: OffsetDateTime) -> Result<(), Failure> {
     let authority = self_signed_authority(addon, now)
-        .map_err(|error| Failure::new(error.kind(), format!("making its authority: {error}")))?;
+        .map_err(|error| Failure::new(error.kind(), format!("creating the add-on's authority: {error}")))?;
     let name = secret_name(addon);
     let secret = json!({
         "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",

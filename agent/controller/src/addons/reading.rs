@@ -94,7 +94,7 @@ fn is_new(told: String) -> bool {
 
 async fn read(store: &Store, url: &str) -> Result<Vec<u8>, StoreError> {
     if url.starts_with("http://") && is_new(url.to_owned()) {
-        log::warn!("{url} is read without TLS: any hop on the way can change what is applied");
+        log::warn!("{url} is read without TLS, so any hop on the way can change the add-ons");
     }
     store.read(url).await
 }

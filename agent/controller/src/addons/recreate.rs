@@ -165,7 +165,7 @@ async fn remove(objects: &Objects, resource: &Resource, object: &Object, live: &
         if Instant::now() >= deadline {
             let seconds = GONE_WITHIN.as_secs();
             let problem =
-                format!("it still exists {seconds} s after its deletion: check its metadata.finalizers");
+                format!("the object still exists {seconds} s after its deletion: check metadata.finalizers");
             return Err(Failure::new(Kind::ObjectRemains, problem).into());
         }
         sleep(LOOKED_AT_EVERY).await;

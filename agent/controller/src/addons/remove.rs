@@ -74,7 +74,7 @@ pub async fn remove(scene: &Scene, name: &str, is_meant: bool) -> Result<Removal
             if let Err(error) = installed::forget(scene.objects.client(), namespace, name).await {
                 removal
                     .problems
-                    .push(format!("removing its version from the namespace {namespace}: {error}"));
+                    .push(format!("removing the add-on's version from the namespace {namespace}: {error}"));
             }
         }
     }

@@ -129,6 +129,6 @@ async fn apply(
     }
     let recorded = installed::record(objects.client(), addon.namespace(), &addon.name, version).await;
     recorded.map_err(|error| {
-        vec![format!("recording its version in the namespace {}: {error}", addon.namespace())]
+        vec![format!("recording the add-on's version in the namespace {}: {error}", addon.namespace())]
     })
 }

@@ -75,7 +75,7 @@ impl Taken {
         let here_for = now.saturating_duration_since(self.since);
         if age.is_some_and(|age| age > here_for) {
             let problem = format!(
-                "its token is older than this server, which started {} seconds ago, so the token may have \
+                "the token is older than this server, which started {} seconds ago, so the token may have \
                  been used before. The server accepts a new token if the machine's clock is right",
                 here_for.as_secs()
             );
@@ -84,7 +84,7 @@ impl Taken {
         let mut state = self.state.lock();
         state.forget_old(now);
         if state.used.contains(&fingerprint) || !state.under_way.insert(fingerprint.clone()) {
-            let problem = "its token has been used before: it may be stolen";
+            let problem = "the token has been used before, so it may be stolen";
             return Err(Refusal::not_verified("TokenReplayed", problem));
         }
         Ok(UnderWay { taken: self, fingerprint, since: now })

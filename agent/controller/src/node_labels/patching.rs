@@ -68,7 +68,7 @@ impl NodeLabels {
         match left_out.len() {
             0 => Outcome::Patched,
             refused if refused == count => {
-                Outcome::Failed(format!("its labels cannot be patched: {problem}"))
+                Outcome::Failed(format!("the labels cannot be patched: {problem}"))
             }
             _ => Outcome::LabelsLeftOut(left_out),
         }

@@ -104,7 +104,7 @@ impl Read {
             rollout: parsed(map, ROLLOUT_KEY),
             status: parsed(map, STATUS_KEY).ok().flatten().unwrap_or_default(),
             policy: value(map, POLICY_KEY).cloned().unwrap_or_default(),
-            policy_state: policy_state.map_err(|failure| unreadable(format!("{failure}; remove that key"))),
+            policy_state: policy_state.map_err(|failure| unreadable(format!("{failure}; remove this key"))),
             policy_status: parsed(map, POLICY_STATUS_KEY).ok().flatten().unwrap_or_default(),
             version: map.metadata.resource_version.clone(),
         }

@@ -49,7 +49,7 @@ impl Downloads {
         while let Some(piece) = tokio::time::timeout(timeout, opened.body.next()).await.map_err(stalled)?? {
             document.extend_from_slice(&piece);
             if document.len() > LARGEST {
-                return Err(Trouble::Lasting(format!("it is larger than {LARGEST} bytes")));
+                return Err(Trouble::Lasting(format!("the document is larger than {LARGEST} bytes")));
             }
         }
         Ok(document)

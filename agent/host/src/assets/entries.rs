@@ -63,7 +63,7 @@ impl Description {
         if entry.size() > LARGEST_EXTENSION {
             let (size, most) = (in_units(entry.size()), in_units(LARGEST_EXTENSION));
             return Err(unreadable(format!(
-                "the name of one of its files is {size} long; the limit is {most}"
+                "the name of a file in the archive is {size} long; the limit is {most}"
             )));
         }
         let kind = entry.header().entry_type();
@@ -116,7 +116,7 @@ impl<R: Read> Read for Bounded<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let size = self.archive.read(buffer)?;
         self.left = self.left.checked_sub(size as u64).ok_or_else(|| {
-            io::Error::other(format!("it unpacks to more than {}", in_units(LARGEST_ARCHIVE)))
+            io::Error::other(format!("the archive unpacks to more than {}", in_units(LARGEST_ARCHIVE)))
         })?;
         Ok(size)
     }
@@ -241,7 +241,7 @@ mod tests {
         let bounded = |left| Bounded { archive: io::repeat(0).take(1000), left }.read_to_end(&mut Vec::new());
         assert_eq!(bounded(1000).unwrap(), 1000);
         let error = bounded(999).unwrap_err().to_string();
-        assert_eq!(error, "it unpacks to more than 8.0 GiB");
+        assert_eq!(error, "the archive unpacks to more than 8.0 GiB");
     }
 
     struct Counted<'a, R>(R, &'a Cell<u64>);

@@ -261,7 +261,7 @@ impl<'a> Fetching<'a> {
             Verdict::Wrong { sha256, size, looks } if is_of_one_answer => {
                 (self.at, self.validator) = (0, None);
                 Err(Trouble::Lasting(format!(
-                    "its content is wrong: expected SHA-256 {}, got {sha256} in {size} bytes{looks}; the download was \
+                    "the content is wrong: expected SHA-256 {}, got {sha256} in {size} bytes{looks}; the download was \
                      discarded",
                     self.request.sha256
                 )))
@@ -293,7 +293,7 @@ impl<'a> Fetching<'a> {
         let most = self.run.downloads.largest;
         if let Some(total) = opened.total.filter(|total| *total > most) {
             return Err(Trouble::Lasting(format!(
-                "the server says that it is {}, and no download may be larger than {}",
+                "the server states a size of {}, but no download may be larger than {}",
                 in_units(total),
                 in_units(most)
             )));

@@ -52,7 +52,7 @@ impl Host {
             self.replace_packages(&packages)?;
         }
         if let Err(error) = self.note_packages_restored() {
-            log::warn!("the switch that was taken back stays noted as unfinished: {error}");
+            log::warn!("cannot record that the earlier packages are installed again: {error}");
         }
         Ok(())
     }

@@ -196,7 +196,7 @@ impl Rounds {
         };
         let has_authority = match self.has_authority(addon).await {
             Ok(has_authority) => has_authority,
-            Err(error) => return unknown(format!("looking for its authority: {error}")),
+            Err(error) => return unknown(format!("reading the add-on's authority: {error}")),
         };
         let Some(due) = due(addon, installed, has_authority) else {
             self.attempts.done(addon);
@@ -204,8 +204,8 @@ impl Rounds {
         };
         if let Some(later) = self.unread_later(addon, installed, read) {
             return unknown(format!(
-                "it was installed from the channel {later}, which cannot be read and may still have this \
-                 add-on"
+                "the add-on was installed from the channel {later}, which cannot be read and may \
+                 still have this add-on"
             ));
         }
         match self.attempts.waits(addon, Instant::now()) {
