@@ -93,9 +93,9 @@ impl FromStr for Window {
             .ok_or_else(|| wrong(format!("{times:?} is not two times with a hyphen between them")))?;
         let begin_minute = minute_of(begin)
             .filter(|minute| *minute < MINUTES_OF_DAY)
-            .ok_or_else(|| wrong(format!("{begin:?} is not a time from 00:00 to 23:59")))?;
+            .ok_or_else(|| wrong(format!("{begin:?} is no time from 00:00 to 23:59")))?;
         let end_minute =
-            minute_of(end).ok_or_else(|| wrong(format!("{end:?} is not a time from 00:00 to 24:00")))?;
+            minute_of(end).ok_or_else(|| wrong(format!("{end:?} is no time from 00:00 to 24:00")))?;
         if begin_minute == end_minute {
             return Err(wrong("it ends when it begins; a whole day is 00:00-24:00".into()));
         }
@@ -198,8 +198,8 @@ mod tests {
             ("", "needs days, times and a time zone"),
             ("22:00-05:00 Europe/Berlin", "needs days"),
             ("Mon 22:00-05:00", "needs days"),
-            ("Mon 22:00-05:00 Europe/Atlantis", "no name of the time zone database"),
-            ("Mon 22:00-05:00 +01:00", "no name of the time zone database"),
+            ("Mon 22:00-05:00 Europe/Atlantis", "not a name in the time zone database"),
+            ("Mon 22:00-05:00 +01:00", "not a name in the time zone database"),
             ("Mun 22:00-05:00 UTC", "\"Mun\" is not a day"),
             ("Mon- 22:00-05:00 UTC", "\"\" is not a day"),
             ("Mon 22:00 UTC", "not two times"),
